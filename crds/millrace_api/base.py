@@ -1,0 +1,163 @@
+"""What all API models share: camelCase in YAML, frozen in Python, and cross-field rules said once.
+
+A :class:`Rule` is enforced twice from one declaration: by pydantic when a file is read, and by the API server
+as CEL when an object is applied (``crd.py`` writes ``x-kubernetes-validations`` from it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pydantic import (
+    AliasGenerator,
+    BaseModel,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    ValidationError,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
+
+PROBLEM = "millrace"
+"""Error type of our own checks; its context has ``message``, ``hint`` and, for a rule, its ``fields``."""
+
+
+def problem(message: str, hint: str, fields: tuple[str, ...] = ()) -> PydanticCustomError:
+    """The error a validator raises: what is wrong (with the value) and what to write instead."""
+    return PydanticCustomError(
+        PROBLEM, "{message}; {hint}", {"message": message, "hint": hint, "fields": fields}
+    )
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A condition over several fields of one model.
+
+    ``fields`` are the attributes it is about: their values are quoted, and it is reported at the last of
+    them that the user wrote. ``cel`` is None where CEL cannot see the mistake (durations are text to it),
+    ``check`` is None where only the API server can (a transition from the stored object).
+    """
+
+    message: str
+    hint: str
+    fields: tuple[str, ...]
+    cel: str | None
+    check: Callable[[Any], bool] | None
+
+    def as_cel(self) -> dict[str, str]:
+        """The entry of ``x-kubernetes-validations``."""
+        if self.cel is None:
+            raise ValueError(f"no CEL for: {self.message}")
+        return {"rule": self.cel, "message": f"{self.message}; {self.hint}"}
+
+
+class Model(BaseModel):
+    """Base of every API model; instances are immutable and know no unknown fields."""
+
+    model_config = ConfigDict(
+        alias_generator=AliasGenerator(alias=to_camel),
+        validate_by_name=True,
+        validate_by_alias=True,
+        serialize_by_alias=True,
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+    )
+
+    rules: ClassVar[tuple[Rule, ...]] = ()
+
+    def to_document(self) -> dict[str, Any]:
+        """Plain dicts, lists and scalars with the names of the YAML; unset optional fields are left out."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    @model_validator(mode="after")
+    def _obey_rules(self) -> Model:
+        broken = [rule for rule in self.rules if rule.check is not None and not rule.check(self)]
+        if broken:
+            raise ValidationError.from_exception_data(
+                type(self).__name__, [self._report(rule) for rule in broken]
+            )
+        return self
+
+    def _report(self, rule: Rule) -> InitErrorDetails:
+        shown = [self._quote(name) for name in rule.fields if getattr(self, name) is not None]
+        message = f"{rule.message} (got {', '.join(shown)})" if shown else rule.message
+        fields = tuple(_yaml_name(type(self), name) for name in rule.fields)
+        written = [name for name in rule.fields if name in self.model_fields_set]
+        location = (_yaml_name(type(self), written[-1]),) if written else ()
+        return InitErrorDetails(type=problem(message, rule.hint, fields), loc=location, input=None)
+
+    def _quote(self, name: str) -> str:
+        value, alias = getattr(self, name), _yaml_name(type(self), name)
+        return f"{alias}: {value}" if isinstance(value, str | int | float) else alias
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = handler.resolve_ref_schema(handler(core))
+        validations = [rule.as_cel() for rule in cls.rules if rule.cel is not None]
+        if validations:
+            schema["x-kubernetes-validations"] = validations
+        return schema
+
+
+def _yaml_name(model: type[BaseModel], name: str) -> str:
+    return model.model_fields[name].serialization_alias or name
+
+
+def exactly_one(*fields: str, hint: str) -> Rule:
+    """Of these optional fields, one is set and no other."""
+    return Rule(
+        f"exactly one of {_listed(fields)} is needed",
+        hint,
+        fields,
+        f"{_how_many(fields)} == 1",
+        _count(fields, 1, 1),
+    )
+
+
+def at_most_one(*fields: str, hint: str) -> Rule:
+    """Of these optional fields, no two are set."""
+    return Rule(
+        f"{_listed(fields)} exclude one another",
+        hint,
+        fields,
+        f"{_how_many(fields)} <= 1",
+        _count(fields, 0, 1),
+    )
+
+
+def ascending(*fields: str) -> Rule:
+    """The values of these fields, where set, do not go down."""
+    pairs = [(a, b) for i, a in enumerate(fields) for b in fields[i + 1 :]]
+    cel = " && ".join(
+        f"(!has(self.{a}) || !has(self.{b}) || self.{a} <= self.{b})"
+        for a, b in ((to_camel(a), to_camel(b)) for a, b in pairs)
+    )
+
+    def check(model: Model) -> bool:
+        values = [getattr(model, name) for name in fields if getattr(model, name) is not None]
+        return values == sorted(values)
+
+    return Rule(
+        " <= ".join(to_camel(name) for name in fields) + " does not hold",
+        "write values in that order",
+        fields,
+        cel,
+        check,
+    )
+
+
+def _listed(fields: tuple[str, ...]) -> str:
+    return ", ".join(to_camel(name) for name in fields)
+
+
+def _how_many(fields: tuple[str, ...]) -> str:
+    return f"[{', '.join(f'has(self.{to_camel(name)})' for name in fields)}].filter(given, given).size()"
+
+
+def _count(fields: tuple[str, ...], least: int, most: int) -> Callable[[Model], bool]:
+    return lambda model: least <= sum(getattr(model, name) is not None for name in fields) <= most

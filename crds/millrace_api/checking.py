@@ -1,0 +1,123 @@
+"""Checks of a whole query that pydantic cannot make and that need no JVM: schemas, columns, SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.explain_errors import Location, dotted, nearest
+from millrace_api.query import PythonQuery
+from millrace_api.schema_ddl import Column, parse_schema
+from millrace_api.sources import Source
+from millrace_api.streamquery import Emit, StreamQuery
+from millrace_api.yaml_nodes import Document
+
+Schemas = dict[str, tuple[Column, ...] | None]
+"""Columns by source; None where they are not known, or the schema is itself a problem."""
+
+
+def check_query(query: StreamQuery, document: Document | None = None) -> list[Problem]:
+    """What is wrong with a query that is sound in itself; ``document`` is where its lines are looked up."""
+    return _Check(query, document).problems
+
+
+class _Check:
+    def __init__(self, query: StreamQuery, document: Document | None) -> None:
+        self.problems: list[Problem] = []
+        self._spec = query.spec
+        self._document = document
+        schemas = {name: self._check_source(name, source) for name, source in query.spec.sources.items()}
+        if query.spec.query.python is not None:
+            self._check_python(query.spec.query.python, schemas)
+        if query.spec.query.sql is not None:
+            self._check_sql(query.spec.query.sql, schemas)
+
+    def _check_source(self, name: str, source: Source) -> tuple[Column, ...] | None:
+        at: Location = ("spec", "sources", name)
+        text = source.schema_text
+        if text is None:
+            return None
+        try:
+            columns = parse_schema(text)
+        except MillraceError as error:
+            self._add_within((*at, "schema"), error.problems)
+            return None
+        if source.watermark is not None:
+            self._event_time((*at, "watermark", "column"), source.watermark.column, columns)
+        if source.replay is not None:
+            self._event_time((*at, "replay", "timeColumn"), source.replay.time_column, columns)
+        return columns
+
+    def _check_python(self, python: PythonQuery, schemas: Schemas) -> None:
+        at: Location = ("spec", "query", "python")
+        name = python.source or next(iter(self._spec.sources))
+        columns = schemas[name]
+        if columns is None:
+            return
+        for index, group in enumerate(python.group_by):
+            column = self._column((*at, "groupBy", index), group, columns)
+            if column is not None and not column.scalar:
+                message = f'"{group}" is {column.type}, which cannot be a key'
+                self._add((*at, "groupBy", index), message, "write a column of a scalar type")
+        if python.window is None:
+            return
+        self._event_time((*at, "window", "column"), python.window.column, columns)
+        watermark = self._spec.sources[name].watermark
+        if (
+            self._spec.emit is Emit.ON_WINDOW_CLOSE
+            and watermark is not None
+            and watermark.column.lower() != python.window.column.lower()
+        ):
+            message = (
+                f'the window is over "{python.window.column}", but the watermark is on "{watermark.column}"'
+            )
+            self._add((*at, "window", "column"), message, "use one column for both, or write emit: OnUpdate")
+
+    def _check_sql(self, text: str, schemas: Schemas) -> None:
+        from millrace_api.sql_checks import Table, check_sql  # sqlglot: only where there is SQL
+
+        tables = {
+            name: Table(schemas[name], source.watermark.column if source.watermark else None)
+            for name, source in self._spec.sources.items()
+        }
+        close = self._spec.emit is Emit.ON_WINDOW_CLOSE
+        found = check_sql(text, tables, on_window_close=close)
+        self._add_within(("spec", "query", "sql"), [problem for problem in found if problem.line is not None])
+        for problem in found:
+            if problem.line is None:
+                self._add(
+                    ("spec", "emit") if "OnWindowClose" in problem.message else ("spec", "query", "sql"),
+                    problem.message,
+                    problem.hint,
+                )
+
+    def _event_time(self, at: Location, name: str, columns: tuple[Column, ...]) -> None:
+        column = self._column(at, name, columns)
+        if column is not None and not column.type.startswith("TIMESTAMP"):
+            candidates = [c.name for c in columns if c.type.startswith("TIMESTAMP")]
+            hint = (
+                f"write {' or '.join(candidates)}" if candidates else f"write {name} TIMESTAMP in the schema"
+            )
+            self._add(at, f'"{name}" is {column.type}, not TIMESTAMP', hint)
+
+    def _column(self, at: Location, name: str, columns: tuple[Column, ...]) -> Column | None:
+        known = {column.name.lower(): column for column in columns}
+        if name.lower() not in known:
+            names = [column.name for column in columns]
+            close = nearest(name, names)
+            hint = f'did you mean "{close}"?' if close else f"write one of {', '.join(names)}"
+            self._add(at, f'the schema has no column "{name}"', hint)
+        return known.get(name.lower())
+
+    def _add(self, at: Location, message: str, hint: str) -> None:
+        file, line = ("", None) if self._document is None else (self._document.file, self._document.line(at))
+        self.problems.append(Problem(message, hint, file, line, dotted(at)))
+
+    def _add_within(self, at: Location, found: Iterable[Problem]) -> None:
+        """Problems of a text: its lines become lines of the file."""
+        for problem in found:
+            line, file = problem.line, ""
+            if self._document is not None:
+                line, file = self._document.text_line(at, problem.line or 1), self._document.file
+            self.problems.append(replace(problem, file=file, line=line, field=dotted(at)))

@@ -1,0 +1,170 @@
+"""How a query runs: partitioner, parallelism, executors, scaling, checkpoint."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from millrace_api.base import Model, Rule, ascending, exactly_one
+from millrace_api.values import ByteSize, Count, Number, Parameters, Text, Uri
+
+
+class Algorithm(StrEnum):
+    """How records are placed on workers; DESIGN section 4 and the partitioning guide say which fits when."""
+
+    AUTO = "auto"
+    NATIVE = "native"
+    SHUFFLE = "shuffle"
+    HASH = "hash"
+    PKG = "pkg"
+    CM = "cm"
+    AM = "am"
+    CAM = "cam"
+    LM = "lm"
+    DCHOICES = "dchoices"
+    WCHOICES = "wchoices"
+    DALTON = "dalton"
+    PROMPT = "prompt"
+    DAGREEDY = "dagreedy"
+
+
+class Placement(StrEnum):
+    """Where partitioner replicas run: in the job's own tasks, or as pods of their own."""
+
+    INLINE = "Inline"
+    DEDICATED = "Dedicated"
+
+
+def _between(low: int, preferred: int, high: int) -> int:
+    return max(low, min(preferred, high))
+
+
+class Replicas(Model):
+    """Number m of partitioner replicas: tasks that read, decode and route."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (ascending("min", "initial", "max"),)
+
+    min: Count = Field(default=1, description="Fewest replicas.")
+    initial: Count | None = Field(
+        default=None, description="Replicas at the start; default: 2, within min and max."
+    )
+    max: Count = Field(default=8, description="Most replicas.")
+
+    @property
+    def at_start(self) -> int:
+        """Replicas of the first plan."""
+        return self.initial or _between(self.min, 2, self.max)
+
+
+class Partitioner(Model):
+    """How records are placed on workers."""
+
+    algorithm: Algorithm = Field(
+        default=Algorithm.AUTO, description="Partitioning algorithm; auto chooses and switches."
+    )
+    parameters: Parameters = Field(
+        default={}, description="Settings of the algorithm, such as choices: 2 for pkg."
+    )
+    placement: Placement = Field(
+        default=Placement.INLINE,
+        description="Inline: in the job's tasks. Dedicated: in pods of their own, for Kafka.",
+    )
+    replicas: Replicas = Field(default=Replicas(), description="Number m of partitioner replicas.")
+
+
+class Parallelism(Model):
+    """Number n of workers: combine tasks that records are placed on."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (ascending("min", "initial", "max"),)
+
+    initial: Count | None = Field(
+        default=None, description="Workers at the start; default: 8, within min and max."
+    )
+    min: Count = Field(default=1, description="Fewest workers.")
+    max: Count = Field(
+        default=16,
+        description="Most workers; also fixes the number of state partitions, each of which costs time.",
+    )
+
+    @property
+    def at_start(self) -> int:
+        """Workers of the first plan."""
+        return self.initial or _between(self.min, 8, self.max)
+
+
+class Pod(Model):
+    """Size of a pod, and what to add to it."""
+
+    cores: Count = Field(default=1, description="CPU cores.")
+    memory: ByteSize = Field(default=ByteSize("1g"), description="Memory of the JVM.")
+    pod_template: dict[str, Any] | None = Field(
+        default=None, description="Pod template merged strategically into the generated pod."
+    )
+
+
+class Executors(Pod):
+    """Number and size of the Spark executors."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (ascending("min", "initial", "max"),)
+
+    # /scale reads and writes this field, so it always has a value
+    initial: Count = Field(default=1, description="Executors at the start; kubectl scale sets it.")
+    min: Count = Field(default=1, description="Fewest executors.")
+    max: Count = Field(default=8, description="Most executors.")
+    cores: Count = Field(default=2, description="CPU cores of each executor.")
+    memory: ByteSize = Field(default=ByteSize("2g"), description="Memory of each executor's JVM.")
+
+
+class ScalingMode(StrEnum):
+    """Whether scaling decisions are carried out, only told, or not made."""
+
+    ACTIVE = "Active"
+    ADVISE = "Advise"
+    OFF = "Off"
+
+
+class Scaling(Model):
+    """When to scale: the zones over utilization W, batch processing time over batch interval."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "step is not less than target",
+            "write a smaller step, such as target: 0.9 and step: 0.1",
+            ("target", "step"),
+            "self.step < self.target",
+            lambda s: s.step < s.target,
+        ),
+    )
+
+    mode: ScalingMode = Field(
+        default=ScalingMode.ACTIVE, description="Active scales, Advise only tells, Off does neither."
+    )
+    target: Annotated[Number, Field(gt=0, le=1)] = Field(
+        default=0.9, description="Utilization above which to scale out."
+    )
+    step: Annotated[Number, Field(gt=0, lt=1)] = Field(
+        default=0.1, description="Scale in below target - step; between the two nothing happens."
+    )
+    window: Count = Field(default=6, description="Batches that must agree.")
+    grace: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = Field(
+        default=6, description="Batches after a change in which nothing is decided."
+    )
+
+
+class Checkpoint(Model):
+    """Where offsets, plans and state are kept."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        exactly_one(
+            "uri", "claim", hint="write uri: file:///var/lib/millrace or claim: the name of a volume claim"
+        ),
+    )
+
+    uri: Uri | None = Field(
+        default=None, description="Folder or object-store prefix, such as s3a://bucket/prefix."
+    )
+    claim: Annotated[Text, Field(max_length=253)] | None = Field(
+        default=None, description="PersistentVolumeClaim in the query's namespace."
+    )

@@ -1,0 +1,37 @@
+"""The one error type that users see: what was wrong, where, the value, and what to write instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong with what the user gave us.
+
+    ``message`` says what is wrong and quotes the value; ``hint`` says what to write instead.
+    ``file``, ``line`` (1-based) and ``field`` (dotted path, as in ``spec.sources.trips.schema``) say where.
+    """
+
+    message: str
+    hint: str = ""
+    file: str = ""
+    line: int | None = None
+    field: str = ""
+
+    def __str__(self) -> str:
+        place = self.file + (f":{self.line}" if self.file and self.line is not None else "")
+        where = ": ".join(part for part in (place, self.field) if part)
+        text = f"{where}: {self.message}" if where else self.message
+        return f"{text}; {self.hint}" if self.hint else text
+
+
+class MillraceError(Exception):
+    """Bad input or a broken surrounding, explained in one sentence per problem; never shown as a traceback."""
+
+    def __init__(self, *problems: Problem | str) -> None:
+        self.problems = tuple(Problem(p) if isinstance(p, str) else p for p in problems)
+        super().__init__("\n".join(str(p) for p in self.problems))
+
+    def __reduce__(self) -> tuple[type[MillraceError], tuple[Problem, ...]]:
+        return (type(self), self.problems)

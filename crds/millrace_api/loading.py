@@ -1,0 +1,121 @@
+"""From YAML files to models, with every problem of a file at once, each with its line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from millrace_api.base import Model
+from millrace_api.checking import check_query
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.explain_errors import Location, dotted, explain, field_location, quote
+from millrace_api.plan import Plan
+from millrace_api.salvage import details, is_consequence, nulls, salvage
+from millrace_api.streamquery import StreamQuery
+from millrace_api.yaml_nodes import Document, read_documents
+
+AnyModel = TypeVar("AnyModel", bound=Model)
+
+_EMPTY_HINT = "write a value ({} where all defaults will do), or leave it out"
+
+
+def load_queries(path: Path | str) -> list[StreamQuery]:
+    """The queries of a file. Raises ``MillraceError`` with all problems of all its documents."""
+    queries, problems = _read_queries(path)
+    if problems:
+        raise MillraceError(*problems)
+    return queries
+
+
+def validate_file(path: Path | str) -> list[Problem]:
+    """All problems of a file of queries by line; none where ``load_queries`` would load it."""
+    try:
+        return _read_queries(path)[1]
+    except MillraceError as error:
+        return list(error.problems)
+
+
+def load_plan(path: Path | str) -> Plan:
+    """The plan of a file. Raises ``MillraceError`` with all its problems."""
+    documents, problems = read_documents(path)
+    if len(documents) > 1:
+        second = documents[1].node.start_mark.line + 1
+        problems.append(Problem("a plan file has one document", "remove the others", str(path), second))
+    plans: list[Plan] = []
+    for document in documents[:1]:
+        plan, found = _validate(Plan, document)
+        problems += found
+        plans += [plan] if plan is not None else []
+    if problems:
+        raise MillraceError(*_in_order(problems))
+    return plans[0]
+
+
+def _read_queries(path: Path | str) -> tuple[list[StreamQuery], list[Problem]]:
+    documents, problems = read_documents(path)
+    queries: list[StreamQuery] = []
+    for document in documents:
+        query, found = _validate(StreamQuery, document)
+        problems += found
+        checkable = query
+        if query is None:
+            checkable, found = _salvage(document)
+            problems += found
+        if checkable is not None:
+            problems += check_query(checkable, document)
+        if query is not None:
+            queries.append(query)
+    problems += _repeated_names(documents)
+    return queries, _in_order(problems)
+
+
+def _repeated_names(documents: list[Document]) -> Iterator[Problem]:
+    at: Location = ("metadata", "name")
+    lines: dict[str, int] = {}
+    for document in documents:
+        metadata = document.value.get("metadata") if isinstance(document.value, dict) else None
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        if not isinstance(name, str):
+            continue
+        if name in lines:
+            message = f"{quote(name)} is the name of two queries, the first in line {lines[name]}"
+            yield _problem(document, at, message, "rename one")
+        lines.setdefault(name, document.line(at))
+
+
+def _in_order(problems: list[Problem]) -> list[Problem]:
+    return sorted(dict.fromkeys(problems), key=lambda problem: problem.line or 0)
+
+
+def _validate(model: type[AnyModel], document: Document) -> tuple[AnyModel | None, list[Problem]]:
+    """The model of a document's value, or what is wrong with it."""
+    empty = set(nulls(document.value))
+    checked: AnyModel | None = None
+    found: list[ErrorDetails] = []
+    try:
+        checked = model.model_validate(document.value, by_name=False)
+    except ValidationError as error:
+        found = details(error)
+    empty -= {field_location(detail) for detail in found if detail["type"] == "extra_forbidden"}
+    problems = [_problem(document, at, "is empty", _EMPTY_HINT) for at in empty]
+    for detail in found:
+        if field_location(detail) not in empty and not is_consequence(detail, empty):
+            problems.append(_explained(document, model, detail))
+    return (None if problems else checked), problems
+
+
+def _salvage(document: Document) -> tuple[StreamQuery | None, list[Problem]]:
+    query, found = salvage(document.value)
+    return query, [_explained(document, StreamQuery, detail) for detail in found]
+
+
+def _explained(document: Document, model: type[Model], detail: ErrorDetails) -> Problem:
+    return _problem(document, field_location(detail), *explain(model, detail))
+
+
+def _problem(document: Document, location: Location, message: str, hint: str) -> Problem:
+    return Problem(message, hint, document.file, document.line(location), dotted(location))

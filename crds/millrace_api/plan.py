@@ -1,0 +1,67 @@
+"""The plan: how a micro-batch is placed and on how many tasks. A new one takes effect at the next batch."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field
+
+from millrace_api.base import Model, Rule
+from millrace_api.deployment import Algorithm
+from millrace_api.streamquery import Spec
+from millrace_api.values import Count, Parameters, Positive, WholeNumber
+
+
+class Plan(Model):
+    """What the job follows; read from a file or a ConfigMap, pinned to a batch before the batch starts."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "a plan names one algorithm",
+            "write the algorithm itself, such as hash, instead of auto",
+            ("algorithm",),
+            None,
+            lambda plan: plan.algorithm is not Algorithm.AUTO,
+        ),
+        Rule(
+            "shares has not one entry per worker",
+            "write as many shares as parallelism says, or leave shares out",
+            ("parallelism", "shares"),
+            None,
+            lambda plan: plan.shares is None or len(plan.shares) == plan.parallelism,
+        ),
+    )
+
+    epoch: WholeNumber = Field(default=0, description="Number of the plan, growing; 0 means the next one.")
+    algorithm: Algorithm = Field(description="Partitioning algorithm; never auto.", examples=["hash"])
+    parameters: Parameters = Field(default={}, description="Settings of the algorithm.")
+    replicas: Count = Field(
+        description="Partitioner replicas m: slices of the input of a batch.", examples=[2]
+    )
+    parallelism: Count = Field(description="Workers n: combine tasks.", examples=[8])
+    executors: Count = Field(default=1, description="Executors; without meaning in one process.")
+    shares: Annotated[tuple[Positive, ...], Field(max_length=4096)] | None = Field(
+        default=None, description="Relative share of the records for each worker; default: equal."
+    )
+
+    @classmethod
+    def initial(cls, spec: Spec, *, auto: Algorithm = Algorithm.NATIVE) -> Self:
+        """The first plan of a query, epoch 1; ``auto`` is what ``algorithm: auto`` starts as."""
+        wanted = spec.partitioner
+        return cls(
+            epoch=1,
+            algorithm=auto if wanted.algorithm is Algorithm.AUTO else wanted.algorithm,
+            parameters=wanted.parameters,
+            replicas=wanted.replicas.at_start,
+            parallelism=spec.parallelism.at_start,
+            executors=spec.executors.initial,
+        )
+
+    def to_json(self) -> str:
+        """One line of JSON with the names of the YAML; the same plan always gives the same text."""
+        return self.model_dump_json(exclude_none=True)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """The plan that ``to_json`` wrote. Raises pydantic's ``ValidationError`` on anything else."""
+        return cls.model_validate_json(text, by_name=False)

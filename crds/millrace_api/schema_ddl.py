@@ -1,0 +1,221 @@
+"""Schemas as Spark DDL: ``medallion STRING, fare DECIMAL(10,2) NOT NULL, at TIMESTAMP``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.explain_errors import nearest
+
+if TYPE_CHECKING:
+    from sqlglot.tokenizer_core import Token
+
+_SIMPLE = {
+    "BOOLEAN": "BOOLEAN",
+    "TINYINT": "TINYINT",
+    "BYTE": "TINYINT",
+    "SMALLINT": "SMALLINT",
+    "SHORT": "SMALLINT",
+    "INT": "INT",
+    "INTEGER": "INT",
+    "BIGINT": "BIGINT",
+    "LONG": "BIGINT",
+    "FLOAT": "FLOAT",
+    "REAL": "FLOAT",
+    "DOUBLE": "DOUBLE",
+    "STRING": "STRING",
+    "BINARY": "BINARY",
+    "DATE": "DATE",
+    "TIMESTAMP": "TIMESTAMP",
+    "TIMESTAMP_LTZ": "TIMESTAMP",
+    "TIMESTAMP_NTZ": "TIMESTAMP_NTZ",
+}
+_SIZED = {"DECIMAL": "DECIMAL", "DEC": "DECIMAL", "NUMERIC": "DECIMAL", "CHAR": "CHAR", "VARCHAR": "VARCHAR"}
+_NESTED = ("ARRAY", "MAP", "STRUCT")
+_TYPE_NAMES = (*_SIMPLE, *_SIZED, *_NESTED)
+_OTHER_NAMES = {
+    "TEXT": "STRING",
+    "STR": "STRING",
+    "BOOL": "BOOLEAN",
+    "INT64": "BIGINT",
+    "INT32": "INT",
+    "FLOAT64": "DOUBLE",
+    "NUMBER": "DOUBLE",
+    "DATETIME": "TIMESTAMP",
+    "TIME": "TIMESTAMP",
+    "BYTES": "BINARY",
+}
+"""What these types are called elsewhere."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column; ``type`` is Spark's name in one spelling, such as ``BIGINT`` or ``DECIMAL(10,2)``."""
+
+    name: str
+    type: str
+    nullable: bool = True
+
+    @property
+    def scalar(self) -> bool:
+        """Whether the column can be part of a key."""
+        return not self.type.startswith(_NESTED)
+
+
+def parse_schema(text: str) -> tuple[Column, ...]:
+    """The columns of a Spark DDL schema, in order.
+
+    Raises:
+        MillraceError: the first mistake, with its position (``line`` counts from 1 within the text).
+    """
+    return _Parser(text).columns()
+
+
+class _Parser:
+    """Recursive descent over sqlglot's tokens: its own parser lets mistakes such as ``a: INT`` pass."""
+
+    def __init__(self, text: str) -> None:
+        from sqlglot.dialects.spark import Spark
+        from sqlglot.errors import TokenError
+
+        self._text = text
+        try:
+            self._tokens = Spark().tokenize(text)
+        except TokenError:
+            hint = "write names and types, such as city STRING, fare DOUBLE"
+            raise MillraceError(Problem("the schema has a quote that is not closed", hint, line=1)) from None
+        self._at = 0
+
+    def columns(self) -> tuple[Column, ...]:
+        columns: dict[str, Column] = {}
+        while True:
+            name = self._name()
+            if name.lower() in columns:
+                self._at -= 1
+                self._fail(f'column "{name}" is there twice', "rename one; upper and lower case are the same")
+            if self._peek() == ":":
+                self._fail(f'":" stands after "{name}"', f"write {name} and its type with a space between")
+            columns[name.lower()] = Column(name, self._type(name), self._nullable())
+            if self._at == len(self._tokens):
+                return tuple(columns.values())
+            self._expect(",", "write a comma between columns, such as city STRING, fare DOUBLE")
+
+    def _name(self) -> str:
+        token = self._token()
+        text = "" if token is None else token.text
+        if token is None or not (self._quoted(token) or text.replace("_", "a").isalnum()) or text.isdigit():
+            self._fail("a column name is missing", "write a name and a type, such as city STRING")
+        self._at += 1
+        return text
+
+    def _type(self, column: str) -> str:
+        token = self._token()
+        if token is None or not token.text.replace("_", "a").isalnum():
+            self._fail(f'"{column}" has no type', f"write a type after the name, such as {column} STRING")
+        name = token.text.upper()
+        if name in _NESTED:
+            self._at += 1
+            return self._nested(name, column)
+        if name in _SIZED:
+            self._at += 1
+            return self._sized(_SIZED[name])
+        if name not in _SIMPLE:
+            known = _OTHER_NAMES.get(name) or nearest(name, _TYPE_NAMES)
+            hint = (
+                f"did you mean {known}?"
+                if known
+                else f"write one of {', '.join(dict.fromkeys(_SIMPLE.values()))}"
+            )
+            self._fail(f'"{token.text}" is not a type of Spark', hint)
+        self._at += 1
+        return _SIMPLE[name]
+
+    def _sized(self, name: str) -> str:
+        if self._peek() != "(":
+            if name == "DECIMAL":
+                return "DECIMAL(10,0)"
+            self._fail(f"{name} has no length", f"write {name}(20), or STRING")
+        self._at += 1
+        numbers = [self._number()]
+        if name == "DECIMAL":
+            numbers.append(0)
+            if self._peek() == ",":
+                self._at += 1
+                numbers[1] = self._number()
+            if not 0 < numbers[0] <= 38 or numbers[1] > numbers[0]:
+                self._at -= 1
+                self._fail(
+                    f"DECIMAL({numbers[0]},{numbers[1]}) does not exist",
+                    "write a precision of 1 to 38 and a scale not greater, such as DECIMAL(10,2)",
+                )
+        self._expect(")", f"close the bracket of {name}")
+        return f"{name}({','.join(map(str, numbers))})"
+
+    def _nested(self, name: str, column: str) -> str:
+        self._expect("<", f"write {name}<...>, such as ARRAY<STRING>, MAP<STRING, INT> or STRUCT<x: INT>")
+        parts = [self._member(name, column)]
+        while self._peek() == "," and (name == "STRUCT" or (name == "MAP" and len(parts) == 1)):
+            self._at += 1
+            parts.append(self._member(name, column))
+        if name == "MAP" and len(parts) != 2:
+            self._fail("MAP has no value type", "write both types, such as MAP<STRING, INT>")
+        self._expect(">", f"close {name} with >")
+        return f"{name}<{', '.join(parts)}>"
+
+    def _member(self, name: str, column: str) -> str:
+        if name != "STRUCT":
+            return self._type(column)
+        field = self._name()
+        if self._peek() == ":":
+            self._at += 1
+        text = f"{field}: {self._type(field)}"
+        return text if self._nullable() else f"{text} NOT NULL"
+
+    def _nullable(self) -> bool:
+        nullable = True
+        if self._peek() == "NOT":
+            self._at += 1
+            self._expect("NULL", "write NOT NULL")
+            nullable = False
+        if self._peek() == "COMMENT":
+            self._at += 1
+            comment = self._token()
+            if comment is None or not self._quoted(comment):
+                self._fail("COMMENT has no text", "write COMMENT 'text'")
+            self._at += 1
+        return nullable
+
+    def _number(self) -> int:
+        token = self._token()
+        if token is None or not token.text.isdigit():
+            self._fail("a number is missing", "write a whole number, as in DECIMAL(10,2)")
+        self._at += 1
+        return int(token.text)
+
+    def _token(self) -> Token | None:
+        return self._tokens[self._at] if self._at < len(self._tokens) else None
+
+    def _peek(self) -> str:
+        token = self._token()
+        return "" if token is None or self._quoted(token) else token.text.upper()
+
+    def _quoted(self, token: Token) -> bool:
+        return self._text[token.start] in "`'\""
+
+    def _expect(self, text: str, hint: str) -> None:
+        if self._peek() != text:
+            token = self._token()
+            self._fail(
+                f'"{token.text}" stands where "{text}" should' if token else f'"{text}" is missing', hint
+            )
+        self._at += 1
+
+    def _fail(self, message: str, hint: str) -> NoReturn:
+        token = self._token()
+        start = token.start if token else len(self._text)
+        line = self._text.count("\n", 0, start) + 1
+        column = start - (self._text.rfind("\n", 0, start) + 1) + 1
+        raise MillraceError(
+            Problem(f"{message} (line {line}, column {column} of the schema)", hint, line=line)
+        )

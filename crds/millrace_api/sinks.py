@@ -1,0 +1,63 @@
+"""Where results go: files, the terminal, Kafka, a table."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from millrace_api.base import Model, Rule, exactly_one
+from millrace_api.kafka import KafkaConnection
+from millrace_api.sources import FileFormat
+from millrace_api.values import ColumnName, Count, Path, Topic
+
+
+class FilesSink(Model):
+    """Appends to files: final rows under OnWindowClose; under OnUpdate every update, with ``_batch_id``."""
+
+    path: Path = Field(description="Folder for the results.", examples=["out/results"])
+    format: FileFormat = Field(default=FileFormat.PARQUET, description="Format of the files.")
+
+
+class ConsoleSink(Model):
+    """Shows results in the terminal."""
+
+    rows: Count = Field(default=20, description="Most rows shown per batch.")
+
+
+class KafkaSink(KafkaConnection):
+    """Appends to a Kafka topic, one transaction per batch."""
+
+    topic: Topic = Field(description="Topic for the results.", examples=["trips-by-cell"])
+    key: tuple[ColumnName, ...] = Field(
+        default=(),
+        max_length=32,
+        description="Columns that make the message key; default: the grouping columns.",
+    )
+
+
+class TableSink(KafkaConnection):
+    """An upsert changelog in a compacted Kafka topic, readable as a table by key."""
+
+    topic: Topic = Field(description="Compacted topic that holds the table.", examples=["trips-by-cell"])
+    key: tuple[ColumnName, ...] = Field(
+        default=(), max_length=32, description="Primary key of the table; default: the grouping columns."
+    )
+
+
+class Sink(Model):
+    """Where the results go."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        exactly_one("files", "console", "kafka", "table", hint="write one kind, such as console: {}"),
+    )
+
+    files: FilesSink | None = Field(default=None, description="Files.")
+    console: ConsoleSink | None = Field(default=None, description="The terminal.")
+    kafka: KafkaSink | None = Field(default=None, description="A Kafka topic.")
+    table: TableSink | None = Field(default=None, description="A table, kept as a changelog in Kafka.")
+
+    @property
+    def kind(self) -> str:
+        """Which kind is given, as in YAML: files, console, kafka or table."""
+        return next(k for k in ("files", "console", "kafka", "table") if getattr(self, k) is not None)

@@ -1,0 +1,386 @@
+"""Where records come from: files, a replayed recording, a generator, Kafka."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from millrace_api.base import Model, Rule, at_most_one, exactly_one
+from millrace_api.kafka import KafkaConnection
+from millrace_api.values import (
+    ByteSize,
+    ColumnName,
+    Count,
+    Delimiter,
+    Duration,
+    Flag,
+    Number,
+    Path,
+    Positive,
+    PositiveDuration,
+    Text,
+    Timestamp,
+    Topic,
+    WholeNumber,
+)
+
+
+class FileFormat(StrEnum):
+    """How records are written in files."""
+
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+
+
+class RecordFormat(StrEnum):
+    """How a record is written in a Kafka message."""
+
+    JSON = "json"
+    CSV = "csv"
+    AVRO = "avro"
+    RAW = "raw"
+
+
+class _Files(Model):
+    path: Path = Field(description="File, folder or glob pattern.", examples=["data/*.csv"])
+    format: FileFormat = Field(
+        description="Format of the files; json is one object per line.", examples=["csv"]
+    )
+    header: Flag = Field(default=True, description="Whether the first line of a csv file names the columns.")
+    delimiter: Delimiter = Field(default=",", description="What separates the columns of a csv file.")
+
+
+class FilesSource(_Files):
+    """Files that are there, and files that arrive."""
+
+    max_files_per_batch: Count | None = Field(
+        default=None, description="Most files one batch reads; default: all."
+    )
+
+
+class RateTrace(Model):
+    """A recorded rate over time: a csv file with a header, a time column and one of records per second."""
+
+    path: Path = Field(description="The csv file.", examples=["rates.csv"])
+    time_column: ColumnName | None = Field(
+        default=None, description="Column with the time; default: the first."
+    )
+    rate_column: ColumnName | None = Field(
+        default=None, description="Column with the rate; default: the second."
+    )
+    scale: Positive = Field(default=1.0, description="Factor on every rate.")
+
+
+class ReplaySource(_Files):
+    """A recording replayed as if it happened now; at its own speed unless one of the three says otherwise."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        at_most_one("speed", "rate", "rate_trace", hint="keep one of them, or none to replay in real time"),
+    )
+
+    time_column: ColumnName = Field(
+        description="TIMESTAMP column that paces the replay.", examples=["pickup"]
+    )
+    speed: Positive | None = Field(default=None, description="Times real time; default 1.")
+    rate: Positive | None = Field(default=None, description="Records per second, whatever their times.")
+    rate_trace: RateTrace | None = Field(default=None, description="A rate that follows a recorded trace.")
+
+
+class RateSource(Model):
+    """Generated records ``timestamp TIMESTAMP, key STRING, value DOUBLE``."""
+
+    records_per_second: Positive = Field(default=1000.0, description="Records per second.")
+    keys: Count = Field(default=1000, description="Number of distinct keys.")
+    skew: Annotated[Number, Field(ge=0, le=10)] = Field(
+        default=0.0, description="Zipf exponent of the keys; 0 is uniform."
+    )
+    seed: WholeNumber = Field(default=0, description="Seed of the generator.")
+
+
+class NexmarkStream(StrEnum):
+    """The three streams of the NEXMark benchmark."""
+
+    BID = "bid"
+    AUCTION = "auction"
+    PERSON = "person"
+
+
+class NexmarkSource(Model):
+    """Generated records of the NEXMark auction site."""
+
+    stream: NexmarkStream = Field(default=NexmarkStream.BID, description="Which of the three streams.")
+    records_per_second: Positive = Field(default=1000.0, description="Records per second.")
+    skew: Annotated[Number, Field(ge=0, le=10)] = Field(
+        default=0.0, description="Zipf exponent of bidders and auctions."
+    )
+    drift: PositiveDuration | None = Field(
+        default=None, description="How often other keys become the popular ones."
+    )
+    seed: WholeNumber = Field(default=0, description="Seed of the generator.")
+
+
+class KafkaOffsets(StrEnum):
+    """A position in every Kafka partition."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class TopicPartition(Model):
+    """One partition of a topic, with its own range of offsets where wanted."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "startingOffset <= endingOffset does not hold",
+            "write values in that order",
+            ("starting_offset", "ending_offset"),
+            "!has(self.startingOffset) || !has(self.endingOffset) || "
+            "self.startingOffset <= self.endingOffset",
+            lambda p: p.ending_offset is None or (p.starting_offset or 0) <= p.ending_offset,
+        ),
+    )
+
+    topic: Topic = Field(description="Topic.", examples=["trips"])
+    partition: WholeNumber = Field(description="Number of the partition.", examples=[0])
+    starting_offset: WholeNumber | None = Field(default=None, description="First offset to read.")
+    ending_offset: WholeNumber | None = Field(default=None, description="Offset to stop before.")
+
+
+class KafkaSource(KafkaConnection):
+    """Kafka topics."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        exactly_one("topic", "topics", "topic_pattern", "partitions", hint="write one, such as topic: trips"),
+        at_most_one("starting_offsets", "starting_timestamp", hint="keep the one to start from"),
+        at_most_one("ending_offsets", "ending_timestamp", hint="keep the one to stop at"),
+        Rule(
+            "endingOffsets earliest would read nothing",
+            "write latest, or leave it out to go on for ever",
+            ("ending_offsets",),
+            "!has(self.endingOffsets) || self.endingOffsets == 'latest'",
+            lambda kafka: kafka.ending_offsets in (None, KafkaOffsets.LATEST),
+        ),
+    )
+
+    topic: Topic | None = Field(default=None, description="One topic.")
+    topics: tuple[Topic, ...] | None = Field(
+        default=None, min_length=1, max_length=64, description="Several topics."
+    )
+    topic_pattern: Text | None = Field(
+        default=None, description="Regular expression of topics, also of new ones."
+    )
+    partitions: tuple[TopicPartition, ...] | None = Field(
+        default=None, min_length=1, max_length=256, description="Exactly these partitions."
+    )
+    starting_offsets: KafkaOffsets | None = Field(
+        default=None, description="Where a new query starts: earliest (default) or latest."
+    )
+    starting_timestamp: Timestamp | None = Field(
+        default=None, description="Start at the first record not before this time."
+    )
+    ending_offsets: KafkaOffsets | None = Field(
+        default=None, description="latest: stop at the end as of the start."
+    )
+    ending_timestamp: Timestamp | None = Field(
+        default=None, description="Stop before the first record from this time on."
+    )
+    include_metadata: Flag = Field(
+        default=False, description="Add columns _key, _headers, _topic, _partition, _offset and _timestamp."
+    )
+    max_records_per_batch: WholeNumber | None = Field(
+        default=None,
+        ge=1,
+        description="Most records one batch reads; default: what the measured capacity allows.",
+    )
+    max_bytes_per_batch: ByteSize | None = Field(default=None, description="Most bytes one batch reads.")
+
+
+class Avro(Model):
+    """How Avro messages are decoded."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        exactly_one("writer_schema", "registry", hint="give the schema itself, or the registry's URL"),
+    )
+
+    writer_schema: Text | None = Field(
+        default=None, description="Avro schema as JSON; messages carry no framing."
+    )
+    registry: Text | None = Field(
+        default=None, description="URL of a schema registry; messages carry its framing."
+    )
+
+
+class Watermark(Model):
+    """How late records may be."""
+
+    column: ColumnName = Field(description="TIMESTAMP column with the event time.", examples=["pickup"])
+    delay: Duration = Field(
+        description="How long after the latest event time records still count.", examples=["30s"]
+    )
+
+
+class TimestampFormat(StrEnum):
+    """How a TIMESTAMP is written in text: ISO 8601, or a number since 1970-01-01 UTC."""
+
+    ISO = "iso"
+    SECONDS = "seconds"
+    MILLISECONDS = "milliseconds"
+    MICROSECONDS = "microseconds"
+
+
+class CorruptPolicy(StrEnum):
+    """What happens to a record that does not decode."""
+
+    FAIL = "fail"
+    DROP = "drop"
+    DEAD_LETTER = "deadLetter"
+
+
+class CorruptRecords(Model):
+    """What to do with records that do not decode."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "policy deadLetter needs a place for the records",
+            "add path: a folder for them (or, for Kafka, topic: a topic)",
+            ("policy",),
+            "self.policy != 'deadLetter' || has(self.path) || has(self.topic)",
+            lambda c: c.policy is not CorruptPolicy.DEAD_LETTER or c.path is not None or c.topic is not None,
+        ),
+        Rule(
+            "path and topic are for policy deadLetter only",
+            "write policy: deadLetter, or leave them out",
+            ("policy", "path", "topic"),
+            "self.policy == 'deadLetter' || (!has(self.path) && !has(self.topic))",
+            lambda c: c.policy is CorruptPolicy.DEAD_LETTER or (c.path is None and c.topic is None),
+        ),
+        at_most_one("path", "topic", hint="keep one place for the records"),
+    )
+
+    policy: CorruptPolicy = Field(
+        default=CorruptPolicy.FAIL, description="fail the query, drop and count, or keep in a dead letter."
+    )
+    path: Path | None = Field(
+        default=None, description="Folder for the records as JSON lines, for deadLetter."
+    )
+    topic: Topic | None = Field(default=None, description="Kafka topic for the records, for deadLetter.")
+
+
+_NEXMARK_SCHEMAS = {
+    NexmarkStream.BID: "auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING, "
+    "date_time TIMESTAMP, extra STRING",
+    NexmarkStream.AUCTION: "id BIGINT, item_name STRING, description STRING, initial_bid BIGINT, "
+    "reserve BIGINT, date_time TIMESTAMP, expires TIMESTAMP, seller BIGINT, category BIGINT, extra STRING",
+    NexmarkStream.PERSON: "id BIGINT, name STRING, email_address STRING, credit_card STRING, city STRING, "
+    "state STRING, date_time TIMESTAMP, extra STRING",
+}
+_KAFKA_METADATA = (
+    "_key BINARY, _headers ARRAY<STRUCT<key: STRING, value: BINARY>>, _topic STRING, _partition INT, "
+    "_offset BIGINT, _timestamp TIMESTAMP"
+)
+
+
+class Source(Model):
+    """One named stream of records; its name is the table's name in the SQL."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        exactly_one(
+            "files",
+            "replay",
+            "rate",
+            "kafka",
+            "nexmark",
+            hint='write one kind, such as files: {path: "data/*.csv"}',
+        ),
+        Rule(
+            "schema is missing",
+            "write the columns and their types, such as schema: city STRING, fare DOUBLE, at TIMESTAMP",
+            (),
+            "has(self.schema) || !(has(self.files) || has(self.replay) || (has(self.kafka) && "
+            "(!has(self.format) || self.format in ['json', 'csv'])))",
+            lambda s: s.ddl is not None or not (s.files or s.replay or s.record_format in ("json", "csv")),
+        ),
+        Rule(
+            "schema is fixed for rate, nexmark and format raw",
+            "leave schema out",
+            ("ddl",),
+            "!has(self.schema) || !(has(self.rate) || has(self.nexmark) || "
+            "(has(self.format) && self.format == 'raw'))",
+            lambda s: s.ddl is None or not (s.rate or s.nexmark or s.format is RecordFormat.RAW),
+        ),
+        Rule(
+            "format beside the kind is for kafka only",
+            "write it inside the kind, such as files: {path: ..., format: csv}, or leave it out",
+            ("format",),
+            "!has(self.format) || has(self.kafka)",
+            lambda s: s.format is None or s.kafka is not None,
+        ),
+        Rule(
+            "avro and format: avro belong together",
+            "write both, or neither",
+            ("format", "avro"),
+            "has(self.avro) == (has(self.format) && self.format == 'avro')",
+            lambda s: (s.avro is not None) == (s.format is RecordFormat.AVRO),
+        ),
+        Rule(
+            "a dead-letter topic needs a kafka source",
+            "write corruptRecords.path instead",
+            ("corrupt_records",),
+            "!has(self.corruptRecords) || !has(self.corruptRecords.topic) || has(self.kafka)",
+            lambda s: s.corrupt_records.topic is None or s.kafka is not None,
+        ),
+    )
+
+    files: FilesSource | None = Field(
+        default=None, description="Files that are there, and files that arrive."
+    )
+    replay: ReplaySource | None = Field(default=None, description="A recording replayed as a stream.")
+    rate: RateSource | None = Field(default=None, description="Generated records timestamp, key, value.")
+    kafka: KafkaSource | None = Field(default=None, description="Kafka topics.")
+    nexmark: NexmarkSource | None = Field(
+        default=None, description="Generated records of the NEXMark benchmark."
+    )
+    format: RecordFormat | None = Field(
+        default=None, description="How kafka messages are written; default json."
+    )
+    ddl: Text | None = Field(
+        default=None,
+        validation_alias="schema",
+        serialization_alias="schema",
+        description="Columns as Spark DDL, such as: city STRING, fare DOUBLE, at TIMESTAMP.",
+    )
+    avro: Avro | None = Field(default=None, description="Schema of the messages, for format avro.")
+    watermark: Watermark | None = Field(default=None, description="Event time and how late records may be.")
+    timestamp_format: TimestampFormat = Field(
+        default=TimestampFormat.ISO, description="How TIMESTAMP columns are written in text formats."
+    )
+    corrupt_records: CorruptRecords = Field(
+        default=CorruptRecords(), description="What to do with records that do not decode."
+    )
+
+    @property
+    def kind(self) -> str:
+        """Which kind is given, as in YAML: files, replay, rate, kafka or nexmark."""
+        return next(
+            k for k in ("files", "replay", "rate", "kafka", "nexmark") if getattr(self, k) is not None
+        )
+
+    @property
+    def record_format(self) -> RecordFormat | None:
+        """How messages are written, for kafka; None for the other kinds."""
+        return (self.format or RecordFormat.JSON) if self.kafka is not None else None
+
+    @property
+    def schema_text(self) -> str | None:
+        """Spark DDL of all columns, also where the kind fixes them; None where only the Avro schema knows."""
+        if self.rate is not None:
+            return "timestamp TIMESTAMP, key STRING, value DOUBLE"
+        if self.nexmark is not None:
+            return _NEXMARK_SCHEMAS[self.nexmark.stream]
+        base = "value BINARY" if self.format is RecordFormat.RAW else self.ddl
+        if base is None or self.kafka is None or not self.kafka.include_metadata:
+            return base
+        return f"{base}, {_KAFKA_METADATA}"

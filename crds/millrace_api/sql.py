@@ -1,0 +1,65 @@
+"""SQL of Structured Streaming, parsed by sqlglot: the one place that knows the dialect."""
+
+from __future__ import annotations
+
+from sqlglot import exp, parse, parse_one
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, TokenError
+
+from millrace_api.errors import MillraceError, Problem
+
+
+class StreamingSql(Spark):
+    """Spark SQL in which ``window`` is a function, as in ``GROUP BY window(at, '1 minute')``.
+
+    sqlglot takes the word for the start of a WINDOW clause, which a streaming query cannot have.
+    """
+
+    class Tokenizer(Spark.Tokenizer):
+        """Spark's tokens without the keyword WINDOW."""
+
+        KEYWORDS = {word: token for word, token in Spark.Tokenizer.KEYWORDS.items() if word != "WINDOW"}
+
+    class Parser(Spark.Parser):
+        """Spark 4 is ANSI: CAST raises an error where sqlglot takes it for one that gives NULL."""
+
+        STRICT_CAST = True
+
+
+def parse_query(text: str) -> exp.Query:
+    """Parse one SELECT (or WITH, or UNION).
+
+    Raises:
+        MillraceError: the text does not parse, or is not one query; ``line`` and column of the text are in it.
+    """
+    try:
+        statements = [statement for statement in parse(text, dialect=StreamingSql) if statement is not None]
+    except ParseError as error:
+        first = error.errors[0]
+        raise MillraceError(_problem(text, first["line"], first["col"], first["description"])) from None
+    except TokenError as error:
+        raise MillraceError(Problem(f"the SQL does not parse: {error}")) from None
+    if len(statements) != 1 or not isinstance(statements[0], exp.Query):
+        found = statements[0].key.upper() if len(statements) == 1 else f"{len(statements)} statements"
+        raise MillraceError(Problem(f"the SQL is {found}", "write one SELECT statement"))
+    return statements[0]
+
+
+def parse_expression(text: str) -> exp.Expression:
+    """Parse one expression that was generated from a query which parsed."""
+    return parse_one(text, dialect=StreamingSql, into=exp.Condition)
+
+
+def to_sql(node: exp.Expression) -> str:
+    """The Spark SQL text of a parsed expression."""
+    return node.sql(dialect=StreamingSql)
+
+
+def _problem(text: str, line: int, column: int, description: str) -> Problem:
+    lines = text.splitlines()
+    shown = lines[line - 1].rstrip() if 0 < line <= len(lines) else ""
+    return Problem(
+        f"the SQL does not parse at line {line}, column {column}: {description} in {shown!r}",
+        "correct the SQL there",
+        line=line,
+    )

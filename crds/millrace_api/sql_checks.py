@@ -1,0 +1,226 @@
+"""What can be said about a query's SQL without Spark: does it parse, are its tables and columns there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+from sqlglot.optimizer.scope import Scope, traverse_scope
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.explain_errors import nearest
+from millrace_api.schema_ddl import Column
+from millrace_api.sql import StreamingSql, parse_query
+
+_WINDOW_CALLS = ("window", "session_window")
+
+
+@dataclass(frozen=True)
+class Table:
+    """What the checks know of a source: its columns (None: unknown), and the column of its watermark."""
+
+    columns: tuple[Column, ...] | None
+    watermark: str | None = None
+
+
+def check_sql(text: str, tables: Mapping[str, Table], *, on_window_close: bool) -> list[Problem]:
+    """Everything wrong with the SQL; ``line`` counts from 1 within the text, None is the text as a whole."""
+    try:
+        query = parse_query(text)
+    except MillraceError as error:
+        return list(error.problems)
+    problems = list(_unknown_tables(text, query, tables))
+    if problems:
+        return problems  # what a missing table would have had as columns is anyone's guess
+    scopes = traverse_scope(query)
+    for scope in scopes:
+        problems += _ScopeCheck(text, scope, tables).unknown_columns()
+    problems += _window_problems(text, scopes, tables, on_window_close)
+    return list(dict.fromkeys(problems))
+
+
+def _unknown_tables(text: str, query: exp.Query, tables: Mapping[str, Table]) -> Iterator[Problem]:
+    defined = {cte.alias.lower() for cte in query.find_all(exp.CTE)}
+    for table in query.find_all(exp.Table):
+        if not isinstance(table.this, exp.Identifier):
+            continue  # a table-valued function
+        name = ".".join(part.name for part in table.parts)
+        if name.lower() not in tables and name.lower() not in defined:
+            close = nearest(name, tables)
+            hint = f'did you mean "{close}"?' if close else f"write one of the sources: {', '.join(tables)}"
+            yield _at(text, table.this, f'there is no source "{name}"', hint)
+
+
+class _ScopeCheck:
+    """The names that one SELECT may use, its own and, in a subquery, those of the SELECT around it."""
+
+    def __init__(self, text: str, scope: Scope, tables: Mapping[str, Table]) -> None:
+        self._text = text
+        self._scope = scope
+        self._tables = tables
+        self._sources = {name.lower(): self._columns(source) for name, source in scope.sources.items()}
+        inner = scope.parent is not None and (scope.is_subquery or scope.is_udtf)
+        self._outer = _ScopeCheck(text, scope.parent, tables) if inner and scope.parent else None
+
+    def unknown_columns(self) -> Iterator[Problem]:
+        for column in self._scope.columns:
+            if column.find_ancestor(exp.Select) is not self._scope.expression:
+                continue  # belongs to a subquery, which is a scope of its own
+            first, *rest = column.parts
+            if rest and first.name.lower() in self._source_names():
+                known = self._columns_of(first.name.lower())
+                if known is not None and rest[0].name.lower() not in known:
+                    yield self._problem(rest[0], known, f'"{first.name}" has no column "{rest[0].name}"')
+                continue
+            visible = self._visible(column)
+            if visible is not None and first.name.lower() not in visible:
+                what = "table or column" if rest else "column"
+                if rest:
+                    visible |= {name: name for name in self._source_names()}
+                yield self._problem(first, visible, f'there is no {what} "{first.name}"')
+
+    def _problem(self, name: exp.Expr, known: Mapping[str, str], message: str) -> Problem:
+        close = nearest(name.name, known.values())
+        names = ", ".join(dict.fromkeys(known.values()))
+        every = f"write one of {names}" if names else "add FROM and the name of a source"
+        return _at(self._text, name, message, f'did you mean "{close}"?' if close else every)
+
+    def _source_names(self) -> set[str]:
+        return set(self._sources) | (self._outer._source_names() if self._outer else set())
+
+    def _columns_of(self, source: str) -> dict[str, str] | None:
+        if source in self._sources or self._outer is None:
+            return self._sources[source]
+        return self._outer._columns_of(source)
+
+    def _visible(self, column: exp.Column) -> dict[str, str] | None:
+        """Names a column may have without a table in front, lower case to as declared; None if not known."""
+        select = self._scope.expression
+        if not isinstance(select, exp.Select) or select.args.get("laterals"):
+            return None
+        visible: dict[str, str] = {}
+        for known in self._sources.values():
+            if known is None:
+                return None
+            visible |= known
+        visible |= {call.name.lower(): call.name.lower() for call in _window_calls(select)}
+        if column.find_ancestor(exp.Where, exp.Join) is None:
+            visible |= {name.lower(): name for name in _aliases(select, column)}
+        if self._outer is None:
+            return visible
+        outer = self._outer._visible(column)
+        return None if outer is None else {**outer, **visible}
+
+    def _columns(self, source: exp.Expr | Scope) -> dict[str, str] | None:
+        """Columns of a table, a CTE or a derived table, lower case to as declared; None if not known."""
+        if isinstance(source, exp.Table):
+            table = self._tables.get(source.name.lower())
+            if table is None or table.columns is None or source.args.get("pivots"):
+                return None
+            return {column.name.lower(): column.name for column in table.columns}
+        if not isinstance(source, Scope):
+            return None
+        if source.outer_columns:
+            return {name.lower(): name for name in source.outer_columns}
+        select = source.expression
+        if source.set_operation_scopes:
+            return self._columns(source.set_operation_scopes[0])
+        if not isinstance(select, exp.Select) or select.args.get("laterals"):
+            return None
+        names = {name.lower(): name for name in _outputs(select)}
+        if select.is_star:
+            for inner in source.sources.values():
+                columns = self._columns(inner)
+                if columns is None:
+                    return None
+                names |= columns
+        return names
+
+
+def _outputs(select: exp.Select) -> list[str]:
+    """Names of a SELECT's columns, the star apart; without an alias, Spark names a column by its text."""
+    return [
+        call.name.lower() if _is_window_call(call) else call.alias_or_name or call.sql(dialect=StreamingSql)
+        for call in select.selects
+        if not call.is_star
+    ]
+
+
+def _aliases(select: exp.Select, column: exp.Column) -> list[str]:
+    """Names that the SELECT gives itself, apart from the one given to what the column is part of."""
+    own = column.find_ancestor(exp.Alias)
+    return [item.alias for item in select.selects if isinstance(item, exp.Alias) and item is not own]
+
+
+def _is_window_call(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Anonymous) and node.name.lower() in _WINDOW_CALLS
+
+
+def _window_calls(select: exp.Expr) -> Iterator[exp.Expr]:
+    return (node for node in select.find_all(exp.Anonymous) if _is_window_call(node))
+
+
+def _window_problems(
+    text: str, scopes: list[Scope], tables: Mapping[str, Table], on_window_close: bool
+) -> Iterator[Problem]:
+    """Windows over columns that are no event time; and what ``OnWindowClose`` lacks."""
+    windows = 0
+    for scope in scopes:
+        for call in scope.find_all(exp.Anonymous):
+            if not _is_window_call(call) or not call.expressions:
+                continue
+            windows += 1
+            column = call.expressions[0]
+            if not isinstance(column, exp.Column):
+                continue
+            for name, table in _tables_with(column, scope, tables):
+                yield from _window_column_problems(text, column, name, table, on_window_close)
+    if on_window_close and not windows:
+        hint = "add GROUP BY window(column, '10 minutes') to the SQL, or write emit: OnUpdate"
+        yield Problem("emit OnWindowClose needs a window, and the SQL has none", hint)
+    read = {table.name.lower() for scope in scopes for table in scope.find_all(exp.Table)} & set(tables)
+    if on_window_close and windows and not any(tables[name].watermark for name in read):
+        hint = "add watermark: {column: ..., delay: 30s} to the source, or write emit: OnUpdate"
+        yield Problem(f"emit OnWindowClose needs a watermark, and {_listed(sorted(read))} has none", hint)
+
+
+def _tables_with(
+    column: exp.Column, scope: Scope, tables: Mapping[str, Table]
+) -> Iterator[tuple[str, Table]]:
+    """The sources that the column can come from directly."""
+    for alias, source in scope.sources.items():
+        if isinstance(source, exp.Table) and column.table.lower() in ("", alias.lower()):
+            table = tables.get(source.name.lower())
+            if table is not None and _find(table, column.name) is not None:
+                yield source.name.lower(), table
+
+
+def _window_column_problems(
+    text: str, node: exp.Column, name: str, table: Table, on_window_close: bool
+) -> Iterator[Problem]:
+    column = _find(table, node.name)
+    if column is not None and not column.type.startswith("TIMESTAMP"):
+        message = f'the window is over "{column.name}", which is {column.type}'
+        yield _at(text, node.this, message, "write a TIMESTAMP column")
+    elif on_window_close and table.watermark and table.watermark.lower() != node.name.lower():
+        message = f'the window is over "{node.name}", but the watermark of "{name}" is on "{table.watermark}"'
+        yield _at(text, node.this, message, "use one column for both, or write emit: OnUpdate")
+
+
+def _find(table: Table, name: str) -> Column | None:
+    return next((c for c in table.columns or () if c.name.lower() == name.lower()), None)
+
+
+def _listed(names: list[str]) -> str:
+    return " or ".join(f'"{name}"' for name in names)
+
+
+def _at(text: str, node: exp.Expr, message: str, hint: str) -> Problem:
+    """A problem with the place of an identifier in the text."""
+    start = node.meta.get("start")
+    if start is None:
+        return Problem(f"{message} in the SQL", hint)
+    line = text.count("\n", 0, start) + 1
+    column = start - text.rfind("\n", 0, start)
+    return Problem(f"{message} (line {line}, column {column} of the SQL)", hint, line=line)

@@ -1,0 +1,141 @@
+"""What the operator reports about a query."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from millrace_api.base import Model
+from millrace_api.deployment import Algorithm
+
+_Text = Annotated[str, Field(max_length=4096)]
+_Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+
+
+class Phase(StrEnum):
+    """Where a query is in its life."""
+
+    PENDING = "Pending"
+    DEPLOYING = "Deploying"
+    RUNNING = "Running"
+    DRAINING = "Draining"
+    SUSPENDED = "Suspended"
+    FAILED = "Failed"
+
+
+class ConditionType(StrEnum):
+    """What a condition is about."""
+
+    READY = "Ready"
+    PROGRESSING = "Progressing"
+    METRICS_AVAILABLE = "MetricsAvailable"
+    AT_CAPACITY = "AtCapacity"
+    SCALING_ACTIVE = "ScalingActive"
+    DEGRADED = "Degraded"
+
+
+class ConditionStatus(StrEnum):
+    """Whether a condition holds."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+class Condition(Model):
+    """One aspect of the query's state, in Kubernetes' standard form."""
+
+    type: ConditionType = Field(description="What it is about.")
+    status: ConditionStatus = Field(description="Whether it holds.")
+    reason: Annotated[str, Field(min_length=1, max_length=256)] = Field(
+        description="Why, in one CamelCase word."
+    )
+    message: _Text = Field(default="", description="Why, in a sentence.")
+    last_transition_time: _Time = Field(description="When the status last changed.")
+    observed_generation: int | None = Field(default=None, description="Generation of the spec it is about.")
+
+
+class PlanStatus(Model):
+    """The plan that was decided, and how far the job follows it."""
+
+    epoch: int = Field(description="Number of the plan.")
+    algorithm: Algorithm = Field(description="Partitioning algorithm.")
+    replicas: int = Field(description="Partitioner replicas m.")
+    parallelism: int = Field(description="Workers n.")
+    executors: int = Field(description="Executors.")
+    shape: str = Field(default="", description="executors/parallelism/replicas, for kubectl get.")
+    applied_epoch: int | None = Field(default=None, description="The last plan the job acknowledged.")
+
+
+class Load(Model):
+    """What the job was last seen doing; fields without an answer are absent."""
+
+    utilization: float | None = Field(default=None, description="Processing time over batch interval, W.")
+    processing_seconds: float | None = Field(default=None, description="Processing time of a batch.")
+    input_rate: float | None = Field(default=None, description="Records per second that arrive.")
+    processing_rate: float | None = Field(default=None, description="Records per second processed.")
+    lag: int | None = Field(default=None, description="Records waiting.")
+    imbalance: float | None = Field(default=None, description="Imbalance of the workers, (max - avg) / avg.")
+    executors_ready: int | None = Field(default=None, description="Executors that are ready.")
+    observed_time: _Time | None = Field(default=None, description="When this was seen.")
+
+
+class PlanShape(Model):
+    """The parts of a plan that scaling changes."""
+
+    executors: int = Field(description="Executors.")
+    parallelism: int = Field(description="Workers n.")
+    replicas: int = Field(description="Partitioner replicas m.")
+
+
+class LastScaling(Model):
+    """The last scaling decision, what was expected of it, and what came of it."""
+
+    time: _Time = Field(description="When it was decided.")
+    from_: PlanShape = Field(validation_alias="from", serialization_alias="from", description="Before.")
+    to: PlanShape = Field(description="After.")
+    reason: Annotated[str, Field(max_length=256)] = Field(description="Why, in one CamelCase word.")
+    message: _Text = Field(default="", description="Why, in a sentence.")
+    predicted: float | None = Field(default=None, description="Utilization W that the model predicted.")
+    observed: float | None = Field(default=None, description="Utilization W that was then seen.")
+
+
+class DriverStatus(Model):
+    """The driver pod."""
+
+    pod: str = Field(description="Name of the pod.")
+    start_time: _Time | None = Field(default=None, description="When it started.")
+    restarts: int = Field(default=0, description="How often it was restarted.")
+
+
+class Attempt(Model):
+    """One run of the driver that ended."""
+
+    time: _Time = Field(description="When it ended.")
+    reason: Annotated[str, Field(max_length=256)] = Field(
+        description="Class of the failure, in one CamelCase word."
+    )
+    message: _Text = Field(default="", description="The driver's own error.")
+
+
+class Status(Model):
+    """What the operator sees."""
+
+    observed_generation: int | None = Field(default=None, description="Generation of the spec it is about.")
+    phase: Phase | None = Field(default=None, description="Where the query is in its life.")
+    conditions: tuple[Condition, ...] = Field(
+        default=(),
+        max_length=16,
+        description="The state by aspect.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    )
+    plan: PlanStatus | None = Field(default=None, description="The plan.")
+    load: Load | None = Field(default=None, description="What the job was last seen doing.")
+    last_scaling: LastScaling | None = Field(default=None, description="The last scaling decision.")
+    driver: DriverStatus | None = Field(default=None, description="The driver pod.")
+    attempts: tuple[Attempt, ...] = Field(
+        default=(), max_length=10, description="The last runs that ended, latest last."
+    )
+    selector: str | None = Field(default=None, description="Selects the executor pods.")

@@ -1,0 +1,175 @@
+"""StreamQuery: a streaming query as the user applies it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from millrace_api.base import Model, Rule
+from millrace_api.deployment import Checkpoint, Executors, Parallelism, Partitioner, Placement, Pod, Scaling
+from millrace_api.query import Query
+from millrace_api.sinks import Sink
+from millrace_api.sources import Source
+from millrace_api.status import Status
+from millrace_api.values import SOURCE_NAME, ObjectName, PositiveDuration, SourceName, Text, WholeNumber
+
+API_VERSION = "millrace.io/v1alpha1"
+KIND = "StreamQuery"
+
+
+class State(StrEnum):
+    """Whether the query should run."""
+
+    RUNNING = "Running"
+    SUSPENDED = "Suspended"
+
+
+class Emit(StrEnum):
+    """When results are emitted: at every change, or once a window can no longer change."""
+
+    ON_UPDATE = "OnUpdate"
+    ON_WINDOW_CLOSE = "OnWindowClose"
+
+
+class ObjectMeta(Model):
+    """Kubernetes' own metadata; of these fields a user writes name, namespace, labels and annotations."""
+
+    name: ObjectName = Field(description="Name of the query.", examples=["trips-by-cell"])
+    namespace: Annotated[Text, Field(max_length=63)] | None = Field(default=None, description="Namespace.")
+    labels: dict[str, str] = Field(default={}, description="Labels.")
+    annotations: dict[str, str] = Field(default={}, description="Annotations.")
+    generate_name: str | None = Field(default=None, description="Set by Kubernetes.")
+    uid: str | None = Field(default=None, description="Set by Kubernetes.")
+    resource_version: str | None = Field(default=None, description="Set by Kubernetes.")
+    generation: int | None = Field(default=None, description="Set by Kubernetes.")
+    creation_timestamp: str | None = Field(default=None, description="Set by Kubernetes.")
+    deletion_timestamp: str | None = Field(default=None, description="Set by Kubernetes.")
+    deletion_grace_period_seconds: int | None = Field(default=None, description="Set by Kubernetes.")
+    finalizers: tuple[str, ...] = Field(default=(), description="Set by controllers.")
+    owner_references: tuple[dict[str, Any], ...] = Field(default=(), description="Set by controllers.")
+    managed_fields: tuple[dict[str, Any], ...] = Field(default=(), description="Set by Kubernetes.")
+    self_link: str | None = Field(default=None, description="Set by Kubernetes.")
+
+
+def _python_source_known(spec: Spec) -> bool:
+    python = spec.query.python
+    return python is None or (
+        len(spec.sources) == 1 if python.source is None else python.source in spec.sources
+    )
+
+
+def _python_window_closes(spec: Spec) -> bool:
+    python = spec.query.python
+    if python is None or spec.emit is not Emit.ON_WINDOW_CLOSE:
+        return True
+    read = [source for name, source in spec.sources.items() if python.source in (None, name)]
+    return python.window is not None and all(source.watermark is not None for source in read)
+
+
+class Spec(Model):
+    """What the user wants."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "query.python.source is not one of the sources",
+            "write the name of one of spec.sources; it may be left out only where there is just one",
+            ("query",),
+            "!has(self.query.python) || (has(self.query.python.source) ? "
+            "self.query.python.source in self.sources : self.sources.size() == 1)",
+            _python_source_known,
+        ),
+        Rule(
+            "emit OnWindowClose needs a window and a watermark",
+            "add query.python.window and the source's watermark, or write emit: OnUpdate",
+            ("emit",),
+            "self.emit != 'OnWindowClose' || !has(self.query.python) || (has(self.query.python.window) && "
+            "self.sources.all(name, has(self.sources[name].watermark) || "
+            "(has(self.query.python.source) && self.query.python.source != name)))",
+            _python_window_closes,
+        ),
+        Rule(
+            "placement Dedicated needs kafka sources",
+            "write partitioner.placement: Inline, or read from kafka",
+            ("partitioner",),
+            "self.partitioner.placement != 'Dedicated' || "
+            "self.sources.all(name, has(self.sources[name].kafka))",
+            lambda spec: (
+                spec.partitioner.placement is Placement.INLINE
+                or all(source.kafka is not None for source in spec.sources.values())
+            ),
+        ),
+        Rule(
+            "a source's name is a table's name in the SQL",
+            "write at most 63 lower-case letters, digits and '_', not a digit first",
+            ("sources",),
+            f"self.sources.all(name, name.size() <= 63 && name.matches('^{SOURCE_NAME}$'))",
+            None,  # the type of the keys says it
+        ),
+        Rule(
+            "checkpoint cannot be changed",
+            "to start from another one, delete this StreamQuery and create a new one",
+            ("checkpoint",),
+            "has(self.checkpoint) == has(oldSelf.checkpoint) && "
+            "(!has(self.checkpoint) || self.checkpoint == oldSelf.checkpoint)",
+            None,
+        ),
+    )
+
+    state: State = Field(
+        default=State.RUNNING, description="Running, or Suspended: stopped with its state kept."
+    )
+    sources: dict[SourceName, Source] = Field(
+        min_length=1,
+        max_length=16,
+        description="Streams of records by name; the names are the tables of the SQL.",
+        examples=["{trips: {files: {path: data/*.csv, format: csv}, schema: city STRING}}"],
+    )
+    query: Query = Field(description="What is computed.", examples=["{sql: SELECT ...}"])
+    sink: Sink = Field(description="Where the results go.", examples=["{console: {}}"])
+    emit: Emit = Field(
+        default=Emit.ON_UPDATE,
+        description="OnUpdate: every change at once. OnWindowClose: final results only.",
+    )
+    batch_interval: PositiveDuration = Field(
+        default=PositiveDuration("2s"), description="Time from one micro-batch to the next."
+    )
+    partitioner: Partitioner = Field(default=Partitioner(), description="How records are placed on workers.")
+    parallelism: Parallelism = Field(default=Parallelism(), description="Number n of workers.")
+    executors: Executors = Field(default=Executors(), description="Number and size of the Spark executors.")
+    driver: Pod = Field(default=Pod(), description="Size of the Spark driver.")
+    scaling: Scaling = Field(default=Scaling(), description="When and whether to scale.")
+    checkpoint: Checkpoint | None = Field(
+        default=None, description="Where offsets, plans and state are kept; cannot be changed later."
+    )
+    image: Text | None = Field(
+        default=None, description="Container image of the job; default: the operator's own."
+    )
+    service_account_name: Text | None = Field(
+        default=None, description="ServiceAccount of the driver; default: its own."
+    )
+    spark_conf: dict[str, str] = Field(
+        default={}, description="Spark settings, apart from those Millrace owns."
+    )
+    restart_nonce: WholeNumber | None = Field(default=None, description="Change it to restart the query.")
+    replan_nonce: WholeNumber | None = Field(
+        default=None, description="Change it to have a new plan decided now."
+    )
+
+
+class StreamQuery(Model):
+    """A streaming query."""
+
+    api_version: Literal["millrace.io/v1alpha1"] = Field(
+        description="Version of the API.", examples=["millrace.io/v1alpha1"]
+    )
+    kind: Literal["StreamQuery"] = Field(description="Kind of the object.", examples=["StreamQuery"])
+    metadata: ObjectMeta = Field(description="Name and labels.", examples=["{name: trips-by-cell}"])
+    spec: Spec = Field(description="What the user wants.", examples=["{sources: ..., query: ..., sink: ...}"])
+    status: Status | None = Field(default=None, description="What the operator sees.")
+
+    @property
+    def name(self) -> str:
+        """Name of the query."""
+        return self.metadata.name

@@ -1,0 +1,212 @@
+"""Types of single values (durations, sizes, names, numbers), each with its pattern and its messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    PlainValidator,
+    WithJsonSchema,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from millrace_api.base import problem
+
+_MICROSECONDS = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+}
+_UNIT = "us|ms|s|m|h|d|(?:microsecond|millisecond|second|minute|hour|day)s?"
+_LONGEST_DAYS = 36_500
+
+
+class _TextValue(str):
+    """A string that is checked when it is made and keeps the text as it was written."""
+
+    __slots__ = ()
+
+    pattern: ClassVar[str]
+    max_length: ClassVar[int] = 32
+    what: ClassVar[str]
+    hint: ClassVar[str]
+
+    def __new__(cls, text: str) -> Self:
+        """Raises a ``ValueError`` that quotes the text and says what to write."""
+        if not isinstance(text, str) or not re.fullmatch(cls.pattern, text) or len(text) > cls.max_length:
+            raise problem(f"{_quoted(text)} is not {cls.what}", cls.hint)
+        return super().__new__(cls, text)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            cls, serialization=core_schema.to_string_ser_schema()
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {
+            "type": "string",
+            "pattern": f"^{cls.pattern}$".replace("(?:", "("),
+            "maxLength": cls.max_length,
+        }
+
+
+class Duration(_TextValue):
+    """A length of time, a whole number and a unit: ``500ms``, ``30s``, ``10 minutes``, ``1h``, ``2 days``."""
+
+    __slots__ = ()
+    pattern = f"[0-9]{{1,12}} ?(?:{_UNIT})"
+    what = "a duration"
+    hint = "write a whole number and a unit, such as 500ms, 30s, 10 minutes, 1h or 2 days"
+
+    def __new__(cls, text: str) -> Self:
+        """Raises a ``ValueError`` that quotes the text and says what to write."""
+        value = super().__new__(cls, text)
+        if value.microseconds > _LONGEST_DAYS * _MICROSECONDS["d"]:
+            raise problem(f"{_quoted(text)} is too long", f"write at most {_LONGEST_DAYS} days")
+        return value
+
+    @property
+    def microseconds(self) -> int:
+        """The whole length in microseconds (not a component of it)."""
+        number, unit = re.fullmatch(r"([0-9]+) ?(\w+)", self).groups()  # type: ignore[union-attr]
+        short = {"mic": "us", "mil": "ms"}.get(unit[:3], unit[0]) if len(unit) > 2 else unit
+        return int(number) * _MICROSECONDS[short]
+
+    @property
+    def timedelta(self) -> timedelta:
+        """The same length as Python's own type."""
+        return timedelta(microseconds=self.microseconds)
+
+    @property
+    def seconds(self) -> float:
+        """The whole length in seconds."""
+        return self.microseconds / 1e6
+
+
+class PositiveDuration(Duration):
+    """A :class:`Duration` longer than nothing."""
+
+    __slots__ = ()
+    pattern = f"0*[1-9][0-9]{{0,11}} ?(?:{_UNIT})"
+    what = "a duration longer than zero"
+
+
+class ByteSize(_TextValue):
+    """An amount of memory in powers of 1024, as Spark writes it: ``512m``, ``2g``."""
+
+    __slots__ = ()
+    pattern = "[1-9][0-9]{0,8}[kmgt]"
+    what = "a size"
+    hint = "write a whole number and one of k, m, g, t (powers of 1024), such as 512m or 2g"
+
+    @property
+    def bytes(self) -> int:
+        """The size in bytes."""
+        return int(self[:-1]) << {"k": 10, "m": 20, "g": 30, "t": 40}[self[-1]]
+
+
+def _quoted(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def text(pattern: str, max_length: int, what: str, hint: str) -> tuple[AfterValidator, WithJsonSchema]:
+    """What makes a string a checked one: ``Annotated[str, *text(...)]``; ``pattern`` is matched in full."""
+
+    def check(value: str) -> str:
+        if len(value) > max_length or not re.fullmatch(pattern, value):
+            raise problem(f"{_quoted(value)} is not {what}", hint)
+        return value
+
+    schema = {"type": "string", "pattern": f"^({pattern})$", "minLength": 1, "maxLength": max_length}
+    return AfterValidator(check), WithJsonSchema(schema)
+
+
+ObjectName = Annotated[
+    str,
+    *text(
+        "[a-z]([-a-z0-9]*[a-z0-9])?",
+        45,
+        "a name for a StreamQuery",
+        "write at most 45 lower-case letters, digits and '-', a letter first and no '-' last",
+    ),
+]
+"""45 characters leave room for the suffixes of the objects made from a query (63 is Kubernetes' limit)."""
+
+SOURCE_NAME = "[a-z_][a-z0-9_]*"
+SourceName = Annotated[
+    str,
+    *text(
+        SOURCE_NAME,
+        63,
+        "a name for a source",
+        "write lower-case letters, digits and '_', not a digit first: it is the table's name in the SQL",
+    ),
+]
+
+ColumnName = Annotated[
+    str, *text("[^`.\\n]+", 255, "a column name", "write one column of the schema, without '.' or backquotes")
+]
+Path = Annotated[
+    str, *text("[^\\n]+", 4096, "a path", "write a file, folder or glob pattern such as data/*.csv")
+]
+Uri = Annotated[
+    str,
+    *text(
+        "[a-z][a-z0-9+.-]*:/[^\\s]+",
+        2048,
+        "a URI",
+        "write a scheme and an absolute path, such as file:///var/lib/millrace or s3a://bucket/prefix",
+    ),
+]
+Delimiter = Annotated[
+    str, *text("[^\\n]", 1, "a delimiter", 'write one character such as "," or "|" or "\\t"')
+]
+Topic = Annotated[
+    str,
+    *text("[A-Za-z0-9._-]+", 249, "a Kafka topic", "write letters, digits, '.', '_' and '-' (at most 249)"),
+]
+Timestamp = Annotated[
+    str,
+    *text(
+        "\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d(\\.\\d{1,6})?(Z|[+-]\\d\\d:\\d\\d)",
+        35,
+        "a time",
+        "write it with its offset, such as 2026-01-31T12:00:00Z",
+    ),
+]
+Text = Annotated[str, Field(min_length=1, max_length=65536)]
+"""Free text, never empty."""
+
+Flag = Annotated[bool, Field(strict=True)]
+Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
+WholeNumber = Annotated[int, Field(strict=True, ge=0, le=2**53)]
+Number = Annotated[float, Field(strict=True)]
+Positive = Annotated[float, Field(strict=True, gt=0)]
+
+
+def _scalar(value: Any) -> Any:
+    if not isinstance(value, bool | int | float | str):
+        raise problem(f"{_quoted(value)} is not a single value", "write a number, a text, true or false")
+    return value
+
+
+Scalar = Annotated[
+    bool | int | float | str,
+    PlainValidator(_scalar),
+    WithJsonSchema({"type": ["boolean", "integer", "number", "string"]}),
+]
+Parameters = Mapping[str, Scalar]
+"""Named settings of an algorithm; which names there are is the algorithm's affair."""

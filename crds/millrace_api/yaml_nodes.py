@@ -1,0 +1,181 @@
+"""YAML with places: every value can be traced back to its line, and duplicate keys are errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from millrace_api.errors import MillraceError, Problem
+
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+_MERGE = "tag:yaml.org,2002:merge"
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML without timestamps: as in Kubernetes, ``2026-01-31`` is text."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own way
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+_DEEPEST = 64
+_MOST_NODES = 100_000
+_BOUNDLESS = (
+    "the document is nested too deeply, or an alias in it refers to what contains it",
+    f"write at most {_DEEPEST} levels and {_MOST_NODES} values, aliases included",
+)
+
+
+@dataclass(frozen=True)
+class Document:
+    """One YAML document: its value, and the nodes that know the lines."""
+
+    file: str
+    value: Any
+    node: yaml.Node
+
+    def line(self, path: Sequence[str | int]) -> int:
+        """Line (1-based) of the key or item at ``path``, or of the deepest part of the path that is there."""
+        line, node = _line(self.node), self.node
+        for step in path:
+            entry = _entry(node, step)
+            if entry is None:
+                break
+            marked, node = entry
+            line = _line(marked)
+        return line
+
+    def text_line(self, path: Sequence[str | int], line: int) -> int:
+        """Line of the file that holds the ``line``-th line (1-based) of the text value at ``path``."""
+        node = self.node
+        for step in path:
+            entry = _entry(node, step)
+            if entry is None:
+                return self.line(path)
+            node = entry[1]
+        style = node.style if isinstance(node, yaml.ScalarNode) else None
+        if style == "|":
+            return _line(node) + line  # the text begins after the line with the bar
+        # other styles fold their lines, so that only a text on one line can be placed exactly
+        return _line(node)
+
+
+def read_documents(path: Path | str) -> tuple[list[Document], list[Problem]]:
+    """The documents of a YAML file, in order, and what is wrong with the file as YAML.
+
+    Raises:
+        MillraceError: the file cannot be read at all.
+    """
+    file = str(path)
+    documents: list[Document] = []
+    problems: list[Problem] = []
+    try:
+        loader = _Loader(_text(path))
+        while loader.check_node():
+            node = loader.get_node()
+            if node is None or _is_empty(node):
+                continue
+            if _boundless(node):
+                problems.append(Problem(*_BOUNDLESS, file, _line(node)))
+                continue
+            problems.extend(_duplicate_keys(node, file))
+            documents.append(Document(file, loader.construct_document(node), node))
+    except yaml.MarkedYAMLError as error:
+        problems.append(_syntax_problem(error, file))
+    except RecursionError:  # in PyYAML, before there is a node to look at
+        problems.append(Problem(*_BOUNDLESS, file))
+    except yaml.YAMLError as error:
+        problems.append(
+            Problem(f"is not YAML: {str(error).splitlines()[0]}", "remove the character", file=file)
+        )
+    if not documents and not problems:
+        problems.append(Problem("is empty", "write at least one document", file=file, line=1))
+    return documents, problems
+
+
+def _text(path: Path | str) -> str:
+    file = str(path)
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise MillraceError(Problem("there is no such file", "check the path", file=file)) from None
+    except OSError as error:
+        raise MillraceError(
+            Problem(f"cannot be read: {error.strerror}", "write the path of a file", file=file)
+        ) from None
+    except UnicodeDecodeError as error:
+        raise MillraceError(
+            Problem(f"is not text in UTF-8 (byte {error.start})", "save it as UTF-8", file=file)
+        ) from None
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def _is_empty(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null"
+
+
+def _entry(node: yaml.Node, step: str | int) -> tuple[yaml.Node, yaml.Node] | None:
+    """What carries the line, and the value, of one step down."""
+    if isinstance(node, yaml.MappingNode):
+        # the last one counts: merged keys come first, the mapping's own override them
+        found = [(key, value) for key, value in node.value if key.value == str(step)]
+        return found[-1] if found else None
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        return node.value[step], node.value[step]
+    return None
+
+
+def _boundless(root: yaml.Node) -> bool:
+    """Whether the document, its aliases written out, is deeper or larger than any query."""
+    visited, waiting = 0, [(root, 1)]
+    while waiting:
+        node, depth = waiting.pop()
+        visited += 1
+        if depth > _DEEPEST or visited > _MOST_NODES:
+            return True
+        below = node.value if isinstance(node, yaml.CollectionNode) else ()
+        for entry in below:
+            waiting.extend((part, depth + 1) for part in (entry if isinstance(entry, tuple) else (entry,)))
+    return False
+
+
+def _duplicate_keys(root: yaml.Node, file: str) -> Iterator[Problem]:
+    """Every key that a mapping has twice; nodes reached by an alias are looked at once."""
+    seen: set[int] = set()
+    waiting: list[tuple[yaml.Node, str]] = [(root, "")]
+    while waiting:
+        node, path = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            lines: dict[str, int] = {}
+            for key, value in node.value:
+                name = str(key.value)
+                field = f"{path}.{name}" if path else name
+                if name in lines and key.tag != _MERGE:
+                    message = f'"{name}" is given twice, first in line {lines[name]}'
+                    yield Problem(message, "keep one of them", file, _line(key), field)
+                lines.setdefault(name, _line(key))
+                waiting.append((value, field))
+        elif isinstance(node, yaml.SequenceNode):
+            waiting.extend((item, f"{path}[{i}]") for i, item in enumerate(node.value))
+
+
+def _syntax_problem(error: yaml.MarkedYAMLError, file: str) -> Problem:
+    mark = error.problem_mark or error.context_mark
+    where = f" at column {mark.column + 1}" if mark is not None else ""
+    what = " ".join(part for part in (error.context, error.problem) if part)
+    line = mark.line + 1 if mark is not None else None
+    return Problem(
+        f"is not valid YAML{where}: {what}", "check indentation, colons and quotes there", file, line
+    )

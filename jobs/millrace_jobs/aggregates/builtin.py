@@ -1,0 +1,187 @@
+"""The built-in algebraic aggregates: how each is combined on a worker, merged in Spark's state, and finished.
+
+An aggregate call is split into *parts*. A worker reduces the input column of a part (``reduce``), Spark merges
+the reduced values by key in its state store (``merge``, a Spark SQL aggregate), and ``finish`` turns the merged
+parts into the value Spark's own aggregate would give. Merging is associative and commutative, so any routing of
+the records gives the same answer; ``initial`` is the part of a single record, for the plan without routing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from millrace_api.sql import to_sql
+from millrace_jobs.aggregates.reducing import Reduce
+
+TypeOf = Callable[[str], str]
+"""Spark's type, as text, of a SQL expression over the source (an aggregate call included)."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One mergeable component of an aggregate: column ``name`` of the partial results.
+
+    ``input`` is the SQL of the column it is reduced from; empty for ``rows``, which needs none.
+    """
+
+    name: str
+    reduce: Reduce
+    input: str
+    initial: str
+    merge: str
+
+
+@dataclass(frozen=True)
+class BuiltinAggregate:
+    """An aggregate call of the query, split into parts; ``finish`` is Spark SQL over the merged parts."""
+
+    call: str
+    parts: tuple[Part, ...]
+    finish: str
+
+
+def plan_aggregate(call: exp.Expression, index: int, type_of: TypeOf) -> BuiltinAggregate | str:
+    """Split one aggregate call into parts, or say in words why it cannot be.
+
+    Args:
+        call: the call as parsed, possibly with ``FILTER (WHERE ...)``.
+        index: its number in the query, which makes the names of its parts unique.
+        type_of: asks Spark for the type of an expression.
+    """
+    function = call.this if isinstance(call, exp.Filter) else call
+    split = _SPLITTERS.get(type(function))
+    if split is None:
+        return f"{to_sql(call)} is not one of the aggregates with a mergeable partial result"
+    if isinstance(function.this, exp.Distinct):
+        return f"{to_sql(call)} needs all values of a key in one place"
+    value = _input(call, function)
+    if value and not is_scalar(type_of(value)):
+        return f"{to_sql(call)} is over {type_of(value)}, which workers cannot compare or add"
+    parts, finish = split(function, value, f"a{index}", type_of)
+    return BuiltinAggregate(to_sql(call), parts, f"CAST({finish} AS {type_of(to_sql(call))})")
+
+
+_SCALARS = {"tinyint", "smallint", "int", "bigint", "float", "double", "boolean", "string", "date", "timestamp", "binary"}
+_NUMBERS = {"tinyint", "smallint", "int", "bigint", "float", "double"}
+
+
+def is_scalar(spark_type: str) -> bool:
+    """Whether workers can group by, compare and ship values of this type."""
+    return spark_type in _SCALARS or spark_type.startswith("decimal")
+
+
+def _is_number(spark_type: str) -> bool:
+    return spark_type in _NUMBERS or spark_type.startswith("decimal")
+
+
+def _input(call: exp.Expression, function: exp.Expression) -> str:
+    """The input as SQL: NULL, which every aggregate skips, where FILTER leaves the record out."""
+    star = isinstance(function.this, exp.Star)
+    value = "1L" if star else to_sql(function.this)
+    if isinstance(call, exp.Filter):
+        return f"CASE WHEN {to_sql(call.expression.this)} THEN {value} END"
+    return "" if star else value
+
+
+Split = tuple[tuple[Part, ...], str]
+
+
+def _part(name: str, reduce: Reduce, value: str, initial: str | None = None, merge: str = "sum") -> Part:
+    return Part(name, reduce, value, initial or value, f"{merge}({name})")
+
+
+def _as_double(value: str, type_of: TypeOf) -> str:
+    return value if type_of(value) == "double" else f"CAST({value} AS DOUBLE)"
+
+
+def _count_part(name: str, value: str) -> Part:
+    if not value:
+        return _part(name, "rows", "", "1L")
+    return _part(name, "count", value, f"CASE WHEN ({value}) IS NULL THEN 0L ELSE 1L END")
+
+
+def _count(_: exp.Expression, value: str, name: str, __: TypeOf) -> Split:
+    return (_count_part(name, value),), f"coalesce({name}, 0L)"
+
+
+def _sum(_: exp.Expression, value: str, name: str, type_of: TypeOf) -> Split:
+    summed = value if _is_number(type_of(value)) else _as_double(value, type_of)
+    return (_part(name, "sum", summed),), name
+
+
+def _avg(_: exp.Expression, value: str, name: str, type_of: TypeOf) -> Split:
+    summed = value if type_of(value).startswith("decimal") else _as_double(value, type_of)
+    total, count = f"{name}_sum", f"{name}_count"
+    return (_part(total, "sum", summed), _count_part(count, value)), f"try_divide({total}, {count})"
+
+
+def _min(_: exp.Expression, value: str, name: str, __: TypeOf) -> Split:
+    return (_part(name, "min", value, merge="min"),), name
+
+
+def _max(_: exp.Expression, value: str, name: str, type_of: TypeOf) -> Split:
+    largest = _part(name, "max", value, merge="max")
+    if type_of(value) not in ("float", "double"):
+        return (largest,), name
+    # Spark holds NaN for larger than any number; Arrow's maximum passes over it.
+    nan = _part(f"{name}_nan", "has_nan", value, f"isnan({value})", "max")
+    return (largest, nan), f"CASE WHEN {nan.name} THEN double('NaN') ELSE {name} END"
+
+
+def _moments(value: str, name: str, type_of: TypeOf) -> tuple[tuple[Part, ...], str, str]:
+    """Parts n, sum and sum of squares; and SQL of n and of the sum of squared deviations from the mean.
+
+    Relative error of the deviations is about 1e-16 * (mean / deviation)^2, from the subtraction.
+    """
+    number = _as_double(value, type_of)
+    total, squares, count = f"{name}_sum", f"{name}_squares", f"{name}_count"
+    parts = (
+        _part(total, "sum", number),
+        _part(squares, "sum_of_squares", number, f"{number} * {number}"),
+        _count_part(count, value),
+    )
+    deviations = f"greatest({squares} - {total} * {total} / nullif({count}, 0L), 0D)"
+    return parts, count, f"CASE WHEN {count} > 0 THEN {deviations} END"
+
+
+def _sample(root: bool) -> Callable[[exp.Expression, str, str, TypeOf], Split]:
+    def split(_: exp.Expression, value: str, name: str, type_of: TypeOf) -> Split:
+        parts, count, deviations = _moments(value, name, type_of)
+        variance = f"({deviations}) / nullif({count} - 1L, 0L)"
+        return parts, f"sqrt({variance})" if root else variance
+
+    return split
+
+
+def _population(root: bool) -> Callable[[exp.Expression, str, str, TypeOf], Split]:
+    def split(_: exp.Expression, value: str, name: str, type_of: TypeOf) -> Split:
+        parts, count, deviations = _moments(value, name, type_of)
+        variance = f"({deviations}) / nullif({count}, 0L)"
+        return parts, f"sqrt({variance})" if root else variance
+
+    return split
+
+
+def _approx_count_distinct(function: exp.Expression, value: str, name: str, _: TypeOf) -> Split:
+    """The partial result is the set of distinct values itself, so the merged HyperLogLog++ is Spark's own."""
+    accuracy = function.args.get("accuracy")
+    merge = f"approx_count_distinct({name}{', ' + to_sql(accuracy) if accuracy is not None else ''})"
+    return (Part(name, "distinct", value, value, merge),), f"coalesce({name}, 0L)"
+
+
+_SPLITTERS: dict[type[exp.Expression], Callable[[exp.Expression, str, str, TypeOf], Split]] = {
+    exp.Count: _count,
+    exp.Sum: _sum,
+    exp.Avg: _avg,
+    exp.Min: _min,
+    exp.Max: _max,
+    exp.Stddev: _sample(root=True),
+    exp.StddevSamp: _sample(root=True),
+    exp.StddevPop: _population(root=True),
+    exp.Variance: _sample(root=False),
+    exp.VariancePop: _population(root=False),
+    exp.ApproxDistinct: _approx_count_distinct,
+}

@@ -1,0 +1,74 @@
+"""The protocol of a user's own aggregator, and how a query finds one."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from millrace_api.errors import MillraceError, Problem
+
+State = dict[str, Any]
+"""The partial result of one key: a value for each field of the state schema. Opaque to Millrace."""
+
+
+@runtime_checkable
+class Aggregator(Protocol):
+    """An aggregation whose partial results can be merged in any order and any grouping.
+
+    ``merge`` has to be commutative and associative, ``init()`` neutral, and updating with two batches the same as
+    updating with both in one: then results do not depend on how records were routed. Of a record's values an
+    aggregator sees only ``columns``.
+    """
+
+    columns: ClassVar[tuple[str, ...]]
+    state_schema: ClassVar[pa.Schema]
+    result_schema: ClassVar[pa.Schema]
+
+    def init(self) -> State:
+        """The state of a key without records."""
+        ...
+
+    def update(self, state: State, batch: pa.RecordBatch) -> State:
+        """The state after these records of one key, whose columns are ``columns``."""
+        ...
+
+    def merge(self, a: State, b: State) -> State:
+        """The state of the records of both."""
+        ...
+
+    def finish(self, state: State) -> dict[str, Any]:
+        """The result: a value for each field of the result schema."""
+        ...
+
+
+def load_aggregator(path: str, options: Mapping[str, Any]) -> Aggregator:
+    """Import ``module:Name`` and make it with the options.
+
+    Raises:
+        MillraceError: it cannot be imported, made, or is not an Aggregator; ``field`` is set.
+    """
+    module_name, _, name = path.partition(":")
+    field = "spec.query.python.aggregator"
+    try:
+        cls = getattr(importlib.import_module(module_name), name)
+    except ModuleNotFoundError as error:
+        hint = "install the package beside millrace, or put its folder on PYTHONPATH"
+        raise MillraceError(Problem(f"{path!r} cannot be imported: {error}", hint, field=field)) from None
+    except AttributeError:
+        there = [n for n, _ in inspect.getmembers(importlib.import_module(module_name), inspect.isclass)]
+        hint = f"write one of its classes: {', '.join(there) or 'it has none'}"
+        raise MillraceError(Problem(f"module {module_name!r} has no {name!r}", hint, field=field)) from None
+    try:
+        aggregator = cls(**options)
+    except (TypeError, ValueError) as error:
+        hint = f"correct spec.query.python.options; {name} takes {inspect.signature(cls)}"
+        raise MillraceError(Problem(f"{path!r} cannot be made: {error}", hint, field=field)) from error
+    missing = [n for n in (*Aggregator.__annotations__, "init", "update", "merge", "finish") if not hasattr(cls, n)]
+    if missing or not isinstance(aggregator, Aggregator):
+        hint = "define them as millrace_jobs.aggregates.protocol.Aggregator says"
+        raise MillraceError(Problem(f"{path!r} has no {', '.join(missing)}", hint, field=field))
+    return aggregator

@@ -1,0 +1,141 @@
+"""How a worker reduces records with a Python aggregator: one state per key and pane, shipped as blobs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from millrace_jobs.aggregates.keyed_states import Key, StateCodec, key_tuples
+from millrace_jobs.aggregates.protocol import Aggregator, State
+from millrace_jobs.partitioners.hashing import hash_columns
+from millrace_jobs.pipeline.combine import RECORDS
+from millrace_jobs.pipeline.windows import AT, Window, pane_starts
+
+BUCKET = "bucket"
+BLOB = "blob"
+
+_PANE = "pane"
+_PENDING_RECORDS = 1 << 17
+
+
+@dataclass(frozen=True)
+class PythonReduction:
+    """Makes the reducers of a query with a Python aggregator.
+
+    A partial result holds the states of all keys of one pane and one bucket; ``buckets`` is fixed for the life
+    of the checkpoint. ``names`` are what the key columns are called in the results; in blocks and blobs ``keys``
+    has names for them which no input and no state field can have.
+    """
+
+    names: tuple[str, ...]
+    keys: pa.Schema
+    window: Window | None
+    aggregator: Aggregator
+    buckets: int
+
+    @property
+    def codec(self) -> StateCodec:
+        """Form of the blobs."""
+        return StateCodec(self.keys, self.aggregator.state_schema)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Event time where there is a window, bucket, and a blob of states."""
+        at = [pa.field(AT, pa.timestamp("us", tz="UTC"))] if self.window else []
+        return pa.schema([*at, pa.field(BUCKET, pa.int32()), pa.field(BLOB, pa.binary())])
+
+    @property
+    def result_schema(self) -> pa.Schema:
+        """Window start and end where there is a window, keys, and what the aggregator gives."""
+        moment = pa.timestamp("us", tz="UTC")
+        window = [pa.field("window_start", moment), pa.field("window_end", moment)] if self.window else []
+        keys = [pa.field(name, field.type) for name, field in zip(self.names, self.keys, strict=True)]
+        return pa.schema([*window, *keys, *self.aggregator.result_schema])
+
+    def __call__(self) -> PythonReducer:
+        """A reducer with nothing in it."""
+        return PythonReducer(self)
+
+
+@dataclass
+class _Group:
+    """The states of one pane and bucket."""
+
+    states: dict[Key, State] = field(default_factory=dict)
+    records: int = 0
+    latest: int = 0
+
+
+class PythonReducer:
+    """Gathers records by key and pane, and updates the state of each."""
+
+    def __init__(self, plan: PythonReduction) -> None:
+        self._plan = plan
+        self._by = [*plan.keys.names, *([_PANE] if plan.window else [])]
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_records = 0
+        self._groups: dict[tuple[int, int], _Group] = defaultdict(_Group)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take in records."""
+        self._pending.append(batch)
+        self._pending_records += batch.num_rows
+        if self._pending_records >= _PENDING_RECORDS:
+            self._update_pending()
+
+    def partials(self) -> pa.Table:
+        """One row per pane and bucket."""
+        self._update_pending()
+        groups = list(self._groups.items())
+        columns = {
+            AT: [group.latest for _, group in groups],
+            BUCKET: [bucket for (_, bucket), _ in groups],
+            BLOB: [self._plan.codec.encode(group.states.items()) for _, group in groups],
+            RECORDS: [group.records for _, group in groups],
+        }
+        schema = self._plan.schema.append(pa.field(RECORDS, pa.int64()))
+        return pa.Table.from_arrays([pa.array(columns[f.name], f.type) for f in schema], schema=schema)
+
+    def distinct_keys(self) -> int:
+        """Number of different keys among the records."""
+        return len({key for group in self._groups.values() for key in group.states})
+
+    def _update_pending(self) -> None:
+        if not self._pending:
+            return
+        records = pa.Table.from_batches(self._pending).combine_chunks()
+        self._pending, self._pending_records = [], 0
+        groups, rows = self._group(records)
+        inputs = records.select(list(self._plan.aggregator.columns)).take(rows.values).combine_chunks()
+        (batch,) = inputs.to_batches() or [pa.RecordBatch.from_pylist([], schema=inputs.schema)]
+        key_columns = groups.columns[: len(self._plan.keys)]
+        keys = key_tuples(key_columns, groups.num_rows)
+        buckets = hash_columns(key_columns, groups.num_rows) % np.uint64(self._plan.buckets)
+        panes = groups.column(_PANE).to_pylist() if self._plan.window else [0] * len(keys)
+        latest = groups.column(AT).cast(pa.int64()).to_pylist() if self._plan.window else [0] * len(keys)
+        ends = rows.offsets.to_pylist()
+        for index, key in enumerate(keys):
+            group = self._groups[panes[index], int(buckets[index])]
+            self._update(group, key, batch.slice(ends[index], ends[index + 1] - ends[index]))
+            group.latest = max(group.latest, latest[index])
+
+    def _group(self, records: pa.Table) -> tuple[pa.Table, pa.ListArray]:
+        """The different keys and panes with their latest event time, and the row numbers of each."""
+        table = records.select(self._plan.keys.names).append_column("row", pa.array(np.arange(records.num_rows)))
+        wanted = [("row", "list")]
+        if self._plan.window is not None:
+            table = table.append_column(_PANE, pa.array(pane_starts(records.column(AT), self._plan.window)))
+            table = table.append_column(AT, records.column(AT))
+            wanted.append((AT, "max"))
+        grouped = table.group_by(self._by, use_threads=False).aggregate(wanted).combine_chunks()
+        groups = grouped.rename_columns({"row_list": "rows", f"{AT}_max": AT} if self._plan.window else {})
+        return groups, grouped.column("row_list").combine_chunks()
+
+    def _update(self, group: _Group, key: Key, batch: pa.RecordBatch) -> None:
+        aggregator = self._plan.aggregator
+        held = group.states.get(key)
+        group.states[key] = aggregator.update(aggregator.init() if held is None else held, batch)
+        group.records += batch.num_rows

@@ -1,0 +1,204 @@
+"""How a worker reduces records to the parts of the built-in aggregates: PyArrow's hash aggregation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.pipeline.combine import RECORDS
+from millrace_jobs.pipeline.windows import AT, Window, pane_starts
+
+Reduce = Literal["rows", "count", "sum", "sum_of_squares", "min", "max", "has_nan", "distinct"]
+"""What becomes of a part's input on a worker; ``distinct`` keeps the set of its values."""
+
+PENDING_RECORDS = 1 << 20
+"""Records a worker holds before it reduces them: its memory is bounded by that and by the number of groups."""
+
+_PANE = "pane"
+
+_REDUCE_AGAIN = {"rows": "sum", "count": "sum", "sum": "sum", "sum_of_squares": "sum", "min": "min", "max": "max",
+                 "has_nan": "max"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PartColumn:
+    """A part in the schema of the partial results, and the block column it is reduced from."""
+
+    name: str
+    reduce: Reduce
+    column: str
+    type: pa.DataType
+
+
+@dataclass(frozen=True)
+class ColumnarReduction:
+    """Makes the reducers of a query whose aggregates are all built-in."""
+
+    keys: tuple[pa.Field, ...]
+    window: Window | None
+    parts: tuple[PartColumn, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Keys, event time where there is a window, parts."""
+        at = [pa.field(AT, pa.timestamp("us", tz="UTC"))] if self.window else []
+        return pa.schema([*self.keys, *at, *(pa.field(part.name, part.type) for part in self.parts)])
+
+    def __call__(self) -> ColumnarReducer:
+        """A reducer with nothing in it."""
+        return ColumnarReducer(self)
+
+
+class ColumnarReducer:
+    """Reduces records by key and pane, a million at a time."""
+
+    def __init__(self, plan: ColumnarReduction) -> None:
+        self._plan = plan
+        self._groups = [field.name for field in plan.keys] + ([_PANE] if plan.window else [])
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_records = 0
+        self._reduced: list[pa.Table] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take in records."""
+        self._pending.append(batch)
+        self._pending_records += batch.num_rows
+        if self._pending_records >= PENDING_RECORDS:
+            self._reduce_pending()
+
+    def partials(self) -> pa.Table:
+        """One row per key and pane, and one more per distinct value that an approximate count needs."""
+        self._reduce_pending()
+        if not self._reduced:
+            return self._conform({}, rows=0)
+        if len(self._reduced) == 1:
+            return self._reduced[0]
+        self._reduced = [self._reduce_again(pa.concat_tables(self._reduced))]
+        return self._reduced[0]
+
+    def distinct_keys(self) -> int:
+        """Number of different keys among the records."""
+        partials = self.partials()
+        names = self._plan.schema.names[: len(self._plan.keys)]
+        if not names:
+            return min(1, partials.num_rows)
+        return int(partials.select(names).group_by(names, use_threads=False).aggregate([]).num_rows)
+
+    def _reduce_pending(self) -> None:
+        if not self._pending:
+            return
+        records = pa.Table.from_batches(self._pending)
+        self._pending, self._pending_records = [], 0
+        if self._plan.window is not None:
+            records = records.append_column(_PANE, pa.array(pane_starts(records.column(AT), self._plan.window)))
+        self._reduced.append(self._reduce(records))
+
+    def _reduce(self, records: pa.Table) -> pa.Table:
+        wanted: list[tuple[str, pa.ChunkedArray | None, str]] = [(RECORDS, None, "count_all")]
+        if self._plan.window is not None:
+            wanted.append((AT, records.column(AT), "max"))
+        for part in self._plan.parts:
+            if part.reduce != "distinct":
+                wanted.append((part.name, *_first_step(part, records)))
+        tables = [self._aggregate(records, wanted)]
+        for part in self._plan.parts:
+            if part.reduce == "distinct":
+                tables.append(self._distinct(records, part.column, part))
+        return pa.concat_tables(tables)
+
+    def _reduce_again(self, reduced: pa.Table) -> pa.Table:
+        wanted: list[tuple[str, pa.ChunkedArray | None, str]] = [(RECORDS, reduced.column(RECORDS), "sum")]
+        if self._plan.window is not None:
+            reduced = reduced.append_column(_PANE, pa.array(pane_starts(reduced.column(AT), self._plan.window)))
+            wanted.append((AT, reduced.column(AT), "max"))
+        for part in self._plan.parts:
+            if part.reduce != "distinct":
+                function = _REDUCE_AGAIN[part.reduce]
+                column = reduced.column(part.name)
+                wanted.append((part.name, _widened(column) if function == "sum" else column, function))
+        tables = [self._aggregate(reduced, wanted)]
+        for part in self._plan.parts:
+            if part.reduce == "distinct":
+                tables.append(self._distinct(reduced, part.name, part))
+        return pa.concat_tables(tables)
+
+    def _aggregate(
+        self, records: pa.Table, wanted: Sequence[tuple[str, pa.ChunkedArray | None, str]]
+    ) -> pa.Table:
+        """Group by key and pane; ``wanted`` are (name of the result, input, aggregation)."""
+        table = records.select(self._groups)
+        calls: list[tuple[str | list[str], str]] = []
+        for name, column, function in wanted:
+            if column is None:
+                calls.append(([], function))
+            else:
+                table = table.append_column(f"in {name}", column)
+                calls.append((f"in {name}", function))
+        if not self._groups:
+            table = table.append_column("all", pa.repeat(pa.scalar(0, pa.int8()), records.num_rows))
+        grouped = table.group_by(self._groups or ["all"], use_threads=False).aggregate(calls)
+        results = grouped.columns[len(self._groups) or 1 :]
+        names = [name for name, _, _ in wanted]
+        columns = dict(zip([*self._groups, *names], [*grouped.columns[: len(self._groups)], *results], strict=True))
+        return self._conform(columns, grouped.num_rows)
+
+    def _distinct(self, records: pa.Table, column: str, part: PartColumn) -> pa.Table:
+        """One row per group and distinct value, with no records of its own."""
+        known = records.filter(pc.is_valid(records.column(column)))
+        at = [(AT, "max")] if self._plan.window is not None else []
+        grouped = known.group_by([*self._groups, column], use_threads=False).aggregate(at)
+        columns = {name: grouped.column(name) for name in self._groups}
+        columns[part.name] = grouped.column(column)
+        if at:
+            columns[AT] = grouped.column(f"{AT}_max")
+        return self._conform(columns, grouped.num_rows)
+
+    def _conform(self, given: dict[str, pa.ChunkedArray], rows: int) -> pa.Table:
+        """A table in the schema of the partial results; what is not given is NULL, or no records."""
+        schema = self._plan.schema.append(pa.field(RECORDS, pa.int64()))
+        arrays = []
+        for field in schema:
+            if field.name in given:
+                arrays.append(_narrowed(given[field.name], field))
+            elif field.name == RECORDS:
+                arrays.append(pa.repeat(pa.scalar(0, pa.int64()), rows))
+            else:
+                arrays.append(pa.nulls(rows, field.type))
+        return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _first_step(part: PartColumn, records: pa.Table) -> tuple[pa.ChunkedArray | None, str]:
+    """The input and the aggregation that reduce records to one part."""
+    if part.reduce == "rows":
+        return None, "count_all"
+    column = records.column(part.column)
+    if part.reduce == "sum":
+        return _widened(column), "sum"
+    if part.reduce == "sum_of_squares":
+        return pc.multiply(column, column), "sum"
+    if part.reduce == "has_nan":
+        return pc.is_nan(column), "max"
+    return column, part.reduce
+
+
+def _widened(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The input of a sum; as decimals where a sum of 64-bit integers could overflow, which Arrow does not notice."""
+    if column.type != pa.int64() or not len(column):
+        return column
+    extremes = pc.min_max(column).as_py()
+    largest = max(abs(extremes["min"] or 0), abs(extremes["max"] or 0))
+    return column.cast(pa.decimal128(38, 0)) if largest * len(column) >= 1 << 63 else column
+
+
+def _narrowed(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    try:
+        return column if column.type == field.type else column.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise MillraceError(
+            Problem(f"a sum is too large for {field.type} ({error})", "cast the summed column to DECIMAL(38, 0)")
+        ) from None

@@ -1,0 +1,1 @@
+"""Partitioning algorithms on arrays: blocks of key hashes in, worker ids out. See ``registry.make``."""

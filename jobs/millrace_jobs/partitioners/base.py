@@ -1,0 +1,51 @@
+"""The interface of every partitioner: blocks of key hashes in, worker ids out.
+
+A *replica* (the papers' source) is one of ``m`` partitioner instances; a *worker* (the papers' worker) is one
+of ``n`` combine tasks. A partitioner is deterministic given its seed, its state and its input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Hashes = NDArray[np.uint64]
+"""Shape ``(rows,)``: 64-bit hashes of the records' keys, equal for equal keys on every replica."""
+
+Workers = NDArray[np.int32]
+"""Shape ``(rows,)``: worker ids in ``range(workers)``."""
+
+
+class Partitioner(Protocol):
+    """One replica of a partitioning algorithm."""
+
+    @property
+    def workers(self) -> int:
+        """Number of workers ``n`` the records are spread over."""
+        ...
+
+    def route(self, keys: Hashes) -> Workers:
+        """Place one block of records, in arrival order, and update the local state."""
+        ...
+
+    def save(self) -> bytes:
+        """Everything ``restore`` needs to go on as if there had been no interruption."""
+        ...
+
+    def restore(self, state: bytes) -> None:
+        """Take over a state of the same algorithm made by ``save``, and its number of workers.
+
+        Raises ``ValueError`` on any other bytes.
+        """
+        ...
+
+    def merge(self, others: Sequence[Self]) -> None:
+        """Fold the states of other replicas into this one, so that it knows what all of them did."""
+        ...
+
+    def resize(self, workers: int) -> None:
+        """Go on with another number of workers, keeping as much affinity as the algorithm can."""
+        ...

@@ -1,0 +1,86 @@
+"""How partitioner states become bytes: a JSON header, then the arrays as raw little-endian numbers.
+
+Layout: ``MRPS``; the CRC-32, started at the header's length, of all that follows; the header's length (both
+unsigned 32-bit, little-endian); the header in UTF-8; the arrays one after the other in the header's order.
+Nothing in it is executed on reading, so a state may come from a disk that others can write to.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .arguments import whole_number
+
+_PREFIX = struct.Struct("<4sII")
+_MAGIC = b"MRPS"
+
+
+@dataclass(frozen=True)
+class State:
+    """What a partitioner of ``algorithm`` knows; ``version`` counts the changes of what the fields mean."""
+
+    algorithm: str
+    version: int
+    workers: int
+    counters: Mapping[str, int]
+    vectors: Mapping[str, NDArray[np.int64]]
+    """One ``int64`` array of one dimension per name."""
+
+
+def pack(state: State) -> bytes:
+    """The bytes from which ``unpack`` makes the same state; equal states give equal bytes."""
+    header = json.dumps(
+        {
+            "algorithm": state.algorithm,
+            "version": state.version,
+            "workers": state.workers,
+            "counters": dict(state.counters),
+            "vectors": {name: len(vector) for name, vector in state.vectors.items()},
+        },
+        separators=(",", ":"),
+    ).encode()
+    body = header + b"".join(vector.astype("<i8").tobytes() for vector in state.vectors.values())
+    return _PREFIX.pack(_MAGIC, zlib.crc32(body, len(header)), len(header)) + body
+
+
+def unpack(data: bytes, algorithm: str, version: int) -> State:
+    """The state in ``data``. Raises ValueError unless ``pack`` made it for that algorithm and version."""
+    body, header_length = _checked(data)
+    try:
+        state = _parse(json.loads(body[:header_length]), body[header_length:])
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError("the state of a partitioner has a header of another form") from error
+    if (state.algorithm, state.version) != (algorithm, version):
+        raise ValueError(
+            f"this is a state of partitioner {state.algorithm!r}, version {state.version}, and cannot be "
+            f"restored into {algorithm!r}, version {version}; start without it"
+        )
+    return state
+
+
+def _checked(data: bytes) -> tuple[bytes, int]:
+    """Header and arrays, whose checksum is right, and the header's length."""
+    if len(data) < _PREFIX.size or data[: len(_MAGIC)] != _MAGIC:
+        raise ValueError(f"these {len(data)} bytes are not the state of a partitioner")
+    _, checksum, header_length = _PREFIX.unpack_from(data)
+    body = data[_PREFIX.size :]
+    if zlib.crc32(body, header_length) != checksum:
+        raise ValueError(f"the state of a partitioner in these {len(data)} bytes is damaged: wrong checksum")
+    return body, header_length
+
+
+def _parse(header: dict[str, Any], arrays: bytes) -> State:
+    vectors, at = {}, 0
+    for name, length in header["vectors"].items():
+        vectors[name] = np.frombuffer(arrays, "<i8", length, at).astype(np.int64)
+        at += 8 * length
+    workers = whole_number("the saved number of workers", header["workers"], 1)
+    return State(header["algorithm"], header["version"], workers, dict(header["counters"]), vectors)

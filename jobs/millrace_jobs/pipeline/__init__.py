@@ -1,0 +1,1 @@
+"""The data path: source, decode, route, combine, merge, emit."""

@@ -1,0 +1,163 @@
+"""Ask Spark what a query means: its types, its result, and so what the workers get and give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.query import PythonQuery
+from millrace_api.streamquery import Spec
+from millrace_jobs.aggregates.protocol import load_aggregator
+from millrace_jobs.aggregates.python_reducing import PythonReduction
+from millrace_jobs.aggregates.reducing import ColumnarReduction, PartColumn
+from millrace_jobs.pipeline.combine import ReducerFactory
+from millrace_jobs.pipeline.front_end import Aggregation, Native, plan_sql
+from millrace_jobs.pipeline.projection import Projection
+from millrace_jobs.pipeline.windows import AT, Window
+
+STATE_BUCKETS = 16
+"""Buckets of keys per window in the state of a Python aggregator; part of the state's layout."""
+
+
+@dataclass(frozen=True)
+class Routed:
+    """What replicas and workers do for a query that can be routed."""
+
+    source: str
+    window: Window | None
+    projection: Projection
+    reduction: ReducerFactory
+    aggregation: Aggregation | None
+
+
+@dataclass(frozen=True)
+class PlannedQuery:
+    """A query ready to be built: routed, or ``Native`` with the reason; ``result`` is its schema."""
+
+    plan: Routed | Native
+    result: StructType
+
+
+def plan_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Schema]) -> PlannedQuery:
+    """Plan the query of a spec over sources with these schemas.
+
+    Raises:
+        MillraceError: Spark does not accept the SQL, or the aggregator cannot be used.
+    """
+    for name, schema in schemas.items():
+        spark.createDataFrame([], from_arrow_schema(schema)).createOrReplaceTempView(name)
+    if spec.query.python is not None:
+        return _plan_python(spec.query.python, schemas)
+    assert spec.query.sql is not None
+    return _plan_sql(spark, spec.query.sql, schemas)
+
+
+def _plan_sql(spark: SparkSession, sql: str, schemas: Mapping[str, pa.Schema]) -> PlannedQuery:
+    try:
+        result = spark.sql(sql).schema
+    except (AnalysisException, ParseException) as error:
+        raise MillraceError(_sql_problem(error)) from None
+    timestamps = {
+        name: {field.name.lower() for field in schema if pa.types.is_timestamp(field.type)}
+        for name, schema in schemas.items()
+    }
+    types: dict[str, str] = {}
+
+    def type_of(expression: str) -> str:
+        if expression not in types:
+            (name,) = schemas
+            types[expression] = spark.sql(f"SELECT {expression} FROM {name}").schema[0].dataType.simpleString()  # noqa: S608
+        return types[expression]
+
+    logical = plan_sql(sql, timestamps, type_of)
+    if isinstance(logical, Native):
+        return PlannedQuery(logical, result)
+    return PlannedQuery(_routed(spark, logical), result)
+
+
+def _sql_problem(error: AnalysisException | ParseException) -> Problem:
+    """Spark's own words, without its error class, plan and stack."""
+    text = str(error).split("\n")[0].strip()
+    text = text.split("] ", 1)[1] if text.startswith("[") and "] " in text else text
+    return Problem(f"Spark does not accept the SQL: {text.split(' SQLSTATE')[0]}", field="spec.query.sql")
+
+
+def _routed(spark: SparkSession, query: Aggregation) -> Routed:
+    window = query.window
+    inputs = list(dict.fromkeys(part.input for part in query.parts if part.input))
+    columns = [(key.name, key.sql) for key in query.keys]
+    if window is not None:
+        columns.append((AT, f"`{window.column}`"))
+    columns.extend((f"i{index}", sql) for index, sql in enumerate(inputs))
+    if not columns:
+        columns = [("one", "1")]
+    table = spark.table(query.source)
+    schema = to_arrow_schema(table.selectExpr(*(f"{sql} AS {name}" for name, sql in columns)).schema, timezone="UTC")
+    parts = []
+    for part in query.parts:
+        column = f"i{inputs.index(part.input)}" if part.input else ""
+        kind = schema.field(column).type if column else pa.int64()
+        parts.append(PartColumn(part.name, part.reduce, column, _part_type(part.reduce, kind)))
+    where = query.where
+    if window is not None:
+        timed = f"`{window.column}` IS NOT NULL"
+        where = f"({where}) AND {timed}" if where else timed
+    keys = tuple(schema.field(key.name) for key in query.keys)
+    return Routed(
+        source=query.source,
+        window=window,
+        projection=Projection(where, tuple(columns), schema, len(keys)),
+        reduction=ColumnarReduction(keys, window, tuple(parts)),
+        aggregation=query,
+    )
+
+
+def _part_type(reduce: str, kind: pa.DataType) -> pa.DataType:
+    """Type of a part, as Spark would have it in the state of its own aggregate."""
+    if reduce in ("rows", "count"):
+        return pa.int64()
+    if reduce == "has_nan":
+        return pa.bool_()
+    if reduce in ("sum", "sum_of_squares"):
+        if pa.types.is_decimal(kind):
+            return pa.decimal128(min(38, kind.precision + 10), kind.scale)
+        return pa.int64() if pa.types.is_integer(kind) else pa.float64()
+    return kind
+
+
+def _plan_python(query: PythonQuery, schemas: Mapping[str, pa.Schema]) -> PlannedQuery:
+    source = query.source or next(iter(schemas))
+    schema = schemas[source]
+    aggregator = load_aggregator(query.aggregator, query.options)
+    window = None
+    if query.window is not None:
+        slide = query.window.slide or query.window.size
+        window = Window(query.window.column, query.window.size.microseconds, slide.microseconds)
+    names = [*query.group_by, *([window.column] if window else []), *aggregator.columns]
+    for name in names:
+        if name not in schema.names:
+            raise MillraceError(
+                Problem(f"there is no column {name!r} in source {source}", f"write one of: {', '.join(schema.names)}",
+                        field="spec.query.python")
+            )  # fmt: skip
+    inputs = tuple(schema.field(name) for name in dict.fromkeys(aggregator.columns))
+    keys = tuple(pa.field(f"key {name}", schema.field(name).type) for name in query.group_by)
+    at = [pa.field(AT, schema.field(window.column).type)] if window else []
+    block = pa.schema([*keys, *at, *inputs])
+    sources = [*query.group_by, *([window.column] if window else []), *(field.name for field in inputs)]
+    projection = Projection(
+        where=f"`{window.column}` IS NOT NULL" if window else "",
+        columns=tuple((field.name, f"`{name}`") for field, name in zip(block, sources, strict=True)),
+        schema=block,
+        keys=len(keys),
+    )
+    reduction = PythonReduction(query.group_by, pa.schema(keys), window, aggregator, STATE_BUCKETS)
+    routed = Routed(source, window, projection, reduction, None)
+    return PlannedQuery(routed, from_arrow_schema(reduction.result_schema))

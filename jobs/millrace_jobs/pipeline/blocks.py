@@ -1,0 +1,61 @@
+"""Blocks: the records of one replica for one worker, in Arrow's format, shuffled by Spark as single values.
+
+Spark moves a few large values per task instead of one row per record, and neither side converts records to
+rows. A row of this stream is ``worker INT, block BINARY, note STRING``; ``note`` carries, as JSON, what a
+replica has to say to the driver.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+ARROW_SCHEMA = pa.schema([("worker", pa.int32()), ("block", pa.binary()), ("note", pa.string())])
+
+MAX_BLOCK_ROWS = 1 << 17
+
+
+def split(batch: pa.RecordBatch, workers: NDArray[np.int32], n: int) -> pa.RecordBatch:
+    """Cut a batch by worker id; the order within a worker is kept.
+
+    Args:
+        batch: the records.
+        workers: shape ``(rows,)``, worker id of each record, in ``range(n)``.
+        n: number of workers.
+
+    Returns:
+        One row of the block stream per worker that has records.
+    """
+    counts = np.bincount(workers, minlength=n)
+    busy = np.flatnonzero(counts)
+    if len(busy) > 1:
+        # NumPy's stable sort of 16-bit integers is a radix sort, linear in the rows
+        order = np.argsort(workers.astype(np.uint16), kind="stable")
+        batch = batch.take(pa.array(order))
+    ends = np.cumsum(counts[busy])
+    encoded = [
+        batch.slice(end - count, count).serialize().to_pybytes()
+        for end, count in zip(ends.tolist(), counts[busy].tolist(), strict=True)
+    ]
+    columns = [pa.array(busy.astype(np.int32)), pa.array(encoded, pa.binary()), pa.nulls(len(busy), pa.string())]
+    return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
+
+
+def note(content: Mapping[str, Any]) -> pa.RecordBatch:
+    """A row that carries a note and no records; worker 0 hands it on."""
+    columns = [pa.array([0], pa.int32()), pa.nulls(1, pa.binary()), pa.array([json.dumps(content)])]
+    return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
+
+
+def decode(rows: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch | dict[str, Any]]:
+    """The record batches and the notes in rows of the block stream."""
+    for block, text in zip(rows.column("block"), rows.column("note").to_pylist(), strict=True):
+        if text is not None:
+            yield json.loads(text)
+        if block.is_valid:
+            yield pa.ipc.read_record_batch(block.as_buffer(), schema)

@@ -1,0 +1,135 @@
+"""From a planned query to a streaming DataFrame, in one of two shapes.
+
+*Routed*: route -> shuffle to workers -> combine -> shuffle by key -> merge. *Native*: no routing; Spark's own plan
+where the query is SQL. The merge is the same operator over the same state in both shapes, so a query can change
+its shape between two batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from millrace_api.streamquery import Emit, Spec
+from millrace_jobs.aggregates.python_reducing import PythonReduction
+from millrace_jobs.pipeline import blocks
+from millrace_jobs.pipeline.analysis import PlannedQuery, Routed
+from millrace_jobs.pipeline.combine import REPORT, Combiner
+from millrace_jobs.pipeline.expressions import compile_projection
+from millrace_jobs.pipeline.front_end import Native
+from millrace_jobs.pipeline.merge import finish, merge_partials, single_record_partials, watched
+from millrace_jobs.pipeline.merge_states import merge_states
+from millrace_jobs.pipeline.projection import KEEP, ArrowProjection, SparkProjection
+from millrace_jobs.pipeline.reader import ReaderConfig, SourceTask, data_source
+from millrace_jobs.pipeline.route import CONTROL, Router, SparkRouteTask
+from millrace_jobs.pipeline.windows import AT
+from millrace_jobs.sources.base import Source
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a query runs in: its sources, and the files it shares with them."""
+
+    spark: SparkSession
+    sources: Mapping[str, Source]
+    control: Path
+    checkpoint: Path
+    everything: bool
+
+
+def build(query: PlannedQuery, spec: Spec, around: Surroundings, *, routed: bool) -> DataFrame:
+    """The streaming DataFrame of a query's results."""
+    plan = query.plan
+    if isinstance(plan, Native):
+        for name in spec.sources:
+            _records(name, spec, around).createOrReplaceTempView(name)
+        return around.spark.sql(plan.sql)
+    partials = _routed_partials(plan, spec, around) if routed else _native_partials(plan, spec, around)
+    if isinstance(plan.reduction, PythonReduction):
+        return merge_states(partials, plan.reduction, on_close=spec.emit is Emit.ON_WINDOW_CLOSE)
+    assert plan.aggregation is not None
+    return finish(merge_partials(partials, plan.aggregation), plan.aggregation, query.result)
+
+
+def _records(name: str, spec: Spec, around: Surroundings) -> DataFrame:
+    """A source as a table: under its watermark, its control rows observed and left out."""
+    return watched(_rows(name, spec, around), name, CONTROL, _watermark(spec, name))
+
+
+def _rows(name: str, spec: Spec, around: Surroundings) -> DataFrame:
+    watermark = spec.sources[name].watermark
+    schema = around.sources[name].schema.append(pa.field(CONTROL, pa.string()))
+    return _read(name, SourceTask("rows", watermark.column if watermark else None), schema, around)
+
+
+def _watermark(spec: Spec, name: str, column: str | None = None) -> tuple[str, str] | None:
+    watermark = spec.sources[name].watermark
+    if watermark is None:
+        return None
+    return column or watermark.column, f"{watermark.delay.microseconds} microseconds"
+
+
+def _routed_partials(plan: Routed, spec: Spec, around: Surroundings) -> DataFrame:
+    """Partial results of the workers that the records are routed to."""
+    router = _router(plan, around)
+    if isinstance(router.project, ArrowProjection):
+        stream = _read(plan.source, SourceTask("blocks", None, router), blocks.ARROW_SCHEMA, around)
+    else:
+        task = SparkRouteTask(router)
+        stream = _projected(plan, spec, around).mapInArrow(task, from_arrow_schema(blocks.ARROW_SCHEMA))
+    combiner = _combiner(plan)
+    # The width is fixed for the life of a query; a plan with fewer workers leaves the rest without records.
+    placed = stream.repartitionById(spec.parallelism.max, F.col("worker"))
+    return _partials(placed.mapInArrow(combiner, from_arrow_schema(combiner.schema)), plan, spec)
+
+
+def _native_partials(plan: Routed, spec: Spec, around: Surroundings) -> DataFrame:
+    """Partial results without routing: of single records, or of each replica's slice."""
+    if plan.aggregation is not None:
+        return single_record_partials(_records(plan.source, spec, around), plan.aggregation)
+    router, combiner = _router(plan, around), _combiner(plan)
+    task = SourceTask("partials", None, router, combiner)
+    return _partials(_read(plan.source, task, combiner.schema, around), plan, spec)
+
+
+def _partials(stream: DataFrame, plan: Routed, spec: Spec) -> DataFrame:
+    watermark = _watermark(spec, plan.source, AT) if plan.window else None
+    return watched(stream, plan.source, REPORT, watermark)
+
+
+def _projected(plan: Routed, spec: Spec, around: Surroundings) -> DataFrame:
+    """The block columns and the filter, computed by Spark: for expressions that Arrow does not have."""
+    keep = f"({CONTROL} IS NULL) AND coalesce({plan.projection.where or 'true'}, false) AS {KEEP}"
+    columns = [f"{sql} AS `{name}`" for name, sql in plan.projection.columns]
+    return _rows(plan.source, spec, around).selectExpr(*columns, keep, CONTROL)
+
+
+def _router(plan: Routed, around: Surroundings) -> Router:
+    compiled = compile_projection(plan.projection, around.sources[plan.source].schema)
+    project = SparkProjection(plan.projection.schema) if isinstance(compiled, str) else compiled
+    return Router(project, plan.projection.keys)
+
+
+def _combiner(plan: Routed) -> Combiner:
+    return Combiner(plan.projection.schema, plan.window, plan.reduction)
+
+
+def _read(name: str, task: SourceTask, schema: pa.Schema, around: Surroundings) -> DataFrame:
+    config = ReaderConfig(
+        name=name,
+        source=around.sources[name],
+        task=task,
+        spark_schema=from_arrow_schema(schema),
+        control=around.control,
+        checkpoint=around.checkpoint,
+        everything=around.everything,
+    )
+    made = data_source(config)
+    around.spark.dataSource.register(made)
+    return around.spark.readStream.format(made.name()).load()

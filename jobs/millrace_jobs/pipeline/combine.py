@@ -1,0 +1,111 @@
+"""Combine: a worker reduces the records it was sent to one partial result per key and pane."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millrace_jobs.pipeline import blocks
+from millrace_jobs.pipeline.windows import AT, Window, pane_starts
+
+REPORT = "report"
+"""Column of the partial results that is set on one row per worker, which carries no partial result."""
+
+RECORDS = "records"
+"""Column of a reducer's result: how many records are in a partial result."""
+
+
+class Reducer(Protocol):
+    """What one worker does with the records of its keys in one batch."""
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take in records."""
+        ...
+
+    def partials(self) -> pa.Table:
+        """The partial results: the columns of ``ReducerFactory.schema`` and ``records``."""
+        ...
+
+    def distinct_keys(self) -> int:
+        """Number of different keys among the records."""
+        ...
+
+
+class ReducerFactory(Protocol):
+    """Makes the reducer of one task; picklable."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the partial results: keys, ``at`` where there is a window, and the mergeable parts."""
+        ...
+
+    def __call__(self) -> Reducer:
+        """A reducer with nothing in it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Combiner:
+    """The combine task: block stream in; partial results and one row with the worker's report out.
+
+    ``block`` is the schema of the records.
+    """
+
+    block: pa.Schema
+    window: Window | None
+    reducer: ReducerFactory
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the partial results with their report."""
+        return self.reducer.schema.append(pa.field(REPORT, pa.string()))
+
+    def __call__(self, stream: Iterable[pa.RecordBatch], worker: int | None = None) -> Iterator[pa.RecordBatch]:
+        """Combine one worker's part of the block stream; ``worker`` is read from the stream if not given."""
+        began = time.perf_counter()
+        reducer = self.reducer()
+        notes: list[dict[str, Any]] = []
+        for row_batch in stream:
+            if worker is None:
+                worker = row_batch.column("worker")[0].as_py()
+            for item in blocks.decode(row_batch, self.block):
+                if isinstance(item, dict):
+                    notes.append(item)
+                else:
+                    reducer.add(item)
+        if worker is None:
+            return
+        partials = reducer.partials()
+        for batch in partials.select(self.reducer.schema.names).to_batches(max_chunksize=blocks.MAX_BLOCK_ROWS):
+            no_report = pa.nulls(batch.num_rows, pa.string())
+            yield pa.RecordBatch.from_arrays([*batch.columns, no_report], schema=self.schema)
+        report = {
+            "worker": worker,
+            "rows": pc.sum(partials.column(RECORDS)).as_py() or 0,
+            "keys": reducer.distinct_keys(),
+            "late": self._late(partials, notes),
+            "seconds": round(time.perf_counter() - began, 6),
+            "notes": notes,
+        }
+        yield self._report_row(report, max((note["close"] for note in notes if "close" in note), default=None))
+
+    def _late(self, partials: pa.Table, notes: list[dict[str, Any]]) -> int:
+        """Records all of whose windows had closed before this batch; Spark drops their partial results."""
+        watermark = max((note.get("watermark") or 0 for note in notes), default=0)
+        if self.window is None or not watermark or not partials.num_rows:
+            return 0
+        panes = pane_starts(partials.column(AT), self.window)
+        late = self.window.last_end(panes) <= watermark
+        return int(partials.column(RECORDS).to_numpy()[late].sum())
+
+    def _report_row(self, report: dict[str, Any], closing_time: int | None) -> pa.RecordBatch:
+        """Every part NULL; at the end of a bounded input ``at`` is the event time that closes all windows."""
+        values = {REPORT: json.dumps(report), AT: closing_time}
+        arrays = [pa.array([values.get(field.name)], field.type) for field in self.schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)

@@ -1,0 +1,213 @@
+"""From SQL to a logical plan: an aggregation that route, combine and merge can run, or Spark's own plan and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from millrace_api.sql import parse_query, to_sql
+from millrace_api.values import PositiveDuration
+from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, TypeOf, is_scalar, plan_aggregate
+from millrace_jobs.pipeline.windows import Window
+
+
+@dataclass(frozen=True)
+class Key:
+    """A grouping expression: its SQL over the source, and its column name in the plan."""
+
+    name: str
+    sql: str
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """``SELECT select FROM source WHERE where GROUP BY window, keys HAVING having``, ready to be routed.
+
+    ``select`` and ``having`` are SQL over the columns ``window``, the keys' names and the aggregates' parts.
+    """
+
+    source: str
+    where: str
+    keys: tuple[Key, ...]
+    window: Window | None
+    aggregates: tuple[BuiltinAggregate, ...]
+    select: tuple[str, ...]
+    having: str
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of all aggregates."""
+        return tuple(part for aggregate in self.aggregates for part in aggregate.parts)
+
+
+@dataclass(frozen=True)
+class Native:
+    """SQL that Structured Streaming runs by itself, and the reason why it is not routed."""
+
+    sql: str
+    reason: str
+
+
+class _NotRoutable(Exception):
+    """Carries the reason why a query stays with Spark's own plan."""
+
+
+def plan_sql(sql: str, timestamp_columns: Mapping[str, set[str]], type_of: TypeOf) -> Aggregation | Native:
+    """Plan the SQL of a query.
+
+    Args:
+        sql: one SELECT that Spark has already accepted.
+        timestamp_columns: for each source the names of its TIMESTAMP columns, in lower case.
+        type_of: Spark's type of an expression over the one source of the query.
+
+    Raises:
+        MillraceError: the SQL does not parse.
+    """
+    query = parse_query(sql)
+    try:
+        return _aggregation(query, timestamp_columns, type_of)
+    except _NotRoutable as reason:
+        return Native(sql, str(reason))
+
+
+def _aggregation(query: exp.Query, timestamps: Mapping[str, set[str]], type_of: TypeOf) -> Aggregation:
+    select = _plain_select(query)
+    source = _one_source(select, timestamps)
+    group = _group_expressions(select)
+    windows = [node for node in group if _is_window(node)]
+    if len(windows) > 1:
+        raise _NotRoutable("it groups by more than one window")
+    window = _window(windows[0], timestamps[source]) if windows else None
+    keys = tuple(
+        Key(f"k{index}", to_sql(node)) for index, node in enumerate(n for n in group if not _is_window(n))
+    )
+    for key in keys:
+        if not is_scalar(type_of(key.sql)):
+            raise _NotRoutable(f"its key {key.sql} is of type {type_of(key.sql)}")
+    aggregates = tuple(_aggregates(select, type_of))
+    if not aggregates:
+        raise _NotRoutable("it has no aggregate, so there is nothing to combine")
+    having = select.args.get("having")
+    where = select.args.get("where")
+    return Aggregation(
+        source=source,
+        where=to_sql(where.this) if where else "",
+        keys=keys,
+        window=window,
+        aggregates=aggregates,
+        select=tuple(_over_parts(item, keys, aggregates) for item in select.expressions),
+        having=_over_parts(having.this, keys, aggregates) if having else "",
+    )
+
+
+def _plain_select(query: exp.Query) -> exp.Select:
+    """The query itself, where it is one SELECT without anything that is not filter, group, aggregate."""
+    if not isinstance(query, exp.Select):
+        raise _NotRoutable(f"it is a {query.key.upper()}, not one SELECT")
+    if query.args.get("with_") or query.args.get("with"):
+        raise _NotRoutable("it has a WITH clause")
+    clauses = {"joins": "a JOIN", "laterals": "a LATERAL VIEW", "distinct": "SELECT DISTINCT", "order": "ORDER BY",
+               "limit": "LIMIT", "offset": "OFFSET", "qualify": "QUALIFY", "pivots": "PIVOT"}  # fmt: skip
+    for clause, name in clauses.items():
+        if query.args.get(clause):
+            raise _NotRoutable(f"it has {name}")
+    if any(inner is not query for inner in query.find_all(exp.Select)):
+        raise _NotRoutable("it has a subquery")
+    if query.find(exp.Window):
+        raise _NotRoutable("it has an OVER clause")
+    return query
+
+
+def _one_source(select: exp.Select, sources: Mapping[str, set[str]]) -> str:
+    """The name of the one source it reads; its alias is taken off every column."""
+    clause = select.args.get("from_") or select.args.get("from")
+    table = clause.this if clause else None
+    if not isinstance(table, exp.Table) or table.name not in sources:
+        raise _NotRoutable("it does not read from one source")
+    for column in select.find_all(exp.Column):
+        if column.table and column.table.lower() in (table.name.lower(), table.alias_or_name.lower()):
+            column.set("table", None)
+    return table.name
+
+
+def _group_expressions(select: exp.Select) -> list[exp.Expression]:
+    """The GROUP BY list with ordinals and aliases of the SELECT list put in."""
+    group = select.args.get("group")
+    if group is None:
+        return []
+    if any(group.args.get(kind) for kind in ("grouping_sets", "cube", "rollup", "all")):
+        raise _NotRoutable("it has GROUPING SETS, CUBE, ROLLUP or GROUP BY ALL")
+    columns = {item.alias.lower(): item.this for item in select.expressions if isinstance(item, exp.Alias)}
+    resolved = []
+    for node in group.expressions:
+        if isinstance(node, exp.Literal) and node.is_int:
+            resolved.append(select.expressions[int(node.name) - 1].unalias())
+        elif isinstance(node, exp.Column) and not node.table and node.name.lower() in columns:
+            resolved.append(_prefer_source_column(node, columns[node.name.lower()]))
+        else:
+            resolved.append(node)
+    return resolved
+
+
+def _prefer_source_column(node: exp.Column, aliased: exp.Expression) -> exp.Expression:
+    """GROUP BY takes a column of the source before an alias; an alias of a plain column is that column."""
+    if isinstance(aliased, exp.Column) and aliased.name.lower() != node.name.lower():
+        raise _NotRoutable(f"GROUP BY {node.name} could mean a column or an alias")
+    return aliased
+
+
+def _is_window(node: exp.Expression) -> bool:
+    return isinstance(node, exp.Anonymous) and node.name.lower() == "window"
+
+
+def _window(call: exp.Expression, timestamps: set[str]) -> Window:
+    """Read ``window(column, size[, slide[, start]])``."""
+    column, *lengths = call.expressions
+    if not isinstance(column, exp.Column) or column.name.lower() not in timestamps:
+        raise _NotRoutable(f"its window is not on a TIMESTAMP column but on {to_sql(column)}")
+    try:
+        micros = [PositiveDuration(item.name).microseconds for item in lengths]
+    except ValueError as error:
+        raise _NotRoutable(f"the length of its window is not a literal: {error}") from None
+    size, slide, start = [*micros, *(micros[0], 0)[len(micros) - 1 :]]
+    return Window(column.name, size, slide, start)
+
+
+def _aggregate_calls(node: exp.Expression) -> Iterator[exp.Expression]:
+    """The outermost aggregate calls below a node, each with its FILTER."""
+    for found in node.find_all(exp.AggFunc, exp.Filter):
+        if isinstance(found, exp.Filter) or not isinstance(found.parent, exp.Filter):
+            yield found
+
+
+def _aggregates(select: exp.Select, type_of: TypeOf) -> Iterator[BuiltinAggregate]:
+    places = [*select.expressions]
+    if select.args.get("having"):
+        places.append(select.args["having"])
+    seen: set[str] = set()
+    for call in (call for place in places for call in _aggregate_calls(place)):
+        text = to_sql(call)
+        if text in seen:
+            continue
+        planned = plan_aggregate(call, len(seen), type_of)
+        if isinstance(planned, str):
+            raise _NotRoutable(planned)
+        seen.add(text)
+        yield planned
+
+
+def _over_parts(item: exp.Expression, keys: tuple[Key, ...], aggregates: tuple[BuiltinAggregate, ...]) -> str:
+    """SQL of a SELECT item or of HAVING over the columns that merge yields."""
+    by_text = {key.sql: key.name for key in keys} | {a.call: f"({a.finish})" for a in aggregates}
+
+    def replace(node: exp.Expression) -> exp.Expression:
+        text = to_sql(node)
+        if text in by_text:
+            return exp.Var(this=by_text[text])
+        if _is_window(node):
+            return exp.column("window")
+        return node
+
+    return to_sql(item.unalias().copy().transform(replace))

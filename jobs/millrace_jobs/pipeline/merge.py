@@ -1,0 +1,71 @@
+"""Merge: partial results become results by key and window, in Spark's own state store."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+from pyspark.sql.types import StructType
+
+from millrace_jobs.pipeline.front_end import Aggregation
+from millrace_jobs.pipeline.windows import AT, Window
+
+OBSERVED = "millrace_"
+"""Prefix, before the source's name, of the observations that bring the notes of a batch back to the driver."""
+
+
+def watched(df: DataFrame, source: str, notes: str, watermark: tuple[str, str] | None) -> DataFrame:
+    """Collect the notes into the query's progress, declare the watermark, and then leave the notes' rows out.
+
+    Args:
+        df: rows, some of which carry a note instead of data.
+        source: name of the source they come from.
+        notes: name of the column with the notes.
+        watermark: its column and delay.
+
+    The rows with notes have to pass the watermark's operator, because the last one of a bounded input moves it.
+    Spark pushes a filter below that operator unless it reads event time, and the query's own filters below this
+    one unless it is non-deterministic; so it is both.
+    """
+    df = df.observe(OBSERVED + source, F.collect_list(F.col(notes)).alias("notes"))
+    wanted = F.col(notes).isNull()
+    if watermark is not None:
+        df = df.withWatermark(*watermark)
+        never = F.unix_micros(F.col(f"`{watermark[0]}`")) % 2 > F.rand(0) + 2
+        wanted = wanted | never
+    return df.where(wanted).drop(notes)
+
+
+def window_column(window: Window) -> Column:
+    """Spark's windows over ``at``: each partial result goes to all windows that hold its pane."""
+    size, slide, start = (f"{length} microseconds" for length in (window.size, window.slide, window.offset))
+    return F.window(F.col(AT), size, slide, start).alias("window")
+
+
+def merge_partials(partials: DataFrame, query: Aggregation) -> DataFrame:
+    """Merge the parts by key and window, and keep them: columns ``window``, keys, parts."""
+    keys = [F.col(key.name) for key in query.keys]
+    groups = ([window_column(query.window)] if query.window else []) + keys
+    return partials.groupBy(*groups).agg(*(F.expr(part.merge).alias(part.name) for part in query.parts))
+
+
+def finish(merged: DataFrame, query: Aggregation, result: StructType) -> DataFrame:
+    """HAVING and the SELECT list over merged parts, with the names and types Spark's own plan would give."""
+    if query.having:
+        merged = merged.where(query.having)
+    columns = [
+        F.expr(item).cast(field.dataType).alias(field.name) for item, field in zip(query.select, result, strict=True)
+    ]
+    return merged.select(*columns)
+
+
+def single_record_partials(records: DataFrame, query: Aggregation) -> DataFrame:
+    """Partial results of one record each: Spark combines them itself, by its own plan."""
+    if query.where:
+        records = records.where(query.where)
+    columns = [F.expr(key.sql).alias(key.name) for key in query.keys]
+    if query.window is not None:
+        columns.append(F.col(f"`{query.window.column}`").alias(AT))
+    columns.extend(F.expr(part.initial).alias(part.name) for part in query.parts)
+    return records.select(*columns)
+
+

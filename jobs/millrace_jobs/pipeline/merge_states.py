@@ -1,0 +1,115 @@
+"""Merge for Python aggregators: blobs of states per window and bucket, kept by Spark's transformWithState."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+
+from millrace_jobs.aggregates.keyed_states import Key, merge_into
+from millrace_jobs.aggregates.protocol import State
+from millrace_jobs.aggregates.python_reducing import BLOB, BUCKET, PythonReduction
+from millrace_jobs.pipeline.merge import window_column
+
+_START = "start"
+_STATE = StructType([StructField(BLOB, BinaryType())])
+_EMITTED = StructType([StructField(_START, LongType()), StructField(BLOB, BinaryType())])
+
+
+def merge_states(partials: DataFrame, plan: PythonReduction, *, on_close: bool) -> DataFrame:
+    """Merge blobs by window and bucket, and finish them: columns window_start, window_end, keys, results."""
+    start = F.lit(0).cast("bigint")
+    if plan.window is not None:
+        # The window is kept as a plain column: Spark tells late partial results by it, as for its own aggregates.
+        partials = partials.select(window_column(plan.window), BUCKET, BLOB)
+        start = F.unix_micros("window.start")
+    grouped = partials.withColumn(_START, start).groupBy(_START, BUCKET)
+    merged = grouped.transformWithState(
+        StateMerger(plan, on_close=on_close),
+        _EMITTED,
+        outputMode="append" if on_close else "update",
+        timeMode="none" if plan.window is None else "eventTime",
+    )
+    return merged.mapInArrow(Finisher(plan), from_arrow_schema(plan.result_schema))
+
+
+class StateMerger(StatefulProcessor):
+    """Holds one blob per window and bucket; emits states at every change, or when the window has closed."""
+
+    def __init__(self, plan: PythonReduction, *, on_close: bool) -> None:
+        self._plan = plan
+        self._on_close = on_close
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Spark's hook: declare the state."""
+        self._handle = handle
+        self._blob = handle.getValueState("states", _STATE)
+
+    def handleInputRows(  # noqa: N802
+        self,
+        key: Any,
+        rows: Iterator[Row],
+        timerValues: TimerValues,  # noqa: N803
+    ) -> Iterator[Row]:
+        """Spark's hook: merge the blobs of a batch into the state."""
+        codec, start = self._plan.codec, key[0]
+        held = self._blob.get()
+        states: dict[Key, State] = dict(codec.decode(bytes(held[0]))) if held else {}
+        changed: dict[Key, None] = {}
+        for row in rows:
+            changed.update(dict.fromkeys(merge_into(self._plan.aggregator, states, codec.decode(bytes(row[BLOB])))))
+        self._blob.update((codec.encode(states.items()),))
+        if held is None and self._plan.window is not None:
+            self._handle.registerTimer(-(-(start + self._plan.window.size) // 1000))
+        if not self._on_close and changed:
+            yield Row(start=start, blob=codec.encode((k, states[k]) for k in changed))
+
+    def handleExpiredTimer(  # noqa: N802
+        self,
+        key: Any,
+        timerValues: TimerValues,  # noqa: N803
+        expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
+    ) -> Iterator[Row]:
+        """Spark's hook: the watermark has passed the window's end."""
+        held = self._blob.get()
+        self._blob.clear()
+        if self._on_close and held:
+            yield Row(start=key[0], blob=bytes(held[0]))
+
+    def close(self) -> None:
+        """Spark's hook: nothing to let go."""
+
+
+@dataclass(frozen=True)
+class Finisher:
+    """Turns blobs of merged states into result rows."""
+
+    plan: PythonReduction
+
+    def __call__(self, stream: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Finish the states of every blob."""
+        for batch in stream:
+            for start, blob in zip(batch.column(_START).to_pylist(), batch.column(BLOB).to_pylist(), strict=True):
+                yield self._results(start, blob)
+
+    def _results(self, start: int, blob: bytes) -> pa.RecordBatch:
+        states = list(self.plan.codec.decode(blob))
+        columns = list(zip(*(key for key, _ in states), strict=True)) if self.plan.keys else []
+        if self.plan.window is not None:
+            columns = [[start] * len(states), [start + self.plan.window.size] * len(states), *columns]
+        rows = [self.plan.aggregator.finish(state) for _, state in states]
+        columns.extend([row[name] for row in rows] for name in self.plan.aggregator.result_schema.names)
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, self.plan.result_schema, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.plan.result_schema)

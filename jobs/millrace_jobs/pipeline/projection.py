@@ -1,0 +1,64 @@
+"""What a replica does with a source batch before it routes: filter, then compute keys, event time and inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from millrace_jobs.pipeline.programs import Program, evaluate
+
+KEEP = "keep"
+"""Column of a projection computed by Spark: whether the record passes the filter."""
+
+
+@dataclass(frozen=True)
+class Projection:
+    """The filter and the columns of the blocks that workers get, as SQL over the source.
+
+    ``schema`` has the types Spark gives these columns; ``keys`` is how many of them, from the first, are keys.
+    """
+
+    where: str
+    columns: tuple[tuple[str, str], ...]
+    schema: pa.Schema
+    keys: int
+
+
+@dataclass(frozen=True)
+class ArrowProjection:
+    """A projection compiled to Arrow programs, run by the replica itself on the batches of its source."""
+
+    where: Program | None
+    columns: tuple[Program, ...]
+    schema: pa.Schema
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Filter a source batch and compute the block columns."""
+        if self.where is not None:
+            mask = evaluate(self.where, batch)
+            if isinstance(mask, pa.Scalar):
+                batch = batch if mask.as_py() else batch.slice(0, 0)
+            else:
+                batch = batch.filter(mask)
+        arrays = [self._column(program, batch, field) for program, field in zip(self.columns, self.schema, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _column(self, program: Program, batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+        value = evaluate(program, batch)
+        if isinstance(value, pa.Scalar):
+            value = pa.repeat(value, batch.num_rows)
+        return value if value.type == field.type else value.cast(field.type)
+
+
+@dataclass(frozen=True)
+class SparkProjection:
+    """A projection that Spark has already computed: drop what its ``keep`` column says and the column itself."""
+
+    schema: pa.Schema
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Take the block columns out of a batch from Spark."""
+        kept = batch.filter(batch.column(KEEP))
+        arrays = [kept.column(field.name).cast(field.type) for field in self.schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)

@@ -1,0 +1,208 @@
+"""A Millrace source as a Spark streaming data source, in one of three roles.
+
+``rows``: the records themselves, for Spark to evaluate. ``blocks``: projected and routed in the source task, so
+that records never become rows of the JVM. ``partials``: also combined there, where a plan has no routing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from millrace_jobs.pipeline import blocks
+from millrace_jobs.pipeline.combine import Combiner
+from millrace_jobs.pipeline.route import CONTROL, Router
+from millrace_jobs.plan.control import read_control
+from millrace_jobs.plan.pin import Pin
+from millrace_jobs.sources.base import Rejected, Slice, Source
+
+Role = Literal["rows", "blocks", "partials"]
+
+
+@dataclass(frozen=True)
+class SourceTask:
+    """What the tasks of a source do with its records; ``time_column`` is where its watermark comes from."""
+
+    role: Role
+    time_column: str | None
+    router: Router | None = None
+    combiner: Combiner | None = None
+
+
+@dataclass(frozen=True)
+class ReaderConfig:
+    """Everything a reader needs, sent to Spark's source process and to the tasks."""
+
+    name: str
+    source: Source
+    task: SourceTask
+    spark_schema: StructType
+    control: Path
+    checkpoint: Path
+    everything: bool
+
+
+class MillraceDataSource(DataSource):
+    """Base of the data sources that ``data_source`` makes; ``config`` is set on the subclass."""
+
+    config: ReaderConfig
+
+    def schema(self) -> StructType:
+        """Schema of the role."""
+        return self.config.spark_schema
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """The reader of one query."""
+        return MillraceStreamReader(self.config)
+
+
+def data_source(config: ReaderConfig) -> type[DataSource]:
+    """A data source class of its own for one source of one query: Spark finds it by its name."""
+    format_name = f"millrace_{config.name}"
+    members = {"config": config, "name": classmethod(lambda cls: format_name)}
+    return type("QuerySource", (MillraceDataSource,), members)
+
+
+@dataclass
+class Replica(InputPartition):
+    """One input partition: a slice, the pinned plan, and what else its task has to know."""
+
+    index: int
+    piece: Slice | None
+    pin: Pin
+    batch: int
+    watermark: int
+    closing_time: int | None = None
+
+
+class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets are ``{"position": ..., "pin": ..., "waiting": records beyond it[, "closed": event time]}``."""
+
+    def __init__(self, config: ReaderConfig) -> None:
+        self._config = config
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """The position before the first record."""
+        return {"position": dict(self._config.source.initial())}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """The source limits its batches itself."""
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Nothing to note: with ``everything`` a source does not go beyond what it found first."""
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """End of the next batch with the plan it is pinned to; ``start`` where there is nothing to do.
+
+        Spark writes this offset to its log before the batch's first task, and reads it back after a crash.
+        """
+        control = read_control(self._config.control)
+        if control.draining:
+            return start
+        source = self._config.source
+        end = dict(source.latest(start["position"], everything=self._config.everything))
+        offset = {"position": end, "pin": control.pin.to_json(), "waiting": source.lag(end)}
+        if end != start["position"]:
+            return offset
+        if control.closing_time is not None and start.get("closed") != control.closing_time:
+            return offset | {"closed": control.closing_time}
+        return start
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Replica]:
+        """The replicas of a batch, from its two offsets alone."""
+        pin = Pin.from_json(end["pin"])
+        batch, watermark = _batch_and_watermark(self._config.checkpoint)
+        pieces: list[Slice | None] = []
+        if start["position"] != end["position"]:
+            pieces.extend(self._config.source.slices(start["position"], end["position"], pin.replicas))
+        replicas = [Replica(i, piece, pin, batch, watermark) for i, piece in enumerate(pieces)]
+        if end.get("closed") is not None and end.get("closed") != start.get("closed"):
+            replicas.append(Replica(len(replicas), None, pin, batch, watermark, end["closed"]))
+        return replicas
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The records of one slice in the shape of the role."""
+        assert isinstance(partition, Replica)
+        task = self._config.task
+        records = _Records(self._config.source, partition)
+        if task.role == "rows":
+            yield from _rows(records, self._config.source.schema, task.time_column)
+            return
+        assert task.router is not None
+        if task.role == "blocks":
+            yield from _routed(records, task.router, partition.pin)
+            return
+        assert task.combiner is not None
+        alone = replace(partition.pin, algorithm="shuffle", workers=1, parameters={})
+        yield from task.combiner(_routed(records, task.router, alone), worker=partition.index)
+
+
+class _Records:
+    """The batches of a slice; counts what was left out on the way."""
+
+    def __init__(self, source: Source, replica: Replica) -> None:
+        self._source = source
+        self.replica = replica
+        self.rejected = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        if self.replica.piece is None:
+            return
+        label = f"{self.replica.batch:010d}-{self.replica.index:04d}"
+        for item in self._source.read(self.replica.piece, label):
+            if isinstance(item, Rejected):
+                self.rejected += item.records
+            else:
+                yield item
+
+    def note(self) -> dict[str, Any]:
+        """What the driver has to know besides the records."""
+        note = {"replica": self.replica.index, "rejected": self.rejected, "watermark": self.replica.watermark}
+        return note if self.replica.closing_time is None else note | {"close": self.replica.closing_time}
+
+
+def _routed(records: _Records, router: Router, pin: Pin) -> Iterator[pa.RecordBatch]:
+    summary = yield from router(records, pin, records.replica.index)
+    yield blocks.note(summary | records.note())
+
+
+def _rows(records: _Records, schema: pa.Schema, time_column: str | None) -> Iterator[pa.RecordBatch]:
+    """Records with an empty control column, between two rows that carry none."""
+    pin = records.replica.pin
+    yield _control_row(schema, {"pin": pin.to_json()} | records.note())
+    read = 0
+    for batch in records:
+        read += batch.num_rows
+        no_control = pa.nulls(batch.num_rows, pa.string())
+        yield pa.RecordBatch.from_arrays([*batch.columns, no_control], names=[*schema.names, CONTROL])
+    time = {time_column: records.replica.closing_time} if time_column else {}
+    yield _control_row(schema, {"read": read, "epoch": pin.epoch} | records.note(), time)
+
+
+def _control_row(schema: pa.Schema, content: dict[str, Any], values: dict[str, Any] | None = None) -> pa.RecordBatch:
+    arrays = [pa.array([(values or {}).get(field.name)], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays([*arrays, pa.array([json.dumps(content)])], names=[*schema.names, CONTROL])
+
+
+def _batch_and_watermark(checkpoint: Path) -> tuple[int, int]:
+    """Number of the batch being planned, and the watermark in microseconds by which Spark calls a record late.
+
+    Both are in Spark's offset log, whose newest entry is this batch: the late-record watermark of a batch is
+    the one its predecessor ran under.
+    """
+    entries = sorted(int(entry.name) for entry in (checkpoint / "offsets").iterdir() if entry.name.isdigit())
+    batch = entries[-1] if entries else 0
+    before = checkpoint / "offsets" / str(batch - 1)
+    if not before.exists():
+        return batch, 0
+    metadata = json.loads(before.read_text(encoding="utf-8").splitlines()[1])
+    return batch, int(metadata["batchWatermarkMs"]) * 1000

@@ -1,0 +1,49 @@
+"""Windows on event time, and the panes they are made of.
+
+A pane is the longest stretch of time that lies in exactly the same windows: gcd(size, slide) long. Workers
+combine by pane, and only the partial results are handed to the size/slide windows that hold the pane.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+AT = "at"
+"""Column of event time in blocks and partial results: of the record, or the latest of the records combined."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A tumbling or hopping window; ``size``, ``slide`` and ``offset`` in microseconds."""
+
+    column: str
+    size: int
+    slide: int
+    offset: int = 0
+
+    @property
+    def pane(self) -> int:
+        """Length of a pane in microseconds."""
+        return math.gcd(self.size, self.slide)
+
+    @property
+    def per_record(self) -> int:
+        """How many windows a record is in, at the most."""
+        return -(-self.size // self.slide)
+
+    def last_end(self, panes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """End, in microseconds, of the last window that holds each of these panes."""
+        last_start = panes - (panes - self.offset) % self.slide
+        return last_start + self.size
+
+
+def pane_starts(at: pa.Array | pa.ChunkedArray, window: Window) -> NDArray[np.int64]:
+    """Start in microseconds of the pane of each event time; ``at`` has no nulls."""
+    times = at.to_numpy(zero_copy_only=False) if isinstance(at, pa.Array) else at.to_numpy()
+    micros = times.astype("datetime64[us]").view(np.int64)
+    return micros - (micros - window.offset) % window.pane

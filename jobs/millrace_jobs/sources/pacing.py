@@ -1,0 +1,173 @@
+"""How fast a stream goes: event time at a speed, a rate, or a rate that changes.
+
+A pace maps seconds on its own clock to records due and back, so a stream that stops at some record can go on
+from there later as if no time had passed.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from millrace_api.errors import MillraceError, Problem
+from numpy.typing import NDArray
+
+NO_TIME = np.iinfo(np.int64).min
+"""The clock before the first record that has an event time."""
+
+
+class Pace(Protocol):
+    """A non-decreasing number of records over time."""
+
+    def rows(self, seconds: float) -> int:
+        """Records due ``seconds`` after the beginning."""
+        ...
+
+    def seconds(self, row: int) -> float:
+        """The earliest time at which ``row`` records are due."""
+        ...
+
+
+class Pacer:
+    """A pace on a running clock."""
+
+    def __init__(self, pace: Pace, clock: Callable[[], float]) -> None:
+        self._pace = pace
+        self._clock = clock
+        self._origin: float | None = None
+
+    def due(self, row: int) -> int:
+        """Records due now, at least ``row``; the first call sets the clock to the time of ``row``."""
+        now = self._clock()
+        if self._origin is None:
+            self._origin = now - self._pace.seconds(row)
+        return max(row, self._pace.rows(now - self._origin))
+
+
+class EventTimePace:
+    """Records at ``speed`` times their own event times.
+
+    ``clock``, shape ``(rows,)``: running maximum of the event times in µs, as records are out of order.
+    """
+
+    def __init__(self, clock: NDArray[np.int64], speed: float) -> None:
+        self._clock = clock
+        self._speed = speed
+        first = int(np.searchsorted(clock, NO_TIME, "right"))
+        self._begin = int(clock[first]) if first < len(clock) else 0
+
+    def rows(self, seconds: float) -> int:
+        """Records up to the event time reached."""
+        reached = self._begin + math.floor(seconds * self._speed * 1e6)
+        return int(np.searchsorted(self._clock, reached, "right"))
+
+    def seconds(self, row: int) -> float:
+        """When the last of ``row`` records came."""
+        reached = max(int(self._clock[row - 1]), self._begin) if row else self._begin
+        return (reached - self._begin) / 1e6 / self._speed
+
+
+@dataclass(frozen=True)
+class RatePace:
+    """Records at ``rates[i]`` per second from second ``times[i]`` on, the first 0. Shapes ``(steps,)``."""
+
+    times: NDArray[np.float64]
+    rates: NDArray[np.float64]
+
+    @classmethod
+    def constant(cls, rate: float) -> RatePace:
+        """``rate`` records per second for ever."""
+        return cls(np.zeros(1), np.array([rate]))
+
+    @cached_property
+    def _counts(self) -> NDArray[np.float64]:
+        return np.concatenate(([0.0], np.cumsum(np.diff(self.times) * self.rates[:-1])))
+
+    def rows(self, seconds: float) -> int:
+        """Whole records so far."""
+        step = max(int(np.searchsorted(self.times, seconds, "right")) - 1, 0)
+        return int(self._counts[step] + self.rates[step] * (seconds - self.times[step]))
+
+    def seconds(self, row: int) -> float:
+        """Where the rate was 0 when ``row`` was reached, the time before the pause."""
+        counts = self._counts
+        step = max(int(np.searchsorted(counts, row, "left")) - 1, 0)
+        missing = row - counts[step]
+        if missing <= 0 or self.rates[step] == 0:
+            return float(self.times[step])
+        return float(self.times[step] + missing / self.rates[step])
+
+
+def read_rate_trace(
+    path: str, *, time_column: str | None = None, rate_column: str | None = None, scale: float = 1.0
+) -> RatePace:
+    """A recorded rate as steps; each holds until the next one, the last for ever.
+
+    A CSV file (``,`` ``;`` ``|`` or tab) with a header. ``time_column`` (default: the first) holds seconds or
+    ISO 8601 timestamps in ascending order, ``rate_column`` (the second) records per second, to be multiplied
+    by ``scale``.
+    Raises MillraceError with file, line and value.
+    """
+    try:
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+            header = file.readline()
+            delimiter = next((d for d in ",;|\t" if d in header), ",")
+            names = next(csv.reader([header.strip()], delimiter=delimiter), [])
+            reader = csv.DictReader(file, names, delimiter=delimiter)
+            time_name = _column(names, time_column, 0, path)
+            rate_name = _column(names, rate_column, 1, path)
+            steps = [
+                (_time(row[time_name], path, line), _rate(row[rate_name], path, line))
+                for line, row in enumerate(reader, 2)
+            ]
+    except (OSError, UnicodeDecodeError) as error:
+        raise MillraceError(Problem(f"cannot be read as a rate trace: {error}", "", path)) from error
+    times, rates = np.array([time for time, _ in steps]), np.array([rate for _, rate in steps])
+    if not len(times) or not rates.any():
+        raise MillraceError(Problem("the rate trace has no rate above 0", "give it at least one", path))
+    if backwards := np.flatnonzero(np.diff(times) <= 0).tolist():
+        raise MillraceError(
+            Problem("the time does not advance from the line before", "sort by time", path, backwards[0] + 3)
+        )
+    return RatePace(times - times[0], rates * scale)
+
+
+def _column(names: list[str], wanted: str | None, position: int, path: str) -> str:
+    if wanted is None and position < len(names):
+        return names[position]
+    if wanted is not None and wanted in names:
+        return wanted
+    what = f"column {wanted}" if wanted else "second column"
+    raise MillraceError(Problem(f"the rate trace has no {what}; it has {', '.join(names)}", "", path, 1))
+
+
+def _time(text: str | None, path: str, line: int) -> float:
+    try:
+        return float(text or "")
+    except ValueError:
+        pass  # not a number, so a date
+    try:
+        moment = datetime.fromisoformat(text or "")
+    except ValueError:
+        hint = "write seconds or an ISO 8601 timestamp"
+        raise MillraceError(Problem(f"{text!r} is not a time", hint, path, line)) from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _rate(text: str | None, path: str, line: int) -> float:
+    try:
+        rate = float(text or "")
+    except ValueError:
+        rate = math.nan
+    if not (math.isfinite(rate) and rate >= 0):
+        raise MillraceError(
+            Problem(f"{text!r} is not a rate", "write records per second, 0 or more", path, line)
+        )
+    return rate

@@ -1,0 +1,153 @@
+"""A recorded file made ready for replay: once converted, any row is found without reading what is before it.
+
+A recording is a folder of the cache with ``records.arrow`` (Arrow IPC, uncompressed, read by memory map),
+``clock.i64`` (running maximum of the event time in µs, one per row) and ``recording.json`` (counts).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from millrace_api.errors import MillraceError, Problem
+from numpy.typing import NDArray
+
+from millrace_jobs.sources.dead_letters import Rejects
+from millrace_jobs.sources.formats import MAX_ROWS, FileFormat
+from millrace_jobs.sources.pacing import NO_TIME
+
+
+@dataclass(frozen=True)
+class Recording:
+    """``rows`` records in a folder; ``rejected`` more did not decode and were left out."""
+
+    directory: str
+    rows: int
+    rejected: int
+
+    def read(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Rows ``[begin, end)``, without copying. Raises MillraceError where the recording is gone."""
+        path = str(Path(self.directory, "records.arrow"))
+        try:
+            file = pa.ipc.open_file(pa.memory_map(path))
+        except (OSError, pa.ArrowInvalid) as error:
+            hint = "remove its folder, and run the query again to convert it anew"
+            raise MillraceError(
+                Problem(f"the converted recording cannot be read: {error}", hint, path)
+            ) from error
+        while begin < end:
+            batch, row = divmod(begin, MAX_ROWS)  # all batches but the last one are full
+            part = file.get_batch(batch).slice(row, end - begin)
+            yield part
+            begin += part.num_rows
+
+    def clock(self) -> NDArray[np.int64]:
+        """Shape ``(rows,)``: running maximum of the event times in µs, NO_TIME before the first one."""
+        if not self.rows:
+            return np.empty(0, np.int64)
+        return np.memmap(Path(self.directory, "clock.i64"), np.int64, "r")
+
+
+def open_recording(
+    path: str,
+    file_format: FileFormat,
+    schema: pa.Schema,
+    time_column: str,
+    cache_directory: str,
+    settings: Sequence[object],
+    rejects: Rejects,
+) -> Recording:
+    """The recording of ``path``, converted now unless that was done before with the same ``settings``.
+
+    Raises MillraceError where the file cannot be read, a record is bad on policy ``fail``, or the disk is
+    full.
+    """
+    target = Path(cache_directory, _fingerprint(path, schema, time_column, settings))
+    try:
+        if earlier := _find(target):
+            return earlier
+        target.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(dir=target.parent, prefix=".unfinished-"))
+        try:
+            with rejects:
+                batches = file_format.read(path, 0, sys.maxsize, rejects.reject)
+                rows = _write(unfinished, batches, schema, time_column)
+            counts = {"rows": rows, "rejected": rejects.records}
+            (unfinished / "recording.json").write_text(json.dumps(counts))
+            try:
+                unfinished.rename(target)
+            except OSError:
+                if not _find(target):  # another process was not faster
+                    raise
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+    except OSError as error:
+        message = f"cannot keep the converted recording: {error.strerror}"
+        raise MillraceError(
+            Problem(message, "make room, or name another cache folder", cache_directory)
+        ) from error
+    return Recording(str(target), rows, rejects.records)
+
+
+def _write(directory: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema, time_column: str) -> int:
+    """Write records and their clock; returns the number of rows."""
+    rows, reached = 0, NO_TIME
+    with (
+        (directory / "clock.i64").open("wb") as clock,
+        pa.OSFile(str(directory / "records.arrow"), "wb") as file,
+        pa.ipc.new_file(file, schema) as records,
+    ):
+        for batch in _full_batches(batches):
+            times = pc.fill_null(batch.column(time_column).cast(pa.int64()), NO_TIME).to_numpy(
+                zero_copy_only=False
+            )
+            running = np.maximum(np.maximum.accumulate(times), reached)
+            reached = int(running[-1])
+            running.tofile(clock)
+            records.write_batch(batch)
+            rows += batch.num_rows
+    return rows
+
+
+def _full_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same records in batches of exactly MAX_ROWS, but for the last one; none is empty."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        if rows >= MAX_ROWS:
+            joined = pa.concat_batches(waiting)
+            full = rows - rows % MAX_ROWS
+            yield from (joined.slice(row, MAX_ROWS) for row in range(0, full, MAX_ROWS))
+            waiting, rows = [joined.slice(full)], rows - full
+    if rows:
+        yield pa.concat_batches(waiting)
+
+
+def _fingerprint(path: str, schema: pa.Schema, time_column: str, settings: Sequence[object]) -> str:
+    """Names all that a conversion depends on: the file as it is now, and how it is read."""
+    try:
+        status = Path(path).stat()
+    except OSError as error:
+        raise MillraceError(Problem(f"the recording cannot be read: {error.strerror}", "", path)) from error
+    file = [str(Path(path).resolve()), status.st_size, status.st_mtime_ns]
+    known = [*file, str(schema), time_column, *settings]
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
+
+
+def _find(directory: Path) -> Recording | None:
+    try:
+        counts = json.loads((directory / "recording.json").read_bytes())
+    except FileNotFoundError:
+        return None
+    return Recording(str(directory), counts["rows"], counts["rejected"])

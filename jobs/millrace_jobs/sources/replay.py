@@ -1,0 +1,132 @@
+"""A recorded file replayed as a stream: at N times its own speed, at a rate, or along a rate trace."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from millrace_api.errors import MillraceError, Problem
+
+from millrace_jobs.sources.base import CorruptRecords, Position, Rejected, Slice
+from millrace_jobs.sources.dead_letters import Rejects
+from millrace_jobs.sources.formats import file_format
+from millrace_jobs.sources.pacing import EventTimePace, Pacer, RatePace
+from millrace_jobs.sources.recording import open_recording
+from millrace_jobs.sources.schema import TIMESTAMP
+from millrace_jobs.sources.slicing import bounds
+
+
+@dataclass(frozen=True)
+class RowRange:
+    """Rows ``[begin, end)`` of the recording."""
+
+    begin: int
+    end: int
+
+
+class ReplaySource:
+    """The records of one CSV, JSON or Parquet file in file order; position ``{"row": k}``: k rows consumed.
+
+    The pace is ``rate``, in records per second or a trace of it; without one, it is ``speed`` times that of
+    the event times in ``time_column``. The clock of the pace starts with the first call of ``latest`` in this
+    process, at the row where the query is, so a restart goes on from there. Under ``everything`` there is no
+    pace.
+
+    Bad records are dealt with when the recording is converted, dead letters under the label ``recording``;
+    they are reported by the slice that begins at row 0.
+
+    Raises MillraceError where the file cannot be read, or ``time_column`` is not a TIMESTAMP of ``schema``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        path: str,
+        format: str,
+        schema: pa.Schema,
+        time_column: str,
+        cache_directory: str,
+        *,
+        speed: float = 1.0,
+        rate: float | RatePace | None = None,
+        max_rows_per_batch: int | None = None,
+        header: bool = True,
+        delimiter: str = ",",
+        timestamp_format: str = "iso",
+        corrupt: CorruptRecords | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if time_column not in schema.names or schema.field(time_column).type != TIMESTAMP:
+            raise MillraceError(
+                Problem(
+                    f"source {name}: timeColumn {time_column!r} is not a TIMESTAMP column of the schema",
+                    f"name one of them, or add {time_column} TIMESTAMP to the schema",
+                )
+            )
+        if not Path(path).is_file():
+            hint = "write the path of one csv, json or parquet file"
+            raise MillraceError(Problem(f"source {name}: there is no such file", hint, path))
+        self.name = name
+        self.schema = schema
+        corrupt = corrupt or CorruptRecords()
+        self._recording = open_recording(
+            path,
+            file_format(
+                format, schema, header=header, delimiter=delimiter, timestamp_format=timestamp_format
+            ),
+            schema,
+            time_column,
+            cache_directory,
+            [name, format, header, delimiter, timestamp_format, corrupt.policy, corrupt.directory],
+            Rejects(name, corrupt, "recording"),
+        )
+        self._max_rows = max_rows_per_batch
+        self._due = 0
+        if rate is None:
+            self._pacer: Pacer | None = Pacer(EventTimePace(self._recording.clock(), speed), clock)
+        else:
+            self._pacer = Pacer(rate if isinstance(rate, RatePace) else RatePace.constant(rate), clock)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_pacer": None}  # tasks read slices only
+
+    def initial(self) -> Position:
+        """Before the first row."""
+        return {"row": 0}
+
+    def latest(self, start: Position, *, everything: bool) -> Position:
+        """The rows due now, or all; at most ``max_rows_per_batch`` further than ``start``."""
+        assert self._pacer is not None, "the pace is the driver's"
+        row = int(start["row"])
+        if row > self._recording.rows:
+            raise MillraceError(
+                f"source {self.name}: the checkpoint is at row {row}, but there are {self._recording.rows}; "
+                "replay the file that the checkpoint was made with, or start with a new checkpoint"
+            )
+        self._due = self._recording.rows if everything else min(self._pacer.due(row), self._recording.rows)
+        return {"row": self._due if self._max_rows is None else min(self._due, row + self._max_rows)}
+
+    def exhausted(self, position: Position) -> bool:
+        """After the last row."""
+        return bool(position["row"] >= self._recording.rows)
+
+    def lag(self, position: Position) -> int:
+        """Rows that were due at the last call of ``latest`` and are not consumed."""
+        return max(self._due - int(position["row"]), 0)
+
+    def slices(self, start: Position, end: Position, replicas: int) -> list[Slice]:
+        """Ranges of rows that differ by one at most."""
+        cuts = [start["row"] + cut for cut in bounds(end["row"] - start["row"], replicas)]
+        return [RowRange(low, high) for low, high in itertools.pairwise(cuts) if low < high]
+
+    def read(self, piece: Slice, label: str) -> Iterator[pa.RecordBatch | Rejected]:
+        """The rows of the slice, from memory-mapped files."""
+        assert isinstance(piece, RowRange)
+        yield from self._recording.read(piece.begin, piece.end)
+        if piece.begin == 0 and self._recording.rejected:
+            yield Rejected(self._recording.rejected)

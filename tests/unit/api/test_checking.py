@@ -1,0 +1,242 @@
+# ruff: noqa: E501 - expected sentences stay whole, to be searched for
+import pytest
+from millrace_api.checking import check_query
+from millrace_api.schema_ddl import parse_schema
+from millrace_api.sql_checks import Table, check_sql
+from millrace_api.streamquery import StreamQuery
+
+from .documents import MINIMAL, PYTHON, changed, problems
+
+TABLES = {
+    "trips": Table(
+        parse_schema(
+            "medallion STRING, cell STRING, fare DOUBLE, pickup TIMESTAMP, tags ARRAY<STRING>, "
+            "info STRUCT<a: INT, b: STRUCT<c: INT>>"
+        ),
+        "pickup",
+    ),
+    "zones": Table(parse_schema("cell STRING, borough STRING, since TIMESTAMP")),
+    "blob": Table(None),
+}
+
+SOUND = [
+    "SELECT * FROM trips",
+    "SELECT CELL, Trips.FARE, `cell` FROM Trips",
+    "SELECT t.*, z.borough FROM trips t JOIN zones z USING (cell)",
+    "SELECT cell, count(*) c FROM trips GROUP BY cell HAVING c > 2 ORDER BY c",
+    "SELECT tag FROM trips LATERAL VIEW explode(tags) x AS tag",
+    "SELECT transform(tags, x -> upper(x)), aggregate(tags, 0, (acc, x) -> acc + length(x)) FROM trips",
+    "SELECT info.a, info.b.c, trips.info.b.c FROM trips",
+    "SELECT timestampdiff(MINUTE, pickup, current_timestamp()), extract(year FROM pickup), current_date FROM trips",
+    "WITH a(x, y) AS (SELECT cell, fare FROM trips) SELECT x, y FROM a",
+    "SELECT anything FROM blob",
+    "SELECT window.start, window.end, cell FROM trips GROUP BY window(pickup, '1 minute'), cell",
+    "SELECT session_window.start FROM trips GROUP BY session_window(pickup, '5 minutes')",
+    "SELECT w.window.start, n FROM (SELECT window(pickup, '1 h'), count(*) n FROM trips GROUP BY window(pickup, '1 h')) w",
+    "SELECT q.cell FROM (SELECT cell FROM trips UNION ALL SELECT cell FROM zones) q",
+    "SELECT cell FROM trips WHERE EXISTS (SELECT 1 FROM zones WHERE zones.cell = trips.cell AND borough = medallion)",
+    "SELECT fare * 2 AS d, d + 1 AS e FROM trips",
+    "SELECT x.fare FROM (SELECT * FROM trips) x",
+    "SELECT cell, row_number() OVER (PARTITION BY cell ORDER BY pickup) r FROM trips",
+    "SELECT * FROM trips WHERE pickup > TIMESTAMP '2020-01-01' - INTERVAL 5 minutes",
+    "SELECT id FROM range(10)",
+]
+
+
+@pytest.mark.parametrize("sql", SOUND)
+def test_sound_sql_has_no_problems(sql):
+    assert check_sql(sql, TABLES, on_window_close=False) == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        (
+            "SELECT cel FROM trips",
+            'there is no column "cel" (line 1, column 8 of the SQL); did you mean "cell"?',
+        ),
+        (
+            "SELECT cell\nFROM trips\nWHERE cel = 1",
+            'there is no column "cel" (line 3, column 7 of the SQL); did you mean "cell"?',
+        ),
+        (
+            "SELECT cel AS cel FROM trips",
+            'there is no column "cel" (line 1, column 8 of the SQL); did you mean "cell"?',
+        ),
+        (
+            "SELECT fare * 2 AS d FROM trips WHERE d > 1",
+            'there is no column "d" (line 1, column 39 of the SQL); '
+            "write one of medallion, cell, fare, pickup, tags, info",
+        ),
+        (
+            "SELECT z.boro FROM trips t JOIN zones z ON t.cell = z.cell",
+            '"z" has no column "boro" (line 1, column 10 of the SQL); did you mean "borough"?',
+        ),
+        (
+            "SELECT q.fare FROM (SELECT cell FROM trips) q",
+            '"q" has no column "fare" (line 1, column 10 of the SQL); write one of cell',
+        ),
+        (
+            "SELECT cell FROM zones y WHERE zones.cell > 1",
+            'there is no table or column "zones" (line 1, column 32 of the SQL); '
+            "write one of cell, borough, since, y",
+        ),
+        (
+            "SELECT cell FROM zones WHERE EXISTS (SELECT 1 FROM trips WHERE zones.boro = 1)",
+            '"zones" has no column "boro" (line 1, column 70 of the SQL); did you mean "borough"?',
+        ),
+        (
+            "SELECT a FROM trps",
+            'there is no source "trps" (line 1, column 15 of the SQL); did you mean "trips"?',
+        ),
+        (
+            "SELECT a FROM x.trips",
+            'there is no source "x.trips" (line 1, column 17 of the SQL); did you mean "trips"?',
+        ),
+        (
+            "SELECT a FROM other",
+            'there is no source "other" (line 1, column 15 of the SQL); write one of the sources: trips, zones, blob',
+        ),
+        (
+            "SELECT count(*) FROM trips GROUP BY window(fare, '1 minute')",
+            'the window is over "fare", which is DOUBLE (line 1, column 44 of the SQL); write a TIMESTAMP column',
+        ),
+        (
+            "SELECT x",
+            'there is no column "x" (line 1, column 8 of the SQL); add FROM and the name of a source',
+        ),
+    ],
+)
+def test_names_that_are_not_there(sql, expected):
+    assert [str(p) for p in check_sql(sql, TABLES, on_window_close=False)] == [expected]
+
+
+def test_sql_that_does_not_parse_has_its_line():
+    [problem] = check_sql("SELECT cell,\n  count(* AS n\nFROM trips", TABLES, on_window_close=False)
+    assert problem.line == 2
+    assert "does not parse at line 2" in problem.message
+
+
+CLOSE = "\n  emit: OnWindowClose"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "replacement", "expected"),
+    [
+        (
+            MINIMAL,
+            8,
+            "      schema: cell STRNG, fare DOUBLE",
+            [
+                '8: spec.sources.trips.schema: "STRNG" is not a type of Spark (line 1, column 6 of the schema); did you mean STRING?'
+            ],
+        ),
+        (
+            MINIMAL,
+            8,
+            "      schema: |\n        cell STRING,\n        fare FLOT",
+            [
+                '10: spec.sources.trips.schema: "FLOT" is not a type of Spark (line 2, column 6 of the schema); did you mean FLOAT?'
+            ],
+        ),
+        (
+            MINIMAL,
+            8,
+            "      schema: cell STRING, fare DOUBLE\n      watermark: {column: at, delay: 1s}",
+            [
+                '9: spec.sources.trips.watermark.column: the schema has no column "at"; write one of cell, fare'
+            ],
+        ),
+        (
+            MINIMAL,
+            8,
+            "      schema: cell STRING, at TIMESTAMP\n      watermark: {column: cell, delay: 1s}",
+            ['9: spec.sources.trips.watermark.column: "cell" is STRING, not TIMESTAMP; write at'],
+        ),
+        (
+            MINIMAL,
+            7,
+            "      replay: {path: a, format: csv, timeColumn: fare}",
+            ['7: spec.sources.trips.replay.timeColumn: "fare" is DOUBLE, not TIMESTAMP; write at'],
+        ),
+        (
+            MINIMAL,
+            10,
+            "    sql: |\n      SELECT cell\n      FROM trps",
+            [
+                '12: spec.query.sql: there is no source "trps" (line 2, column 6 of the SQL); did you mean "trips"?',
+            ],
+        ),
+        (
+            MINIMAL,
+            11,
+            "  sink: {console: {}}" + CLOSE,
+            [
+                "12: spec.emit: emit OnWindowClose needs a window, and the SQL has none; "
+                "add GROUP BY window(column, '10 minutes') to the SQL, or write emit: OnUpdate"
+            ],
+        ),
+        (
+            MINIMAL,
+            10,
+            "    sql: SELECT count(*) FROM trips GROUP BY window(at, '1 minute')" + CLOSE,
+            [
+                '11: spec.emit: emit OnWindowClose needs a watermark, and "trips" has none; '
+                "add watermark: {column: ..., delay: 30s} to the source, or write emit: OnUpdate"
+            ],
+        ),
+        (
+            PYTHON,
+            13,
+            "      groupBy: [cel]",
+            ['13: spec.query.python.groupBy[0]: the schema has no column "cel"; did you mean "cell"?'],
+        ),
+        (
+            PYTHON,
+            13,
+            "      groupBy: [tags]",
+            [
+                '13: spec.query.python.groupBy[0]: "tags" is ARRAY<STRING>, which cannot be a key; write a column of a scalar type'
+            ],
+        ),
+        (
+            PYTHON,
+            14,
+            "      window: {column: fare, size: 1m}",
+            [
+                '14: spec.query.python.window.column: "fare" is DOUBLE, not TIMESTAMP; write at',
+                '14: spec.query.python.window.column: the window is over "fare", but the watermark is on "at"; '
+                "use one column for both, or write emit: OnUpdate",
+            ],
+        ),
+    ],
+)
+def test_problems_have_the_line_of_the_file(tmp_path, text, line, replacement, expected):
+    assert problems(tmp_path, changed(text, line, replacement)) == expected
+
+
+def test_the_window_is_over_the_column_of_the_watermark(tmp_path):
+    text = changed(
+        MINIMAL, 10, "    sql: SELECT count(*) FROM trips GROUP BY window(other, '1 minute')" + CLOSE
+    )
+    schema = "      schema: at TIMESTAMP, other TIMESTAMP\n      watermark: {column: at, delay: 1s}"
+    assert problems(tmp_path, changed(text, 8, schema)) == [
+        '11: spec.query.sql: the window is over "other", but the watermark of "trips" is on "at" '
+        "(line 1, column 44 of the SQL); use one column for both, or write emit: OnUpdate"
+    ]
+
+
+def test_a_query_without_a_file_has_problems_without_lines():
+    document = {
+        "apiVersion": "millrace.io/v1alpha1",
+        "kind": "StreamQuery",
+        "metadata": {"name": "a"},
+        "spec": {
+            "sources": {"r": {"rate": {}}},
+            "query": {"sql": "SELECT kee FROM r"},
+            "sink": {"console": {}},
+        },
+    }
+    [problem] = check_query(StreamQuery.model_validate(document, by_name=False))
+    assert (problem.file, problem.line, problem.field) == ("", 1, "spec.query.sql")
+    assert problem.message == 'there is no column "kee" (line 1, column 8 of the SQL)'

@@ -1,0 +1,294 @@
+# ruff: noqa: E501 - expected sentences stay whole, to be searched for
+from pathlib import Path
+
+import pytest
+from millrace_api.deployment import Algorithm
+from millrace_api.errors import MillraceError
+from millrace_api.loading import load_plan, load_queries, validate_file
+from millrace_api.plan import Plan
+
+from .documents import MINIMAL, changed, problems
+
+VALID = Path(__file__).parent / "data" / "valid.yaml"
+
+
+def test_a_valid_file():
+    assert validate_file(VALID) == []
+    [query] = load_queries(VALID)
+    assert query.name == "trips-by-cell"
+    assert query.spec.batch_interval.seconds == 2
+    assert query.spec.partitioner.algorithm is Algorithm.PKG
+    assert query.spec.sources["trips"].kind == "replay"
+
+
+def test_a_small_file_is_enough(tmp_path):
+    path = tmp_path / "query.yaml"
+    path.write_text(MINIMAL)
+    [query] = load_queries(path)
+    assert query.spec.executors.initial == 1
+    assert query.spec.parallelism.at_start == 8
+
+
+FIELD_MISTAKES = [
+    (
+        1,
+        "apiVersion: v1",
+        '1: apiVersion: "v1" is not one of millrace.io/v1alpha1; write one of millrace.io/v1alpha1',
+    ),
+    (
+        3,
+        "metadata: {name: Trips_By}",
+        '3: metadata.name: "Trips_By" is not a name for a StreamQuery; write at most 45 lower-case letters, digits '
+        "and '-', a letter first and no '-' last",
+    ),
+    (
+        3,
+        "metadata: {name: a, lables: {}}",
+        '3: metadata.lables: there is no field "lables" here; did you mean "labels"?',
+    ),
+    (
+        6,
+        "    Trips:",
+        "6: spec.sources.Trips: \"Trips\" is not a name for a source; write lower-case letters, digits and '_', "
+        "not a digit first: it is the table's name in the SQL",
+    ),
+    (
+        7,
+        "      files: {format: csv}",
+        "7: spec.sources.trips.files.path: is required; write path: data/*.csv",
+    ),
+    (
+        7,
+        "      files: {path: a, format: cvs}",
+        '7: spec.sources.trips.files.format: "cvs" is not one of csv, json, parquet; did you mean "csv"?',
+    ),
+    (
+        7,
+        "      files: {path: a, format: 3}",
+        "7: spec.sources.trips.files.format: 3 is not one of csv, json, parquet; write one of csv, json, parquet",
+    ),
+    (
+        7,
+        '      files: {path: a, format: csv, delimiter: "||"}',
+        '7: spec.sources.trips.files.delimiter: "||" is not a delimiter; write one character such as "," or "|" or "\\t"',
+    ),
+    (
+        7,
+        "      fils: {path: a, format: csv}",
+        '7: spec.sources.trips.fils: there is no field "fils" here; did you mean "files"?',
+    ),
+    (
+        7,
+        "      files: [a]",
+        "7: spec.sources.trips.files: a list is not a mapping; write its fields below it",
+    ),
+    (8, "      schema: 3", "8: spec.sources.trips.schema: 3 is not text; write it in quotes"),
+    (
+        11,
+        "  sink:",
+        "11: spec.sink: is empty; write a value ({} where all defaults will do), or leave it out",
+    ),
+    (
+        11,
+        "  sink:\n    console:",
+        "12: spec.sink.console: is empty; write a value ({} where all defaults will do), or leave it out",
+    ),
+    (
+        12,
+        "  batchInterval: 30",
+        "12: spec.batchInterval: 30 is not a duration longer than zero; "
+        "write a whole number and a unit, such as 500ms, 30s, 10 minutes, 1h or 2 days",
+    ),
+    (
+        12,
+        "  batch_interval: 2s",
+        '12: spec.batch_interval: there is no field "batch_interval" here; did you mean "batchInterval"?',
+    ),
+    (
+        12,
+        '  executors: {cores: "2"}',
+        '12: spec.executors.cores: "2" is not a whole number; write a number without quotes, such as 4',
+    ),
+    (
+        12,
+        "  executors: {cores: 0}",
+        "12: spec.executors.cores: 0 is less than 1; write a number of at least 1",
+    ),
+    (
+        12,
+        "  executors: {cores: 1.5}",
+        "12: spec.executors.cores: 1.5 is not a whole number; write a number without quotes, such as 4",
+    ),
+    (
+        12,
+        "  executors: {cores: yes}",
+        "12: spec.executors.cores: true is not a whole number; write a number without quotes, such as 4",
+    ),
+    (
+        12,
+        "  executors: {memory: 2Gi}",
+        '12: spec.executors.memory: "2Gi" is not a size; '
+        "write a whole number and one of k, m, g, t (powers of 1024), such as 512m or 2g",
+    ),
+    (
+        12,
+        "  scaling: {target: .nan}",
+        "12: spec.scaling.target: nan is not a finite number; write an ordinary number",
+    ),
+    (
+        12,
+        "  scaling: {target: 1.5}",
+        "12: spec.scaling.target: 1.5 is greater than 1.0; write a number of at most 1.0",
+    ),
+    (
+        12,
+        "  partitioner: {parameters: {choices: [2]}}",
+        "12: spec.partitioner.parameters.choices: [2] is not a single value; write a number, a text, true or false",
+    ),
+    (
+        12,
+        "  checkpoint: {uri: ./out}",
+        '12: spec.checkpoint.uri: "./out" is not a URI; '
+        "write a scheme and an absolute path, such as file:///var/lib/millrace or s3a://bucket/prefix",
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "replacement", "expected"), FIELD_MISTAKES)
+def test_a_wrong_field_is_one_sentence_with_its_line(tmp_path, line, replacement, expected):
+    assert problems(tmp_path, changed(MINIMAL, line, replacement)) == [expected]
+
+
+def test_every_problem_of_every_document_at_once(tmp_path):
+    first = changed(MINIMAL, 12, "  executors: {min: 4, cores: x}\n  emit: OnClose")
+    second = changed(MINIMAL, 10, "    sql: SELECT cel FROM trips")
+    assert problems(tmp_path, f"{first}---\n{second}") == [
+        '12: spec.executors.cores: "x" is not a whole number; write a number without quotes, such as 4',
+        "12: spec.executors.min: min <= initial <= max does not hold (got min: 4, initial: 1, max: 8); "
+        "write values in that order",
+        '13: spec.emit: "OnClose" is not one of OnUpdate, OnWindowClose; did you mean "OnWindowClose"?',
+        '17: metadata.name: "trips-by-cell" is the name of two queries, the first in line 3; rename one',
+        '24: spec.query.sql: there is no column "cel" (line 1, column 8 of the SQL); did you mean "cell"?',
+    ]
+
+
+def test_a_mistake_elsewhere_does_not_hide_one_in_the_sql(tmp_path):
+    text = changed(changed(MINIMAL, 10, "    sql: SELECT cel FROM trips"), 11, "  sink: {consol: {}}")
+    assert problems(tmp_path, text) == [
+        '10: spec.query.sql: there is no column "cel" (line 1, column 8 of the SQL); did you mean "cell"?',
+        '11: spec.sink.consol: there is no field "consol" here; did you mean "console"?',
+    ]
+
+
+def test_load_queries_raises_all_problems(tmp_path):
+    path = tmp_path / "query.yaml"
+    path.write_text(changed(MINIMAL, 12, "  emit: No\n  state: No"))
+    with pytest.raises(MillraceError) as caught:
+        load_queries(path)
+    assert [problem.field for problem in caught.value.problems] == ["spec.emit", "spec.state"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ["1: is empty; write at least one document"]),
+        ("---\n---\n", ["1: is empty; write at least one document"]),
+        (
+            "a: [\n",
+            [
+                "2: is not valid YAML at column 1: while parsing a flow node expected the node content, "
+                "but found '<stream end>'; check indentation, colons and quotes there"
+            ],
+        ),
+        ("- a\n", ["1: a list is not a mapping; write its fields below it"]),
+        (
+            changed(MINIMAL, 3, "metadata:\n  name: a\n  name: b"),
+            ['5: metadata.name: "name" is given twice, first in line 4; keep one of them'],
+        ),
+    ],
+)
+def test_what_is_wrong_as_yaml(tmp_path, text, expected):
+    assert problems(tmp_path, text) == expected
+
+
+BOUNDLESS = (
+    "the document is nested too deeply, or an alias in it refers to what contains it; "
+    "write at most 64 levels and 100000 values, aliases included"
+)
+
+
+@pytest.mark.parametrize("text", ["spec: &a {sources: *a}\n", "[" * 100 + "]" * 100 + "\n", "{" * 3000])
+def test_boundless_documents(tmp_path, text):
+    [problem] = problems(tmp_path, text)
+    assert problem.endswith(BOUNDLESS)
+
+
+def test_an_alias_bomb_does_not_go_off(tmp_path):
+    lines = ["a0: &a0 [x, x]", *(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 40))]
+    [problem] = problems(tmp_path, "\n".join(lines))
+    assert problem.endswith(BOUNDLESS)
+
+
+def test_a_control_character(tmp_path):
+    [problem] = problems(tmp_path, "a: \x00\n")
+    assert "is not YAML: unacceptable character #x0000" in problem
+
+
+def test_merge_keys_are_no_duplicates(tmp_path):
+    text = changed(
+        MINIMAL, 11, "  sink: {console: {}}\n  driver: &size {cores: 2}\n  executors: {<<: *size, cores: 3}"
+    )
+    assert problems(tmp_path, text) == []
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    missing, binary = tmp_path / "none.yaml", tmp_path / "binary.yaml"
+    binary.write_bytes(b"\xff\xfe")
+    assert [str(p) for p in validate_file(missing)] == [f"{missing}: there is no such file; check the path"]
+    assert [str(p) for p in validate_file(binary)] == [
+        f"{binary}: is not text in UTF-8 (byte 0); save it as UTF-8"
+    ]
+    assert [str(p) for p in validate_file(tmp_path)] == [
+        f"{tmp_path}: cannot be read: Is a directory; write the path of a file"
+    ]
+
+
+def test_load_plan(tmp_path):
+    path = tmp_path / "plan.yaml"
+    path.write_text(
+        "algorithm: pkg\nparameters: {choices: 2}\nreplicas: 2\nparallelism: 3\nshares: [1, 2, 1.5]\n"
+    )
+    assert load_plan(path) == Plan(
+        algorithm=Algorithm.PKG, parameters={"choices": 2}, replicas=2, parallelism=3, shares=(1, 2, 1.5)
+    )
+
+
+def test_a_wrong_plan_file(tmp_path):
+    path = tmp_path / "plan.yaml"
+    path.write_text("algorithm: auto\nreplicas: 2\nparallelism: 3\nshares: [1]\n---\nalgorithm: hash\n")
+    with pytest.raises(MillraceError) as caught:
+        load_plan(path)
+    assert [str(p).removeprefix(f"{path}:") for p in caught.value.problems] == [
+        "1: algorithm: a plan names one algorithm (got algorithm: auto); "
+        "write the algorithm itself, such as hash, instead of auto",
+        "4: shares: shares has not one entry per worker (got parallelism: 3, shares); "
+        "write as many shares as parallelism says, or leave shares out",
+        "6: a plan file has one document; remove the others",
+    ]
+
+
+def test_the_first_plan_of_a_query():
+    [query] = load_queries(VALID)
+    plan = Plan.initial(query.spec)
+    assert plan == Plan(
+        epoch=1, algorithm=Algorithm.PKG, parameters={"choices": 2}, replicas=2, parallelism=8, executors=2
+    )
+    assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_auto_starts_as_the_caller_says(tmp_path):
+    path = tmp_path / "query.yaml"
+    path.write_text(MINIMAL)
+    [query] = load_queries(path)
+    assert Plan.initial(query.spec).algorithm is Algorithm.NATIVE
+    assert Plan.initial(query.spec, auto=Algorithm.HASH).algorithm is Algorithm.HASH

@@ -1,0 +1,165 @@
+"""Any model, written as YAML and read again, is the same model."""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from millrace_api.deployment import Algorithm
+from millrace_api.loading import load_plan, load_queries
+from millrace_api.plan import Plan
+from millrace_api.streamquery import StreamQuery
+
+names = st.from_regex(r"[a-z][a-z0-9]{0,10}", fullmatch=True)
+texts = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")), min_size=1, max_size=20)
+counts = st.integers(1, 1000)
+durations = st.builds(
+    "{}{}".format, st.integers(1, 999), st.sampled_from(["ms", "s", " minutes", "h", " days"])
+)
+sizes = st.builds("{}{}".format, counts, st.sampled_from("kmgt"))
+positives = st.floats(0.001, 1e9)
+scalars = st.booleans() | st.integers(-(2**53), 2**53) | st.floats(-1e9, 1e9) | texts
+secrets = st.fixed_dictionaries({"env": names}) | st.fixed_dictionaries(
+    {"secretKeyRef": st.fixed_dictionaries({"name": names, "key": names})}
+)
+ranges = (
+    st.lists(counts, min_size=3, max_size=3)
+    .map(sorted)
+    .map(lambda v: dict(zip(("min", "initial", "max"), v, strict=True)))
+)
+
+file_options = {"header": st.booleans(), "delimiter": st.sampled_from([",", "|", "\t", '"', "é"])}
+files = st.fixed_dictionaries(
+    {"path": texts, "format": st.sampled_from(["csv", "json", "parquet"])},
+    optional={**file_options, "maxFilesPerBatch": counts},
+)
+replays = st.fixed_dictionaries(
+    {"path": texts, "format": st.sampled_from(["csv", "json", "parquet"]), "timeColumn": st.just("at")},
+    optional=file_options,
+).flatmap(
+    lambda replay: (
+        st.just(replay)
+        | positives.map(lambda speed: {**replay, "speed": speed})
+        | positives.map(lambda rate: {**replay, "rate": rate})
+        | texts.map(lambda path: {**replay, "rateTrace": {"path": path, "scale": 2.0}})
+    )
+)
+kafkas = st.fixed_dictionaries(
+    {"bootstrapServers": names, "topic": names},
+    optional={
+        "startingOffsets": st.sampled_from(["earliest", "latest"]),
+        "tls": st.fixed_dictionaries({}, optional={"ca": secrets}),
+        "sasl": st.fixed_dictionaries(
+            {"mechanism": st.just("PLAIN"), "username": secrets, "password": secrets}
+        ),
+        "includeMetadata": st.booleans(),
+        "maxBytesPerBatch": sizes,
+    },
+)
+beside = {
+    "watermark": st.fixed_dictionaries({"column": st.just("at"), "delay": durations}),
+    "timestampFormat": st.sampled_from(["iso", "seconds", "milliseconds", "microseconds"]),
+    "corruptRecords": st.sampled_from([{"policy": "drop"}, {"policy": "deadLetter", "path": "out/bad"}]),
+}
+schema = st.just("cell STRING, fare DECIMAL(10,2), at TIMESTAMP")
+sources = (
+    st.fixed_dictionaries({"files": files, "schema": schema}, optional=beside)
+    | st.fixed_dictionaries({"replay": replays, "schema": schema}, optional=beside)
+    | st.fixed_dictionaries({"kafka": kafkas, "schema": schema}, optional=beside)
+)
+queries = st.just({"sql": "SELECT *\nFROM one\n"}) | st.fixed_dictionaries(
+    {
+        "python": st.fixed_dictionaries(
+            {"aggregator": st.just("a.b:C"), "source": st.just("one")},
+            optional={
+                "groupBy": st.just(["cell"]),
+                "window": st.fixed_dictionaries({"column": st.just("at"), "size": durations}),
+                "options": st.dictionaries(texts, st.none() | scalars | st.lists(scalars), max_size=3),
+            },
+        )
+    }
+)
+sinks = st.sampled_from(
+    [
+        {"console": {}},
+        {"console": {"rows": 5}},
+        {"files": {"path": "out", "format": "json"}},
+        {"kafka": {"bootstrapServers": "k:9092", "topic": "t", "key": ["cell"]}},
+        {"table": {"bootstrapServers": "k:9092", "topic": "t"}},
+    ]
+)
+specs = st.fixed_dictionaries(
+    {
+        "sources": sources.map(lambda one: {"one": one, "two": {"rate": {"skew": 1.5}}}),
+        "query": queries,
+        "sink": sinks,
+    },
+    optional={
+        "state": st.sampled_from(["Running", "Suspended"]),
+        "batchInterval": durations,
+        "partitioner": st.fixed_dictionaries(
+            {},
+            optional={
+                "algorithm": st.sampled_from([algorithm.value for algorithm in Algorithm]),
+                "parameters": st.dictionaries(texts, scalars, max_size=3),
+                "replicas": ranges,
+            },
+        ),
+        "parallelism": ranges,
+        "executors": st.builds(lambda r, memory: {**r, "memory": memory}, ranges, sizes),
+        "scaling": st.just({"mode": "Advise", "target": 0.8}),
+        "checkpoint": st.sampled_from([{"uri": "s3a://bucket/prefix"}, {"claim": "state"}]),
+        "sparkConf": st.dictionaries(texts, texts, max_size=2),
+        "restartNonce": st.integers(0, 2**53),
+    },
+)
+documents = st.builds(
+    lambda name, spec: {
+        "apiVersion": "millrace.io/v1alpha1",
+        "kind": "StreamQuery",
+        "metadata": {"name": name},
+        "spec": spec,
+    },
+    names,
+    specs,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(documents)
+def test_a_query_survives_yaml(document):
+    query = StreamQuery.model_validate(document, by_name=False)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "query.yaml"
+        path.write_text(yaml.safe_dump(query.to_document(), allow_unicode=True), encoding="utf-8")
+        assert load_queries(path) == [query]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.builds(
+        Plan,
+        epoch=st.integers(0, 2**53),
+        algorithm=st.sampled_from([algorithm for algorithm in Algorithm if algorithm is not Algorithm.AUTO]),
+        parameters=st.dictionaries(texts, scalars, max_size=3),
+        replicas=counts,
+        parallelism=st.just(3),
+        executors=counts,
+        shares=st.none() | st.tuples(positives, positives, positives),
+    )
+)
+def test_a_plan_survives_json_and_yaml(plan):
+    assert Plan.from_json(plan.to_json()) == plan
+    assert Plan.from_json(plan.to_json()).to_json() == plan.to_json()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "plan.yaml"
+        path.write_text(yaml.safe_dump(plan.to_document()), encoding="utf-8")
+        assert load_plan(path) == plan
+
+
+def test_importing_the_api_leaves_sqlglot_alone():
+    program = "import sys, millrace_api.loading, millrace_api.crd; sys.exit('sqlglot' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -1,0 +1,240 @@
+# ruff: noqa: E501 - expected sentences stay whole, to be searched for
+"""Every cross-field rule with a document that breaks it: the exact sentence, and its line."""
+
+import pytest
+
+from .documents import MINIMAL, PYTHON, changed, problems
+
+KAFKA = "      kafka: {bootstrapServers: kafka:9092, topic: trips"
+
+BROKEN = [
+    # sources
+    (
+        MINIMAL,
+        7,
+        "      timestampFormat: iso",
+        "6: spec.sources.trips: exactly one of files, replay, rate, kafka, nexmark is needed; "
+        'write one kind, such as files: {path: "data/*.csv"}',
+    ),
+    (
+        MINIMAL,
+        7,
+        "      files: {path: a, format: csv}\n      kafka: {bootstrapServers: b, topic: c}",
+        "8: spec.sources.trips.kafka: exactly one of files, replay, rate, kafka, nexmark is needed (got files, kafka); "
+        'write one kind, such as files: {path: "data/*.csv"}',
+    ),
+    (
+        MINIMAL,
+        8,
+        "      timestampFormat: iso",
+        "6: spec.sources.trips: schema is missing; "
+        "write the columns and their types, such as schema: city STRING, fare DOUBLE, at TIMESTAMP",
+    ),
+    (
+        MINIMAL,
+        7,
+        "      rate: {}",
+        "8: spec.sources.trips.schema: schema is fixed for rate, nexmark and format raw "
+        "(got schema: cell STRING, fare DOUBLE, at TIMESTAMP); leave schema out",
+    ),
+    (
+        MINIMAL,
+        7,
+        "      files: {path: a, format: csv}\n      format: json",
+        "8: spec.sources.trips.format: format beside the kind is for kafka only (got format: json); "
+        "write it inside the kind, such as files: {path: ..., format: csv}, or leave it out",
+    ),
+    (
+        MINIMAL,
+        7,
+        f"{KAFKA}}}\n      format: avro",
+        "8: spec.sources.trips.format: avro and format: avro belong together (got format: avro); write both, or neither",
+    ),
+    (
+        MINIMAL,
+        7,
+        f"{KAFKA}}}\n      format: avro\n      avro: {{}}",
+        "9: spec.sources.trips.avro: exactly one of writerSchema, registry is needed; "
+        "give the schema itself, or the registry's URL",
+    ),
+    (
+        MINIMAL,
+        7,
+        "      files: {path: a, format: csv}\n      corruptRecords: {policy: deadLetter, topic: bad}",
+        "8: spec.sources.trips.corruptRecords: a dead-letter topic needs a kafka source (got corruptRecords); "
+        "write corruptRecords.path instead",
+    ),
+    (
+        MINIMAL,
+        7,
+        "      files: {path: a, format: csv}\n      corruptRecords: {policy: deadLetter}",
+        "8: spec.sources.trips.corruptRecords.policy: policy deadLetter needs a place for the records "
+        "(got policy: deadLetter); add path: a folder for them (or, for Kafka, topic: a topic)",
+    ),
+    (
+        MINIMAL,
+        7,
+        "      files: {path: a, format: csv}\n      corruptRecords: {path: out/bad}",
+        "8: spec.sources.trips.corruptRecords.path: path and topic are for policy deadLetter only "
+        "(got policy: fail, path: out/bad); write policy: deadLetter, or leave them out",
+    ),
+    (
+        MINIMAL,
+        7,
+        f"{KAFKA}}}\n      corruptRecords: {{policy: deadLetter, path: out/bad, topic: bad}}",
+        "8: spec.sources.trips.corruptRecords.topic: path, topic exclude one another "
+        "(got path: out/bad, topic: bad); keep one place for the records",
+    ),
+    (
+        MINIMAL,
+        7,
+        "      replay: {path: a, format: csv, timeColumn: at, speed: 2.0, rate: 100}",
+        "7: spec.sources.trips.replay.rate: speed, rate, rateTrace exclude one another (got speed: 2.0, rate: 100.0); "
+        "keep one of them, or none to replay in real time",
+    ),
+    # kafka
+    (
+        MINIMAL,
+        7,
+        f"{KAFKA}, topicPattern: t.*}}",
+        "7: spec.sources.trips.kafka.topicPattern: exactly one of topic, topics, topicPattern, partitions is needed "
+        "(got topic: trips, topicPattern: t.*); write one, such as topic: trips",
+    ),
+    (
+        MINIMAL,
+        7,
+        f'{KAFKA}, startingOffsets: latest, startingTimestamp: "2026-01-31T12:00:00Z"}}',
+        "7: spec.sources.trips.kafka.startingTimestamp: startingOffsets, startingTimestamp exclude one another "
+        "(got startingOffsets: latest, startingTimestamp: 2026-01-31T12:00:00Z); keep the one to start from",
+    ),
+    (
+        MINIMAL,
+        7,
+        f"{KAFKA}, endingOffsets: latest, endingTimestamp: 2026-01-31T12:00:00Z}}",
+        "7: spec.sources.trips.kafka.endingTimestamp: endingOffsets, endingTimestamp exclude one another "
+        "(got endingOffsets: latest, endingTimestamp: 2026-01-31T12:00:00Z); keep the one to stop at",
+    ),
+    (
+        MINIMAL,
+        7,
+        f"{KAFKA}, endingOffsets: earliest}}",
+        "7: spec.sources.trips.kafka.endingOffsets: endingOffsets earliest would read nothing "
+        "(got endingOffsets: earliest); write latest, or leave it out to go on for ever",
+    ),
+    (
+        MINIMAL,
+        7,
+        "      kafka: {bootstrapServers: b, partitions: [{topic: t, partition: 0, startingOffset: 9, endingOffset: 3}]}",
+        "7: spec.sources.trips.kafka.partitions[0].endingOffset: startingOffset <= endingOffset does not hold "
+        "(got startingOffset: 9, endingOffset: 3); write values in that order",
+    ),
+    (
+        MINIMAL,
+        7,
+        f"{KAFKA}, tls: {{key: {{file: k.pem}}}}}}",
+        "7: spec.sources.trips.kafka.tls.key: certificate and key belong together (got key); write both, or neither",
+    ),
+    (
+        MINIMAL,
+        7,
+        f"{KAFKA}, tls: {{ca: {{file: a, env: B}}}}}}",
+        "7: spec.sources.trips.kafka.tls.ca.env: exactly one of secretKeyRef, file, env is needed "
+        "(got file: a, env: B); say where the secret is, such as env: KAFKA_PASSWORD",
+    ),
+    # query and sink
+    (
+        MINIMAL,
+        10,
+        "    {}",
+        "9: spec.query: exactly one of sql, python is needed; "
+        "write sql: SELECT ... FROM a source, or python: {aggregator: ...}",
+    ),
+    (
+        MINIMAL,
+        11,
+        "  sink: {console: {}, files: {path: out}}",
+        "11: spec.sink.console: exactly one of files, console, kafka, table is needed (got files, console); "
+        "write one kind, such as console: {}",
+    ),
+    (
+        PYTHON,
+        14,
+        "      window: {column: at, size: 1m, slide: 10 minutes}",
+        "14: spec.query.python.window.slide: slide is longer than size (got size: 1m, slide: 10 minutes); "
+        "write a slide of at most the size, or leave it out for a tumbling window",
+    ),
+    (
+        PYTHON,
+        13,
+        "      source: rides",
+        "10: spec.query: query.python.source is not one of the sources (got query); "
+        "write the name of one of spec.sources; it may be left out only where there is just one",
+    ),
+    (
+        PYTHON,
+        14,
+        "      options: {k: 10}",
+        "16: spec.emit: emit OnWindowClose needs a window and a watermark (got emit: OnWindowClose); "
+        "add query.python.window and the source's watermark, or write emit: OnUpdate",
+    ),
+    (
+        PYTHON,
+        9,
+        "      timestampFormat: iso",
+        "16: spec.emit: emit OnWindowClose needs a window and a watermark (got emit: OnWindowClose); "
+        "add query.python.window and the source's watermark, or write emit: OnUpdate",
+    ),
+    # how it runs
+    (
+        MINIMAL,
+        12,
+        "  parallelism: {min: 4, initial: 2}",
+        "12: spec.parallelism.initial: min <= initial <= max does not hold (got min: 4, initial: 2, max: 16); "
+        "write values in that order",
+    ),
+    (
+        MINIMAL,
+        12,
+        "  executors: {min: 4, initial: 4, max: 3}",
+        "12: spec.executors.max: min <= initial <= max does not hold (got min: 4, initial: 4, max: 3); "
+        "write values in that order",
+    ),
+    (
+        MINIMAL,
+        12,
+        "  partitioner:\n    replicas:\n      max: 2\n      min: 3",
+        "14: spec.partitioner.replicas.max: min <= initial <= max does not hold (got min: 3, max: 2); "
+        "write values in that order",
+    ),
+    (
+        MINIMAL,
+        12,
+        "  partitioner: {placement: Dedicated}",
+        "12: spec.partitioner: placement Dedicated needs kafka sources (got partitioner); "
+        "write partitioner.placement: Inline, or read from kafka",
+    ),
+    (
+        MINIMAL,
+        12,
+        "  scaling: {target: 0.5, step: 0.5}",
+        "12: spec.scaling.step: step is not less than target (got target: 0.5, step: 0.5); "
+        "write a smaller step, such as target: 0.9 and step: 0.1",
+    ),
+    (
+        MINIMAL,
+        12,
+        "  checkpoint: {}",
+        "12: spec.checkpoint: exactly one of uri, claim is needed; "
+        "write uri: file:///var/lib/millrace or claim: the name of a volume claim",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "replacement", "expected"), BROKEN)
+def test_a_broken_rule_is_one_sentence_with_its_line(tmp_path, text, line, replacement, expected):
+    assert problems(tmp_path, changed(text, line, replacement)) == [expected]
+
+
+@pytest.mark.parametrize("text", [MINIMAL, PYTHON])
+def test_the_documents_themselves_are_sound(tmp_path, text):
+    assert problems(tmp_path, text) == []

@@ -1,0 +1,94 @@
+# ruff: noqa: E501 - expected sentences stay whole, to be searched for
+from datetime import timedelta
+
+import pytest
+from millrace_api.values import ByteSize, Duration, PositiveDuration
+from pydantic import TypeAdapter, ValidationError
+
+
+@pytest.mark.parametrize(
+    ("text", "microseconds"),
+    [
+        ("0s", 0),
+        ("7us", 7),
+        ("500ms", 500_000),
+        ("2s", 2_000_000),
+        ("30 s", 30_000_000),
+        ("10m", 600_000_000),
+        ("10 minutes", 600_000_000),
+        ("1 minute", 60_000_000),
+        ("3 microseconds", 3),
+        ("3 milliseconds", 3_000),
+        ("1 second", 1_000_000),
+        ("1h", 3_600_000_000),
+        ("2 hours", 7_200_000_000),
+        ("1d", 86_400_000_000),
+        ("36500 days", 36_500 * 86_400_000_000),
+    ],
+)
+def test_duration_keeps_its_text_and_knows_its_length(text, microseconds):
+    duration = Duration(text)
+    assert duration == text
+    assert duration.microseconds == microseconds
+    assert duration.timedelta == timedelta(microseconds=microseconds)
+    assert duration.seconds == microseconds / 1e6
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "30",
+        "s",
+        "1.5h",
+        "-1s",
+        "+1s",
+        " 1s",
+        "1s ",
+        "1  s",
+        "1 S",
+        "1h30m",
+        "10 mins",
+        "1e3s",
+        "١s",
+        "1s\n",
+    ],
+)
+def test_what_is_no_duration(text):
+    with pytest.raises(ValueError) as caught:
+        Duration(text)
+    assert str(caught.value) == (
+        f'"{text}" is not a duration; write a whole number and a unit, such as 500ms, 30s, 10 minutes, 1h or 2 days'
+    )
+
+
+def test_duration_has_an_upper_limit():
+    with pytest.raises(ValueError, match='"36501 days" is too long; write at most 36500 days'):
+        Duration("36501 days")
+
+
+@pytest.mark.parametrize("text", ["0s", "000 minutes"])
+def test_positive_duration_is_longer_than_zero(text):
+    with pytest.raises(ValueError, match="is not a duration longer than zero"):
+        PositiveDuration(text)
+
+
+def test_a_number_is_no_duration():
+    with pytest.raises(ValidationError, match="30 is not a duration; write a whole number and a unit"):
+        TypeAdapter(Duration).validate_python(30)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1k", 1024), ("512m", 512 << 20), ("2g", 2 << 30), ("1t", 1 << 40)]
+)
+def test_byte_size(text, size):
+    assert ByteSize(text).bytes == size
+
+
+@pytest.mark.parametrize("text", ["2", "0g", "2G", "2Gi", "2gb", "1.5g", "2 g"])
+def test_what_is_no_byte_size(text):
+    with pytest.raises(ValueError) as caught:
+        ByteSize(text)
+    assert str(caught.value) == (
+        f'"{text}" is not a size; write a whole number and one of k, m, g, t (powers of 1024), such as 512m or 2g'
+    )

@@ -1,0 +1,213 @@
+"""Which files a batch has: existing and arriving ones, each once, whatever happens to the process."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from millrace_api.errors import MillraceError
+from millrace_jobs.sources.files import FilesSource
+from millrace_jobs.sources.schema import arrow_schema
+
+from .tables import all_rows, rows_of
+
+SCHEMA = arrow_schema([("n", "INT")])
+
+
+def open_source(folder, path="in", **options):
+    return FilesSource("s", f"{folder}/{path}", "csv", SCHEMA, f"{folder}/log", header=False, **options)
+
+
+def arrive(folder, name, *numbers, mtime=None):
+    file = Path(folder, "in", name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(f"{n}\n" for n in numbers))
+    if mtime is not None:
+        os.utime(file, (mtime, mtime))
+
+
+def numbers(source, start, end):
+    return [row[0] for part in rows_of(source, start, end, 2) for row in part.rows]
+
+
+def test_existing_files_in_order_of_time_and_name_then_arriving_ones(tmp_path):
+    for name, mtime in [("c", 1), ("b", 2), ("a", 2), (".hidden", 1), ("_hidden", 1), ("sub/d", 1)]:
+        arrive(tmp_path, name, ord(name[0]), mtime=mtime)
+    source = open_source(tmp_path)
+    assert source.lag(source.initial()) == 3
+    first = source.latest(source.initial(), everything=False)
+    assert first == {"files": 3}
+    assert numbers(source, source.initial(), first) == [ord("c"), ord("a"), ord("b")]
+    assert source.latest(first, everything=False) == first
+    arrive(tmp_path, "0", 48, mtime=0)
+    assert source.lag(first) == 1
+    second = source.latest(first, everything=False)
+    assert numbers(source, first, second) == [48]
+    assert source.lag(second) == 0
+    assert not source.exhausted(second)
+
+
+def test_at_most_so_many_files_in_a_batch(tmp_path):
+    for i in range(5):
+        arrive(tmp_path, str(i), i, mtime=i)
+    source = open_source(tmp_path, max_files_per_batch=2)
+    position, batches = source.initial(), []
+    while (end := source.latest(position, everything=True)) != position:
+        batches.append(numbers(source, position, end))
+        position = end
+    assert batches == [[0, 1], [2, 3], [4]]
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("in/a1", [1]),
+        ("in/a*", [1, 2]),
+        ("in/**/*", [1, 2, 3, 4]),
+        ("in/*/c", [4]),
+        ("in", [1, 2, 3]),
+        ("./in/a?", [1, 2]),
+    ],
+)
+def test_a_file_a_folder_or_a_pattern(tmp_path, path, found):
+    for i, name in enumerate(["a1", "a2", "b", "sub/c", "_temporary/d", "sub/.e"], 1):
+        arrive(tmp_path, name, i, mtime=i)
+    assert [row[0] for row in all_rows(open_source(tmp_path, path))] == found
+
+
+def test_an_empty_folder_is_fine_and_so_are_empty_files(tmp_path):
+    (tmp_path / "in").mkdir()
+    source = open_source(tmp_path)
+    assert source.latest(source.initial(), everything=True) == source.initial()
+    arrive(tmp_path, "empty")
+    end = source.latest(source.initial(), everything=True)
+    assert end == {"files": 1}
+    assert source.slices(source.initial(), end, 3) == []
+
+
+@pytest.mark.parametrize("path", ["nowhere", "in/*.csv", "nowhere/*"])
+def test_no_such_path(tmp_path, path):
+    (tmp_path / "in").mkdir()
+    with pytest.raises(MillraceError, match="source s: no file matches this path; write"):
+        open_source(tmp_path, path)
+
+
+def test_a_restart_does_not_ask_for_files_that_are_done_with(tmp_path):
+    arrive(tmp_path, "a", 1)
+    source = open_source(tmp_path, "in/*")
+    end = source.latest(source.initial(), everything=False)
+    (tmp_path / "in/a").unlink()
+    again = open_source(tmp_path, "in/*")
+    assert again.latest(end, everything=False) == end
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda file: file.unlink(),
+        lambda file: file.write_text("1"),
+        lambda file: file.write_text("1\n2\n3\n"),
+    ],
+)
+def test_a_file_that_is_not_what_it_was(tmp_path, change):
+    arrive(tmp_path, "a", 1, 2)
+    source = open_source(tmp_path)
+    end = source.latest(source.initial(), everything=False)
+    (piece,) = source.slices(source.initial(), end, 1)
+    change(tmp_path / "in/a")
+    with pytest.raises(MillraceError, match=r"in/a: (was seen|had 4 bytes)"):
+        list(source.read(piece, "0-0"))
+    with pytest.raises(MillraceError, match=r"in/a: (was seen|had 4 bytes)"):
+        source.slices(source.initial(), end, 1)
+
+
+@given(
+    arrivals=st.lists(st.integers(0, 3), min_size=1, max_size=6),
+    crash_after=st.integers(0, 5),
+    committed=st.booleans(),
+    keep=st.floats(0, 1),
+    junk=st.sampled_from([b"", b"{", b'{"path": "/x", "size"']),
+)
+def test_a_crash_at_any_byte_of_the_log_loses_and_doubles_nothing(
+    arrivals, crash_after, committed, keep, junk
+):
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "in").mkdir()
+        source = open_source(folder)
+        position, got, count = source.initial(), [], 0
+        log = Path(folder, "log/files.jsonl")
+        for batch, new in enumerate(arrivals):
+            for _ in range(new):
+                arrive(folder, f"{count:02d}", count)
+                count += 1
+            durable = log.stat().st_size
+            end = source.latest(position, everything=False)
+            if batch == crash_after:
+                # What was appended before the position was made durable is there in part, or not at all.
+                whole = log.stat().st_size
+                if not committed:
+                    os.truncate(log, durable + round(keep * (whole - durable)))
+                with log.open("ab") as file:
+                    file.write(junk)
+                source = open_source(folder)
+                if not committed:
+                    end = source.latest(position, everything=False)
+            got += numbers(source, position, end)
+            position = end
+        got += numbers(source, position, source.latest(position, everything=False))
+        assert sorted(got) == list(range(count))
+
+
+def test_a_log_shorter_than_the_checkpoint_is_refused(tmp_path):
+    arrive(tmp_path, "a", 1)
+    source = open_source(tmp_path)
+    with pytest.raises(MillraceError, match="the checkpoint is at file 5, but its log knows 0 files"):
+        source.latest({"files": 5}, everything=False)
+
+
+def test_a_damaged_log_is_refused_with_its_line(tmp_path):
+    arrive(tmp_path, "a", 1)
+    open_source(tmp_path).latest({"files": 0}, everything=False)
+    log = tmp_path / "log/files.jsonl"
+    log.write_bytes(log.read_bytes() + b"oops\n")
+    with pytest.raises(MillraceError, match=r"files\.jsonl:2: the log of files seen is damaged: 'oops'"):
+        open_source(tmp_path)
+
+
+def test_a_log_that_cannot_be_kept(tmp_path):
+    arrive(tmp_path, "a", 1)
+    (tmp_path / "log").write_text("a file where a folder should be")
+    with pytest.raises(MillraceError, match="cannot keep the log of files seen"):
+        open_source(tmp_path)
+
+
+def test_a_failed_append_leaves_the_log_as_it_was(tmp_path, monkeypatch):
+    arrive(tmp_path, "a", 1)
+    source = open_source(tmp_path)
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(MillraceError, match="No space left on device"):
+            source.latest(source.initial(), everything=False)
+    arrive(tmp_path, "b", 2)
+    end = source.latest(source.initial(), everything=False)
+    assert sorted(numbers(source, source.initial(), end)) == [1, 2]
+    again = open_source(tmp_path)
+    assert numbers(again, source.initial(), end) == numbers(source, source.initial(), end)
+
+
+def test_impossible_options():
+    for options, message in [
+        ({"delimiter": "||"}, "delimiter '||' cannot be used"),
+        ({"delimiter": '"'}, "delimiter '\"' cannot be used"),
+        ({"timestamp_format": "days"}, "timestampFormat 'days' is unknown"),
+    ]:
+        with pytest.raises(MillraceError, match=message.replace("|", r"\|")):
+            FilesSource("s", "x", "csv", SCHEMA, "y", **options)
+    with pytest.raises(MillraceError, match="format 'xml' is unknown; write csv, json or parquet"):
+        FilesSource("s", "x", "xml", SCHEMA, "y")

@@ -1,0 +1,264 @@
+"""Replay with a clock that the test turns."""
+
+import itertools
+import json
+import pickle
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from unittest import mock
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from millrace_api.errors import MillraceError
+from millrace_jobs.sources import formats, recording
+from millrace_jobs.sources.base import CorruptRecords
+from millrace_jobs.sources.pacing import RatePace
+from millrace_jobs.sources.replay import ReplaySource
+from millrace_jobs.sources.schema import arrow_schema
+
+from .tables import Collected, all_rows, rows_of
+
+SCHEMA = arrow_schema([("at", "TIMESTAMP"), ("n", "INT")])
+BEGIN = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+class Clock:
+    def __init__(self):
+        self.now = 123.0
+
+    def __call__(self):
+        return self.now
+
+
+def record(folder, seconds, name="trips.csv"):
+    """A recording with one row per event time, in seconds after BEGIN; None is NULL."""
+    file = Path(folder, name)
+    times = ["" if s is None else (BEGIN + timedelta(seconds=s)).isoformat() for s in seconds]
+    file.write_text("at,n\n" + "".join(f"{time},{i}\n" for i, time in enumerate(times)))
+    return str(file)
+
+
+def replay(folder, path, clock=None, **options):
+    return ReplaySource("s", path, "csv", SCHEMA, "at", f"{folder}/cache", clock=clock or Clock(), **options)
+
+
+def test_at_a_speed_of_its_own_event_times(tmp_path):
+    clock = Clock()
+    source = replay(tmp_path, record(tmp_path, [0, 60, 30, 120, 90, 600]), clock, speed=60)
+    position, seen = source.initial(), []
+    for _ in range(12):
+        position = source.latest(position, everything=False)
+        seen.append(position["row"])
+        clock.now += 1
+    assert seen == [1, 3, 5, 5, 5, 5, 5, 5, 5, 5, 6, 6]
+    assert source.exhausted(position)
+
+
+def test_a_restart_goes_on_from_where_it_was(tmp_path):
+    path = record(tmp_path, [0, 10, 20, 30])
+    clock = Clock()
+    source = replay(tmp_path, path, clock)
+    clock.now = 5000
+    assert source.latest({"row": 2}, everything=False) == {"row": 2}
+    clock.now += 9
+    assert source.latest({"row": 2}, everything=False) == {"row": 2}
+    clock.now += 1
+    assert source.latest({"row": 2}, everything=False) == {"row": 3}
+
+
+def test_at_a_rate_and_along_a_trace(tmp_path):
+    path = record(tmp_path, range(100))
+    for rate, rows in [(10, 20), (RatePace.constant(2.5), 5)]:
+        clock = Clock()
+        source = replay(tmp_path, path, clock, rate=rate)
+        assert source.latest(source.initial(), everything=False) == {"row": 0}
+        clock.now += 2
+        assert source.latest(source.initial(), everything=False) == {"row": rows}
+        clock.now += 1000
+        assert source.latest(source.initial(), everything=False) == {"row": 100}
+
+
+def test_everything_does_not_wait_but_keeps_to_the_limit(tmp_path):
+    path = record(tmp_path, [0, 10**6, 2 * 10**6])
+    source = replay(tmp_path, path)
+    assert source.latest(source.initial(), everything=True) == {"row": 3}
+    source = replay(tmp_path, path, max_rows_per_batch=2)
+    assert source.latest({"row": 0}, everything=True) == {"row": 2}
+    assert source.lag({"row": 0}) == 3
+    assert source.latest({"row": 2}, everything=True) == {"row": 3}
+    assert source.latest({"row": 3}, everything=True) == {"row": 3}
+    assert source.lag({"row": 3}) == 0
+
+
+def test_the_limit_leaves_what_is_due_as_lag(tmp_path):
+    clock = Clock()
+    source = replay(tmp_path, record(tmp_path, range(100)), clock, max_rows_per_batch=10)
+    assert source.lag(source.initial()) == 0
+    source.latest(source.initial(), everything=False)
+    clock.now += 49
+    assert source.latest({"row": 1}, everything=False) == {"row": 11}
+    assert source.lag({"row": 11}) == 39
+
+
+@given(
+    times=st.lists(st.integers(0, 100) | st.none(), max_size=60),
+    max_rows=st.integers(1, 20),
+    cuts=st.lists(st.integers(0, 60), max_size=4),
+)
+def test_every_row_once_and_in_order_for_any_cut(times, max_rows, cuts):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(formats, "MAX_ROWS", max_rows),
+        mock.patch.object(recording, "MAX_ROWS", max_rows),
+    ):
+        source = replay(folder, record(folder, times))
+        rows = len(times)
+        ends = [{"row": row} for row in sorted({0, rows, *(cut for cut in cuts if cut <= rows)})]
+        for replicas in range(1, 8):
+            got = []
+            for start, end in itertools.pairwise(ends):
+                parts = [part.rows for part in rows_of(source, start, end, replicas)]
+                assert not parts or max(map(len, parts)) - min(map(len, parts)) <= 1
+                got += [row for part in parts for row in part]
+            assert [row[1] for row in got] == list(range(rows))
+            assert [row[0] for row in got] == [
+                s if s is None else BEGIN + timedelta(seconds=s) for s in times
+            ]
+        assert source.latest(source.initial(), everything=True) == {"row": rows}
+
+
+@given(
+    times=st.lists(st.integers(0, 100) | st.none(), min_size=1, max_size=40),
+    waits=st.lists(st.integers(0, 30), max_size=8),
+)
+def test_what_is_due_is_what_the_running_maximum_of_event_time_says(times, waits):
+    with tempfile.TemporaryDirectory() as folder:
+        clock = Clock()
+        source = replay(folder, record(folder, times), clock)
+        known = [s for s in times if s is not None]
+        elapsed, position = 0, source.latest(source.initial(), everything=False)
+        for wait in [0, *waits]:
+            clock.now += wait
+            elapsed += wait
+            position = source.latest(position, everything=False)
+            late = next(
+                (i for i, s in enumerate(times) if s is not None and s > known[0] + elapsed), len(times)
+            )
+            assert position == {"row": late}
+
+
+@pytest.mark.parametrize("policy", ["drop", "deadLetter"])
+def test_bad_records_are_left_out_once_and_reported_once(tmp_path, policy):
+    path = record(tmp_path, range(6))
+    lines = Path(path).read_text().splitlines()
+    lines[3] = "yesterday,2"
+    lines.insert(5, "oops")
+    Path(path).write_text("\n".join(lines))
+    corrupt = CorruptRecords(policy, str(tmp_path / "dead"))
+    for _ in range(2):  # the second time from the cache
+        source = replay(tmp_path, path, corrupt=corrupt)
+        end = source.latest(source.initial(), everything=True)
+        parts = list(rows_of(source, source.initial(), end, 3))
+        assert [row[1] for part in parts for row in part.rows] == [0, 1, 3, 4, 5]
+        assert [part.rejected for part in parts] == [2, 0, 0]
+    dead = [json.loads(line) for file in tmp_path.glob("dead/*") for line in file.read_text().splitlines()]
+    assert [(letter["line"], letter["text"]) for letter in dead] == (
+        [(4, "yesterday,2"), (6, "oops")] if policy == "deadLetter" else []
+    )
+
+
+def test_a_bad_record_fails_also_when_the_recording_was_converted_without_it(tmp_path):
+    path = record(tmp_path, range(3))
+    Path(path).write_text(Path(path).read_text() + "oops\n")
+    replay(tmp_path, path, corrupt=CorruptRecords("drop"))
+    with pytest.raises(
+        MillraceError, match=r"trips\.csv:5: source s cannot decode 'oops': 1 fields where 2 are expected"
+    ):
+        replay(tmp_path, path)
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_the_conversion_is_kept_until_the_file_changes(tmp_path):
+    path = record(tmp_path, range(3))
+    replay(tmp_path, path)
+    with mock.patch.object(recording, "_write", side_effect=AssertionError("converted again")):
+        replay(tmp_path, path)
+    record(tmp_path, range(5))
+    assert len(all_rows(replay(tmp_path, path))) == 5
+
+
+def test_two_processes_may_convert_at_once(tmp_path):
+    path = record(tmp_path, range(3))
+
+    def write_after_the_other(*arguments):
+        with mock.patch.object(recording, "_write", write):
+            replay(tmp_path, path)
+        return write(*arguments)
+
+    write = recording._write
+    with mock.patch.object(recording, "_write", write_after_the_other):
+        source = replay(tmp_path, path)
+    assert len(all_rows(source)) == 3
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_a_conversion_that_was_killed_is_not_taken_for_one(tmp_path):
+    path = record(tmp_path, range(3))
+    with (
+        mock.patch.object(recording, "_write", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        replay(tmp_path, path)
+    (tmp_path / "cache/.unfinished-x").mkdir()
+    (tmp_path / "cache/.unfinished-x/records.arrow").write_bytes(b"ARROW1")
+    assert len(all_rows(replay(tmp_path, path))) == 3
+
+
+def test_tasks_get_the_source_and_read_without_a_clock(tmp_path):
+    source = replay(tmp_path, record(tmp_path, range(5)))
+    source.latest(source.initial(), everything=False)
+    there, pieces = pickle.loads(pickle.dumps((source, source.slices({"row": 1}, {"row": 4}, 2))))
+    assert [row[1] for piece in pieces for row in Collected(there.read(piece, "0-0")).rows] == [1, 2, 3]
+
+
+def test_parquet_and_json(tmp_path):
+    at = [BEGIN + timedelta(seconds=s) for s in (0, 5)]
+    pq.write_table(pa.table({"at": pa.array(at, pa.timestamp("ns")), "n": [0, 1]}), tmp_path / "a.parquet")
+    (tmp_path / "a.json").write_text(
+        "".join(json.dumps({"n": i, "at": t.isoformat()}) + "\n" for i, t in enumerate(at))
+    )
+    for name in ("a.parquet", "a.json"):
+        source = ReplaySource("s", str(tmp_path / name), name[2:], SCHEMA, "at", str(tmp_path / "cache"))
+        assert all_rows(source) == [(at[0], 0), (at[1], 1)]
+
+
+def test_what_cannot_be_replayed(tmp_path):
+    path = record(tmp_path, range(3))
+    with pytest.raises(MillraceError, match="source s: there is no such file"):
+        replay(tmp_path, str(tmp_path))
+    with pytest.raises(MillraceError, match="timeColumn 'n' is not a TIMESTAMP column"):
+        ReplaySource("s", path, "csv", SCHEMA, "n", str(tmp_path))
+    with pytest.raises(MillraceError, match="the checkpoint is at row 9, but there are 3"):
+        replay(tmp_path, path).latest({"row": 9}, everything=False)
+    (tmp_path / "blocked").write_text("")
+    with pytest.raises(MillraceError, match="cannot keep the converted recording"):
+        ReplaySource("s", path, "csv", SCHEMA, "at", str(tmp_path / "blocked"))
+
+
+def test_a_recording_that_went_away_is_named(tmp_path):
+    source = replay(tmp_path, record(tmp_path, range(3)))
+    (file,) = tmp_path.glob("cache/*/records.arrow")
+    file.unlink()
+    with pytest.raises(MillraceError, match=r"records\.arrow: the converted recording cannot be read"):
+        all_rows(source)
+
+
+def test_an_empty_recording_is_exhausted_at_once(tmp_path):
+    source = replay(tmp_path, record(tmp_path, []))
+    assert source.latest(source.initial(), everything=False) == source.initial()
+    assert source.exhausted(source.initial())
+    assert source.slices(source.initial(), source.initial(), 4) == []
