@@ -28,9 +28,7 @@ PROBLEM = "millrace"
 
 def problem(message: str, hint: str, fields: tuple[str, ...] = ()) -> PydanticCustomError:
     """The error a validator raises: what is wrong (with the value) and what to write instead."""
-    return PydanticCustomError(
-        PROBLEM, "{message}; {hint}", {"message": message, "hint": hint, "fields": fields}
-    )
+    return PydanticCustomError(PROBLEM, "{message}; {hint}", {"message": message, "hint": hint, "fields": fields})
 
 
 @dataclass(frozen=True)
@@ -78,9 +76,7 @@ class Model(BaseModel):
     def _obey_rules(self) -> Model:
         broken = [rule for rule in self.rules if rule.check is not None and not rule.check(self)]
         if broken:
-            raise ValidationError.from_exception_data(
-                type(self).__name__, [self._report(rule) for rule in broken]
-            )
+            raise ValidationError.from_exception_data(type(self).__name__, [self._report(rule) for rule in broken])
         return self
 
     def _report(self, rule: Rule) -> InitErrorDetails:

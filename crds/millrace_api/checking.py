@@ -69,9 +69,7 @@ class _Check:
             and watermark is not None
             and watermark.column.lower() != python.window.column.lower()
         ):
-            message = (
-                f'the window is over "{python.window.column}", but the watermark is on "{watermark.column}"'
-            )
+            message = f'the window is over "{python.window.column}", but the watermark is on "{watermark.column}"'
             self._add((*at, "window", "column"), message, "use one column for both, or write emit: OnUpdate")
 
     def _check_sql(self, text: str, schemas: Schemas) -> None:
@@ -96,9 +94,7 @@ class _Check:
         column = self._column(at, name, columns)
         if column is not None and not column.type.startswith("TIMESTAMP"):
             candidates = [c.name for c in columns if c.type.startswith("TIMESTAMP")]
-            hint = (
-                f"write {' or '.join(candidates)}" if candidates else f"write {name} TIMESTAMP in the schema"
-            )
+            hint = f"write {' or '.join(candidates)}" if candidates else f"write {name} TIMESTAMP in the schema"
             self._add(at, f'"{name}" is {column.type}, not TIMESTAMP', hint)
 
     def _column(self, at: Location, name: str, columns: tuple[Column, ...]) -> Column | None:

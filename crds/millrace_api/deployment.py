@@ -47,9 +47,7 @@ class Replicas(Model):
     rules: ClassVar[tuple[Rule, ...]] = (ascending("min", "initial", "max"),)
 
     min: Count = Field(default=1, description="Fewest replicas.")
-    initial: Count | None = Field(
-        default=None, description="Replicas at the start; default: 2, within min and max."
-    )
+    initial: Count | None = Field(default=None, description="Replicas at the start; default: 2, within min and max.")
     max: Count = Field(default=8, description="Most replicas.")
 
     @property
@@ -64,9 +62,7 @@ class Partitioner(Model):
     algorithm: Algorithm = Field(
         default=Algorithm.AUTO, description="Partitioning algorithm; auto chooses and switches."
     )
-    parameters: Parameters = Field(
-        default={}, description="Settings of the algorithm, such as choices: 2 for pkg."
-    )
+    parameters: Parameters = Field(default={}, description="Settings of the algorithm, such as choices: 2 for pkg.")
     placement: Placement = Field(
         default=Placement.INLINE,
         description="Inline: in the job's tasks. Dedicated: in pods of their own, for Kafka.",
@@ -79,9 +75,7 @@ class Parallelism(Model):
 
     rules: ClassVar[tuple[Rule, ...]] = (ascending("min", "initial", "max"),)
 
-    initial: Count | None = Field(
-        default=None, description="Workers at the start; default: 8, within min and max."
-    )
+    initial: Count | None = Field(default=None, description="Workers at the start; default: 8, within min and max.")
     min: Count = Field(default=1, description="Fewest workers.")
     max: Count = Field(
         default=16,
@@ -157,14 +151,10 @@ class Checkpoint(Model):
     """Where offsets, plans and state are kept."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        exactly_one(
-            "uri", "claim", hint="write uri: file:///var/lib/millrace or claim: the name of a volume claim"
-        ),
+        exactly_one("uri", "claim", hint="write uri: file:///var/lib/millrace or claim: the name of a volume claim"),
     )
 
-    uri: Uri | None = Field(
-        default=None, description="Folder or object-store prefix, such as s3a://bucket/prefix."
-    )
+    uri: Uri | None = Field(default=None, description="Folder or object-store prefix, such as s3a://bucket/prefix.")
     claim: Annotated[Text, Field(max_length=253)] | None = Field(
         default=None, description="PersistentVolumeClaim in the query's namespace."
     )

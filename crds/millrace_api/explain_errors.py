@@ -74,9 +74,7 @@ def explain(root: type[Model], error: ErrorDetails) -> tuple[str, str]:
     if kind == "missing":
         return "is required", _example(root, location)
     if kind == "extra_forbidden":
-        return f'there is no field "{location[-1]}" here', suggest(
-            str(location[-1]), siblings(root, location)
-        )
+        return f'there is no field "{location[-1]}" here', suggest(str(location[-1]), siblings(root, location))
     if kind in ("enum", "literal_error"):
         allowed = _allowed(root, location)
         hint = suggest(value, allowed) if isinstance(value, str) else f"write one of {', '.join(allowed)}"

@@ -22,16 +22,12 @@ class SecretValue(Model):
     """Where a secret is found; the secret itself is never written into a StreamQuery."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        exactly_one(
-            "secret_key_ref", "file", "env", hint="say where the secret is, such as env: KAFKA_PASSWORD"
-        ),
+        exactly_one("secret_key_ref", "file", "env", hint="say where the secret is, such as env: KAFKA_PASSWORD"),
     )
 
     secret_key_ref: SecretKeyRef | None = Field(default=None, description="An entry of a Kubernetes Secret.")
     file: Path | None = Field(default=None, description="A file that holds the secret and nothing else.")
-    env: Text | None = Field(
-        default=None, description="An environment variable of the driver that holds the secret."
-    )
+    env: Text | None = Field(default=None, description="An environment variable of the driver that holds the secret.")
 
 
 class Tls(Model):

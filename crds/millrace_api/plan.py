@@ -35,9 +35,7 @@ class Plan(Model):
     epoch: WholeNumber = Field(default=0, description="Number of the plan, growing; 0 means the next one.")
     algorithm: Algorithm = Field(description="Partitioning algorithm; never auto.", examples=["hash"])
     parameters: Parameters = Field(default={}, description="Settings of the algorithm.")
-    replicas: Count = Field(
-        description="Partitioner replicas m: slices of the input of a batch.", examples=[2]
-    )
+    replicas: Count = Field(description="Partitioner replicas m: slices of the input of a batch.", examples=[2])
     parallelism: Count = Field(description="Workers n: combine tasks.", examples=[8])
     executors: Count = Field(default=1, description="Executors; without meaning in one process.")
     shares: Annotated[tuple[Positive, ...], Field(max_length=4096)] | None = Field(

@@ -35,20 +35,14 @@ class Window(Model):
 
     column: ColumnName = Field(description="TIMESTAMP column with the event time.", examples=["pickup"])
     size: PositiveDuration = Field(description="Length of the window.", examples=["10 minutes"])
-    slide: PositiveDuration | None = Field(
-        default=None, description="Distance between windows; default: the size."
-    )
+    slide: PositiveDuration | None = Field(default=None, description="Distance between windows; default: the size.")
 
 
 class PythonQuery(Model):
     """An aggregation by a Python class that follows the Aggregator protocol."""
 
-    aggregator: AggregatorPath = Field(
-        description="The class, module:Name.", examples=["mypackage.routes:TopRoutes"]
-    )
-    source: SourceName | None = Field(
-        default=None, description="Source it reads; needed where there are several."
-    )
+    aggregator: AggregatorPath = Field(description="The class, module:Name.", examples=["mypackage.routes:TopRoutes"])
+    source: SourceName | None = Field(default=None, description="Source it reads; needed where there are several.")
     group_by: tuple[ColumnName, ...] = Field(
         default=(), max_length=32, description="Columns of the key; default: one group for all."
     )
@@ -60,9 +54,7 @@ class Query(Model):
     """What is computed."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        exactly_one(
-            "sql", "python", hint="write sql: SELECT ... FROM a source, or python: {aggregator: ...}"
-        ),
+        exactly_one("sql", "python", hint="write sql: SELECT ... FROM a source, or python: {aggregator: ...}"),
     )
 
     sql: Text | None = Field(default=None, description="One SELECT in Spark SQL; the sources are its tables.")

@@ -122,11 +122,7 @@ class _Parser:
             return self._sized(_SIZED[name])
         if name not in _SIMPLE:
             known = _OTHER_NAMES.get(name) or nearest(name, _TYPE_NAMES)
-            hint = (
-                f"did you mean {known}?"
-                if known
-                else f"write one of {', '.join(dict.fromkeys(_SIMPLE.values()))}"
-            )
+            hint = f"did you mean {known}?" if known else f"write one of {', '.join(dict.fromkeys(_SIMPLE.values()))}"
             self._fail(f'"{token.text}" is not a type of Spark', hint)
         self._at += 1
         return _SIMPLE[name]
@@ -206,9 +202,7 @@ class _Parser:
     def _expect(self, text: str, hint: str) -> None:
         if self._peek() != text:
             token = self._token()
-            self._fail(
-                f'"{token.text}" stands where "{text}" should' if token else f'"{text}" is missing', hint
-            )
+            self._fail(f'"{token.text}" stands where "{text}" should' if token else f'"{text}" is missing', hint)
         self._at += 1
 
     def _fail(self, message: str, hint: str) -> NoReturn:
@@ -216,6 +210,4 @@ class _Parser:
         start = token.start if token else len(self._text)
         line = self._text.count("\n", 0, start) + 1
         column = start - (self._text.rfind("\n", 0, start) + 1) + 1
-        raise MillraceError(
-            Problem(f"{message} (line {line}, column {column} of the schema)", hint, line=line)
-        )
+        raise MillraceError(Problem(f"{message} (line {line}, column {column} of the schema)", hint, line=line))

@@ -46,9 +46,7 @@ class RecordFormat(StrEnum):
 
 class _Files(Model):
     path: Path = Field(description="File, folder or glob pattern.", examples=["data/*.csv"])
-    format: FileFormat = Field(
-        description="Format of the files; json is one object per line.", examples=["csv"]
-    )
+    format: FileFormat = Field(description="Format of the files; json is one object per line.", examples=["csv"])
     header: Flag = Field(default=True, description="Whether the first line of a csv file names the columns.")
     delimiter: Delimiter = Field(default=",", description="What separates the columns of a csv file.")
 
@@ -56,21 +54,15 @@ class _Files(Model):
 class FilesSource(_Files):
     """Files that are there, and files that arrive."""
 
-    max_files_per_batch: Count | None = Field(
-        default=None, description="Most files one batch reads; default: all."
-    )
+    max_files_per_batch: Count | None = Field(default=None, description="Most files one batch reads; default: all.")
 
 
 class RateTrace(Model):
     """A recorded rate over time: a csv file with a header, a time column and one of records per second."""
 
     path: Path = Field(description="The csv file.", examples=["rates.csv"])
-    time_column: ColumnName | None = Field(
-        default=None, description="Column with the time; default: the first."
-    )
-    rate_column: ColumnName | None = Field(
-        default=None, description="Column with the rate; default: the second."
-    )
+    time_column: ColumnName | None = Field(default=None, description="Column with the time; default: the first.")
+    rate_column: ColumnName | None = Field(default=None, description="Column with the rate; default: the second.")
     scale: Positive = Field(default=1.0, description="Factor on every rate.")
 
 
@@ -81,9 +73,7 @@ class ReplaySource(_Files):
         at_most_one("speed", "rate", "rate_trace", hint="keep one of them, or none to replay in real time"),
     )
 
-    time_column: ColumnName = Field(
-        description="TIMESTAMP column that paces the replay.", examples=["pickup"]
-    )
+    time_column: ColumnName = Field(description="TIMESTAMP column that paces the replay.", examples=["pickup"])
     speed: Positive | None = Field(default=None, description="Times real time; default 1.")
     rate: Positive | None = Field(default=None, description="Records per second, whatever their times.")
     rate_trace: RateTrace | None = Field(default=None, description="A rate that follows a recorded trace.")
@@ -116,9 +106,7 @@ class NexmarkSource(Model):
     skew: Annotated[Number, Field(ge=0, le=10)] = Field(
         default=0.0, description="Zipf exponent of bidders and auctions."
     )
-    drift: PositiveDuration | None = Field(
-        default=None, description="How often other keys become the popular ones."
-    )
+    drift: PositiveDuration | None = Field(default=None, description="How often other keys become the popular ones.")
     seed: WholeNumber = Field(default=0, description="Seed of the generator.")
 
 
@@ -137,8 +125,7 @@ class TopicPartition(Model):
             "startingOffset <= endingOffset does not hold",
             "write values in that order",
             ("starting_offset", "ending_offset"),
-            "!has(self.startingOffset) || !has(self.endingOffset) || "
-            "self.startingOffset <= self.endingOffset",
+            "!has(self.startingOffset) || !has(self.endingOffset) || self.startingOffset <= self.endingOffset",
             lambda p: p.ending_offset is None or (p.starting_offset or 0) <= p.ending_offset,
         ),
     )
@@ -166,12 +153,8 @@ class KafkaSource(KafkaConnection):
     )
 
     topic: Topic | None = Field(default=None, description="One topic.")
-    topics: tuple[Topic, ...] | None = Field(
-        default=None, min_length=1, max_length=64, description="Several topics."
-    )
-    topic_pattern: Text | None = Field(
-        default=None, description="Regular expression of topics, also of new ones."
-    )
+    topics: tuple[Topic, ...] | None = Field(default=None, min_length=1, max_length=64, description="Several topics.")
+    topic_pattern: Text | None = Field(default=None, description="Regular expression of topics, also of new ones.")
     partitions: tuple[TopicPartition, ...] | None = Field(
         default=None, min_length=1, max_length=256, description="Exactly these partitions."
     )
@@ -181,9 +164,7 @@ class KafkaSource(KafkaConnection):
     starting_timestamp: Timestamp | None = Field(
         default=None, description="Start at the first record not before this time."
     )
-    ending_offsets: KafkaOffsets | None = Field(
-        default=None, description="latest: stop at the end as of the start."
-    )
+    ending_offsets: KafkaOffsets | None = Field(default=None, description="latest: stop at the end as of the start.")
     ending_timestamp: Timestamp | None = Field(
         default=None, description="Stop before the first record from this time on."
     )
@@ -205,21 +186,15 @@ class Avro(Model):
         exactly_one("writer_schema", "registry", hint="give the schema itself, or the registry's URL"),
     )
 
-    writer_schema: Text | None = Field(
-        default=None, description="Avro schema as JSON; messages carry no framing."
-    )
-    registry: Text | None = Field(
-        default=None, description="URL of a schema registry; messages carry its framing."
-    )
+    writer_schema: Text | None = Field(default=None, description="Avro schema as JSON; messages carry no framing.")
+    registry: Text | None = Field(default=None, description="URL of a schema registry; messages carry its framing.")
 
 
 class Watermark(Model):
     """How late records may be."""
 
     column: ColumnName = Field(description="TIMESTAMP column with the event time.", examples=["pickup"])
-    delay: Duration = Field(
-        description="How long after the latest event time records still count.", examples=["30s"]
-    )
+    delay: Duration = Field(description="How long after the latest event time records still count.", examples=["30s"])
 
 
 class TimestampFormat(StrEnum):
@@ -263,9 +238,7 @@ class CorruptRecords(Model):
     policy: CorruptPolicy = Field(
         default=CorruptPolicy.FAIL, description="fail the query, drop and count, or keep in a dead letter."
     )
-    path: Path | None = Field(
-        default=None, description="Folder for the records as JSON lines, for deadLetter."
-    )
+    path: Path | None = Field(default=None, description="Folder for the records as JSON lines, for deadLetter.")
     topic: Topic | None = Field(default=None, description="Kafka topic for the records, for deadLetter.")
 
 
@@ -307,8 +280,7 @@ class Source(Model):
             "schema is fixed for rate, nexmark and format raw",
             "leave schema out",
             ("ddl",),
-            "!has(self.schema) || !(has(self.rate) || has(self.nexmark) || "
-            "(has(self.format) && self.format == 'raw'))",
+            "!has(self.schema) || !(has(self.rate) || has(self.nexmark) || (has(self.format) && self.format == 'raw'))",
             lambda s: s.ddl is None or not (s.rate or s.nexmark or s.format is RecordFormat.RAW),
         ),
         Rule(
@@ -334,18 +306,12 @@ class Source(Model):
         ),
     )
 
-    files: FilesSource | None = Field(
-        default=None, description="Files that are there, and files that arrive."
-    )
+    files: FilesSource | None = Field(default=None, description="Files that are there, and files that arrive.")
     replay: ReplaySource | None = Field(default=None, description="A recording replayed as a stream.")
     rate: RateSource | None = Field(default=None, description="Generated records timestamp, key, value.")
     kafka: KafkaSource | None = Field(default=None, description="Kafka topics.")
-    nexmark: NexmarkSource | None = Field(
-        default=None, description="Generated records of the NEXMark benchmark."
-    )
-    format: RecordFormat | None = Field(
-        default=None, description="How kafka messages are written; default json."
-    )
+    nexmark: NexmarkSource | None = Field(default=None, description="Generated records of the NEXMark benchmark.")
+    format: RecordFormat | None = Field(default=None, description="How kafka messages are written; default json.")
     ddl: Text | None = Field(
         default=None,
         validation_alias="schema",
@@ -364,9 +330,7 @@ class Source(Model):
     @property
     def kind(self) -> str:
         """Which kind is given, as in YAML: files, replay, rate, kafka or nexmark."""
-        return next(
-            k for k in ("files", "replay", "rate", "kafka", "nexmark") if getattr(self, k) is not None
-        )
+        return next(k for k in ("files", "replay", "rate", "kafka", "nexmark") if getattr(self, k) is not None)
 
     @property
     def record_format(self) -> RecordFormat | None:

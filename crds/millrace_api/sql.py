@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from sqlglot import exp, parse, parse_one
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
+from sqlglot.parsers.spark import SparkParser
 
 from millrace_api.errors import MillraceError, Problem
 
@@ -18,9 +21,9 @@ class StreamingSql(Spark):
     class Tokenizer(Spark.Tokenizer):
         """Spark's tokens without the keyword WINDOW."""
 
-        KEYWORDS = {word: token for word, token in Spark.Tokenizer.KEYWORDS.items() if word != "WINDOW"}
+        KEYWORDS: ClassVar = {word: token for word, token in Spark.Tokenizer.KEYWORDS.items() if word != "WINDOW"}
 
-    class Parser(Spark.Parser):
+    class Parser(SparkParser):
         """Spark 4 is ANSI: CAST raises an error where sqlglot takes it for one that gives NULL."""
 
         STRICT_CAST = True
@@ -45,12 +48,12 @@ def parse_query(text: str) -> exp.Query:
     return statements[0]
 
 
-def parse_expression(text: str) -> exp.Expression:
+def parse_expression(text: str) -> exp.Expr:
     """Parse one expression that was generated from a query which parsed."""
-    return parse_one(text, dialect=StreamingSql, into=exp.Condition)
+    return parse_one(text, dialect=StreamingSql)
 
 
-def to_sql(node: exp.Expression) -> str:
+def to_sql(node: exp.Expr) -> str:
     """The Spark SQL text of a parsed expression."""
     return node.sql(dialect=StreamingSql)
 

@@ -185,9 +185,7 @@ def _window_problems(
         yield Problem(f"emit OnWindowClose needs a watermark, and {_listed(sorted(read))} has none", hint)
 
 
-def _tables_with(
-    column: exp.Column, scope: Scope, tables: Mapping[str, Table]
-) -> Iterator[tuple[str, Table]]:
+def _tables_with(column: exp.Column, scope: Scope, tables: Mapping[str, Table]) -> Iterator[tuple[str, Table]]:
     """The sources that the column can come from directly."""
     for alias, source in scope.sources.items():
         if isinstance(source, exp.Table) and column.table.lower() in ("", alias.lower()):

@@ -49,9 +49,7 @@ class Condition(Model):
 
     type: ConditionType = Field(description="What it is about.")
     status: ConditionStatus = Field(description="Whether it holds.")
-    reason: Annotated[str, Field(min_length=1, max_length=256)] = Field(
-        description="Why, in one CamelCase word."
-    )
+    reason: Annotated[str, Field(min_length=1, max_length=256)] = Field(description="Why, in one CamelCase word.")
     message: _Text = Field(default="", description="Why, in a sentence.")
     last_transition_time: _Time = Field(description="When the status last changed.")
     observed_generation: int | None = Field(default=None, description="Generation of the spec it is about.")
@@ -114,9 +112,7 @@ class Attempt(Model):
     """One run of the driver that ended."""
 
     time: _Time = Field(description="When it ended.")
-    reason: Annotated[str, Field(max_length=256)] = Field(
-        description="Class of the failure, in one CamelCase word."
-    )
+    reason: Annotated[str, Field(max_length=256)] = Field(description="Class of the failure, in one CamelCase word.")
     message: _Text = Field(default="", description="The driver's own error.")
 
 

@@ -55,9 +55,7 @@ class ObjectMeta(Model):
 
 def _python_source_known(spec: Spec) -> bool:
     python = spec.query.python
-    return python is None or (
-        len(spec.sources) == 1 if python.source is None else python.source in spec.sources
-    )
+    return python is None or (len(spec.sources) == 1 if python.source is None else python.source in spec.sources)
 
 
 def _python_window_closes(spec: Spec) -> bool:
@@ -93,8 +91,7 @@ class Spec(Model):
             "placement Dedicated needs kafka sources",
             "write partitioner.placement: Inline, or read from kafka",
             ("partitioner",),
-            "self.partitioner.placement != 'Dedicated' || "
-            "self.sources.all(name, has(self.sources[name].kafka))",
+            "self.partitioner.placement != 'Dedicated' || self.sources.all(name, has(self.sources[name].kafka))",
             lambda spec: (
                 spec.partitioner.placement is Placement.INLINE
                 or all(source.kafka is not None for source in spec.sources.values())
@@ -117,9 +114,7 @@ class Spec(Model):
         ),
     )
 
-    state: State = Field(
-        default=State.RUNNING, description="Running, or Suspended: stopped with its state kept."
-    )
+    state: State = Field(default=State.RUNNING, description="Running, or Suspended: stopped with its state kept.")
     sources: dict[SourceName, Source] = Field(
         min_length=1,
         max_length=16,
@@ -143,19 +138,13 @@ class Spec(Model):
     checkpoint: Checkpoint | None = Field(
         default=None, description="Where offsets, plans and state are kept; cannot be changed later."
     )
-    image: Text | None = Field(
-        default=None, description="Container image of the job; default: the operator's own."
-    )
+    image: Text | None = Field(default=None, description="Container image of the job; default: the operator's own.")
     service_account_name: Text | None = Field(
         default=None, description="ServiceAccount of the driver; default: its own."
     )
-    spark_conf: dict[str, str] = Field(
-        default={}, description="Spark settings, apart from those Millrace owns."
-    )
+    spark_conf: dict[str, str] = Field(default={}, description="Spark settings, apart from those Millrace owns.")
     restart_nonce: WholeNumber | None = Field(default=None, description="Change it to restart the query.")
-    replan_nonce: WholeNumber | None = Field(
-        default=None, description="Change it to have a new plan decided now."
-    )
+    replan_nonce: WholeNumber | None = Field(default=None, description="Change it to have a new plan decided now.")
 
 
 class StreamQuery(Model):

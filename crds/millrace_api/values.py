@@ -50,9 +50,7 @@ class _TextValue(str):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(
-            cls, serialization=core_schema.to_string_ser_schema()
-        )
+        return core_schema.no_info_plain_validator_function(cls, serialization=core_schema.to_string_ser_schema())
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -159,9 +157,7 @@ SourceName = Annotated[
 ColumnName = Annotated[
     str, *text("[^`.\\n]+", 255, "a column name", "write one column of the schema, without '.' or backquotes")
 ]
-Path = Annotated[
-    str, *text("[^\\n]+", 4096, "a path", "write a file, folder or glob pattern such as data/*.csv")
-]
+Path = Annotated[str, *text("[^\\n]+", 4096, "a path", "write a file, folder or glob pattern such as data/*.csv")]
 Uri = Annotated[
     str,
     *text(
@@ -171,9 +167,7 @@ Uri = Annotated[
         "write a scheme and an absolute path, such as file:///var/lib/millrace or s3a://bucket/prefix",
     ),
 ]
-Delimiter = Annotated[
-    str, *text("[^\\n]", 1, "a delimiter", 'write one character such as "," or "|" or "\\t"')
-]
+Delimiter = Annotated[str, *text("[^\\n]", 1, "a delimiter", 'write one character such as "," or "|" or "\\t"')]
 Topic = Annotated[
     str,
     *text("[A-Za-z0-9._-]+", 249, "a Kafka topic", "write letters, digits, '.', '_' and '-' (at most 249)"),

@@ -91,9 +91,7 @@ def read_documents(path: Path | str) -> tuple[list[Document], list[Problem]]:
     except RecursionError:  # in PyYAML, before there is a node to look at
         problems.append(Problem(*_BOUNDLESS, file))
     except yaml.YAMLError as error:
-        problems.append(
-            Problem(f"is not YAML: {str(error).splitlines()[0]}", "remove the character", file=file)
-        )
+        problems.append(Problem(f"is not YAML: {str(error).splitlines()[0]}", "remove the character", file=file))
     if not documents and not problems:
         problems.append(Problem("is empty", "write at least one document", file=file, line=1))
     return documents, problems
@@ -176,6 +174,4 @@ def _syntax_problem(error: yaml.MarkedYAMLError, file: str) -> Problem:
     where = f" at column {mark.column + 1}" if mark is not None else ""
     what = " ".join(part for part in (error.context, error.problem) if part)
     line = mark.line + 1 if mark is not None else None
-    return Problem(
-        f"is not valid YAML{where}: {what}", "check indentation, colons and quotes there", file, line
-    )
+    return Problem(f"is not valid YAML{where}: {what}", "check indentation, colons and quotes there", file, line)

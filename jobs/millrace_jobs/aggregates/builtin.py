@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from millrace_api.sql import to_sql
 from sqlglot import exp
 
-from millrace_api.sql import to_sql
 from millrace_jobs.aggregates.reducing import Reduce
 
 TypeOf = Callable[[str], str]
@@ -43,7 +43,7 @@ class BuiltinAggregate:
     finish: str
 
 
-def plan_aggregate(call: exp.Expression, index: int, type_of: TypeOf) -> BuiltinAggregate | str:
+def plan_aggregate(call: exp.Expr, index: int, type_of: TypeOf) -> BuiltinAggregate | str:
     """Split one aggregate call into parts, or say in words why it cannot be.
 
     Args:
@@ -64,7 +64,19 @@ def plan_aggregate(call: exp.Expression, index: int, type_of: TypeOf) -> Builtin
     return BuiltinAggregate(to_sql(call), parts, f"CAST({finish} AS {type_of(to_sql(call))})")
 
 
-_SCALARS = {"tinyint", "smallint", "int", "bigint", "float", "double", "boolean", "string", "date", "timestamp", "binary"}
+_SCALARS = {
+    "tinyint",
+    "smallint",
+    "int",
+    "bigint",
+    "float",
+    "double",
+    "boolean",
+    "string",
+    "date",
+    "timestamp",
+    "binary",
+}
 _NUMBERS = {"tinyint", "smallint", "int", "bigint", "float", "double"}
 
 
@@ -77,7 +89,7 @@ def _is_number(spark_type: str) -> bool:
     return spark_type in _NUMBERS or spark_type.startswith("decimal")
 
 
-def _input(call: exp.Expression, function: exp.Expression) -> str:
+def _input(call: exp.Expr, function: exp.Expr) -> str:
     """The input as SQL: NULL, which every aggregate skips, where FILTER leaves the record out."""
     star = isinstance(function.this, exp.Star)
     value = "1L" if star else to_sql(function.this)
@@ -103,26 +115,26 @@ def _count_part(name: str, value: str) -> Part:
     return _part(name, "count", value, f"CASE WHEN ({value}) IS NULL THEN 0L ELSE 1L END")
 
 
-def _count(_: exp.Expression, value: str, name: str, __: TypeOf) -> Split:
+def _count(_: exp.Expr, value: str, name: str, __: TypeOf) -> Split:
     return (_count_part(name, value),), f"coalesce({name}, 0L)"
 
 
-def _sum(_: exp.Expression, value: str, name: str, type_of: TypeOf) -> Split:
+def _sum(_: exp.Expr, value: str, name: str, type_of: TypeOf) -> Split:
     summed = value if _is_number(type_of(value)) else _as_double(value, type_of)
     return (_part(name, "sum", summed),), name
 
 
-def _avg(_: exp.Expression, value: str, name: str, type_of: TypeOf) -> Split:
+def _avg(_: exp.Expr, value: str, name: str, type_of: TypeOf) -> Split:
     summed = value if type_of(value).startswith("decimal") else _as_double(value, type_of)
     total, count = f"{name}_sum", f"{name}_count"
     return (_part(total, "sum", summed), _count_part(count, value)), f"try_divide({total}, {count})"
 
 
-def _min(_: exp.Expression, value: str, name: str, __: TypeOf) -> Split:
+def _min(_: exp.Expr, value: str, name: str, __: TypeOf) -> Split:
     return (_part(name, "min", value, merge="min"),), name
 
 
-def _max(_: exp.Expression, value: str, name: str, type_of: TypeOf) -> Split:
+def _max(_: exp.Expr, value: str, name: str, type_of: TypeOf) -> Split:
     largest = _part(name, "max", value, merge="max")
     if type_of(value) not in ("float", "double"):
         return (largest,), name
@@ -147,8 +159,8 @@ def _moments(value: str, name: str, type_of: TypeOf) -> tuple[tuple[Part, ...], 
     return parts, count, f"CASE WHEN {count} > 0 THEN {deviations} END"
 
 
-def _sample(root: bool) -> Callable[[exp.Expression, str, str, TypeOf], Split]:
-    def split(_: exp.Expression, value: str, name: str, type_of: TypeOf) -> Split:
+def _sample(root: bool) -> Callable[[exp.Expr, str, str, TypeOf], Split]:
+    def split(_: exp.Expr, value: str, name: str, type_of: TypeOf) -> Split:
         parts, count, deviations = _moments(value, name, type_of)
         variance = f"({deviations}) / nullif({count} - 1L, 0L)"
         return parts, f"sqrt({variance})" if root else variance
@@ -156,8 +168,8 @@ def _sample(root: bool) -> Callable[[exp.Expression, str, str, TypeOf], Split]:
     return split
 
 
-def _population(root: bool) -> Callable[[exp.Expression, str, str, TypeOf], Split]:
-    def split(_: exp.Expression, value: str, name: str, type_of: TypeOf) -> Split:
+def _population(root: bool) -> Callable[[exp.Expr, str, str, TypeOf], Split]:
+    def split(_: exp.Expr, value: str, name: str, type_of: TypeOf) -> Split:
         parts, count, deviations = _moments(value, name, type_of)
         variance = f"({deviations}) / nullif({count}, 0L)"
         return parts, f"sqrt({variance})" if root else variance
@@ -165,14 +177,14 @@ def _population(root: bool) -> Callable[[exp.Expression, str, str, TypeOf], Spli
     return split
 
 
-def _approx_count_distinct(function: exp.Expression, value: str, name: str, _: TypeOf) -> Split:
+def _approx_count_distinct(function: exp.Expr, value: str, name: str, _: TypeOf) -> Split:
     """The partial result is the set of distinct values itself, so the merged HyperLogLog++ is Spark's own."""
     accuracy = function.args.get("accuracy")
     merge = f"approx_count_distinct({name}{', ' + to_sql(accuracy) if accuracy is not None else ''})"
     return (Part(name, "distinct", value, value, merge),), f"coalesce({name}, 0L)"
 
 
-_SPLITTERS: dict[type[exp.Expression], Callable[[exp.Expression, str, str, TypeOf], Split]] = {
+_SPLITTERS: dict[type[exp.Expr], Callable[[exp.Expr, str, str, TypeOf], Split]] = {
     exp.Count: _count,
     exp.Sum: _sum,
     exp.Avg: _avg,

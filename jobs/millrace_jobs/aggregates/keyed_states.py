@@ -57,13 +57,11 @@ def key_tuples(columns: list[pa.Array], rows: int) -> list[Key]:
     lists = [column.to_pylist() for column in columns]
     for column, values in zip(columns, lists, strict=True):
         if pa.types.is_floating(column.type):
-            values[:] = [_NAN if value != value else value for value in values]  # noqa: PLR0124
+            values[:] = [_NAN if value != value else value for value in values]
     return list(zip(*lists, strict=True))
 
 
-def merge_into(
-    aggregator: Aggregator, states: dict[Key, State], more: Iterable[tuple[Key, State]]
-) -> Iterator[Key]:
+def merge_into(aggregator: Aggregator, states: dict[Key, State], more: Iterable[tuple[Key, State]]) -> Iterator[Key]:
     """Merge more states into these; yields the keys that changed."""
     for key, state in more:
         held = states.get(key)

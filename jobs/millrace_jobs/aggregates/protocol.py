@@ -5,17 +5,15 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import pyarrow as pa
-
 from millrace_api.errors import MillraceError, Problem
 
 State = dict[str, Any]
 """The partial result of one key: a value for each field of the state schema. Opaque to Millrace."""
 
 
-@runtime_checkable
 class Aggregator(Protocol):
     """An aggregation whose partial results can be merged in any order and any grouping.
 
@@ -24,9 +22,20 @@ class Aggregator(Protocol):
     aggregator sees only ``columns``.
     """
 
-    columns: ClassVar[tuple[str, ...]]
-    state_schema: ClassVar[pa.Schema]
-    result_schema: ClassVar[pa.Schema]
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of the source that ``update`` needs."""
+        ...
+
+    @property
+    def state_schema(self) -> pa.Schema:
+        """Fields of a state."""
+        ...
+
+    @property
+    def result_schema(self) -> pa.Schema:
+        """Fields of a result, which follow window and key in the query's results."""
+        ...
 
     def init(self) -> State:
         """The state of a key without records."""
@@ -43,6 +52,9 @@ class Aggregator(Protocol):
     def finish(self, state: State) -> dict[str, Any]:
         """The result: a value for each field of the result schema."""
         ...
+
+
+_MEMBERS = ("columns", "state_schema", "result_schema", "init", "update", "merge", "finish")
 
 
 def load_aggregator(path: str, options: Mapping[str, Any]) -> Aggregator:
@@ -67,8 +79,9 @@ def load_aggregator(path: str, options: Mapping[str, Any]) -> Aggregator:
     except (TypeError, ValueError) as error:
         hint = f"correct spec.query.python.options; {name} takes {inspect.signature(cls)}"
         raise MillraceError(Problem(f"{path!r} cannot be made: {error}", hint, field=field)) from error
-    missing = [n for n in (*Aggregator.__annotations__, "init", "update", "merge", "finish") if not hasattr(cls, n)]
-    if missing or not isinstance(aggregator, Aggregator):
+    missing = [name for name in _MEMBERS if not hasattr(aggregator, name)]
+    if missing:
         hint = "define them as millrace_jobs.aggregates.protocol.Aggregator says"
         raise MillraceError(Problem(f"{path!r} has no {', '.join(missing)}", hint, field=field))
-    return aggregator
+    made: Aggregator = aggregator
+    return made

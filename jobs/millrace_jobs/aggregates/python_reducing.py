@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from millrace_jobs.aggregates.keyed_states import Key, StateCodec, key_tuples
 from millrace_jobs.aggregates.protocol import Aggregator, State
@@ -99,9 +100,11 @@ class PythonReducer:
         schema = self._plan.schema.append(pa.field(RECORDS, pa.int64()))
         return pa.Table.from_arrays([pa.array(columns[f.name], f.type) for f in schema], schema=schema)
 
-    def distinct_keys(self) -> int:
-        """Number of different keys among the records."""
-        return len({key for group in self._groups.values() for key in group.states})
+    def key_hashes(self) -> NDArray[np.uint64]:
+        """Shape ``(keys,)``: hashes of the different keys among the records."""
+        keys = list({key: None for group in self._groups.values() for key in group.states})
+        columns = [pa.array([key[i] for key in keys], field.type) for i, field in enumerate(self._plan.keys)]
+        return hash_columns(columns, len(keys))
 
     def _update_pending(self) -> None:
         if not self._pending:

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-
 from millrace_api.errors import MillraceError, Problem
+from numpy.typing import NDArray
+
+from millrace_jobs.partitioners.hashing import hash_columns
 from millrace_jobs.pipeline.combine import RECORDS
 from millrace_jobs.pipeline.windows import AT, Window, pane_starts
 
@@ -81,13 +84,14 @@ class ColumnarReducer:
         self._reduced = [self._reduce_again(pa.concat_tables(self._reduced))]
         return self._reduced[0]
 
-    def distinct_keys(self) -> int:
-        """Number of different keys among the records."""
+    def key_hashes(self) -> NDArray[np.uint64]:
+        """Shape ``(keys,)``: hashes of the different keys among the records."""
         partials = self.partials()
         names = self._plan.schema.names[: len(self._plan.keys)]
         if not names:
-            return min(1, partials.num_rows)
-        return int(partials.select(names).group_by(names, use_threads=False).aggregate([]).num_rows)
+            return hash_columns([], min(1, partials.num_rows))
+        keys = partials.select(names).group_by(names, use_threads=False).aggregate([])
+        return hash_columns(keys.columns, keys.num_rows)
 
     def _reduce_pending(self) -> None:
         if not self._pending:
@@ -127,9 +131,7 @@ class ColumnarReducer:
                 tables.append(self._distinct(reduced, part.name, part))
         return pa.concat_tables(tables)
 
-    def _aggregate(
-        self, records: pa.Table, wanted: Sequence[tuple[str, pa.ChunkedArray | None, str]]
-    ) -> pa.Table:
+    def _aggregate(self, records: pa.Table, wanted: Sequence[tuple[str, pa.ChunkedArray | None, str]]) -> pa.Table:
         """Group by key and pane; ``wanted`` are (name of the result, input, aggregation)."""
         table = records.select(self._groups)
         calls: list[tuple[str | list[str], str]] = []

@@ -23,7 +23,5 @@ def key_block(keys: Hashes) -> Hashes:
     A conversion here would hide that replicas disagree on what a key's hash is.
     """
     if keys.dtype != np.uint64 or keys.ndim != 1:
-        raise TypeError(
-            f"a block of keys is a uint64 array of one dimension, not {keys.dtype} of {keys.ndim}"
-        )
+        raise TypeError(f"a block of keys is a uint64 array of one dimension, not {keys.dtype} of {keys.ndim}")
     return read_only(keys)

@@ -77,9 +77,7 @@ def cost_of_counts(
         )
     load, load_ratio = _imbalance(rows)
     cardinality, cardinality_ratio = _imbalance(keys)
-    return PlacementCost(
-        int(rows.sum()), distinct_keys, load, load_ratio, cardinality, cardinality_ratio, cost
-    )
+    return PlacementCost(int(rows.sum()), distinct_keys, load, load_ratio, cardinality, cardinality_ratio, cost)
 
 
 def _imbalance(counts: NDArray[np.integer[Any]]) -> tuple[float, float]:

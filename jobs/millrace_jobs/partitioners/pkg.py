@@ -81,9 +81,7 @@ class PartialKeyGrouping:
         """
         for other in others:
             if other.workers != self._workers:
-                raise ValueError(
-                    f"cannot merge loads of {other.workers} workers into those of {self._workers}"
-                )
+                raise ValueError(f"cannot merge loads of {other.workers} workers into those of {self._workers}")
         for other in others:
             self._loads += other._loads - other._shared
         self._level()

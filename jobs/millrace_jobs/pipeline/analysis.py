@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.query import PythonQuery
+from millrace_api.streamquery import Spec
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from millrace_api.errors import MillraceError, Problem
-from millrace_api.query import PythonQuery
-from millrace_api.streamquery import Spec
 from millrace_jobs.aggregates.protocol import load_aggregator
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.aggregates.reducing import ColumnarReduction, PartColumn
 from millrace_jobs.pipeline.combine import ReducerFactory
-from millrace_jobs.pipeline.front_end import Aggregation, Native, plan_sql
+from millrace_jobs.pipeline.front_end import Aggregation, Native, groups, longest_window, plan_sql
 from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.pipeline.windows import AT, Window
 
@@ -39,10 +39,15 @@ class Routed:
 
 @dataclass(frozen=True)
 class PlannedQuery:
-    """A query ready to be built: routed, or ``Native`` with the reason; ``result`` is its schema."""
+    """A query ready to be built: routed, or ``Native`` with the reason; ``result`` is its schema.
+
+    ``aggregates`` tells whether it groups at all, ``longest_window`` is in microseconds.
+    """
 
     plan: Routed | Native
     result: StructType
+    aggregates: bool
+    longest_window: int
 
 
 def plan_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Schema]) -> PlannedQuery:
@@ -73,13 +78,12 @@ def _plan_sql(spark: SparkSession, sql: str, schemas: Mapping[str, pa.Schema]) -
     def type_of(expression: str) -> str:
         if expression not in types:
             (name,) = schemas
-            types[expression] = spark.sql(f"SELECT {expression} FROM {name}").schema[0].dataType.simpleString()  # noqa: S608
+            types[expression] = spark.sql(f"SELECT {expression} FROM {name}").schema[0].dataType.simpleString()
         return types[expression]
 
     logical = plan_sql(sql, timestamps, type_of)
-    if isinstance(logical, Native):
-        return PlannedQuery(logical, result)
-    return PlannedQuery(_routed(spark, logical), result)
+    plan = logical if isinstance(logical, Native) else _routed(spark, logical)
+    return PlannedQuery(plan, result, groups(sql), longest_window(sql))
 
 
 def _sql_problem(error: AnalysisException | ParseException) -> Problem:
@@ -160,4 +164,5 @@ def _plan_python(query: PythonQuery, schemas: Mapping[str, pa.Schema]) -> Planne
     )
     reduction = PythonReduction(query.group_by, pa.schema(keys), window, aggregator, STATE_BUCKETS)
     routed = Routed(source, window, projection, reduction, None)
-    return PlannedQuery(routed, from_arrow_schema(reduction.result_schema))
+    result = from_arrow_schema(reduction.result_schema)
+    return PlannedQuery(routed, result, True, window.size if window else 0)

@@ -42,7 +42,11 @@ def split(batch: pa.RecordBatch, workers: NDArray[np.int32], n: int) -> pa.Recor
         batch.slice(end - count, count).serialize().to_pybytes()
         for end, count in zip(ends.tolist(), counts[busy].tolist(), strict=True)
     ]
-    columns = [pa.array(busy.astype(np.int32)), pa.array(encoded, pa.binary()), pa.nulls(len(busy), pa.string())]
+    columns = [
+        pa.array(busy.astype(np.int32)),
+        pa.array(encoded, pa.binary()),
+        pa.nulls(len(busy), pa.string()),
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
 
 

@@ -8,11 +8,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from millrace_jobs.pipeline import blocks
 from millrace_jobs.pipeline.windows import AT, Window, pane_starts
+from millrace_jobs.sketches import bottom_k
 
 REPORT = "report"
 """Column of the partial results that is set on one row per worker, which carries no partial result."""
@@ -32,8 +35,8 @@ class Reducer(Protocol):
         """The partial results: the columns of ``ReducerFactory.schema`` and ``records``."""
         ...
 
-    def distinct_keys(self) -> int:
-        """Number of different keys among the records."""
+    def key_hashes(self) -> NDArray[np.uint64]:
+        """Shape ``(keys,)``: hashes of the different keys among the records."""
         ...
 
 
@@ -85,10 +88,12 @@ class Combiner:
         for batch in partials.select(self.reducer.schema.names).to_batches(max_chunksize=blocks.MAX_BLOCK_ROWS):
             no_report = pa.nulls(batch.num_rows, pa.string())
             yield pa.RecordBatch.from_arrays([*batch.columns, no_report], schema=self.schema)
+        keys = reducer.key_hashes()
         report = {
             "worker": worker,
             "rows": pc.sum(partials.column(RECORDS)).as_py() or 0,
-            "keys": reducer.distinct_keys(),
+            "keys": len(keys),
+            "sketch": bottom_k.encode(bottom_k.bottom_k(keys)),
             "late": self._late(partials, notes),
             "seconds": round(time.perf_counter() - began, 6),
             "notes": notes,

@@ -13,11 +13,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
+from millrace_api.sql import parse_expression
 from sqlglot import exp
 
-from millrace_api.sql import parse_expression
 from millrace_jobs.pipeline.programs import Program
 from millrace_jobs.pipeline.projection import ArrowProjection, Projection
+
 
 @dataclass(frozen=True)
 class Compiled:
@@ -56,7 +57,7 @@ def _same_values(computed: pa.DataType, wanted: pa.DataType) -> bool:
 _Fields = dict[str, pa.Field]
 
 
-def _compile(node: exp.Expression, fields: _Fields) -> Compiled | None:
+def _compile(node: exp.Expr, fields: _Fields) -> Compiled | None:
     rule = _RULES.get(type(node))
     return rule(node, fields) if rule else None
 
@@ -65,14 +66,14 @@ def _call(function: str, result: pa.DataType, *arguments: Compiled) -> Compiled:
     return Compiled(("call", function, *(argument.program for argument in arguments)), result)
 
 
-def _column(node: exp.Expression, fields: _Fields) -> Compiled | None:
+def _column(node: exp.Expr, fields: _Fields) -> Compiled | None:
     field = fields.get(node.name.lower())
     if field is None or node.args.get("table"):
         return None
     return Compiled(("field", field.name), field.type)
 
 
-def _literal(node: exp.Expression, _: _Fields) -> Compiled | None:
+def _literal(node: exp.Expr, _: _Fields) -> Compiled | None:
     if node.args["is_string"]:
         return Compiled(("literal", node.name, pa.string()), pa.string())
     if not re.fullmatch(r"-?\d{1,18}", node.name):
@@ -82,16 +83,16 @@ def _literal(node: exp.Expression, _: _Fields) -> Compiled | None:
     return Compiled(("literal", value, kind), kind)
 
 
-def _boolean(node: exp.Expression, _: _Fields) -> Compiled:
+def _boolean(node: exp.Expr, _: _Fields) -> Compiled:
     return Compiled(("literal", bool(node.this), pa.bool_()), pa.bool_())
 
 
-def _paren(node: exp.Expression, fields: _Fields) -> Compiled | None:
+def _paren(node: exp.Expr, fields: _Fields) -> Compiled | None:
     return _compile(node.this, fields)
 
 
 def _logic(function: str) -> Any:
-    def rule(node: exp.Expression, fields: _Fields) -> Compiled | None:
+    def rule(node: exp.Expr, fields: _Fields) -> Compiled | None:
         left, right = _compile(node.this, fields), _compile(node.expression, fields)
         if left is None or right is None or not (left.type == right.type == pa.bool_()):
             return None
@@ -100,12 +101,12 @@ def _logic(function: str) -> Any:
     return rule
 
 
-def _not(node: exp.Expression, fields: _Fields) -> Compiled | None:
+def _not(node: exp.Expr, fields: _Fields) -> Compiled | None:
     inner = _compile(node.this, fields)
     return _call("invert", pa.bool_(), inner) if inner is not None and inner.type == pa.bool_() else None
 
 
-def _is_null(node: exp.Expression, fields: _Fields) -> Compiled | None:
+def _is_null(node: exp.Expr, fields: _Fields) -> Compiled | None:
     inner = _compile(node.this, fields)
     if inner is None or not isinstance(node.expression, exp.Null):
         return None
@@ -113,13 +114,13 @@ def _is_null(node: exp.Expression, fields: _Fields) -> Compiled | None:
 
 
 def _comparison(function: str) -> Any:
-    def rule(node: exp.Expression, fields: _Fields) -> Compiled | None:
+    def rule(node: exp.Expr, fields: _Fields) -> Compiled | None:
         return _compare(function, node.this, node.expression, fields)
 
     return rule
 
 
-def _compare(function: str, left: exp.Expression, right: exp.Expression, fields: _Fields) -> Compiled | None:
+def _compare(function: str, left: exp.Expr, right: exp.Expr, fields: _Fields) -> Compiled | None:
     if pa.float64() in (_type(left, fields), _type(right, fields)):
         return _compare_double(function, left, right, fields)
     one, other = _compile(left, fields), _compile(right, fields)
@@ -131,7 +132,7 @@ def _compare(function: str, left: exp.Expression, right: exp.Expression, fields:
     return _call(function, pa.bool_(), one, other)
 
 
-def _compare_double(function: str, left: exp.Expression, right: exp.Expression, fields: _Fields) -> Compiled | None:
+def _compare_double(function: str, left: exp.Expr, right: exp.Expr, fields: _Fields) -> Compiled | None:
     """A DOUBLE against a number literal. To Spark NaN is larger than every number, to Arrow it is incomparable."""
     column, number = _compile(left, fields), _number(right)
     if column is None or number is None:
@@ -143,12 +144,12 @@ def _compare_double(function: str, left: exp.Expression, right: exp.Expression, 
     return _call("or_kleene", pa.bool_(), compared, _call("is_nan", pa.bool_(), column))
 
 
-def _type(node: exp.Expression, fields: _Fields) -> pa.DataType | None:
+def _type(node: exp.Expr, fields: _Fields) -> pa.DataType | None:
     compiled = _compile(node, fields)
     return compiled.type if compiled else None
 
 
-def _number(node: exp.Expression) -> float | None:
+def _number(node: exp.Expr) -> float | None:
     if isinstance(node, exp.Neg):
         inner = _number(node.this)
         return None if inner is None else -inner
@@ -157,14 +158,14 @@ def _number(node: exp.Expression) -> float | None:
     return None
 
 
-def _neg(node: exp.Expression, fields: _Fields) -> Compiled | None:
+def _neg(node: exp.Expr, fields: _Fields) -> Compiled | None:
     inner = _compile(node.this, fields)
     if inner is None or inner.program[0] != "literal" or not pa.types.is_signed_integer(inner.type):
         return None
     return Compiled(("literal", -inner.program[1], inner.type), inner.type)
 
 
-def _in(node: exp.Expression, fields: _Fields) -> Compiled | None:
+def _in(node: exp.Expr, fields: _Fields) -> Compiled | None:
     """A chain of OR: ``is_in`` of Arrow says false where Spark says NULL."""
     options = node.args.get("expressions") or []
     tests = [_compare("equal", node.this, option, fields) for option in options]
@@ -178,13 +179,13 @@ def _in(node: exp.Expression, fields: _Fields) -> Compiled | None:
     return chain
 
 
-def _between(node: exp.Expression, fields: _Fields) -> Compiled | None:
+def _between(node: exp.Expr, fields: _Fields) -> Compiled | None:
     low = _compare("greater_equal", node.this, node.args["low"], fields)
     high = _compare("less_equal", node.this, node.args["high"], fields)
     return _call("and_kleene", pa.bool_(), low, high) if low and high else None
 
 
-def _case(node: exp.Expression, fields: _Fields) -> Compiled | None:
+def _case(node: exp.Expr, fields: _Fields) -> Compiled | None:
     """``CASE WHEN condition THEN value END``, which is also what FILTER (WHERE ...) becomes."""
     branches = node.args.get("ifs") or []
     if node.args.get("this") or node.args.get("default") or len(branches) != 1:
@@ -197,7 +198,7 @@ def _case(node: exp.Expression, fields: _Fields) -> Compiled | None:
     return _call("if_else", value.type, _call("coalesce", pa.bool_(), condition, no), value, null)
 
 
-def _cast(node: exp.Expression, fields: _Fields) -> Compiled | None:
+def _cast(node: exp.Expr, fields: _Fields) -> Compiled | None:
     target = node.args["to"]
     if target.is_type("double"):
         inner = _compile(node.this, fields)
@@ -215,7 +216,7 @@ def _timestamp(text: str) -> Compiled | None:
     return Compiled(("literal", datetime.fromisoformat(text).replace(tzinfo=UTC), kind), kind)
 
 
-_RULES: dict[type[exp.Expression], Any] = {
+_RULES: dict[type[exp.Expr], Any] = {
     exp.Column: _column,
     exp.Literal: _literal,
     exp.Boolean: _boolean,

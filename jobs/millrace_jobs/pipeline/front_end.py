@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-
-from sqlglot import exp
 
 from millrace_api.sql import parse_query, to_sql
 from millrace_api.values import PositiveDuration
+from sqlglot import exp
+
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, TypeOf, is_scalar, plan_aggregate
 from millrace_jobs.pipeline.windows import Window
 
@@ -50,7 +51,7 @@ class Native:
     reason: str
 
 
-class _NotRoutable(Exception):
+class _NotRoutableError(Exception):
     """Carries the reason why a query stays with Spark's own plan."""
 
 
@@ -68,8 +69,25 @@ def plan_sql(sql: str, timestamp_columns: Mapping[str, set[str]], type_of: TypeO
     query = parse_query(sql)
     try:
         return _aggregation(query, timestamp_columns, type_of)
-    except _NotRoutable as reason:
+    except _NotRoutableError as reason:
         return Native(sql, str(reason))
+
+
+def groups(sql: str) -> bool:
+    """Whether the query has groups of any kind, so that its results can change after they were emitted."""
+    query = parse_query(sql)
+    calls = (call for call in query.find_all(exp.AggFunc) if call.find_ancestor(exp.Window) is None)
+    return query.find(exp.Group, exp.Distinct) is not None or next(calls, None) is not None
+
+
+def longest_window(sql: str) -> int:
+    """Length in microseconds of the longest window, or gap of a session window, in the query; 0 without one."""
+    longest = 0
+    for call in parse_query(sql).find_all(exp.Anonymous):
+        if call.name.lower() in ("window", "session_window") and len(call.expressions) > 1:
+            with suppress(ValueError):
+                longest = max(longest, PositiveDuration(call.expressions[1].name).microseconds)
+    return longest
 
 
 def _aggregation(query: exp.Query, timestamps: Mapping[str, set[str]], type_of: TypeOf) -> Aggregation:
@@ -78,17 +96,15 @@ def _aggregation(query: exp.Query, timestamps: Mapping[str, set[str]], type_of: 
     group = _group_expressions(select)
     windows = [node for node in group if _is_window(node)]
     if len(windows) > 1:
-        raise _NotRoutable("it groups by more than one window")
+        raise _NotRoutableError("it groups by more than one window")
     window = _window(windows[0], timestamps[source]) if windows else None
-    keys = tuple(
-        Key(f"k{index}", to_sql(node)) for index, node in enumerate(n for n in group if not _is_window(n))
-    )
+    keys = tuple(Key(f"k{index}", to_sql(node)) for index, node in enumerate(n for n in group if not _is_window(n)))
     for key in keys:
         if not is_scalar(type_of(key.sql)):
-            raise _NotRoutable(f"its key {key.sql} is of type {type_of(key.sql)}")
+            raise _NotRoutableError(f"its key {key.sql} is of type {type_of(key.sql)}")
     aggregates = tuple(_aggregates(select, type_of))
     if not aggregates:
-        raise _NotRoutable("it has no aggregate, so there is nothing to combine")
+        raise _NotRoutableError("it has no aggregate, so there is nothing to combine")
     having = select.args.get("having")
     where = select.args.get("where")
     return Aggregation(
@@ -105,18 +121,18 @@ def _aggregation(query: exp.Query, timestamps: Mapping[str, set[str]], type_of: 
 def _plain_select(query: exp.Query) -> exp.Select:
     """The query itself, where it is one SELECT without anything that is not filter, group, aggregate."""
     if not isinstance(query, exp.Select):
-        raise _NotRoutable(f"it is a {query.key.upper()}, not one SELECT")
+        raise _NotRoutableError(f"it is a {query.key.upper()}, not one SELECT")
     if query.args.get("with_") or query.args.get("with"):
-        raise _NotRoutable("it has a WITH clause")
+        raise _NotRoutableError("it has a WITH clause")
     clauses = {"joins": "a JOIN", "laterals": "a LATERAL VIEW", "distinct": "SELECT DISTINCT", "order": "ORDER BY",
                "limit": "LIMIT", "offset": "OFFSET", "qualify": "QUALIFY", "pivots": "PIVOT"}  # fmt: skip
     for clause, name in clauses.items():
         if query.args.get(clause):
-            raise _NotRoutable(f"it has {name}")
+            raise _NotRoutableError(f"it has {name}")
     if any(inner is not query for inner in query.find_all(exp.Select)):
-        raise _NotRoutable("it has a subquery")
+        raise _NotRoutableError("it has a subquery")
     if query.find(exp.Window):
-        raise _NotRoutable("it has an OVER clause")
+        raise _NotRoutableError("it has an OVER clause")
     return query
 
 
@@ -125,20 +141,20 @@ def _one_source(select: exp.Select, sources: Mapping[str, set[str]]) -> str:
     clause = select.args.get("from_") or select.args.get("from")
     table = clause.this if clause else None
     if not isinstance(table, exp.Table) or table.name not in sources:
-        raise _NotRoutable("it does not read from one source")
+        raise _NotRoutableError("it does not read from one source")
     for column in select.find_all(exp.Column):
         if column.table and column.table.lower() in (table.name.lower(), table.alias_or_name.lower()):
             column.set("table", None)
     return table.name
 
 
-def _group_expressions(select: exp.Select) -> list[exp.Expression]:
+def _group_expressions(select: exp.Select) -> list[exp.Expr]:
     """The GROUP BY list with ordinals and aliases of the SELECT list put in."""
     group = select.args.get("group")
     if group is None:
         return []
     if any(group.args.get(kind) for kind in ("grouping_sets", "cube", "rollup", "all")):
-        raise _NotRoutable("it has GROUPING SETS, CUBE, ROLLUP or GROUP BY ALL")
+        raise _NotRoutableError("it has GROUPING SETS, CUBE, ROLLUP or GROUP BY ALL")
     columns = {item.alias.lower(): item.this for item in select.expressions if isinstance(item, exp.Alias)}
     resolved = []
     for node in group.expressions:
@@ -151,31 +167,31 @@ def _group_expressions(select: exp.Select) -> list[exp.Expression]:
     return resolved
 
 
-def _prefer_source_column(node: exp.Column, aliased: exp.Expression) -> exp.Expression:
+def _prefer_source_column(node: exp.Column, aliased: exp.Expr) -> exp.Expr:
     """GROUP BY takes a column of the source before an alias; an alias of a plain column is that column."""
     if isinstance(aliased, exp.Column) and aliased.name.lower() != node.name.lower():
-        raise _NotRoutable(f"GROUP BY {node.name} could mean a column or an alias")
+        raise _NotRoutableError(f"GROUP BY {node.name} could mean a column or an alias")
     return aliased
 
 
-def _is_window(node: exp.Expression) -> bool:
+def _is_window(node: exp.Expr) -> bool:
     return isinstance(node, exp.Anonymous) and node.name.lower() == "window"
 
 
-def _window(call: exp.Expression, timestamps: set[str]) -> Window:
+def _window(call: exp.Expr, timestamps: set[str]) -> Window:
     """Read ``window(column, size[, slide[, start]])``."""
     column, *lengths = call.expressions
     if not isinstance(column, exp.Column) or column.name.lower() not in timestamps:
-        raise _NotRoutable(f"its window is not on a TIMESTAMP column but on {to_sql(column)}")
+        raise _NotRoutableError(f"its window is not on a TIMESTAMP column but on {to_sql(column)}")
     try:
         micros = [PositiveDuration(item.name).microseconds for item in lengths]
     except ValueError as error:
-        raise _NotRoutable(f"the length of its window is not a literal: {error}") from None
+        raise _NotRoutableError(f"the length of its window is not a literal: {error}") from None
     size, slide, start = [*micros, *(micros[0], 0)[len(micros) - 1 :]]
     return Window(column.name, size, slide, start)
 
 
-def _aggregate_calls(node: exp.Expression) -> Iterator[exp.Expression]:
+def _aggregate_calls(node: exp.Expr) -> Iterator[exp.Expr]:
     """The outermost aggregate calls below a node, each with its FILTER."""
     for found in node.find_all(exp.AggFunc, exp.Filter):
         if isinstance(found, exp.Filter) or not isinstance(found.parent, exp.Filter):
@@ -193,16 +209,16 @@ def _aggregates(select: exp.Select, type_of: TypeOf) -> Iterator[BuiltinAggregat
             continue
         planned = plan_aggregate(call, len(seen), type_of)
         if isinstance(planned, str):
-            raise _NotRoutable(planned)
+            raise _NotRoutableError(planned)
         seen.add(text)
         yield planned
 
 
-def _over_parts(item: exp.Expression, keys: tuple[Key, ...], aggregates: tuple[BuiltinAggregate, ...]) -> str:
+def _over_parts(item: exp.Expr, keys: tuple[Key, ...], aggregates: tuple[BuiltinAggregate, ...]) -> str:
     """SQL of a SELECT item or of HAVING over the columns that merge yields."""
     by_text = {key.sql: key.name for key in keys} | {a.call: f"({a.finish})" for a in aggregates}
 
-    def replace(node: exp.Expression) -> exp.Expression:
+    def replace(node: exp.Expr) -> exp.Expr:
         text = to_sql(node)
         if text in by_text:
             return exp.Var(this=by_text[text])

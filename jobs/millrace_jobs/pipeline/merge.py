@@ -67,5 +67,3 @@ def single_record_partials(records: DataFrame, query: Aggregation) -> DataFrame:
         columns.append(F.col(f"`{query.window.column}`").alias(AT))
     columns.extend(F.expr(part.initial).alias(part.name) for part in query.parts)
     return records.select(*columns)
-
-

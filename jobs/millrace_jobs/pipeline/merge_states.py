@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.stateful_processor import (
     ExpiredTimerInfo,
     StatefulProcessor,
     StatefulProcessorHandle,
     TimerValues,
 )
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from millrace_jobs.aggregates.keyed_states import Key, merge_into
@@ -60,7 +60,7 @@ class StateMerger(StatefulProcessor):
     def handleInputRows(  # noqa: N802
         self,
         key: Any,
-        rows: Iterator[Row],
+        rows: Iterator[Any],
         timerValues: TimerValues,  # noqa: N803
     ) -> Iterator[Row]:
         """Spark's hook: merge the blobs of a batch into the state."""
@@ -106,9 +106,10 @@ class Finisher:
 
     def _results(self, start: int, blob: bytes) -> pa.RecordBatch:
         states = list(self.plan.codec.decode(blob))
-        columns = list(zip(*(key for key, _ in states), strict=True)) if self.plan.keys else []
+        columns: list[Sequence[Any]] = []
         if self.plan.window is not None:
-            columns = [[start] * len(states), [start + self.plan.window.size] * len(states), *columns]
+            columns = [[start] * len(states), [start + self.plan.window.size] * len(states)]
+        columns.extend(zip(*(key for key, _ in states), strict=True))
         rows = [self.plan.aggregator.finish(state) for _, state in states]
         columns.extend([row[name] for row in rows] for name in self.plan.aggregator.result_schema.names)
         arrays = [pa.array(values, field.type) for values, field in zip(columns, self.plan.result_schema, strict=True)]

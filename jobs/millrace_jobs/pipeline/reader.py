@@ -84,14 +84,17 @@ class Replica(InputPartition):
 
 
 class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are ``{"position": ..., "pin": ..., "waiting": records beyond it[, "closed": event time]}``."""
+    """Offsets are ``{"source": name, "position": ..., "pin": ..., "waiting": records beyond it}``.
+
+    One that ends a bounded input has also ``"closed"``, the event time that closed its windows.
+    """
 
     def __init__(self, config: ReaderConfig) -> None:
         self._config = config
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """The position before the first record."""
-        return {"position": dict(self._config.source.initial())}
+        return {"source": self._config.name, "position": dict(self._config.source.initial())}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """The source limits its batches itself."""
@@ -110,10 +113,11 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         source = self._config.source
         end = dict(source.latest(start["position"], everything=self._config.everything))
-        offset = {"position": end, "pin": control.pin.to_json(), "waiting": source.lag(end)}
+        offset = start | {"position": end, "pin": control.pin.to_json(), "waiting": source.lag(end)}
         if end != start["position"]:
+            offset.pop("closed", None)
             return offset
-        if control.closing_time is not None and start.get("closed") != control.closing_time:
+        if control.closing_time is not None and "closed" not in start:
             return offset | {"closed": control.closing_time}
         return start
 
@@ -125,7 +129,7 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start["position"] != end["position"]:
             pieces.extend(self._config.source.slices(start["position"], end["position"], pin.replicas))
         replicas = [Replica(i, piece, pin, batch, watermark) for i, piece in enumerate(pieces)]
-        if end.get("closed") is not None and end.get("closed") != start.get("closed"):
+        if "closed" in end and "closed" not in start:
             replicas.append(Replica(len(replicas), None, pin, batch, watermark, end["closed"]))
         return replicas
 

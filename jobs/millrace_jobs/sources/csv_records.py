@@ -20,9 +20,7 @@ from millrace_jobs.sources.schema import spark_type
 
 _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 _FIELD_COUNT = re.compile(r"Expected (\d+) columns?, got (\d+)")
-_CONVERSION = re.compile(
-    r"In CSV column #(\d+): (?:Row #\d+: )?(?:CSV conversion error to [^:]+: )?(.*)", re.DOTALL
-)
+_CONVERSION = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?(?:CSV conversion error to [^:]+: )?(.*)", re.DOTALL)
 
 
 def header_columns(line: bytes, schema: pa.Schema, delimiter: str, path: str) -> list[str]:
@@ -35,9 +33,7 @@ def header_columns(line: bytes, schema: pa.Schema, delimiter: str, path: str) ->
     repeated = [name for name in schema.names if names.count(name) > 1]
     if missing:
         message = f"the header has no column {', '.join(missing)}; it has {', '.join(names)}"
-        raise MillraceError(
-            Problem(message, "correct the schema, the delimiter, or set header: false", path, 1)
-        )
+        raise MillraceError(Problem(message, "correct the schema, the delimiter, or set header: false", path, 1))
     if repeated:
         message = f"the header has the column {', '.join(repeated)} more than once"
         raise MillraceError(Problem(message, "name the column once", path, 1))
@@ -50,15 +46,11 @@ class CsvParser:
     ``file_columns`` are the names of the fields of a line, in order; those not in ``schema`` are ignored.
     """
 
-    def __init__(
-        self, schema: pa.Schema, file_columns: Sequence[str], delimiter: str, timestamp_format: str
-    ) -> None:
+    def __init__(self, schema: pa.Schema, file_columns: Sequence[str], delimiter: str, timestamp_format: str) -> None:
         self._schema = schema
         self._timestamp_format = timestamp_format
         # Ignored columns may have any name, also twice; Arrow wants unique ones.
-        self._names = [
-            name if name in schema.names else f"ignored {i}" for i, name in enumerate(file_columns)
-        ]
+        self._names = [name if name in schema.names else f"ignored {i}" for i, name in enumerate(file_columns)]
         stored = {field.name: stored_type(field.type, timestamp_format) for field in schema}
         self._nulls = b'\n""' + delimiter.encode() * (len(self._names) - 1)
         self._parse_options = pa.csv.ParseOptions(delimiter=delimiter)
@@ -98,6 +90,6 @@ class CsvParser:
         if match := _FIELD_COUNT.search(message):
             return f"{match[2]} fields where {match[1]} are expected"
         if match := _CONVERSION.match(message):
-            field = self._schema.field(int(match[1]))
+            field = self._schema.field(self._names[int(match[1])])
             return f"column {field.name} ({spark_type(field.type)}): {match[2]}"
         return message

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -65,16 +66,18 @@ class Rejects:
     ) -> None:
         if self._file is None:
             return
-        with self._file as file:
-            if kind is not None:
-                Path(file.name).unlink()
-                return
-            try:
-                file.flush()
-                os.fsync(file.fileno())
-                Path(file.name).replace(self._target)
-            except OSError as fault:
-                raise self._unwritable(fault) from fault
+        unfinished = Path(self._file.name)
+        try:
+            if kind is None:
+                self._file.flush()
+                os.fsync(self._file.fileno())
+                unfinished.replace(self._target)
+        except OSError as fault:
+            raise self._unwritable(fault) from fault
+        finally:
+            with suppress(OSError):  # what could not be written cannot be written now
+                self._file.close()
+            unfinished.unlink(missing_ok=True)
 
     def _write(self, line: str) -> None:
         try:

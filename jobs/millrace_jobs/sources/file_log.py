@@ -67,9 +67,7 @@ class FileLog:
             ) from error
 
     def _unusable(self, error: OSError) -> MillraceError:
-        return MillraceError(
-            Problem(f"cannot keep the log of files seen: {error.strerror}", "", str(self._path))
-        )
+        return MillraceError(Problem(f"cannot keep the log of files seen: {error.strerror}", "", str(self._path)))
 
 
 def _sync(directory: Path) -> None:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,8 @@ class FilesSource:
         )
         self._max_files = max_files_per_batch
         self._corrupt = corrupt or CorruptRecords()
-        self._log: FileLog | None = FileLog(log_directory)
+        self._log_directory = log_directory
+        self._complete = False
         if self._path.exists() and not os.access(self._path, os.R_OK):
             raise MillraceError(Problem(f"source {name}: no permission to read this path", "", path))
         if not self._list() and not self._path.is_dir() and not self._log.entries:
@@ -73,18 +75,27 @@ class FilesSource:
                 )
             )
 
+    @cached_property
+    def _log(self) -> FileLog:
+        """Opened where files are looked for: not in the tasks, which read slices only."""
+        return FileLog(self._log_directory)
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_log": None}  # tasks read slices only
+        return {name: value for name, value in self.__dict__.items() if name != "_log"}
 
     def initial(self) -> Position:
         """Before the first file."""
         return {"files": 0}
 
     def latest(self, start: Position, *, everything: bool) -> Position:
-        """Look for new files; at most ``max_files_per_batch`` further than ``start``."""
+        """Look for new files; at most ``max_files_per_batch`` further than ``start``.
+
+        With ``everything`` it looks once: files that arrive later are the next run's.
+        """
         log = self._seen(start)
-        if new := self._new_files(log):
+        if not self._complete and (new := self._new_files(log)):
             log.append(new)
+        self._complete = everything
         seen = len(log.entries)
         return {"files": seen if self._max_files is None else min(seen, start["files"] + self._max_files)}
 
@@ -114,7 +125,6 @@ class FilesSource:
             yield Rejected(rejects.records)
 
     def _seen(self, position: Position) -> FileLog:
-        assert self._log is not None, "the log of files is the driver's"
         if position["files"] > len(self._log.entries):
             raise MillraceError(
                 f"source {self.name}: the checkpoint is at file {position['files']}, but its log knows "

@@ -167,7 +167,5 @@ def _rate(text: str | None, path: str, line: int) -> float:
     except ValueError:
         rate = math.nan
     if not (math.isfinite(rate) and rate >= 0):
-        raise MillraceError(
-            Problem(f"{text!r} is not a rate", "write records per second, 0 or more", path, line)
-        )
+        raise MillraceError(Problem(f"{text!r} is not a rate", "write records per second, 0 or more", path, line))
     return rate

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -67,10 +67,15 @@ class RateSource:
         self._seed = seed
         self._epoch = round((start_time.timestamp() if start_time else time.time()) * 1e6)
         self._due = 0
-        self._pacer: Pacer | None = Pacer(RatePace.constant(records_per_second), clock)
+        self._clock = clock
+
+    @cached_property
+    def _pacer(self) -> Pacer:
+        """Made where the pace is kept: not in the tasks, which read slices only."""
+        return Pacer(RatePace.constant(self._rate), self._clock)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pacer": None}  # tasks read slices only
+        return {name: value for name, value in self.__dict__.items() if name != "_pacer"}
 
     def initial(self) -> Position:
         """Before row 0, with the time the stream begins at."""
@@ -78,7 +83,6 @@ class RateSource:
 
     def latest(self, start: Position, *, everything: bool) -> Position:
         """The rows due now."""
-        assert self._pacer is not None, "the pace is the driver's"
         self._due = self._pacer.due(int(start["row"]))
         return {"row": self._due, "epoch": start["epoch"]}
 
@@ -93,9 +97,7 @@ class RateSource:
     def slices(self, start: Position, end: Position, replicas: int) -> list[Slice]:
         """Ranges of rows that differ by one at most. The epoch is that of ``end``; ``start`` may be newer."""
         cuts = [start["row"] + cut for cut in bounds(end["row"] - start["row"], replicas)]
-        return [
-            GeneratedRows(low, high, end["epoch"]) for low, high in itertools.pairwise(cuts) if low < high
-        ]
+        return [GeneratedRows(low, high, end["epoch"]) for low, high in itertools.pairwise(cuts) if low < high]
 
     def read(self, piece: Slice, label: str) -> Iterator[pa.RecordBatch | Rejected]:
         """Generate the rows of the slice."""

@@ -41,9 +41,7 @@ class Recording:
             file = pa.ipc.open_file(pa.memory_map(path))
         except (OSError, pa.ArrowInvalid) as error:
             hint = "remove its folder, and run the query again to convert it anew"
-            raise MillraceError(
-                Problem(f"the converted recording cannot be read: {error}", hint, path)
-            ) from error
+            raise MillraceError(Problem(f"the converted recording cannot be read: {error}", hint, path)) from error
         while begin < end:
             batch, row = divmod(begin, MAX_ROWS)  # all batches but the last one are full
             part = file.get_batch(batch).slice(row, end - begin)
@@ -91,10 +89,8 @@ def open_recording(
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
     except OSError as error:
-        message = f"cannot keep the converted recording: {error.strerror}"
-        raise MillraceError(
-            Problem(message, "make room, or name another cache folder", cache_directory)
-        ) from error
+        message = f"cannot keep the converted recording: {error.strerror or error}"
+        raise MillraceError(Problem(message, "make room, or name another cache folder", cache_directory)) from error
     return Recording(str(target), rows, rejects.records)
 
 
@@ -107,9 +103,7 @@ def _write(directory: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema
         pa.ipc.new_file(file, schema) as records,
     ):
         for batch in _full_batches(batches):
-            times = pc.fill_null(batch.column(time_column).cast(pa.int64()), NO_TIME).to_numpy(
-                zero_copy_only=False
-            )
+            times = pc.fill_null(batch.column(time_column).cast(pa.int64()), NO_TIME).to_numpy(zero_copy_only=False)
             running = np.maximum(np.maximum.accumulate(times), reached)
             reached = int(running[-1])
             running.tofile(clock)

@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +77,7 @@ class ReplaySource:
         corrupt = corrupt or CorruptRecords()
         self._recording = open_recording(
             path,
-            file_format(
-                format, schema, header=header, delimiter=delimiter, timestamp_format=timestamp_format
-            ),
+            file_format(format, schema, header=header, delimiter=delimiter, timestamp_format=timestamp_format),
             schema,
             time_column,
             cache_directory,
@@ -87,13 +86,17 @@ class ReplaySource:
         )
         self._max_rows = max_rows_per_batch
         self._due = 0
-        if rate is None:
-            self._pacer: Pacer | None = Pacer(EventTimePace(self._recording.clock(), speed), clock)
-        else:
-            self._pacer = Pacer(rate if isinstance(rate, RatePace) else RatePace.constant(rate), clock)
+        self._speed = speed
+        self._rate = RatePace.constant(rate) if isinstance(rate, float | int) else rate
+        self._clock = clock
+
+    @cached_property
+    def _pacer(self) -> Pacer:
+        """Made where the pace is kept: not in the tasks, which read slices only."""
+        return Pacer(self._rate or EventTimePace(self._recording.clock(), self._speed), self._clock)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pacer": None}  # tasks read slices only
+        return {name: value for name, value in self.__dict__.items() if name != "_pacer"}
 
     def initial(self) -> Position:
         """Before the first row."""
@@ -101,7 +104,6 @@ class ReplaySource:
 
     def latest(self, start: Position, *, everything: bool) -> Position:
         """The rows due now, or all; at most ``max_rows_per_batch`` further than ``start``."""
-        assert self._pacer is not None, "the pace is the driver's"
         row = int(start["row"])
         if row > self._recording.rows:
             raise MillraceError(

@@ -6,7 +6,9 @@ import csv
 import io
 import json
 import os
+import resource
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +99,17 @@ def all_rows(source: Any, replicas: int = 1) -> list[tuple[Any, ...]]:
     """Everything there is, in one batch."""
     end = source.latest(source.initial(), everything=True)
     return [row for slice_ in rows_of(source, source.initial(), end, replicas) for row in slice_.rows]
+
+
+@contextmanager
+def no_file_above(size: int) -> Iterator[None]:
+    """Writing beyond ``size`` bytes of any file fails, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def real_data(path: str) -> Path:

@@ -167,6 +167,13 @@ def test_ignored_columns_may_share_a_name():
     assert batch.to_pylist() == [{"a": 1}]
 
 
+def test_a_bad_value_is_of_the_column_that_the_header_says():
+    schema = arrow_schema([("b", "INT"), ("a", "STRING")])
+    bad = []
+    decode(CsvParser(schema, ["x", "a", "y", "b"], ",", "iso"), schema, b"?,one,?,NA\n", bad.append)
+    assert [record.reason for record in bad] == ["column b (INT): invalid value 'NA'"]
+
+
 def test_a_header_without_a_column_names_file_and_columns():
     schema = arrow_schema([("a", "INT"), ("b", "INT"), ("c", "INT")])
     with pytest.raises(MillraceError, match=r"^f\.csv:1: the header has no column a, c; it has b, d;"):

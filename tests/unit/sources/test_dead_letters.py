@@ -8,6 +8,8 @@ from millrace_jobs.sources.base import CorruptRecords
 from millrace_jobs.sources.dead_letters import Rejects
 from millrace_jobs.sources.decoding import BadRecord
 
+from .tables import no_file_above
+
 BAD = BadRecord('a "bad" ünë\\xff', "no reason", 7)
 TARGET = "trips-000000000017-003.jsonl"
 
@@ -87,3 +89,18 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
         rejects(tmp_path) as taken,
     ):
         taken.reject("in/a.csv", BAD)
+
+
+@pytest.mark.parametrize("records", [1, 10_000])
+def test_a_full_disk_is_named_and_leaves_nothing(tmp_path, records):
+    def attempt():
+        with rejects(tmp_path) as taken:
+            for _ in range(records):
+                taken.reject("in/a.csv", BAD)
+
+    with (
+        no_file_above(100),
+        pytest.raises(MillraceError, match="cannot write the dead letters of source trips"),
+    ):
+        attempt()
+    assert list((tmp_path / "dead").iterdir()) == []

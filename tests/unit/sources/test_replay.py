@@ -20,7 +20,7 @@ from millrace_jobs.sources.pacing import RatePace
 from millrace_jobs.sources.replay import ReplaySource
 from millrace_jobs.sources.schema import arrow_schema
 
-from .tables import Collected, all_rows, rows_of
+from .tables import Collected, all_rows, no_file_above, rows_of
 
 SCHEMA = arrow_schema([("at", "TIMESTAMP"), ("n", "INT")])
 BEGIN = datetime(2020, 1, 1, tzinfo=UTC)
@@ -204,6 +204,13 @@ def test_two_processes_may_convert_at_once(tmp_path):
         source = replay(tmp_path, path)
     assert len(all_rows(source)) == 3
     assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_a_full_disk_is_named_and_leaves_nothing(tmp_path):
+    path = record(tmp_path, range(2000))
+    with no_file_above(1000), pytest.raises(MillraceError, match="cannot keep the converted recording"):
+        replay(tmp_path, path)
+    assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_a_conversion_that_was_killed_is_not_taken_for_one(tmp_path):

@@ -1,0 +1,195 @@
+"""A query in one process on this machine: everything ``millrace run`` and ``millrace explain`` need."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from millrace_api.deployment import Algorithm
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.loading import load_queries
+from millrace_api.plan import Plan
+from millrace_api.sources import FileFormat
+from millrace_api.streamquery import StreamQuery
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from millrace_jobs.agent.checkpoint import Checkpoint, checkpoint_root, state_partitions
+from millrace_jobs.agent.display import Display, display_for
+from millrace_jobs.agent.metrics import JobMetrics
+from millrace_jobs.agent.run import QueryRun
+from millrace_jobs.agent.server import Health, start_server
+from millrace_jobs.agent.summary import Tally
+from millrace_jobs.pipeline.analysis import PlannedQuery, Routed, plan_query
+from millrace_jobs.pipeline.explain import explain
+from millrace_jobs.plan.following import FixedPlan, PlanFile, PlanSource, pin_of
+from millrace_jobs.session import local_session
+from millrace_jobs.sinks.opening import open_sink
+from millrace_jobs.sources.base import Source
+from millrace_jobs.sources.opening import open_source
+
+_MANY_WINDOWS = 4
+"""Windows per record from which combining by pane beats Spark's own plan (docs/pipeline.md has the figures)."""
+
+
+@dataclass
+class LocalRun:
+    """One query of a file, run or explained here; a context manager, since Spark and files have to be let go."""
+
+    query: StreamQuery
+    once: bool = False
+    plan_file: Path | None = None
+    metrics_port: int = 0
+    debug: bool = False
+    stop_requested: bool = False
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _run: QueryRun | None = None
+
+    @classmethod
+    def of_file(
+        cls,
+        file: Path,
+        *,
+        name: str | None = None,
+        once: bool = False,
+        plan_file: Path | None = None,
+        metrics_port: int = 0,
+        debug: bool = False,
+    ) -> Self:
+        """The query of a file, checked.
+
+        Raises:
+            MillraceError: the file has problems, or several queries and ``name`` is none of them.
+        """
+        queries = load_queries(file)
+        chosen = [query for query in queries if name in (None, query.name)]
+        if len(chosen) != 1:
+            names = ", ".join(query.name for query in queries)
+            raise MillraceError(Problem(f"the file has the queries {names}", "choose one by --query NAME", str(file)))
+        _let_import_from(file.absolute().parent)
+        return cls(chosen[0], once, plan_file, metrics_port, debug)
+
+    def __enter__(self) -> Self:
+        self._workspace = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="millrace-")))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def run(self) -> None:
+        """Run the query to its end.
+
+        Raises:
+            MillraceError: it cannot run, or has failed.
+        """
+        display = display_for(Console(), self.query.name)
+        checkpoint = Checkpoint(checkpoint_root(self.query))
+        sink = open_sink(self.query.spec, display.table)
+        checkpoint.open(self.query)
+        self._stack.callback(checkpoint.close)
+        sources = self._open_sources(checkpoint.root / "sources")
+        spark = self._spark(checkpoint.state_partitions)
+        planned = plan_query(spark, self.query.spec, {name: source.schema for name, source in sources.items()})
+        self._check_sink(planned)
+        metrics, health, tally = JobMetrics(self.query.name), Health(), Tally()
+        server = start_server(metrics.registry, health, port=self.metrics_port)
+        self._stack.callback(server.close)
+        self._run = QueryRun(
+            spark=spark,
+            name=self.query.name,
+            spec=self.query.spec,
+            query=planned,
+            sources=sources,
+            sink=sink,
+            checkpoint=checkpoint,
+            plans=self._plans(planned),
+            watchers=(metrics, tally, display),
+            workspace=self._workspace,
+            once=self.once,
+        )
+        if self.stop_requested:
+            return
+        display.started(server.url)
+        health.ready()
+        self._supervise(self._run, display, health, tally)
+
+    def explain(self) -> str:
+        """How the query would run."""
+        sources = self._open_sources(self._workspace / "sources")
+        planned = plan_query(
+            self._spark(state_partitions(self.query.spec)),
+            self.query.spec,
+            {name: source.schema for name, source in sources.items()},
+        )
+        plan = self._plans(planned).current()
+        assert plan is not None
+        return explain(planned, self.query.spec, sources, pin_of(plan, self.query.spec))
+
+    def stop(self) -> None:
+        """End after the running batch; safe in a signal handler."""
+        self.stop_requested = True
+        if self._run is not None:
+            self._run.drain()
+
+    def _supervise(self, run: QueryRun, display: Display, health: Health, tally: Tally) -> None:
+        began = time.monotonic()
+        outcome = "failed"
+        try:
+            outcome = run.run()
+        except MillraceError as error:
+            health.failed(str(error))
+            raise
+        finally:
+            health.closing()
+            seconds = time.monotonic() - began
+            display.finished(tally.summary(outcome, seconds, run.results, run.plan_changes, run.sink.place))
+
+    def _open_sources(self, state: Path) -> dict[str, Source]:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millrace" / "recordings"
+        return {
+            name: open_source(name, source, state / name, cache) for name, source in self.query.spec.sources.items()
+        }
+
+    def _spark(self, partitions: int) -> SparkSession:
+        log = None if self.debug else self._workspace / "spark.log"
+        spark = local_session(self.query.name, partitions, self.query.spec.spark_conf, self._workspace, log)
+        self._stack.callback(spark.stop)
+        return spark
+
+    def _plans(self, planned: PlannedQuery) -> PlanSource:
+        if self.plan_file is not None:
+            return PlanFile(self.plan_file)
+        return FixedPlan(Plan.initial(self.query.spec, auto=_starting_algorithm(planned)))
+
+    def _check_sink(self, planned: PlannedQuery) -> None:
+        files = self.query.spec.sink.files
+        if files is None or files.format is not FileFormat.CSV:
+            return
+        for column in planned.result:
+            if column.dataType.typeName() in ("struct", "array", "map"):
+                kind = column.dataType.simpleString()
+                hint = "select its fields one by one, such as window.start, or write format: parquet"
+                message = f"column {column.name} of type {kind} cannot be written to csv"
+                raise MillraceError(Problem(message, hint, field="spec.sink.files.format"))
+
+
+def _starting_algorithm(planned: PlannedQuery) -> Algorithm:
+    """What ``algorithm: auto`` starts as: Spark's own plan, unless combining by pane or in Python is worth routing."""
+    plan = planned.plan
+    if not isinstance(plan, Routed):
+        return Algorithm.NATIVE
+    hopping = plan.window is not None and plan.window.per_record >= _MANY_WINDOWS
+    return Algorithm.PKG if hopping or plan.aggregation is None else Algorithm.NATIVE
+
+
+def _let_import_from(folder: Path) -> None:
+    """Let aggregators that lie beside the query file be imported, here and in Spark's Python processes."""
+    sys.path.insert(0, str(folder))
+    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)

@@ -1,0 +1,127 @@
+"""What one batch did: Spark's progress and the notes of replicas and workers, in one record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from millrace_jobs.pipeline.merge import OBSERVED
+from millrace_jobs.plan.pin import Pin
+from millrace_jobs.sketches import bottom_k
+
+
+@dataclass(frozen=True)
+class StageTimes:
+    """Seconds the tasks of a stage took."""
+
+    tasks: tuple[float, ...]
+
+    @property
+    def longest(self) -> float:
+        """The task that the stage had to wait for."""
+        return max(self.tasks, default=0.0)
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """One finished micro-batch.
+
+    ``seconds`` is its processing time, ``interval`` the batch interval, both in seconds. ``waiting`` is what the
+    sources had left when the batch was planned. ``worker_rows`` and ``worker_keys`` have one entry per worker of
+    the plan, and are empty where nothing was routed. ``distinct_keys`` is None where no worker counted.
+    """
+
+    batch: int
+    ended: datetime
+    seconds: float
+    interval: float
+    rows: int
+    rejected: int
+    late: int
+    waiting: int
+    pin: Pin | None
+    watermark: datetime | None
+    worker_rows: tuple[int, ...]
+    worker_keys: tuple[int, ...]
+    distinct_keys: int | None
+    route: StageTimes
+    combine: StageTimes
+    merge_seconds: float
+    state_rows: int
+    state_bytes: int
+    max_event_time: datetime | None
+
+    @property
+    def utilization(self) -> float:
+        """W of the papers: processing time over batch interval."""
+        return self.seconds / self.interval
+
+    @property
+    def rows_per_second(self) -> float:
+        """Records read per second of processing time."""
+        return self.rows / self.seconds if self.seconds else 0.0
+
+
+def batch_report(progress: Mapping[str, Any], interval: float) -> BatchReport:
+    """Read the progress of one batch.
+
+    Args:
+        progress: Spark's StreamingQueryProgress as parsed JSON.
+        interval: the batch interval in seconds.
+    """
+    notes = list(_notes(progress))
+    workers = [note for note in notes if "worker" in note]
+    replicas = [inner for note in workers for inner in note["notes"]] + [n for n in notes if "replica" in n]
+    ends = [source["endOffset"] for source in progress["sources"] if isinstance(source.get("endOffset"), dict)]
+    pin = next((Pin.from_json(end["pin"]) for end in ends if "pin" in end), None)
+    state = progress["stateOperators"]
+    event_time = progress.get("eventTime", {})
+    seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
+    routed = bool(workers) and pin is not None and pin.algorithm != "native"
+    n = pin.workers if pin is not None and routed else 0
+    dropped = sum(operator["numRowsDroppedByWatermark"] for operator in state)
+    return BatchReport(
+        batch=progress["batchId"],
+        ended=datetime.now(UTC),
+        seconds=seconds,
+        interval=interval,
+        rows=sum(note.get("read", 0) for note in replicas),
+        rejected=sum(note.get("rejected", 0) for note in replicas if "read" in note),
+        late=sum(note["late"] for note in workers) if workers else dropped,
+        waiting=sum(end.get("waiting", 0) for end in ends),
+        pin=pin,
+        watermark=_time(event_time.get("watermark")),
+        worker_rows=_by_worker(workers, "rows", n),
+        worker_keys=_by_worker(workers, "keys", n),
+        distinct_keys=bottom_k.distinct(bottom_k.decode(note["sketch"]) for note in workers) if workers else None,
+        route=StageTimes(tuple(note["seconds"] for note in replicas if "seconds" in note)),
+        combine=StageTimes(tuple(note["seconds"] for note in workers)),
+        merge_seconds=sum(operator["allUpdatesTimeMs"] + operator["commitTimeMs"] for operator in state) / 1000,
+        state_rows=sum(operator["numRowsTotal"] for operator in state),
+        state_bytes=sum(operator["memoryUsedBytes"] for operator in state),
+        max_event_time=_time(event_time.get("max")),
+    )
+
+
+def _notes(progress: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
+    for name, observed in progress.get("observedMetrics", {}).items():
+        if name.startswith(OBSERVED):
+            for text in observed["notes"]:
+                yield json.loads(text)
+
+
+def _by_worker(notes: list[dict[str, Any]], field: str, n: int) -> tuple[int, ...]:
+    counts = [0] * n
+    for note in notes:
+        if note["worker"] < n:
+            counts[note["worker"]] += note[field]
+    return tuple(counts)
+
+
+def _time(text: str | None) -> datetime | None:
+    if text is None or text.startswith("1970-01-01T00:00:00.000"):
+        return None
+    return datetime.fromisoformat(text)

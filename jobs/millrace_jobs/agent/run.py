@@ -1,0 +1,237 @@
+"""The run loop: starts the query, follows the plan, watches batches, and ends in good order."""
+
+from __future__ import annotations
+
+import json
+import queue
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from millrace_api.errors import MillraceError
+from millrace_api.streamquery import Emit, Spec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+from pyspark.sql.streaming.query import StreamingQuery
+
+from millrace_jobs.agent.checkpoint import Checkpoint
+from millrace_jobs.agent.failures import explain_failure
+from millrace_jobs.agent.progress import BatchReport, batch_report
+from millrace_jobs.partitioners.registry import is_routed
+from millrace_jobs.pipeline.analysis import PlannedQuery
+from millrace_jobs.pipeline.build import Surroundings, build
+from millrace_jobs.pipeline.front_end import Native
+from millrace_jobs.plan.control import Control, write_control
+from millrace_jobs.plan.following import PlanSource, pin_of
+from millrace_jobs.plan.pin import Pin
+from millrace_jobs.sinks.base import Sink
+from millrace_jobs.sources.base import Source
+
+POLL_SECONDS = 0.2
+"""How often the plan source is asked, and a query that shall come to rest is looked at."""
+
+Outcome = Literal["finished", "drained"]
+
+
+class Watcher(Protocol):
+    """Who is told what goes on."""
+
+    def batch(self, report: BatchReport) -> None:
+        """A batch has been finished."""
+        ...
+
+    def message(self, text: str) -> None:
+        """Something the user should know has happened."""
+        ...
+
+
+@dataclass
+class QueryRun:
+    """One run of a query in this process, from its checkpoint's last batch on.
+
+    ``once``: take what is there without pacing, and end. Else the run ends when every source is exhausted, or
+    when ``drain`` is called (from a signal handler or another thread).
+    """
+
+    spark: SparkSession
+    name: str
+    spec: Spec
+    query: PlannedQuery
+    sources: Mapping[str, Source]
+    sink: Sink
+    checkpoint: Checkpoint
+    plans: PlanSource
+    watchers: tuple[Watcher, ...]
+    workspace: Path
+    once: bool = False
+    results: int = 0
+    plan_changes: int = 0
+    _pin: Pin | None = None
+    _draining: bool = False
+    _latest_event: int = 0
+    _events: queue.Queue[dict[str, Any] | QueryTerminatedEvent] = field(default_factory=queue.Queue)
+
+    def run(self) -> Outcome:
+        """Run until the input ends or ``drain`` is called.
+
+        Raises:
+            MillraceError: the query failed; what was committed stays.
+        """
+        self.sink.prepare()
+        listener = _Listener(self._events)
+        self.spark.streams.addListener(listener)
+        try:
+            self._follow_plan()
+            while not self._draining:
+                if self._stream(closing_time=None):
+                    break
+            if self._draining:
+                return "drained"
+            if self.spec.emit is Emit.ON_WINDOW_CLOSE:
+                self._close_windows()
+            return "finished"
+        finally:
+            self.spark.streams.removeListener(listener)
+
+    def drain(self) -> None:
+        """Finish the batch that is running, then end."""
+        self._draining = True
+
+    def _stream(self, closing_time: int | None) -> bool:
+        """Run the query in the shape of its plan; True when the input has ended, False to go on in another shape."""
+        pin = self._require_pin()
+        routed = self._is_routed(pin)
+        paced = not self.once and closing_time is None
+        write_control(self._control, Control(pin, closing_time=closing_time))
+        query = self._start(routed=routed, paced=paced)
+        resting = False
+        while True:
+            terminated = self._take_event()
+            if terminated is not None:
+                break
+            if not resting and self._wants_rest(routed, paced):
+                resting = True
+                write_control(self._control, Control(self._require_pin(), draining=True))
+            if resting and not query.status["isTriggerActive"]:
+                query.stop()
+            self._follow_plan()
+            if not resting:
+                write_control(self._control, Control(self._require_pin(), closing_time=closing_time))
+        if terminated.exception is not None:
+            raise explain_failure(terminated.exception)
+        return self._is_routed(self._require_pin()) == routed
+
+    def _wants_rest(self, routed: bool, paced: bool) -> bool:
+        """Whether no batch shall follow the one that is running."""
+        if self._draining or self._is_routed(self._require_pin()) != routed:
+            return True
+        return paced and self._exhausted()
+
+    def _exhausted(self) -> bool:
+        offsets = self.checkpoint.committed()
+        return bool(offsets) and all(
+            name in offsets and source.exhausted(offsets[name]["position"]) for name, source in self.sources.items()
+        )
+
+    def _start(self, *, routed: bool, paced: bool) -> StreamingQuery:
+        around = Surroundings(self.spark, self.sources, self._control, self.checkpoint.spark, everything=not paced)
+        results = build(self.query, self.spec, around, routed=routed)
+        update = self.spec.emit is Emit.ON_UPDATE and self.query.aggregates
+        writer = (
+            results.writeStream.queryName(self.name)
+            .foreachBatch(self._write)
+            .outputMode("update" if update else "append")
+            .option("checkpointLocation", self.checkpoint.spark.as_uri())
+        )
+        if paced:
+            interval = f"{self.spec.batch_interval.microseconds // 1000} milliseconds"
+            return writer.trigger(processingTime=interval).start()
+        return writer.trigger(availableNow=True).start()
+
+    def _write(self, results: DataFrame, batch: int) -> None:
+        self.results += self.sink.write(results, batch)
+
+    def _take_event(self) -> QueryTerminatedEvent | None:
+        """Wait a little for what Spark has to tell; hand on what it did."""
+        try:
+            event = self._events.get(timeout=POLL_SECONDS)
+        except queue.Empty:
+            return None
+        if isinstance(event, QueryTerminatedEvent):
+            return event
+        report = batch_report(event, self.spec.batch_interval.seconds)
+        if report.max_event_time is not None:
+            self._latest_event = max(self._latest_event, int(report.max_event_time.timestamp() * 1e6))
+        for watcher in self.watchers:
+            watcher.batch(report)
+        return None
+
+    def _follow_plan(self) -> None:
+        """Take over a new plan; a plan that cannot be followed is told, and the last good one stays."""
+        try:
+            plan = self.plans.current()
+            pin = pin_of(plan, self.spec) if plan is not None else None
+        except MillraceError as error:
+            if self._pin is None:
+                raise
+            self._tell(f"the plan stays as it is: {error}")
+            return
+        if pin is None:
+            return
+        if self._pin is not None:
+            self.plan_changes += 1
+            self._tell(f"plan {pin.epoch}: {pin.algorithm}, m={pin.replicas}, n={pin.workers}, from the next batch on")
+        self._pin = pin
+
+    def _close_windows(self) -> None:
+        """Let a last event time pass that lies behind the last window, so that all results become final."""
+        watermark = self.checkpoint.watermark_ms() * 1000
+        if not watermark:
+            return
+        delays = [s.watermark.delay.microseconds for s in self.spec.sources.values() if s.watermark is not None]
+        delay = max(delays, default=0)
+        latest = max(self._latest_event, watermark + delay)
+        self._stream(closing_time=latest + self.query.longest_window + delay + 1000)
+
+    def _is_routed(self, pin: Pin) -> bool:
+        return not isinstance(self.query.plan, Native) and is_routed(pin.algorithm)
+
+    def _require_pin(self) -> Pin:
+        assert self._pin is not None
+        return self._pin
+
+    def _tell(self, text: str) -> None:
+        for watcher in self.watchers:
+            watcher.message(text)
+
+    @property
+    def _control(self) -> Path:
+        return self.workspace / "control.json"
+
+
+class _Listener(StreamingQueryListener):
+    """Hands Spark's events to the run loop's queue."""
+
+    def __init__(self, events: queue.Queue[dict[str, Any] | QueryTerminatedEvent]) -> None:
+        self._events = events
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        """Spark's hook."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """Spark's hook: a batch has been committed."""
+        self._events.put(json.loads(event.progress.json))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """Spark's hook."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """Spark's hook: the query has stopped or failed; no event of it comes after this one."""
+        self._events.put(event)

@@ -1,0 +1,132 @@
+"""The command line: ``millrace run | validate | explain | crd``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+from millrace_api.errors import MillraceError, Problem
+from rich.console import Console
+
+app = typer.Typer(
+    help="Streaming queries on Spark, placed by skew-aware partitioners.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+QueryFile = Annotated[Path, typer.Argument(help="YAML file with a StreamQuery.", show_default=False)]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and what Spark prints.")]
+
+
+class OutputFormat(StrEnum):
+    """How ``validate`` prints problems."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class CrdFormat(StrEnum):
+    """What ``crd`` prints."""
+
+    YAML = "yaml"
+    JSON_SCHEMA = "json-schema"
+
+
+@app.command()
+def run(
+    file: QueryFile,
+    once: Annotated[bool, typer.Option("--once", help="Process what is there as fast as possible, and end.")] = False,
+    plan: Annotated[Path | None, typer.Option(help="Plan file to follow while the query runs.")] = None,
+    query: Annotated[str | None, typer.Option(help="Name of the query, where the file has several.")] = None,
+    metrics_port: Annotated[int, typer.Option(help="Port on 127.0.0.1 for /metrics; 0 is any free one.")] = 0,
+    debug: Debug = False,
+) -> None:
+    """Run a query in this process, with local Spark; Ctrl-C ends it after the running batch."""
+    from millrace_jobs.agent.local import LocalRun
+
+    local = LocalRun.of_file(file, name=query, once=once, plan_file=plan, metrics_port=metrics_port, debug=debug)
+
+    def stop(number: int, _: FrameType | None) -> None:
+        if local.stop_requested:
+            os._exit(128 + number)
+        local.stop()
+
+    with local:
+        signal.signal(signal.SIGINT, stop)
+        signal.signal(signal.SIGTERM, stop)
+        local.run()
+
+
+@app.command()
+def validate(
+    files: Annotated[list[Path], typer.Argument(help="YAML files with StreamQueries.", show_default=False)],
+    format: Annotated[OutputFormat, typer.Option(help="text or json.")] = OutputFormat.TEXT,
+) -> None:
+    """Check files without running them; reports every problem, and exits with 1 if there is one."""
+    from millrace_api.loading import validate_file
+
+    problems = [problem for file in files for problem in validate_file(file)]
+    if format is OutputFormat.JSON:
+        typer.echo(json.dumps([asdict(problem) for problem in problems], indent=2))
+    else:
+        for problem in problems:
+            typer.echo(str(problem))
+        if not problems:
+            typer.echo(f"{len(files)} file{'s' * (len(files) > 1)} without a problem")
+    raise typer.Exit(1 if problems else 0)
+
+
+@app.command()
+def explain(
+    file: QueryFile,
+    plan: Annotated[Path | None, typer.Option(help="Plan file to explain the query under.")] = None,
+    query: Annotated[str | None, typer.Option(help="Name of the query, where the file has several.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Say whether a query is routed or runs natively, and why, and draw its plan."""
+    from millrace_jobs.agent.local import LocalRun
+
+    with LocalRun.of_file(file, name=query, plan_file=plan, debug=debug) as local:
+        typer.echo(local.explain())
+
+
+@app.command()
+def crd(
+    format: Annotated[CrdFormat, typer.Option(help="The CustomResourceDefinition, or a JSON schema for editors.")] = (
+        CrdFormat.YAML
+    ),
+) -> None:
+    """Print the CustomResourceDefinition of StreamQuery."""
+    from millrace_api.crd import crd_yaml, json_schema
+
+    typer.echo(crd_yaml() if format is CrdFormat.YAML else json_schema(), nl=False)
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one sentence and exit status 1."""
+    try:
+        app()
+    except MillraceError as error:
+        if "--debug" in sys.argv:
+            raise
+        _print_problems(error.problems)
+        sys.exit(1)
+    except BrokenPipeError:
+        sys.exit(141)
+
+
+def _print_problems(problems: tuple[Problem, ...]) -> None:
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    for problem in problems:
+        console.print("[bold red]error:[/] ", end="")
+        console.print(str(problem), markup=False)

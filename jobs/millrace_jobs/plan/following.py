@@ -1,0 +1,87 @@
+"""Where a running query gets its plan from: one interface, whatever changes behind it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.loading import load_plan
+from millrace_api.plan import Plan
+from millrace_api.streamquery import Spec
+
+from millrace_jobs.partitioners.registry import resolve_parameters
+from millrace_jobs.plan.pin import Pin
+
+
+class PlanSource(Protocol):
+    """A plan that may change while the query runs."""
+
+    def current(self) -> Plan | None:
+        """The newest plan, or None where it has not changed since the last call.
+
+        Raises:
+            MillraceError: what is there is no plan; the query goes on under the last good one.
+        """
+        ...
+
+
+class FixedPlan:
+    """A plan that stays as it is."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan: Plan | None = plan
+
+    def current(self) -> Plan | None:
+        """The plan, once."""
+        plan, self._plan = self._plan, None
+        return plan
+
+
+class PlanFile:
+    """A watched YAML file; a new plan gets the next epoch unless the file gives one that is higher."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int] | None = None
+        self._epoch = 0
+
+    def current(self) -> Plan | None:
+        """The plan in the file, where the file has changed."""
+        try:
+            status = self._path.stat()
+        except FileNotFoundError:
+            if self._seen is not None:
+                return None  # an editor is replacing it
+            raise MillraceError(
+                Problem(f"there is no plan file {self._path}", "write one, or leave --plan out")
+            ) from None
+        if self._seen == (status.st_mtime_ns, status.st_ino):
+            return None
+        self._seen = (status.st_mtime_ns, status.st_ino)
+        plan = load_plan(self._path)
+        self._epoch = max(plan.epoch, self._epoch + 1)
+        return plan.model_copy(update={"epoch": self._epoch})
+
+
+def pin_of(plan: Plan, spec: Spec) -> Pin:
+    """What the next batches are pinned to.
+
+    Raises:
+        MillraceError: this query cannot follow the plan: an algorithm that is not in this version, a parameter it
+            does not have, or more workers or replicas than the spec allows.
+    """
+    bounds = {
+        "parallelism": (plan.parallelism, spec.parallelism.max, "spec.parallelism.max"),
+        "replicas": (plan.replicas, spec.partitioner.replicas.max, "spec.partitioner.replicas.max"),
+    }
+    for field, (value, most, limit) in bounds.items():
+        if value > most:
+            raise MillraceError(
+                Problem(f"{field} {value} is more than {limit} {most}", f"write at most {most}", field=field)
+            )
+    try:
+        parameters = resolve_parameters(plan.algorithm.value, plan.parameters)
+    except ValueError as error:
+        raise MillraceError(Problem(str(error), field="algorithm")) from None
+    return Pin(plan.epoch, plan.algorithm.value, plan.replicas, plan.parallelism, parameters)

@@ -1,0 +1,37 @@
+"""Results in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+
+from millrace_jobs.sinks.base import Head
+
+ShowTable = Callable[[str, Sequence[str], Sequence[Sequence[object]]], None]
+
+
+class ConsoleSink:
+    """Shows the first rows of each batch that has results."""
+
+    place = "the terminal"
+
+    def __init__(self, rows: int, show: ShowTable) -> None:
+        self._rows = rows
+        self._show = show
+
+    def prepare(self) -> None:
+        """Nothing is needed."""
+
+    def write(self, results: DataFrame, batch: int) -> int:
+        """Show a batch."""
+        counted = Observation()
+        observed = results.observe(counted, F.count(F.lit(1)).alias("rows"))
+        shown = observed.mapInArrow(Head(self._rows), results.schema).toArrow().slice(0, self._rows)
+        total = int(counted.get["rows"])
+        if total:
+            more = f", first {shown.num_rows} of {total}" if total > shown.num_rows else ""
+            rows = list(zip(*(column.to_pylist() for column in shown.columns), strict=True))
+            self._show(f"results of batch {batch}{more}", shown.column_names, rows)
+        return total

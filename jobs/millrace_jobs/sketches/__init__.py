@@ -1,0 +1,1 @@
+"""Small summaries of a stream that can be merged."""
