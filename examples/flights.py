@@ -2,8 +2,8 @@
 
     python examples/flights.py out/data/flights.parquet
 
-The records stay in the order of the data set: by day and actual departure, cancelled flights last. So scheduled
-departure, the event time, goes back and forth as it does in a real stream.
+The records come in the order of actual departure (cancelled flights: when they should have left), so scheduled
+departure, the event time, goes back and forth as it does in a real stream: by up to 22 hours.
 """
 
 from __future__ import annotations
@@ -30,14 +30,18 @@ def flights() -> pa.Table:
         table = csv.read_csv(file, convert_options=options)
     hour = table.column("time_hour").cast(pa.timestamp("us", tz="UTC"))
     minutes = pc.multiply(table.column("minute").cast(pa.int64()), 60_000_000).cast(pa.duration("us"))
-    return pa.table(
+    scheduled = pc.add(hour, minutes)
+    late = pc.multiply(pc.fill_null(table.column("dep_delay").cast(pa.int64()), 0), 60_000_000)
+    recording = pa.table(
         {
-            "departure": pc.add(hour, minutes),
+            "departure": scheduled,
             **{name: table.column(name) for name in ("carrier", "tailnum", "origin", "dest")},
             "dep_delay": table.column("dep_delay").cast(pa.float64()),
             "distance": table.column("distance").cast(pa.int32()),
+            "left": pc.add(scheduled, late.cast(pa.duration("us"))),
         }
     )
+    return recording.sort_by("left").drop_columns("left")
 
 
 if __name__ == "__main__":

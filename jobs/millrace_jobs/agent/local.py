@@ -24,7 +24,8 @@ from millrace_jobs.agent.checkpoint import Checkpoint, checkpoint_root, state_pa
 from millrace_jobs.agent.display import Display, display_for
 from millrace_jobs.agent.metrics import JobMetrics
 from millrace_jobs.agent.run import QueryRun
-from millrace_jobs.agent.server import Health, start_server
+from millrace_jobs.agent.health import Health
+from millrace_jobs.agent.server import start_server
 from millrace_jobs.agent.summary import Tally
 from millrace_jobs.pipeline.analysis import PlannedQuery, Routed, plan_query
 from millrace_jobs.pipeline.explain import explain

@@ -90,7 +90,7 @@ def batch_report(progress: Mapping[str, Any], interval: float) -> BatchReport:
         interval=interval,
         rows=sum(note.get("read", 0) for note in replicas),
         rejected=sum(note.get("rejected", 0) for note in replicas if "read" in note),
-        late=sum(note["late"] for note in workers) if workers else dropped,
+        late=sum(note["late"] for note in replicas if "late" in note) if workers else dropped,
         waiting=sum(end.get("waiting", 0) for end in ends),
         pin=pin,
         watermark=_time(event_time.get("watermark")),

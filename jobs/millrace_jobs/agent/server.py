@@ -120,7 +120,7 @@ class _Listener(socketserver.ThreadingTCPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is nobody's concern; anything else is one line in the log."""
-        error = sys.exception() if sys.version_info >= (3, 12) else sys.exc_info()[1]
+        error = sys.exc_info()[1]
         level = logging.DEBUG if isinstance(error, OSError) else logging.WARNING
         _log.log(level, "request from %s failed: %r", client_address[0], error)
 
@@ -143,7 +143,7 @@ class _Handler(MetricsHandler):
             return False
         return True
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802
         """Answer by path."""
         path = urlsplit(self.path).path
         if path == "/metrics":

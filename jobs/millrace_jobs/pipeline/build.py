@@ -113,11 +113,11 @@ def _projected(plan: Routed, spec: Spec, around: Surroundings) -> DataFrame:
 def _router(plan: Routed, around: Surroundings) -> Router:
     compiled = compile_projection(plan.projection, around.sources[plan.source].schema)
     project = SparkProjection(plan.projection.schema) if isinstance(compiled, str) else compiled
-    return Router(project, plan.projection.keys)
+    return Router(project, plan.projection.keys, plan.window)
 
 
 def _combiner(plan: Routed) -> Combiner:
-    return Combiner(plan.projection.schema, plan.window, plan.reduction)
+    return Combiner(plan.projection.schema, plan.reduction)
 
 
 def _read(name: str, task: SourceTask, schema: pa.Schema, around: Surroundings) -> DataFrame:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from millrace_jobs.pipeline import blocks
-from millrace_jobs.pipeline.windows import AT, Window, pane_starts
+from millrace_jobs.pipeline.windows import AT
 from millrace_jobs.sketches import bottom_k
 
 REPORT = "report"
@@ -61,7 +61,6 @@ class Combiner:
     """
 
     block: pa.Schema
-    window: Window | None
     reducer: ReducerFactory
 
     @property
@@ -94,20 +93,10 @@ class Combiner:
             "rows": pc.sum(partials.column(RECORDS)).as_py() or 0,
             "keys": len(keys),
             "sketch": bottom_k.encode(bottom_k.bottom_k(keys)),
-            "late": self._late(partials, notes),
             "seconds": round(time.perf_counter() - began, 6),
             "notes": notes,
         }
         yield self._report_row(report, max((note["close"] for note in notes if "close" in note), default=None))
-
-    def _late(self, partials: pa.Table, notes: list[dict[str, Any]]) -> int:
-        """Records all of whose windows had closed before this batch; Spark drops their partial results."""
-        watermark = max((note.get("watermark") or 0 for note in notes), default=0)
-        if self.window is None or not watermark or not partials.num_rows:
-            return 0
-        panes = pane_starts(partials.column(AT), self.window)
-        late = self.window.last_end(panes) <= watermark
-        return int(partials.column(RECORDS).to_numpy()[late].sum())
 
     def _report_row(self, report: dict[str, Any], closing_time: int | None) -> pa.RecordBatch:
         """Every part NULL; at the end of a bounded input ``at`` is the event time that closes all windows."""

@@ -123,13 +123,16 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Replica]:
         """The replicas of a batch, from its two offsets alone."""
+        closing = "closed" in end and "closed" not in start
+        if start["position"] == end["position"] and not closing:
+            return []
         pin = Pin.from_json(end["pin"])
         batch, watermark = _batch_and_watermark(self._config.checkpoint)
         pieces: list[Slice | None] = []
         if start["position"] != end["position"]:
             pieces.extend(self._config.source.slices(start["position"], end["position"], pin.replicas))
         replicas = [Replica(i, piece, pin, batch, watermark) for i, piece in enumerate(pieces)]
-        if "closed" in end and "closed" not in start:
+        if closing:
             replicas.append(Replica(len(replicas), None, pin, batch, watermark, end["closed"]))
         return replicas
 
@@ -175,7 +178,7 @@ class _Records:
 
 
 def _routed(records: _Records, router: Router, pin: Pin) -> Iterator[pa.RecordBatch]:
-    summary = yield from router(records, pin, records.replica.index)
+    summary = yield from router(records, pin, records.replica.index, records.replica.watermark)
     yield blocks.note(summary | records.note())
 
 

@@ -9,12 +9,14 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace_jobs.partitioners.hashing import hash_columns
 from millrace_jobs.partitioners.registry import make
 from millrace_jobs.pipeline import blocks
+from millrace_jobs.pipeline.windows import AT, Window, pane_starts
 from millrace_jobs.plan.pin import Pin
 
 CONTROL = "control"
@@ -29,11 +31,16 @@ class Router:
 
     project: Project
     keys: int
+    window: Window | None
 
     def __call__(
-        self, batches: Iterable[pa.RecordBatch], pin: Pin, replica: int
+        self, batches: Iterable[pa.RecordBatch], pin: Pin, replica: int, watermark: int
     ) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
-        """The block stream of one replica; returns what it did, for the replica's note."""
+        """The block stream of one replica; returns what it did, for the replica's note.
+
+        ``watermark``, in microseconds: a record is late when all its windows have ended by then. Late records are
+        only counted here; Spark drops their partial results.
+        """
         partitioner = make(
             pin.algorithm,
             workers=pin.workers,
@@ -42,7 +49,7 @@ class Router:
             seed=pin.seed,
             parameters=pin.parameters,
         )
-        read = routed = 0
+        read = routed = late = 0
         seconds = 0.0
         for source_batch in batches:
             began = time.perf_counter()
@@ -50,11 +57,18 @@ class Router:
             read += source_batch.num_rows
             routed += batch.num_rows
             if batch.num_rows:
+                late += self._late(batch, watermark)
                 hashes = hash_columns(batch.columns[: self.keys], batch.num_rows)
                 cut = blocks.split(batch, partitioner.route(hashes), pin.workers)
                 seconds += time.perf_counter() - began
                 yield cut
-        return {"read": read, "routed": routed, "seconds": round(seconds, 6), "epoch": pin.epoch}
+        return {"read": read, "routed": routed, "late": late, "seconds": round(seconds, 6), "epoch": pin.epoch}
+
+    def _late(self, batch: pa.RecordBatch, watermark: int) -> int:
+        if self.window is None or not watermark:
+            return 0
+        ends = self.window.last_end(pane_starts(batch.column(AT), self.window))
+        return int(np.count_nonzero(ends <= watermark))
 
 
 @dataclass(frozen=True)
@@ -71,7 +85,7 @@ class SparkRouteTask:
         if first is None:
             return
         pin, replica = Pin.from_json(controls[0]["pin"]), controls[0]["replica"]
-        summary = yield from self.router(itertools.chain([first], stream), pin, replica)
+        summary = yield from self.router(itertools.chain([first], stream), pin, replica, controls[0]["watermark"])
         yield blocks.note(summary | controls[-1])
 
 

@@ -1,5 +1,6 @@
 # ruff: noqa: E501 - expected sentences stay whole, to be searched for
 import pytest
+
 from millrace_api.checking import check_query
 from millrace_api.schema_ddl import parse_schema
 from millrace_api.sql_checks import Table, check_sql
@@ -78,8 +79,7 @@ def test_sound_sql_has_no_problems(sql):
         ),
         (
             "SELECT cell FROM zones y WHERE zones.cell > 1",
-            'there is no table or column "zones" (line 1, column 32 of the SQL); '
-            "write one of cell, borough, since, y",
+            'there is no table or column "zones" (line 1, column 32 of the SQL); write one of cell, borough, since, y',
         ),
         (
             "SELECT cell FROM zones WHERE EXISTS (SELECT 1 FROM trips WHERE zones.boro = 1)",
@@ -143,9 +143,7 @@ CLOSE = "\n  emit: OnWindowClose"
             MINIMAL,
             8,
             "      schema: cell STRING, fare DOUBLE\n      watermark: {column: at, delay: 1s}",
-            [
-                '9: spec.sources.trips.watermark.column: the schema has no column "at"; write one of cell, fare'
-            ],
+            ['9: spec.sources.trips.watermark.column: the schema has no column "at"; write one of cell, fare'],
         ),
         (
             MINIMAL,
@@ -216,9 +214,7 @@ def test_problems_have_the_line_of_the_file(tmp_path, text, line, replacement, e
 
 
 def test_the_window_is_over_the_column_of_the_watermark(tmp_path):
-    text = changed(
-        MINIMAL, 10, "    sql: SELECT count(*) FROM trips GROUP BY window(other, '1 minute')" + CLOSE
-    )
+    text = changed(MINIMAL, 10, "    sql: SELECT count(*) FROM trips GROUP BY window(other, '1 minute')" + CLOSE)
     schema = "      schema: at TIMESTAMP, other TIMESTAMP\n      watermark: {column: at, delay: 1s}"
     assert problems(tmp_path, changed(text, 8, schema)) == [
         '11: spec.query.sql: the window is over "other", but the watermark of "trips" is on "at" '

@@ -6,15 +6,14 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+
 from millrace_api import crd
 from millrace_api.base import Model
 from millrace_api.streamquery import StreamQuery
 
 CRDS = Path(__file__).parents[3] / "crds"
 EXAMPLE = Path(__file__).parent / "data" / "valid.yaml"
-OPENAPI = jsonschema.Draft4Validator(
-    crd.openapi_schema()
-)  # OpenAPI 3.0 has exclusiveMinimum as draft 4 has it
+OPENAPI = jsonschema.Draft4Validator(crd.openapi_schema())  # OpenAPI 3.0 has exclusiveMinimum as draft 4 has it
 EDITOR = jsonschema.Draft202012Validator(json.loads(crd.json_schema()))
 
 
@@ -43,9 +42,7 @@ def example() -> Any:
     [("streamqueries.millrace.io.yaml", crd.crd_yaml), ("streamquery.schema.json", crd.json_schema)],
 )
 def test_the_generated_file_is_up_to_date(name, generated):
-    assert (CRDS / name).read_text(encoding="utf-8") == generated(), (
-        f"crds/{name} is stale: run `millrace crd`"
-    )
+    assert (CRDS / name).read_text(encoding="utf-8") == generated(), f"crds/{name} is stale: run `millrace crd`"
 
 
 @pytest.mark.parametrize("validator", [OPENAPI, EDITOR], ids=["crd", "editor"])
@@ -94,9 +91,7 @@ def test_the_schema_is_structural():
 
 
 def test_only_free_form_fields_keep_what_they_do_not_know():
-    free = {
-        path.rsplit(".", 1)[1] for path, n in NODES.items() if n.get("x-kubernetes-preserve-unknown-fields")
-    }
+    free = {path.rsplit(".", 1)[1] for path, n in NODES.items() if n.get("x-kubernetes-preserve-unknown-fields")}
     assert free == {"options", "podTemplate", "additionalProperties"}
     assert [p for p in NODES if p.endswith("parameters.additionalProperties")] == [
         ".spec.partitioner.parameters.additionalProperties"
@@ -131,9 +126,7 @@ def test_every_cel_rule_of_every_model_is_in_the_crd():
         if rule.cel is not None
     }
     written = {
-        (rule["rule"], rule["message"])
-        for node in NODES.values()
-        for rule in node.get("x-kubernetes-validations", ())
+        (rule["rule"], rule["message"]) for node in NODES.values() for rule in node.get("x-kubernetes-validations", ())
     }
     assert written == declared
 

@@ -2,6 +2,7 @@
 from pathlib import Path
 
 import pytest
+
 from millrace_api.deployment import Algorithm
 from millrace_api.errors import MillraceError
 from millrace_api.loading import load_plan, load_queries, validate_file
@@ -235,9 +236,7 @@ def test_a_control_character(tmp_path):
 
 
 def test_merge_keys_are_no_duplicates(tmp_path):
-    text = changed(
-        MINIMAL, 11, "  sink: {console: {}}\n  driver: &size {cores: 2}\n  executors: {<<: *size, cores: 3}"
-    )
+    text = changed(MINIMAL, 11, "  sink: {console: {}}\n  driver: &size {cores: 2}\n  executors: {<<: *size, cores: 3}")
     assert problems(tmp_path, text) == []
 
 
@@ -245,9 +244,7 @@ def test_files_that_cannot_be_read(tmp_path):
     missing, binary = tmp_path / "none.yaml", tmp_path / "binary.yaml"
     binary.write_bytes(b"\xff\xfe")
     assert [str(p) for p in validate_file(missing)] == [f"{missing}: there is no such file; check the path"]
-    assert [str(p) for p in validate_file(binary)] == [
-        f"{binary}: is not text in UTF-8 (byte 0); save it as UTF-8"
-    ]
+    assert [str(p) for p in validate_file(binary)] == [f"{binary}: is not text in UTF-8 (byte 0); save it as UTF-8"]
     assert [str(p) for p in validate_file(tmp_path)] == [
         f"{tmp_path}: cannot be read: Is a directory; write the path of a file"
     ]
@@ -255,9 +252,7 @@ def test_files_that_cannot_be_read(tmp_path):
 
 def test_load_plan(tmp_path):
     path = tmp_path / "plan.yaml"
-    path.write_text(
-        "algorithm: pkg\nparameters: {choices: 2}\nreplicas: 2\nparallelism: 3\nshares: [1, 2, 1.5]\n"
-    )
+    path.write_text("algorithm: pkg\nparameters: {choices: 2}\nreplicas: 2\nparallelism: 3\nshares: [1, 2, 1.5]\n")
     assert load_plan(path) == Plan(
         algorithm=Algorithm.PKG, parameters={"choices": 2}, replicas=2, parallelism=3, shares=(1, 2, 1.5)
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from millrace_api.deployment import Algorithm
 from millrace_api.loading import load_plan, load_queries
 from millrace_api.plan import Plan
@@ -16,9 +17,7 @@ from millrace_api.streamquery import StreamQuery
 names = st.from_regex(r"[a-z][a-z0-9]{0,10}", fullmatch=True)
 texts = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")), min_size=1, max_size=20)
 counts = st.integers(1, 1000)
-durations = st.builds(
-    "{}{}".format, st.integers(1, 999), st.sampled_from(["ms", "s", " minutes", "h", " days"])
-)
+durations = st.builds("{}{}".format, st.integers(1, 999), st.sampled_from(["ms", "s", " minutes", "h", " days"]))
 sizes = st.builds("{}{}".format, counts, st.sampled_from("kmgt"))
 positives = st.floats(0.001, 1e9)
 scalars = st.booleans() | st.integers(-(2**53), 2**53) | st.floats(-1e9, 1e9) | texts
@@ -52,9 +51,7 @@ kafkas = st.fixed_dictionaries(
     optional={
         "startingOffsets": st.sampled_from(["earliest", "latest"]),
         "tls": st.fixed_dictionaries({}, optional={"ca": secrets}),
-        "sasl": st.fixed_dictionaries(
-            {"mechanism": st.just("PLAIN"), "username": secrets, "password": secrets}
-        ),
+        "sasl": st.fixed_dictionaries({"mechanism": st.just("PLAIN"), "username": secrets, "password": secrets}),
         "includeMetadata": st.booleans(),
         "maxBytesPerBatch": sizes,
     },

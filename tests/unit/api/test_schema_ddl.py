@@ -1,5 +1,5 @@
-# ruff: noqa: E501 - expected sentences stay whole, to be searched for
 import pytest
+
 from millrace_api.errors import MillraceError
 from millrace_api.schema_ddl import Column, parse_schema
 
@@ -28,10 +28,7 @@ def test_nested_types_are_accepted_but_no_scalars():
 
 
 def test_keywords_are_column_names():
-    names = [
-        column.name
-        for column in parse_schema("date DATE, time TIMESTAMP, window STRING, end INT, key STRING")
-    ]
+    names = [column.name for column in parse_schema("date DATE, time TIMESTAMP, window STRING, end INT, key STRING")]
     assert names == ["date", "time", "window", "end", "key"]
 
 

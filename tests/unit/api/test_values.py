@@ -1,9 +1,9 @@
-# ruff: noqa: E501 - expected sentences stay whole, to be searched for
 from datetime import timedelta
 
 import pytest
-from millrace_api.values import ByteSize, Duration, PositiveDuration
 from pydantic import TypeAdapter, ValidationError
+
+from millrace_api.values import ByteSize, Duration, PositiveDuration
 
 
 @pytest.mark.parametrize(
@@ -78,9 +78,7 @@ def test_a_number_is_no_duration():
         TypeAdapter(Duration).validate_python(30)
 
 
-@pytest.mark.parametrize(
-    ("text", "size"), [("1k", 1024), ("512m", 512 << 20), ("2g", 2 << 30), ("1t", 1 << 40)]
-)
+@pytest.mark.parametrize(("text", "size"), [("1k", 1024), ("512m", 512 << 20), ("2g", 2 << 30), ("1t", 1 << 40)])
 def test_byte_size(text, size):
     assert ByteSize(text).bytes == size
 

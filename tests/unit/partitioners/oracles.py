@@ -81,9 +81,7 @@ def hash_value(value):
             return xxh64(value)
         case datetime():  # microseconds
             since = value - datetime(1970, 1, 1)
-            return splitmix64(
-                (since.days * 86_400_000_000 + since.seconds * 10**6 + since.microseconds) & MASK
-            )
+            return splitmix64((since.days * 86_400_000_000 + since.seconds * 10**6 + since.microseconds) & MASK)
         case date():
             return splitmix64((value - date(1970, 1, 1)).days & MASK)
         case Decimal():
@@ -121,9 +119,7 @@ def partial_key_grouping(keys, workers, seed, choices, loads=None):
     loads = [0] * workers if loads is None else loads
     ids = []
     for key in keys:
-        best = min(
-            candidates(key, workers, seed, choices), key=loads.__getitem__
-        )  # min takes the first of equals
+        best = min(candidates(key, workers, seed, choices), key=loads.__getitem__)  # min takes the first of equals
         loads[best] += 1
         ids.append(best)
     return ids

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 from hypothesis import strategies as st
+
 from millrace_jobs.partitioners import registry
 
 ROUTED = [name for name in registry.ALGORITHMS if registry.is_routed(name)]
@@ -11,15 +12,13 @@ ROUTED = [name for name in registry.ALGORITHMS if registry.is_routed(name)]
 workers = st.integers(1, 40)
 seeds = st.integers(0, 2**64 - 1)
 # Few distinct keys, so that they repeat, or any hashes at all.
-keys = st.one_of(
-    st.lists(st.integers(0, 12), max_size=200), st.lists(st.integers(0, 2**64 - 1), max_size=200)
-).map(lambda values: np.array(values, np.uint64))
+keys = st.one_of(st.lists(st.integers(0, 12), max_size=200), st.lists(st.integers(0, 2**64 - 1), max_size=200)).map(
+    lambda values: np.array(values, np.uint64)
+)
 
 
 def make(name, workers=8, replica=0, replicas=1, seed=1, **parameters):
-    return registry.make(
-        name, workers=workers, replica=replica, replicas=replicas, seed=seed, parameters=parameters
-    )
+    return registry.make(name, workers=workers, replica=replica, replicas=replicas, seed=seed, parameters=parameters)
 
 
 def blocks(stream, cuts):

@@ -2,6 +2,7 @@ import subprocess
 import sys
 
 import numpy as np
+
 from millrace_jobs.partitioners.compiling import kernel, read_only
 
 

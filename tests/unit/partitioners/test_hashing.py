@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from millrace_jobs.partitioners.hashing import hash_columns
 
 from . import oracles
@@ -65,10 +66,7 @@ def test_a_dictionary_hashes_as_its_values(kind, values, data):
 
 @given(st.lists(st.tuples(st.integers(-9, 9) | st.none(), st.text(max_size=3) | st.none(), st.booleans())))
 def test_composite_keys_agree_with_the_oracle(rows):
-    columns = [
-        pa.array([row[i] for row in rows], kind)
-        for i, kind in enumerate((pa.int32(), pa.string(), pa.bool_()))
-    ]
+    columns = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate((pa.int32(), pa.string(), pa.bool_()))]
     assert hash_columns(columns, len(rows)).tolist() == [oracles.hash_row(row) for row in rows]
 
 
@@ -76,9 +74,7 @@ def test_the_order_of_a_composite_key_matters():
     a, b = pa.array([1]), pa.array([2])
     assert digest(a, b) != digest(b, a)
     assert digest(a, a) != digest(b, b)
-    assert digest(pa.array([None, "x"]), pa.array(["x", None])) != digest(
-        pa.array(["x", None]), pa.array([None, "x"])
-    )
+    assert digest(pa.array([None, "x"]), pa.array(["x", None])) != digest(pa.array(["x", None]), pa.array([None, "x"]))
 
 
 def test_hashes_never_change():
@@ -99,9 +95,7 @@ def test_floats_are_equal_by_value():
     assert digest(pa.array([-0.0, 0.5])) == digest(pa.array([0.0, 0.5], pa.float32()))
     assert digest(pa.array([0.5], pa.float16())) == digest(pa.array([0.5]))
     # Every bit pattern of a NaN: quiet and signalling, of both signs, with a payload.
-    patterns = np.array(
-        [0x7FF8000000000000, 0xFFF8000000000000, 0x7FF0000000000001, 0x7FF800000000BEEF], "u8"
-    )
+    patterns = np.array([0x7FF8000000000000, 0xFFF8000000000000, 0x7FF0000000000001, 0x7FF800000000BEEF], "u8")
     hashes = digest(pa.array(patterns.view("f8"), from_pandas=False))
     assert set(hashes) == set(digest(pa.array([float("nan")], pa.float32(), from_pandas=False)))
     assert hashes[0] != digest(pa.array([None], pa.float64()))[0]

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from millrace_jobs.partitioners.metrics import PlacementCost, cost_of_counts, placement_cost
 
 from . import oracles

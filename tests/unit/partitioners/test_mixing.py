@@ -1,5 +1,6 @@
 import numpy as np
 from hypothesis import given
+
 from millrace_jobs.partitioners.mixing import salts, seeded
 
 from . import oracles

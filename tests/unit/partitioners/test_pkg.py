@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from millrace_jobs.partitioners.metrics import placement_cost
 from millrace_jobs.partitioners.pkg import PartialKeyGrouping
 from millrace_jobs.partitioners.state import State, pack

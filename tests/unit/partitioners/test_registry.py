@@ -1,4 +1,5 @@
 import pytest
+
 from millrace_jobs.partitioners import registry
 
 from .streams import ROUTED, make
@@ -61,9 +62,7 @@ def test_bad_numbers_are_explained(name, arguments, message):
 
 
 def test_native_cannot_be_made():
-    with pytest.raises(
-        ValueError, match="routes nothing, so none can be made; write one of: shuffle, hash, pkg"
-    ):
+    with pytest.raises(ValueError, match="routes nothing, so none can be made; write one of: shuffle, hash, pkg"):
         make("native")
 
 

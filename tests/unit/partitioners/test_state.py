@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from millrace_jobs.partitioners.state import State, pack, unpack
 
 int64 = st.integers(-(2**63), 2**63 - 1)

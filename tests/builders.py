@@ -1,0 +1,49 @@
+"""Builders of test objects: every field has a sensible value, of which a test changes the ones it is about."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from millrace_jobs.agent.progress import BatchReport, StageTimes
+from millrace_jobs.plan.pin import Pin
+
+PIN = Pin(epoch=1, algorithm="pkg", replicas=2, workers=4)
+
+_REPORT = BatchReport(
+    batch=12,
+    ended=datetime(2013, 1, 1, 12, 0, 2, tzinfo=UTC),
+    seconds=0.84,
+    interval=2.0,
+    rows=5000,
+    rejected=0,
+    late=0,
+    waiting=0,
+    pin=PIN,
+    watermark=datetime(2013, 1, 1, 11, 59, 30, tzinfo=UTC),
+    worker_rows=(1290, 1230, 1240, 1240),
+    worker_keys=(30, 28, 31, 27),
+    distinct_keys=60,
+    route=StageTimes((0.1, 0.2)),
+    combine=StageTimes((0.2, 0.1, 0.1, 0.1)),
+    merge_seconds=0.4,
+    state_rows=600,
+    state_bytes=65_536,
+    max_event_time=datetime(2013, 1, 1, 12, 0, 0, tzinfo=UTC),
+)
+
+
+def a_batch(**changes):
+    """A routed batch in good order."""
+    return replace(_REPORT, **changes)
+
+
+def a_native_batch(**changes):
+    """A batch that Spark ran by its own plan: no record was routed."""
+    native = {
+        "pin": replace(PIN, algorithm="native"),
+        "worker_rows": (),
+        "worker_keys": (),
+        "distinct_keys": None,
+        "route": StageTimes(()),
+        "combine": StageTimes(()),
+    }
+    return replace(_REPORT, **native | changes)

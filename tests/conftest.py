@@ -1,0 +1,52 @@
+"""What all tests share: Hypothesis settings, the real data, and how long each part took."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+import pytest
+from hypothesis import settings
+
+# No deadline, since kernels compile at their first call. In CI the rest comes from Hypothesis' own profile "ci":
+# derandomized, and the failing example printed.
+settings.register_profile("millrace", deadline=None)
+settings.load_profile("millrace")
+
+DATA = Path(os.environ.get("MILLRACE_DATA") or Path(__file__).parents[2] / "shared" / "data")
+"""Folder of the real streams that tests read and that are not part of the repository."""
+
+_seconds: defaultdict[str, float] = defaultdict(float)
+
+
+@pytest.fixture(scope="session")
+def data() -> Callable[[str], Path]:
+    """The path of a file in ``MILLRACE_DATA``; skips the test where the file is absent."""
+
+    def path_of(name: str) -> Path:
+        path = DATA / name
+        if not path.exists():
+            pytest.skip(f"no {name} in MILLRACE_DATA ({DATA})")
+        return path
+
+    return path_of
+
+
+def pytest_report_header() -> str:
+    """Say where the real data is, or that the tests which need it will be skipped."""
+    return f"MILLRACE_DATA: {DATA}" + ("" if DATA.is_dir() else " (absent: tests marked data are skipped)")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add up the seconds of each folder of tests."""
+    folder = PurePosixPath(report.nodeid.partition("::")[0]).parent
+    _seconds[str(folder)] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what each folder of tests took."""
+    terminalreporter.section("time by part")
+    for folder, seconds in sorted(_seconds.items()):
+        terminalreporter.line(f"{seconds:7.1f} s  {folder}")

@@ -1,0 +1,191 @@
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from builders import PIN, a_batch, a_native_batch
+from hypothesis import given
+from hypothesis import strategies as st
+from millrace_jobs.agent.metrics import CONTRACT, JobMetrics
+from millrace_jobs.agent.progress import StageTimes
+from prometheus_client import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+QUERY = {"query": "flights"}
+COMBINE = QUERY | {"stage": "combine"}
+
+
+def scrape(metrics):
+    """Every sample but the times of creation, by name and labels, as Prometheus reads them."""
+    families = parse_text(generate_latest(metrics.registry).decode())
+    samples = [sample for family in families for sample in family.samples]
+    return {(s.name, tuple(sorted(s.labels.items()))): s.value for s in samples if not s.name.endswith("_created")}
+
+
+def recorded(*reports):
+    metrics = JobMetrics("flights")
+    for report in reports:
+        metrics.record(report)
+    return metrics
+
+
+def value(metrics, name, labels=QUERY):
+    return scrape(metrics).get((name, tuple(sorted(labels.items()))))
+
+
+def names(metrics):
+    suffixes = ("_bucket", "_sum", "_count")
+    histograms = {metric.name for metric in CONTRACT if metric.kind == "histogram"}
+    found = {name for name, _ in scrape(metrics)}
+    return {next((name.removesuffix(s) for s in suffixes if name.removesuffix(s) in histograms), name) for name in found}
+
+
+def test_exports_exactly_the_contract():
+    metrics = recorded(a_batch())
+    assert names(metrics) == {metric.name for metric in CONTRACT}
+    labels = {metric.name: set(metric.labels) for metric in CONTRACT}
+    for family in metrics.registry.collect():
+        for sample in family.samples:
+            known = labels.get(f"{family.name}_total") or labels[family.name]
+            assert set(sample.labels) - {"le"} == known
+            assert sample.labels["query"] == "flights"
+
+
+def test_openmetrics_reads_it_too():
+    families = list(parse_openmetrics(generate_openmetrics(recorded(a_batch()).registry).decode()))
+    assert len(families) == len(CONTRACT)
+
+
+def test_names_follow_the_conventions():
+    for metric in CONTRACT:
+        assert metric.name.startswith("millrace_")
+        assert metric.name.endswith("_total") == (metric.kind == "counter")
+        assert metric.help.endswith(".")
+        assert metric.labels[0] == "query"
+        assert list(metric.buckets) == sorted(set(metric.buckets))
+        assert bool(metric.buckets) == (metric.kind == "histogram")
+
+
+def test_before_the_first_batch_counters_are_zero_and_nothing_else_is_claimed():
+    counters = {metric.name for metric in CONTRACT if metric.kind == "counter"}
+    assert {name: scrape(JobMetrics("flights"))[name, (("query", "flights"),)] for name in counters} == dict.fromkeys(
+        counters, 0
+    )
+    assert names(JobMetrics("flights")) == counters
+
+
+def test_a_batch():
+    metrics = recorded(a_batch(seconds=0.84, interval=2.0, waiting=70, rejected=3, late=2))
+    expected = {
+        "millrace_batches_total": 1,
+        "millrace_batch_processing_seconds_count": 1,
+        "millrace_batch_processing_seconds_sum": 0.84,
+        "millrace_batch_interval_seconds": 2,
+        "millrace_input_rows_total": 5000,
+        "millrace_rejected_rows_total": 3,
+        "millrace_late_rows_total": 2,
+        "millrace_source_lag_rows": 70,
+        "millrace_distinct_keys": 60,
+        "millrace_aggregation_cost_keys": 30 + 28 + 31 + 27,
+        "millrace_replication_factor_ratio": pytest.approx(116 / 60),
+        "millrace_merge_task_seconds_total": 0.4,
+        "millrace_plan_epoch": 1,
+        "millrace_plan_workers": 4,
+        "millrace_plan_replicas": 2,
+        "millrace_watermark_delay_seconds": 30,
+        "millrace_state_rows": 600,
+        "millrace_state_bytes": 65_536,
+    }
+    assert {name: value(metrics, name) for name in expected} == expected
+    assert value(metrics, "millrace_load_imbalance_ratio", COMBINE) == pytest.approx(1290 / 1250 - 1)
+    assert value(metrics, "millrace_stage_task_seconds_count", COMBINE) == 4
+    assert value(metrics, "millrace_stage_task_seconds_sum", QUERY | {"stage": "route"}) == pytest.approx(0.3)
+    assert value(metrics, "millrace_plan_info", QUERY | {"algorithm": "pkg"}) == 1
+
+
+def test_a_plan_change_leaves_no_series_of_the_former_plan():
+    shuffled = a_batch(pin=replace(PIN, epoch=2, algorithm="shuffle", workers=2), worker_rows=(5, 5), worker_keys=(3, 4))
+    metrics = recorded(a_batch(), shuffled)
+    assert value(metrics, "millrace_plan_info", QUERY | {"algorithm": "shuffle"}) == 1
+    assert value(metrics, "millrace_plan_info", QUERY | {"algorithm": "pkg"}) is None
+    assert value(metrics, "millrace_plan_epoch") == 2
+    assert value(metrics, "millrace_load_imbalance_ratio", COMBINE) == 0
+
+
+@pytest.mark.parametrize(
+    "after",
+    [a_native_batch(), a_batch(rows=0, worker_rows=(0,) * 4, worker_keys=(0,) * 4, distinct_keys=0)],
+    ids=["native plan", "idle batch"],
+)
+def test_placement_is_absent_where_nothing_was_routed(after):
+    placement = {
+        "millrace_load_imbalance_ratio",
+        "millrace_aggregation_cost_keys",
+        "millrace_replication_factor_ratio",
+    }
+    assert placement <= names(recorded(a_batch()))
+    assert not placement & names(recorded(a_batch(), after))
+
+
+def test_what_a_batch_does_not_know_is_absent():
+    metrics = recorded(a_batch(), a_native_batch(pin=None, watermark=None))
+    gone = {metric.name for metric in CONTRACT} - names(metrics)
+    assert gone == {
+        "millrace_distinct_keys",
+        "millrace_load_imbalance_ratio",
+        "millrace_aggregation_cost_keys",
+        "millrace_replication_factor_ratio",
+        "millrace_plan_epoch",
+        "millrace_plan_workers",
+        "millrace_plan_replicas",
+        "millrace_plan_info",
+        "millrace_watermark_delay_seconds",
+    }
+
+
+def test_an_estimate_that_cannot_be_is_moved_into_the_bounds_the_workers_know():
+    def factor(distinct):
+        return value(recorded(a_batch(distinct_keys=distinct)), "millrace_replication_factor_ratio")
+
+    assert factor(500) == 1
+    assert factor(1) == pytest.approx(116 / 31)
+
+
+def test_the_watermark_delay_is_from_the_newest_record_of_the_run():
+    first = a_batch()
+    only_old_ones = a_batch(max_event_time=first.max_event_time - timedelta(hours=1), late=5000)
+    none = a_batch(max_event_time=None)
+    for after in (only_old_ones, none):
+        assert value(recorded(first, after), "millrace_watermark_delay_seconds") == 30
+
+
+def test_a_query_name_may_hold_anything():
+    metrics = JobMetrics('a "b"\n\\c')
+    metrics.record(a_batch())
+    assert value(metrics, "millrace_batches_total", {"query": 'a "b"\n\\c'}) == 1
+
+
+counts = st.integers(0, 10**12)
+seconds = st.floats(0, 10**6)
+workers = st.lists(st.tuples(counts, counts), max_size=16)
+
+
+@given(st.lists(st.tuples(counts, seconds, workers, st.none() | counts, st.lists(seconds, max_size=4)), max_size=5))
+def test_counters_and_histograms_add_up_over_any_batches(batches):
+    reports = [
+        a_batch(
+            rows=rows,
+            seconds=took,
+            worker_rows=tuple(r for r, _ in placed),
+            worker_keys=tuple(k for _, k in placed),
+            distinct_keys=distinct,
+            combine=StageTimes(tuple(tasks)),
+        )
+        for rows, took, placed, distinct, tasks in batches
+    ]
+    metrics = recorded(*reports)
+    assert value(metrics, "millrace_batches_total") == len(reports)
+    assert value(metrics, "millrace_input_rows_total") == pytest.approx(sum(report.rows for report in reports))
+    tasks = sum(len(report.combine.tasks) for report in reports)
+    assert value(metrics, "millrace_stage_task_seconds_count", COMBINE) == (tasks or None)
