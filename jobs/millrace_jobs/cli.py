@@ -13,8 +13,9 @@ from types import FrameType
 from typing import Annotated
 
 import typer
-from millrace_api.errors import MillraceError, Problem
 from rich.console import Console
+
+from millrace_api.errors import MillraceError, Problem
 
 app = typer.Typer(
     help="Streaming queries on Spark, placed by skew-aware partitioners.",

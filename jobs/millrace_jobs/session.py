@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from millrace_api.errors import MillraceError, Problem
 from pyspark.sql import SparkSession
+
+from millrace_api.errors import MillraceError, Problem
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 

@@ -66,9 +66,7 @@ class Health:
                 return Verdict(False, f"failed: {self._reason}")
             silence = self._clock() - self._last_sign
             if self._state == "running" and silence > self._patience:
-                return Verdict(
-                    False, f"hung: no batch finished for {silence:.0f} s, over {self._patience:.0f} s allowed"
-                )
+                return Verdict(False, f"hung: no batch finished for {silence:.0f} s, allowed {self._patience:.0f} s")
             return Verdict(True, self._state)
 
     def readiness(self) -> Verdict:

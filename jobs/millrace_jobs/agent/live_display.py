@@ -83,7 +83,7 @@ class LiveDisplay:
 
 
 def _batches(reports: Sequence[BatchReport]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
     for name in _COLUMNS:
         table.add_column(name, justify="left" if name == "plan" else "right", no_wrap=True)
     for report in reports:

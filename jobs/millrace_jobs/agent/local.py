@@ -11,22 +11,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from pyspark.sql import SparkSession
+from rich.console import Console
+
 from millrace_api.deployment import Algorithm
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.loading import load_queries
 from millrace_api.plan import Plan
 from millrace_api.sources import FileFormat
 from millrace_api.streamquery import StreamQuery
-from pyspark.sql import SparkSession
-from rich.console import Console
-
 from millrace_jobs.agent.checkpoint import Checkpoint, checkpoint_root, state_partitions
 from millrace_jobs.agent.display import Display, display_for
-from millrace_jobs.agent.metrics import JobMetrics
-from millrace_jobs.agent.run import QueryRun
 from millrace_jobs.agent.health import Health
+from millrace_jobs.agent.metrics import JobMetrics
+from millrace_jobs.agent.progress import BatchReport
+from millrace_jobs.agent.run import QueryRun
 from millrace_jobs.agent.server import start_server
-from millrace_jobs.agent.summary import Tally
+from millrace_jobs.agent.summary import Outcome, Tally
 from millrace_jobs.pipeline.analysis import PlannedQuery, Routed, plan_query
 from millrace_jobs.pipeline.explain import explain
 from millrace_jobs.plan.following import FixedPlan, PlanFile, PlanSource, pin_of
@@ -37,6 +38,31 @@ from millrace_jobs.sources.opening import open_source
 
 _MANY_WINDOWS = 4
 """Windows per record from which combining by pane beats Spark's own plan (docs/pipeline.md has the figures)."""
+
+
+@dataclass
+class Observer:
+    """Tells everyone who watches a run what goes on in it."""
+
+    display: Display
+    metrics: JobMetrics
+    health: Health
+    tally: Tally = field(default_factory=Tally)
+
+    def batch(self, report: BatchReport) -> None:
+        """A batch has been finished."""
+        self.health.progressed()
+        self.metrics.record(report)
+        self.tally.add(report)
+        self.display.batch(report)
+
+    def message(self, text: str) -> None:
+        """Something the user should know has happened."""
+        self.display.message(text)
+
+    def idle(self) -> None:
+        """There is nothing to do."""
+        self.health.progressed()
 
 
 @dataclass
@@ -90,6 +116,7 @@ class LocalRun:
             MillraceError: it cannot run, or has failed.
         """
         display = display_for(Console(), self.query.name)
+        self._stack.callback(display.close)
         checkpoint = Checkpoint(checkpoint_root(self.query))
         sink = open_sink(self.query.spec, display.table)
         checkpoint.open(self.query)
@@ -98,8 +125,8 @@ class LocalRun:
         spark = self._spark(checkpoint.state_partitions)
         planned = plan_query(spark, self.query.spec, {name: source.schema for name, source in sources.items()})
         self._check_sink(planned)
-        metrics, health, tally = JobMetrics(self.query.name), Health(), Tally()
-        server = start_server(metrics.registry, health, port=self.metrics_port)
+        observer = Observer(display, JobMetrics(self.query.name), Health(_patience(self.query)))
+        server = start_server(observer.metrics.registry, observer.health, port=self.metrics_port)
         self._stack.callback(server.close)
         self._run = QueryRun(
             spark=spark,
@@ -110,15 +137,15 @@ class LocalRun:
             sink=sink,
             checkpoint=checkpoint,
             plans=self._plans(planned),
-            watchers=(metrics, tally, display),
+            watcher=observer,
             workspace=self._workspace,
             once=self.once,
         )
         if self.stop_requested:
             return
-        display.started(server.url)
-        health.ready()
-        self._supervise(self._run, display, health, tally)
+        display.started({"metrics": f"{server.url}/metrics", "checkpoint": str(checkpoint.root), "results": sink.place})
+        observer.health.ready()
+        self._supervise(self._run, observer)
 
     def explain(self) -> str:
         """How the query would run."""
@@ -138,18 +165,26 @@ class LocalRun:
         if self._run is not None:
             self._run.drain()
 
-    def _supervise(self, run: QueryRun, display: Display, health: Health, tally: Tally) -> None:
+    def _supervise(self, run: QueryRun, observer: Observer) -> None:
         began = time.monotonic()
-        outcome = "failed"
+        outcome: Outcome = "failed"
         try:
             outcome = run.run()
         except MillraceError as error:
-            health.failed(str(error))
+            observer.health.failed(str(error))
             raise
         finally:
-            health.closing()
+            observer.health.closing()
             seconds = time.monotonic() - began
-            display.finished(tally.summary(outcome, seconds, run.results, run.plan_changes, run.sink.place))
+            observer.display.finished(
+                observer.tally.summary(
+                    outcome,
+                    results=run.results,
+                    seconds=seconds,
+                    plan_changes=run.plan_changes,
+                    output=run.sink.place,
+                )
+            )
 
     def _open_sources(self, state: Path) -> dict[str, Source]:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millrace" / "recordings"
@@ -187,6 +222,11 @@ def _starting_algorithm(planned: PlannedQuery) -> Algorithm:
         return Algorithm.NATIVE
     hopping = plan.window is not None and plan.window.per_record >= _MANY_WINDOWS
     return Algorithm.PKG if hopping or plan.aggregation is None else Algorithm.NATIVE
+
+
+def _patience(query: StreamQuery) -> float:
+    """Seconds without a batch after which a query counts as hung: the first one on a backlog may take long."""
+    return max(600.0, 20 * query.spec.batch_interval.seconds)
 
 
 def _let_import_from(folder: Path) -> None:

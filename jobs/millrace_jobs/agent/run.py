@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from millrace_api.errors import MillraceError
-from millrace_api.streamquery import Emit, Spec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -21,6 +19,8 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
+from millrace_api.errors import MillraceError
+from millrace_api.streamquery import Emit, Spec
 from millrace_jobs.agent.checkpoint import Checkpoint
 from millrace_jobs.agent.failures import explain_failure
 from millrace_jobs.agent.progress import BatchReport, batch_report
@@ -39,6 +39,9 @@ POLL_SECONDS = 0.2
 
 Outcome = Literal["finished", "drained"]
 
+Event = dict[str, Any] | QueryTerminatedEvent | None
+"""Progress of a batch, the end of the query, or None: a trigger found nothing to do."""
+
 
 class Watcher(Protocol):
     """Who is told what goes on."""
@@ -49,6 +52,10 @@ class Watcher(Protocol):
 
     def message(self, text: str) -> None:
         """Something the user should know has happened."""
+        ...
+
+    def idle(self) -> None:
+        """The query is alive and has nothing to do."""
         ...
 
 
@@ -68,7 +75,7 @@ class QueryRun:
     sink: Sink
     checkpoint: Checkpoint
     plans: PlanSource
-    watchers: tuple[Watcher, ...]
+    watcher: Watcher
     workspace: Path
     once: bool = False
     results: int = 0
@@ -76,7 +83,7 @@ class QueryRun:
     _pin: Pin | None = None
     _draining: bool = False
     _latest_event: int = 0
-    _events: queue.Queue[dict[str, Any] | QueryTerminatedEvent] = field(default_factory=queue.Queue)
+    _events: queue.Queue[Event] = field(default_factory=queue.Queue)
 
     def run(self) -> Outcome:
         """Run until the input ends or ``drain`` is called.
@@ -166,11 +173,13 @@ class QueryRun:
             return None
         if isinstance(event, QueryTerminatedEvent):
             return event
+        if event is None:
+            self.watcher.idle()
+            return None
         report = batch_report(event, self.spec.batch_interval.seconds)
         if report.max_event_time is not None:
             self._latest_event = max(self._latest_event, int(report.max_event_time.timestamp() * 1e6))
-        for watcher in self.watchers:
-            watcher.batch(report)
+        self.watcher.batch(report)
         return None
 
     def _follow_plan(self) -> None:
@@ -181,13 +190,15 @@ class QueryRun:
         except MillraceError as error:
             if self._pin is None:
                 raise
-            self._tell(f"the plan stays as it is: {error}")
+            self.watcher.message(f"the plan stays as it is: {error}")
             return
         if pin is None:
             return
         if self._pin is not None:
             self.plan_changes += 1
-            self._tell(f"plan {pin.epoch}: {pin.algorithm}, m={pin.replicas}, n={pin.workers}, from the next batch on")
+            self.watcher.message(
+                f"plan {pin.epoch}: {pin.algorithm}, m={pin.replicas}, n={pin.workers}, from the next batch on"
+            )
         self._pin = pin
 
     def _close_windows(self) -> None:
@@ -207,10 +218,6 @@ class QueryRun:
         assert self._pin is not None
         return self._pin
 
-    def _tell(self, text: str) -> None:
-        for watcher in self.watchers:
-            watcher.message(text)
-
     @property
     def _control(self) -> Path:
         return self.workspace / "control.json"
@@ -219,7 +226,7 @@ class QueryRun:
 class _Listener(StreamingQueryListener):
     """Hands Spark's events to the run loop's queue."""
 
-    def __init__(self, events: queue.Queue[dict[str, Any] | QueryTerminatedEvent]) -> None:
+    def __init__(self, events: queue.Queue[Event]) -> None:
         self._events = events
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
@@ -230,7 +237,8 @@ class _Listener(StreamingQueryListener):
         self._events.put(json.loads(event.progress.json))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Spark's hook."""
+        """Spark's hook: a trigger found nothing to do."""
+        self._events.put(None)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """Spark's hook: the query has stopped or failed; no event of it comes after this one."""

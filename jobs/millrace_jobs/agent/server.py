@@ -12,10 +12,10 @@ from threading import BoundedSemaphore, Thread
 from typing import Any
 from urllib.parse import urlsplit
 
-from millrace_api.errors import MillraceError, Problem
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import MetricsHandler
 
+from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.agent.health import Health, Verdict
 
 MAX_CONNECTIONS = 8
@@ -24,7 +24,7 @@ MAX_CONNECTIONS = 8
 CONNECTION_SECONDS = 10.0
 """How long a connection may take as a whole, so that a slow client cannot keep its thread."""
 
-_POLL_SECONDS = 0.25
+_POLL_SECONDS = 0.1
 _BUSY = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
 
 _log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ def start_server(registry: CollectorRegistry, health: Health, host: str = "127.0
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise MillraceError(
             Problem(
-                f"cannot serve metrics on {host}:{port}: {reason[:1].lower()}{reason[1:]}",
+                f"cannot serve metrics on {host}:{port}: {reason[:1].lower()}{reason[1:].rstrip('.')}",
                 "choose another port from 1024 to 65535, or 0 for a free one, and an address of this machine",
             )
         ) from None
@@ -112,7 +112,7 @@ class _Listener(socketserver.ThreadingTCPServer):
             self._slots.release()
 
     def service_actions(self) -> None:
-        """Called a few times a second: cut connections that are open for too long."""
+        """Called ten times a second: cut connections that are open for too long."""
         now = time.monotonic()
         for connection, since in list(self._since.items()):
             if now - since > CONNECTION_SECONDS:
@@ -147,13 +147,21 @@ class _Handler(MetricsHandler):
         """Answer by path."""
         path = urlsplit(self.path).path
         if path == "/metrics":
-            super().do_GET()
+            self._metrics()
         elif path == "/healthz":
             self._probe(self.server.health.liveness())
         elif path == "/readyz":
             self._probe(self.server.health.readiness())
         else:
             self._answer(HTTPStatus.NOT_FOUND, "there are /metrics, /healthz and /readyz")
+
+    def _metrics(self) -> None:
+        try:
+            super().do_GET()
+        except OSError:  # the client went away
+            raise
+        except Exception as error:  # before anything was sent, such as for a version in Accept that is no number
+            self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, f"the metrics cannot be written: {error!r}")
 
     def _probe(self, verdict: Verdict) -> None:
         self._answer(HTTPStatus.OK if verdict.ok else HTTPStatus.SERVICE_UNAVAILABLE, verdict.text)

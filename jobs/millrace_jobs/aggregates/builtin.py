@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from millrace_api.sql import to_sql
 from sqlglot import exp
 
+from millrace_api.sql import to_sql
 from millrace_jobs.aggregates.reducing import Reduce
 
 TypeOf = Callable[[str], str]

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 import pyarrow as pa
+
 from millrace_api.errors import MillraceError, Problem
 
 State = dict[str, Any]

@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from millrace_api.errors import MillraceError, Problem
 from numpy.typing import NDArray
 
+from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.partitioners.hashing import hash_columns
 from millrace_jobs.pipeline.combine import RECORDS
 from millrace_jobs.pipeline.windows import AT, Window, pane_starts

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-from millrace_api.errors import MillraceError, Problem
-from millrace_api.query import PythonQuery
-from millrace_api.streamquery import Spec
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.query import PythonQuery
+from millrace_api.streamquery import Spec
 from millrace_jobs.aggregates.protocol import load_aggregator
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.aggregates.reducing import ColumnarReduction, PartColumn

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from millrace_api.streamquery import Emit, Spec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from millrace_api.streamquery import Emit, Spec
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.pipeline import blocks
 from millrace_jobs.pipeline.analysis import PlannedQuery, Routed

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millrace_api.streamquery import Emit, Spec
-
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.pipeline.analysis import PlannedQuery, Routed
 from millrace_jobs.pipeline.expressions import compile_projection

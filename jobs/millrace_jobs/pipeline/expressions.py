@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-from millrace_api.sql import parse_expression
 from sqlglot import exp
 
+from millrace_api.sql import parse_expression
 from millrace_jobs.pipeline.programs import Program
 from millrace_jobs.pipeline.projection import ArrowProjection, Projection
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from millrace_api.sql import parse_query, to_sql
-from millrace_api.values import PositiveDuration
 from sqlglot import exp
 
+from millrace_api.sql import parse_query, to_sql
+from millrace_api.values import PositiveDuration
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, TypeOf, is_scalar, plan_aggregate
 from millrace_jobs.pipeline.windows import Window
 

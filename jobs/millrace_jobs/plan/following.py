@@ -9,7 +9,6 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.loading import load_plan
 from millrace_api.plan import Plan
 from millrace_api.streamquery import Spec
-
 from millrace_jobs.partitioners.registry import resolve_parameters
 from millrace_jobs.plan.pin import Pin
 

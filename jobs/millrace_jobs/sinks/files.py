@@ -12,9 +12,10 @@ import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from millrace_api.errors import MillraceError, Problem
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+
+from millrace_api.errors import MillraceError, Problem
 
 BATCH_ID = "_batch_id"
 """Column that tells the updates of a key apart: the row with the highest is the answer."""

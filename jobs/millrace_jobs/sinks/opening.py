@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.streamquery import Emit, Spec
-
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sinks.console import ConsoleSink, ShowTable
 from millrace_jobs.sinks.files import FilesSink

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.csv
-from millrace_api.errors import MillraceError, Problem
 
+from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sources.columns import stored_type, to_declared
 from millrace_jobs.sources.schema import spark_type
 

@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import IO, Self
 
 from millrace_api.errors import MillraceError, Problem
-
 from millrace_jobs.sources.base import CorruptRecords
 from millrace_jobs.sources.decoding import BadRecord
 

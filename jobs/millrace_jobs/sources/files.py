@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from millrace_api.errors import MillraceError, Problem
 
+from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sources.base import CorruptRecords, Position, Rejected, Slice
 from millrace_jobs.sources.dead_letters import Rejects
 from millrace_jobs.sources.file_log import FileLog, SeenFile

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import IO, Protocol
 
 import pyarrow as pa
-from millrace_api.errors import MillraceError, Problem
 
+from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sources.columns import TIMESTAMP_FORMATS
 from millrace_jobs.sources.csv_records import CsvParser, header_columns
 from millrace_jobs.sources.decoding import BadRecord, Parser, decode

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.schema_ddl import parse_schema
 from millrace_api.sources import ReplaySource as ReplaySpec
 from millrace_api.sources import Source as SourceSpec
-
 from millrace_jobs.sources.base import CorruptRecords, Source
 from millrace_jobs.sources.files import FilesSource
 from millrace_jobs.sources.pacing import RatePace, read_rate_trace

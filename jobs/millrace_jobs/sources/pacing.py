@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-from millrace_api.errors import MillraceError, Problem
 from numpy.typing import NDArray
+
+from millrace_api.errors import MillraceError, Problem
 
 NO_TIME = np.iinfo(np.int64).min
 """The clock before the first record that has an event time."""

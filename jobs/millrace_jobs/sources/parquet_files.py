@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from millrace_api.errors import MillraceError, Problem
 
+from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sources.columns import to_declared
 
 

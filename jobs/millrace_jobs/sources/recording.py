@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from millrace_api.errors import MillraceError, Problem
 from numpy.typing import NDArray
 
+from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sources.dead_letters import Rejects
 from millrace_jobs.sources.formats import MAX_ROWS, FileFormat
 from millrace_jobs.sources.pacing import NO_TIME

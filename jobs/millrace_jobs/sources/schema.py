@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 import pyarrow as pa
+
 from millrace_api.errors import MillraceError, Problem
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")

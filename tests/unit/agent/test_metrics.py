@@ -2,15 +2,16 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from builders import PIN, a_batch, a_native_batch
 from hypothesis import given
 from hypothesis import strategies as st
-from millrace_jobs.agent.metrics import CONTRACT, JobMetrics
-from millrace_jobs.agent.progress import StageTimes
 from prometheus_client import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from builders import PIN, a_batch, a_native_batch
+from millrace_jobs.agent.metrics import CONTRACT, JobMetrics
+from millrace_jobs.agent.progress import StageTimes
 
 QUERY = {"query": "flights"}
 COMBINE = QUERY | {"stage": "combine"}
@@ -38,7 +39,9 @@ def names(metrics):
     suffixes = ("_bucket", "_sum", "_count")
     histograms = {metric.name for metric in CONTRACT if metric.kind == "histogram"}
     found = {name for name, _ in scrape(metrics)}
-    return {next((name.removesuffix(s) for s in suffixes if name.removesuffix(s) in histograms), name) for name in found}
+    return {
+        next((name.removesuffix(s) for s in suffixes if name.removesuffix(s) in histograms), name) for name in found
+    }
 
 
 def test_exports_exactly_the_contract():
@@ -105,7 +108,9 @@ def test_a_batch():
 
 
 def test_a_plan_change_leaves_no_series_of_the_former_plan():
-    shuffled = a_batch(pin=replace(PIN, epoch=2, algorithm="shuffle", workers=2), worker_rows=(5, 5), worker_keys=(3, 4))
+    shuffled = a_batch(
+        pin=replace(PIN, epoch=2, algorithm="shuffle", workers=2), worker_rows=(5, 5), worker_keys=(3, 4)
+    )
     metrics = recorded(a_batch(), shuffled)
     assert value(metrics, "millrace_plan_info", QUERY | {"algorithm": "shuffle"}) == 1
     assert value(metrics, "millrace_plan_info", QUERY | {"algorithm": "pkg"}) is None

@@ -5,15 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import resource
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from hypothesis import strategies as st
 from millrace_jobs.sources.base import Rejected
 from millrace_jobs.sources.schema import arrow_schema
@@ -110,12 +107,3 @@ def no_file_above(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def real_data(path: str) -> Path:
-    """A file of MILLRACE_DATA; the test is skipped where it is absent."""
-    folder = os.environ.get("MILLRACE_DATA", str(Path(__file__).parents[4] / "shared" / "data"))
-    file = Path(folder, path)
-    if not file.exists():
-        pytest.skip(f"no {path} in MILLRACE_DATA ({folder})")
-    return file

@@ -15,7 +15,7 @@ from millrace_jobs.sources.files import FilesSource
 from millrace_jobs.sources.replay import ReplaySource
 from millrace_jobs.sources.schema import arrow_schema
 
-from .tables import all_rows, real_data
+from .tables import all_rows
 
 TAXI = arrow_schema(
     [
@@ -36,8 +36,8 @@ FLIGHTS = arrow_schema(
 
 
 @pytest.mark.data
-def test_taxi_rides_without_header_in_unix_seconds(tmp_path):
-    path = real_data("cppstream_debs_google_tpch/debs_frequent_route_compact_ride_10000.csv")
+def test_taxi_rides_without_header_in_unix_seconds(tmp_path, data):
+    path = data("cppstream_debs_google_tpch/debs_frequent_route_compact_ride_10000.csv")
     with path.open(newline="") as file:
         expected = [
             (
@@ -58,8 +58,8 @@ def test_taxi_rides_without_header_in_unix_seconds(tmp_path):
 
 
 @pytest.mark.data
-def test_taxi_rides_replayed_in_file_order_though_time_goes_backwards(tmp_path):
-    path = real_data("cppstream_debs_google_tpch/debs_frequent_route_compact_ride_10000.csv")
+def test_taxi_rides_replayed_in_file_order_though_time_goes_backwards(tmp_path, data):
+    path = data("cppstream_debs_google_tpch/debs_frequent_route_compact_ride_10000.csv")
     now = [0.0]
     source = ReplaySource(
         "trips",
@@ -85,8 +85,8 @@ def test_taxi_rides_replayed_in_file_order_though_time_goes_backwards(tmp_path):
 
 
 @pytest.mark.data
-def test_a_web_log_separated_by_tabs(tmp_path):
-    path = real_data("nasa_http_19950801/nasa_19950801.tsv")
+def test_a_web_log_separated_by_tabs(tmp_path, data):
+    path = data("nasa_http_19950801/nasa_19950801.tsv")
     schema = arrow_schema([("bytes", "BIGINT"), ("host", "STRING"), ("time", "TIMESTAMP"), ("url", "STRING")])
     source = FilesSource(
         "log", str(path), "csv", schema, str(tmp_path), delimiter="\t", timestamp_format="seconds"
@@ -107,8 +107,8 @@ def test_a_web_log_separated_by_tabs(tmp_path):
 
 
 @pytest.mark.data
-def test_cloud_requests_with_crlf_and_seven_digits_of_a_second(tmp_path):
-    path = real_data("azure_llm_2023/AzureLLMInferenceTrace_code.csv")
+def test_cloud_requests_with_crlf_and_seven_digits_of_a_second(tmp_path, data):
+    path = data("azure_llm_2023/AzureLLMInferenceTrace_code.csv")
     schema = arrow_schema([("TIMESTAMP", "TIMESTAMP"), ("GeneratedTokens", "INT")])
     source = FilesSource("requests", str(path), "csv", schema, str(tmp_path))
     expected = pd.read_csv(path, parse_dates=["TIMESTAMP"])
