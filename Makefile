@@ -25,7 +25,7 @@ setup: .venv/installed  ## Make the environment: the packages pinned in constrai
 	@touch $@
 
 .venv/installed: .venv/dependencies pyproject.toml | prerequisites
-	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m pip install -qq --no-deps --no-build-isolation -e .
 	@touch $@
 
 out/data/flights.parquet: examples/flights.py | setup

@@ -59,12 +59,12 @@ class LiveDisplay:
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Print the rows above the table of batches."""
-        table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD)
+        table = Table(box=box.SIMPLE_HEAD)
         for name in columns:
             table.add_column(Text(wording.value(name)))
         for row in rows:
             table.add_row(*(Text(wording.value(cell)) for cell in row))
-        self._console.print(table)
+        self._console.print(Text(title, "bold"), table)
 
     def finished(self, summary: Summary) -> None:
         """Leave the table as it is and print the summary below."""

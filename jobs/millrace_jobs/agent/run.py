@@ -203,9 +203,9 @@ class QueryRun:
 
     def _close_windows(self) -> None:
         """Let a last event time pass that lies behind the last window, so that all results become final."""
-        watermark = self.checkpoint.watermark_ms() * 1000
-        if not watermark:
+        if not self.checkpoint.committed():
             return
+        watermark = self.checkpoint.watermark_ms() * 1000
         delays = [s.watermark.delay.microseconds for s in self.spec.sources.values() if s.watermark is not None]
         delay = max(delays, default=0)
         latest = max(self._latest_event, watermark + delay)

@@ -126,10 +126,9 @@ def test_live_frame():
     ]
     assert frame(live(*batches)) == [
         "flights  0:01:12  watermark 2013-01-01 11:59:30Z",
-        "",
-        "batch  rows   rows/s     W    lag  imbalance  plan              late  rejected",
-        "────────────────────────────────────────────────────────────────────────────────",
-        "    7  123k     147k  0.42  2.50M       0.03  pkg m=2 n=4          3         0",
+        "batch   rows  rows/s     W    lag  imbalance  plan              late  rejected",
+        "──────────────────────────────────────────────────────────────────────────────",
+        "    7   123k    147k  0.42  2.50M       0.03  pkg m=2 n=4          3         0",
         "    8  5,000   2,941  0.85      0          -  native m=2 n=4       0         0",
         "    9  5,000   2,000  1.25      0       0.03  shuffle m=3 n=16     0        12",
     ]

@@ -1,3 +1,4 @@
+import threading
 from dataclasses import replace
 from datetime import timedelta
 
@@ -163,6 +164,28 @@ def test_the_watermark_delay_is_from_the_newest_record_of_the_run():
     none = a_batch(max_event_time=None)
     for after in (only_old_ones, none):
         assert value(recorded(first, after), "millrace_watermark_delay_seconds") == 30
+
+
+def test_a_scrape_sees_whole_batches_only():
+    batches = [a_batch(pin=replace(PIN, epoch=n, workers=n), waiting=n, state_rows=n) for n in (1, 2)]
+    metrics = recorded(batches[0])
+    done = threading.Event()
+
+    def record():
+        while not done.is_set():
+            for report in batches:
+                metrics.record(report)
+
+    recorder = threading.Thread(target=record)
+    recorder.start()
+    try:
+        for _ in range(200):
+            seen = scrape(metrics)
+            same = ("millrace_plan_epoch", "millrace_plan_workers", "millrace_source_lag_rows", "millrace_state_rows")
+            assert {seen.get((name, (("query", "flights"),))) for name in same} in ({1.0}, {2.0})
+    finally:
+        done.set()
+        recorder.join()
 
 
 def test_a_query_name_may_hold_anything():

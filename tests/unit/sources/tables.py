@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
+
 from millrace_jobs.sources.base import Rejected
 from millrace_jobs.sources.schema import arrow_schema
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from millrace_api.errors import MillraceError
 from millrace_jobs.sources.pacing import NO_TIME, EventTimePace, Pacer, RatePace, read_rate_trace
-
-from .tables import real_data
 
 TRACE = RatePace(np.array([0.0, 10.0, 20.0, 30.0]), np.array([0.0, 5.0, 0.0, 1.0]))
 """Nothing for 10 s, 5 per second for 10 s, nothing for 10 s, then 1 per second for ever."""
@@ -118,8 +117,8 @@ def test_a_trace_that_is_not_there(tmp_path):
         ("nab_rates/Twitter_volume_AAPL.csv", 1 / 300, None, None),
     ],
 )
-def test_real_traces(name, scale, steps, last):
-    pace = read_rate_trace(str(real_data(name)), scale=scale)
+def test_real_traces(data, name, scale, steps, last):
+    pace = read_rate_trace(str(data(name)), scale=scale)
     assert steps in (None, len(pace.rates))
     assert last in (None, pace.times[-1])
     assert pace.rows(pace.times[-1]) == pytest.approx(np.sum(np.diff(pace.times) * pace.rates[:-1]), abs=1)

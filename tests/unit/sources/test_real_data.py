@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from millrace_jobs.sources.files import FilesSource
 from millrace_jobs.sources.replay import ReplaySource
 from millrace_jobs.sources.schema import arrow_schema
@@ -30,9 +31,7 @@ TAXI = arrow_schema(
         ("tip", "DOUBLE"),
     ]
 )
-FLIGHTS = arrow_schema(
-    [("time_hour", "TIMESTAMP"), ("origin", "STRING"), ("tailnum", "STRING"), ("dep_delay", "INT")]
-)
+FLIGHTS = arrow_schema([("time_hour", "TIMESTAMP"), ("origin", "STRING"), ("tailnum", "STRING"), ("dep_delay", "INT")])
 
 
 @pytest.mark.data
@@ -50,9 +49,7 @@ def test_taxi_rides_without_header_in_unix_seconds(tmp_path, data):
             )
             for row in csv.reader(file)
         ]
-    source = FilesSource(
-        "trips", str(path), "csv", TAXI, str(tmp_path), header=False, timestamp_format="seconds"
-    )
+    source = FilesSource("trips", str(path), "csv", TAXI, str(tmp_path), header=False, timestamp_format="seconds")
     for replicas in (1, 3):
         assert all_rows(source, replicas) == expected
 
@@ -88,9 +85,7 @@ def test_taxi_rides_replayed_in_file_order_though_time_goes_backwards(tmp_path, 
 def test_a_web_log_separated_by_tabs(tmp_path, data):
     path = data("nasa_http_19950801/nasa_19950801.tsv")
     schema = arrow_schema([("bytes", "BIGINT"), ("host", "STRING"), ("time", "TIMESTAMP"), ("url", "STRING")])
-    source = FilesSource(
-        "log", str(path), "csv", schema, str(tmp_path), delimiter="\t", timestamp_format="seconds"
-    )
+    source = FilesSource("log", str(path), "csv", schema, str(tmp_path), delimiter="\t", timestamp_format="seconds")
     with path.open(newline="", encoding="utf-8") as file:
         expected = [
             (

@@ -1,0 +1,55 @@
+"""Python aggregators for the tests: a small one, and one whose first attempt at a task fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+
+class Spread:
+    """Least and greatest value of a BIGINT column, and how many there are; NULLs do not count."""
+
+    state_schema = pa.schema([("low", pa.int64()), ("high", pa.int64()), ("seen", pa.int64())])
+    result_schema = pa.schema([("spread", pa.int64()), ("seen", pa.int64())])
+
+    def __init__(self, column: str) -> None:
+        self.columns = (column,)
+
+    def init(self) -> dict[str, Any]:
+        return {"low": None, "high": None, "seen": 0}
+
+    def update(self, state: dict[str, Any], batch: pa.RecordBatch) -> dict[str, Any]:
+        extremes = pc.min_max(batch.column(0)).as_py()
+        seen = len(batch) - batch.column(0).null_count
+        return self.merge(state, {"low": extremes["min"], "high": extremes["max"], "seen": seen})
+
+    def merge(self, a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+        known = [state for state in (a, b) if state["low"] is not None]
+        return {
+            "low": min((state["low"] for state in known), default=None),
+            "high": max((state["high"] for state in known), default=None),
+            "seen": a["seen"] + b["seen"],
+        }
+
+    def finish(self, state: dict[str, Any]) -> dict[str, Any]:
+        spread = None if state["low"] is None else state["high"] - state["low"]
+        return {"spread": spread, "seen": state["seen"]}
+
+
+class FailingOnce(Spread):
+    """``Spread`` whose every task fails after its first update, once."""
+
+    def update(self, state: dict[str, Any], batch: pa.RecordBatch) -> dict[str, Any]:
+        updated = super().update(state, batch)
+        fail_first_attempt()
+        return updated
+
+
+def fail_first_attempt() -> None:
+    """Raise in a task that Spark has not tried before."""
+    task = TaskContext.get()
+    if task is not None and task.attemptNumber() == 0:
+        raise RuntimeError("the first attempt fails, as the test wants it")

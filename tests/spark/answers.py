@@ -1,0 +1,99 @@
+"""What the results must be, and whether they are: doubles to nine digits, everything else exactly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from millrace_jobs.sinks.files import BATCH_ID
+
+Row = tuple[Any, ...]
+
+
+def duckdb_rows(events: pa.Table | str, sql: str) -> list[Row]:
+    """DuckDB's rows for a query over ``events``: an Arrow table with times in UTC, or SQL that reads files."""
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        if isinstance(events, str):
+            connection.execute(f"CREATE TABLE events AS {events}")
+        else:
+            connection.register("given", without_zones(events))
+            connection.execute("CREATE TABLE events AS SELECT * FROM given")
+        return connection.execute(sql).fetchall()
+
+
+def without_zones(table: pa.Table) -> pa.Table:
+    """Times in UTC as times without a zone, which is what DuckDB calls TIMESTAMP."""
+    fields = [
+        pa.field(field.name, pa.timestamp("us")) if pa.types.is_timestamp(field.type) else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(fields))
+
+
+def rows_of(table: pa.Table) -> list[Row]:
+    """The rows of a table, times without a zone."""
+    plain = without_zones(table)
+    return list(zip(*(column.to_pylist() for column in plain.columns), strict=True))
+
+
+def latest(results: pa.Table, key_columns: int) -> list[Row]:
+    """The answer in an update stream: per key the row with the highest batch id, which no two rows share."""
+    newest: dict[Row, tuple[int, Row]] = {}
+    seen: set[tuple[Row, int]] = set()
+    names = [name for name in results.column_names if name != BATCH_ID]
+    for row, batch in zip(rows_of(results.select(names)), results.column(BATCH_ID).to_pylist(), strict=True):
+        key = comparable(row[:key_columns])
+        assert (key, batch) not in seen, f"batch {batch} has two rows of {key}"
+        seen.add((key, batch))
+        if key not in newest or newest[key][0] < batch:
+            newest[key] = (batch, row)
+    return [row for _, row in newest.values()]
+
+
+def assert_same(actual: Iterable[Row], expected: Iterable[Row], key_columns: int) -> None:
+    """The same keys, each once, with the same values."""
+    ours, theirs = _by_key(actual, key_columns), _by_key(expected, key_columns)
+    missing, extra = theirs.keys() - ours.keys(), ours.keys() - theirs.keys()
+    assert not missing, f"{len(missing)} of {len(theirs)} rows are missing, such as {_some(missing)}"
+    assert not extra, f"{len(extra)} rows are too many, such as {_some(extra)}"
+    different = [key for key in theirs if not _same_values(ours[key], theirs[key])]
+    shown = [(key, ours[key], theirs[key]) for key in different[:3]]
+    assert not different, f"{len(different)} of {len(theirs)} rows differ (key, is, should be): {shown}"
+
+
+def comparable(key: Sequence[Any]) -> Row:
+    """A key that equals itself: NaN by name."""
+    return tuple("NaN" if isinstance(value, float) and math.isnan(value) else value for value in key)
+
+
+def micros(moment: datetime) -> int:
+    """Microseconds since 1970 of a time in UTC without a zone."""
+    return round((moment - datetime(1970, 1, 1)).total_seconds() * 1_000_000)
+
+
+def _by_key(rows: Iterable[Row], key_columns: int) -> dict[Row, Row]:
+    found: dict[Row, Row] = {}
+    for row in rows:
+        key = comparable(row[:key_columns])
+        assert key not in found, f"{key} is there twice: {found[key]} and {row}"
+        found[key] = row
+    return found
+
+
+def _same_values(one: Row, other: Row) -> bool:
+    return len(one) == len(other) and all(map(_same, one, other))
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9) or (math.isnan(one) and math.isnan(other))
+    return bool(one == other)
+
+
+def _some(keys: set[Row]) -> list[Row]:
+    return sorted(keys, key=repr)[:3]

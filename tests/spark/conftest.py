@@ -1,0 +1,31 @@
+"""Real local Spark for the tests in this folder: one session for all of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from millrace_jobs.session import local_session
+from pyspark.sql import SparkSession
+
+_HERE = Path(__file__).parent
+
+# Spark's Python workers import aggregators from these; they get the environment that the JVM was started with.
+_MODULES = [str(_HERE.parent), str(_HERE.parents[1] / "examples"), os.environ.get("PYTHONPATH", "")]
+os.environ["PYTHONPATH"] = os.pathsep.join(path for path in _MODULES if path)
+
+_SETTINGS = {"spark.master": "local[*, 2]", "spark.default.parallelism": "2"}
+"""A task may fail once: tests about retries need it, and no other notices."""
+
+
+@pytest.fixture(scope="session")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What Spark needs while it runs."""
+    return tmp_path_factory.mktemp("spark")
+
+
+@pytest.fixture
+def spark(workspace: Path) -> SparkSession:
+    """The session of all tests, which goes on unless one has stopped it."""
+    return local_session("tests", 2, _SETTINGS, workspace, workspace / "spark.log")

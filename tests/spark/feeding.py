@@ -1,0 +1,73 @@
+"""Batches one by one, each under the plan that is meant for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from millrace_api.plan import Plan
+from millrace_jobs.agent.progress import BatchReport
+from millrace_jobs.plan.control import read_control
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A file that arrives, and the plan of the batch that reads it."""
+
+    plan: Plan
+    content: bytes
+
+
+class Feeder:
+    """Plan source and watcher of one run, which puts file i into the inbox when its batch will be under plan i.
+
+    That is when batch i - 1 has been reported and the sources read plan i from the control file. ``finished`` is
+    called when the last batch has been reported.
+    """
+
+    def __init__(self, arrivals: Sequence[Arrival], inbox: Path, control: Path, finished: Callable[[], None]) -> None:
+        self.reports: list[BatchReport] = []
+        self.messages: list[str] = []
+        self._arrivals = list(arrivals)
+        self._inbox = inbox
+        self._control = control
+        self._finished = finished
+        self._proposed = self._delivered = False
+
+    def current(self) -> Plan | None:
+        """The run loop's question, once a turn: a plan in one turn, its file in a later one."""
+        if not self._arrivals or self._delivered:
+            return None
+        if not self._proposed:
+            self._proposed = True
+            return self._arrivals[0].plan
+        if self._is_in_force(self._arrivals[0].plan):
+            self._deliver(self._arrivals[0])
+            self._delivered = True
+        return None
+
+    def batch(self, report: BatchReport) -> None:
+        """A batch has been finished: the one under a plan's epoch comes before batches without records."""
+        self.reports.append(report)
+        if self._delivered and report.pin is not None and report.pin.epoch == self._arrivals[0].plan.epoch:
+            self._arrivals.pop(0)
+            self._proposed = self._delivered = False
+            if not self._arrivals:
+                self._finished()
+
+    def message(self, text: str) -> None:
+        """Kept for the test."""
+        self.messages.append(text)
+
+    def idle(self) -> None:
+        """Nothing to note."""
+
+    def _is_in_force(self, plan: Plan) -> bool:
+        control = read_control(self._control)
+        return control.pin.epoch == plan.epoch and not control.draining
+
+    def _deliver(self, arrival: Arrival) -> None:
+        written = self._inbox.parent / "arriving"
+        written.write_bytes(arrival.content)
+        written.rename(self._inbox / f"{arrival.plan.epoch:06d}")

@@ -1,0 +1,142 @@
+"""A query with its inbox, checkpoint and results in one folder, run as often as a test wants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from millrace_api.loading import load_queries
+from millrace_api.plan import Plan
+from millrace_jobs.agent.checkpoint import Checkpoint, checkpoint_root
+from millrace_jobs.agent.progress import BatchReport
+from millrace_jobs.agent.run import QueryRun
+from millrace_jobs.pipeline.analysis import plan_query
+from millrace_jobs.plan.following import FixedPlan, PlanSource
+from millrace_jobs.sinks.base import Sink
+from millrace_jobs.sinks.files import BATCH_ID
+from millrace_jobs.sinks.opening import open_sink
+from millrace_jobs.sources.opening import open_source
+from pyspark.sql import SparkSession
+
+from .feeding import Arrival, Feeder
+
+Placing = tuple[str, int, int]
+"""Algorithm, workers n, replicas m."""
+
+COMBINATIONS = [(n, m) for n in (1, 2, 7, 16) for m in (1, 3)]
+
+FOREVER = "30000 days"
+"""A watermark delay by which nothing is late."""
+
+
+def plan(epoch: int, placing: Placing) -> Plan:
+    """The plan of one batch."""
+    algorithm, n, m = placing
+    return Plan.model_validate({"epoch": epoch, "algorithm": algorithm, "parallelism": n, "replicas": m})
+
+
+def stream_document(
+    folder: Path,
+    *,
+    schema: str,
+    sql: str = "",
+    python: dict[str, Any] | None = None,
+    watermark: tuple[str, str] | None = None,
+    emit: str = "OnUpdate",
+    **files: Any,
+) -> dict[str, Any]:
+    """A StreamQuery over the files that arrive in ``folder/inbox``, one per batch."""
+    source: dict[str, Any] = {
+        "files": {"path": str(folder / "inbox"), "format": "parquet", "maxFilesPerBatch": 1} | files,
+        "schema": schema,
+    }
+    timestamps = source["files"].pop("timestampFormat", None)
+    if timestamps:
+        source["timestampFormat"] = timestamps
+    if watermark is not None:
+        source["watermark"] = {"column": watermark[0], "delay": watermark[1]}
+    return {
+        "apiVersion": "millrace.io/v1alpha1",
+        "kind": "StreamQuery",
+        "metadata": {"name": "stream"},
+        "spec": {
+            "sources": {"events": source},
+            "query": {"sql": sql} if sql else {"python": python},
+            "sink": {"files": {"path": str(folder / "results")}},
+            "emit": emit,
+            "batchInterval": "50ms",
+            "parallelism": {"max": 16},
+            "checkpoint": {"uri": (folder / "checkpoint").as_uri()},
+        },
+    }
+
+
+class Stream:
+    """One query and everything that it leaves behind."""
+
+    def __init__(self, spark: SparkSession, folder: Path, **query: Any) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._epoch = 0
+        (folder / "inbox").mkdir(parents=True)
+        file = folder / "query.yaml"
+        file.write_text(yaml.safe_dump(stream_document(folder, **query)), encoding="utf-8")
+        (self.query,) = load_queries(file)
+
+    def feed(self, batches: Sequence[tuple[Placing, bytes]], sink: Sink | None = None) -> list[BatchReport]:
+        """Run the query over these files, each in a batch of its own under its plan; then let it come to rest."""
+        arrivals = []
+        for placing, content in batches:
+            self._epoch += 1
+            arrivals.append(Arrival(plan(self._epoch, placing), content))
+        feeder = Feeder(arrivals, self._folder / "inbox", self._folder / "control.json", lambda: run.drain())
+        run = self._run(feeder, feeder, sink=sink)
+        self._finish(run)
+        return feeder.reports
+
+    def close_windows(self, placing: Placing) -> list[BatchReport]:
+        """Run it anew over nothing more, to the end of all windows."""
+        self._epoch += 1
+        feeder = Feeder([], self._folder, self._folder, lambda: None)
+        self._finish(self._run(FixedPlan(plan(self._epoch, placing)), feeder, once=True))
+        return feeder.reports
+
+    def results(self) -> pa.Table:
+        """Everything in the sink."""
+        files = sorted((self._folder / "results").glob("batch-*.parquet"))
+        return pa.concat_tables(pq.read_table(file, coerce_int96_timestamp_unit="us") for file in files)
+
+    def _run(self, plans: PlanSource, feeder: Feeder, *, sink: Sink | None = None, once: bool = False) -> QueryRun:
+        spec = self.query.spec
+        checkpoint = Checkpoint(checkpoint_root(self.query))
+        checkpoint.open(self.query)
+        state = checkpoint.source_folder("events")
+        source = open_source("events", spec.sources["events"], state, self._folder / "cache")
+        return QueryRun(
+            spark=self._spark,
+            name=self.query.name,
+            spec=spec,
+            query=plan_query(self._spark, spec, {"events": source.schema}),
+            sources={"events": source},
+            sink=sink or open_sink(spec, _no_table),
+            checkpoint=checkpoint,
+            plans=plans,
+            watcher=feeder,
+            workspace=self._folder,
+            once=once,
+        )
+
+    def _finish(self, run: QueryRun) -> None:
+        try:
+            run.run()
+        finally:
+            run.checkpoint.close()
+
+
+def _no_table(*_: object) -> None:
+    raise AssertionError("nothing is shown in the terminal")
