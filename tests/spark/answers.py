@@ -10,29 +10,51 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 from millrace_jobs.sinks.files import BATCH_ID
+from pyspark.sql import SparkSession
+
+from .questions import Question
 
 Row = tuple[Any, ...]
 
+_ERROR = 0.05
+"""Relative standard deviation of ``approx_count_distinct``."""
 
-def duckdb_rows(events: pa.Table | str, sql: str) -> list[Row]:
-    """DuckDB's rows for a query over ``events``: an Arrow table with times in UTC, or SQL that reads files."""
+
+def duckdb_rows(events: pa.Table, sql: str) -> list[Row]:
+    """DuckDB's rows for a query over the table ``events``."""
     with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        if isinstance(events, str):
-            connection.execute(f"CREATE TABLE events AS {events}")
-        else:
-            connection.register("given", without_zones(events))
-            connection.execute("CREATE TABLE events AS SELECT * FROM given")
+        connection.register("given", without_zones(events))
+        connection.execute("CREATE TABLE events AS SELECT * FROM given")
         return connection.execute(sql).fetchall()
+
+
+def expected_rows(spark: SparkSession, events: pa.Table, question: Question) -> list[Row]:
+    """DuckDB's answer, but with Spark's estimates over the whole table where the question asks for such."""
+    exact = duckdb_rows(events, question.duckdb)
+    if not question.estimates:
+        return exact
+    spark.createDataFrame(with_zones(events)).createOrReplaceTempView("events")
+    answered = spark.sql(question.spark).toArrow()
+    whole = _by_key(rows_of(answered), question.key_columns)
+    rows = []
+    for row in exact:
+        estimated = list(row)
+        for name in question.estimates:
+            at = answered.column_names.index(name)
+            estimated[at] = whole[comparable(row[: question.key_columns])][at]
+            assert abs(estimated[at] - row[at]) <= 3 * _ERROR * row[at], f"{name} is off at {row}"
+        rows.append(tuple(estimated))
+    return rows
+
+
+def with_zones(table: pa.Table) -> pa.Table:
+    """Times without a zone as times in UTC, which is what Spark calls TIMESTAMP."""
+    return _with_times(table, pa.timestamp("us", tz="UTC"))
 
 
 def without_zones(table: pa.Table) -> pa.Table:
     """Times in UTC as times without a zone, which is what DuckDB calls TIMESTAMP."""
-    fields = [
-        pa.field(field.name, pa.timestamp("us")) if pa.types.is_timestamp(field.type) else field
-        for field in table.schema
-    ]
-    return table.cast(pa.schema(fields))
+    return _with_times(table, pa.timestamp("us"))
 
 
 def rows_of(table: pa.Table) -> list[Row]:
@@ -74,6 +96,12 @@ def comparable(key: Sequence[Any]) -> Row:
 def micros(moment: datetime) -> int:
     """Microseconds since 1970 of a time in UTC without a zone."""
     return round((moment - datetime(1970, 1, 1)).total_seconds() * 1_000_000)
+
+
+def _with_times(table: pa.Table, kind: pa.DataType) -> pa.Table:
+    times = [pa.types.is_timestamp(field.type) for field in table.schema]
+    fields = [field.with_type(kind) if time else field for field, time in zip(table.schema, times, strict=True)]
+    return table.cast(pa.schema(fields))
 
 
 def _by_key(rows: Iterable[Row], key_columns: int) -> dict[Row, Row]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from millrace_jobs.agent.run import QueryRun
 from millrace_jobs.pipeline.analysis import plan_query
 from millrace_jobs.plan.following import FixedPlan, PlanSource
 from millrace_jobs.sinks.base import Sink
-from millrace_jobs.sinks.files import BATCH_ID
 from millrace_jobs.sinks.opening import open_sink
 from millrace_jobs.sources.opening import open_source
 from pyspark.sql import SparkSession
@@ -136,6 +134,18 @@ class Stream:
             run.run()
         finally:
             run.checkpoint.close()
+
+
+def assert_placed(reports: Sequence[BatchReport], placings: Sequence[Placing]) -> None:
+    """Each batch with records ran under the plan that was meant for it, and its workers got all that was routed."""
+    busy = [report for report in reports if report.rows]
+    pins = [report.pin for report in busy]
+    assert [(pin.algorithm, pin.workers, pin.replicas) for pin in pins if pin is not None] == list(placings)
+    for report, (algorithm, n, m) in zip(busy, placings, strict=True):
+        if algorithm != "native":
+            assert len(report.worker_rows) == n
+            assert len(report.route.tasks) == m
+            assert sum(worker > 0 for worker in report.worker_rows) > n // 2
 
 
 def _no_table(*_: object) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -132,8 +133,8 @@ def _lasting(source: dict[str, Any]) -> dict[str, Any]:
 
 
 def state_partitions(spec: Spec) -> int:
-    """Tasks and state stores of the merge: each costs about 10 ms a batch, so not more than workers, nor than 8."""
-    return min(spec.parallelism.max, 8)
+    """Tasks and state stores of the merge: each costs tens of milliseconds a batch, so one per core of this machine."""
+    return min(spec.parallelism.max, max(2, os.cpu_count() or 2))
 
 
 def _newest(log: Path) -> int | None:

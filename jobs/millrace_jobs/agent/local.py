@@ -170,7 +170,7 @@ class LocalRun:
         outcome: Outcome = "failed"
         try:
             outcome = run.run()
-        except MillraceError as error:
+        except BaseException as error:
             observer.health.failed(str(error))
             raise
         finally:

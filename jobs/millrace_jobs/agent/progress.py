@@ -73,8 +73,8 @@ def batch_report(progress: Mapping[str, Any], interval: float) -> BatchReport:
         interval: the batch interval in seconds.
     """
     notes = list(_notes(progress))
-    workers = [note for note in notes if "worker" in note]
-    replicas = [inner for note in workers for inner in note["notes"]] + [n for n in notes if "replica" in n]
+    workers = [worker for note in notes for worker in note.get("workers", ())]
+    replicas = [replica for note in notes for replica in note.get("replicas", [note])]
     ends = [source["endOffset"] for source in progress["sources"] if isinstance(source.get("endOffset"), dict)]
     pin = next((Pin.from_json(end["pin"]) for end in ends if "pin" in end), None)
     state = progress["stateOperators"]
@@ -90,7 +90,7 @@ def batch_report(progress: Mapping[str, Any], interval: float) -> BatchReport:
         interval=interval,
         rows=sum(note.get("read", 0) for note in replicas),
         rejected=sum(note.get("rejected", 0) for note in replicas if "read" in note),
-        late=sum(note["late"] for note in replicas if "late" in note) if workers else dropped,
+        late=sum(note["late"] for note in replicas) if all("late" in note for note in replicas) else dropped,
         waiting=sum(end.get("waiting", 0) for end in ends),
         pin=pin,
         watermark=_time(event_time.get("watermark")),

@@ -81,6 +81,7 @@ class QueryRun:
     results: int = 0
     plan_changes: int = 0
     _pin: Pin | None = None
+    _session: SparkSession | None = None
     _draining: bool = False
     _latest_event: int = 0
     _events: queue.Queue[Event] = field(default_factory=queue.Queue)
@@ -118,6 +119,7 @@ class QueryRun:
         paced = not self.once and closing_time is None
         write_control(self._control, Control(pin, closing_time=closing_time))
         query = self._start(routed=routed, paced=paced)
+        self._session = None
         resting = False
         while True:
             terminated = self._take_event()
@@ -163,7 +165,18 @@ class QueryRun:
         return writer.trigger(availableNow=True).start()
 
     def _write(self, results: DataFrame, batch: int) -> None:
+        self._session = results.sparkSession
+        self._set_width()
         self.results += self.sink.write(results, batch)
+
+    def _set_width(self) -> None:
+        """Give the shuffle to the workers as many tasks as the next batch has workers.
+
+        The session is the query's own, which Spark shows from the first batch on; the number of state partitions
+        does not follow it.
+        """
+        if self._session is not None and self._pin is not None:
+            self._session.conf.set("spark.sql.shuffle.partitions", str(self._pin.workers))
 
     def _take_event(self) -> QueryTerminatedEvent | None:
         """Wait a little for what Spark has to tell; hand on what it did."""
@@ -200,6 +213,7 @@ class QueryRun:
                 f"plan {pin.epoch}: {pin.algorithm}, m={pin.replicas}, n={pin.workers}, from the next batch on"
             )
         self._pin = pin
+        self._set_width()
 
     def _close_windows(self) -> None:
         """Let a last event time pass that lies behind the last window, so that all results become final."""

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from millrace_jobs.aggregates.base import RECORDS
 from millrace_jobs.aggregates.keyed_states import Key, StateCodec, key_tuples
 from millrace_jobs.aggregates.protocol import Aggregator, State
 from millrace_jobs.partitioners.hashing import hash_columns
-from millrace_jobs.pipeline.combine import RECORDS
-from millrace_jobs.pipeline.windows import AT, Window, pane_starts
+from millrace_jobs.windows import AT, Window, pane_starts
 
 BUCKET = "bucket"
 BLOB = "blob"

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.aggregates.base import RECORDS
 from millrace_jobs.partitioners.hashing import hash_columns
-from millrace_jobs.pipeline.combine import RECORDS
-from millrace_jobs.pipeline.windows import AT, Window, pane_starts
+from millrace_jobs.windows import AT, Window, pane_starts
 
 Reduce = Literal["rows", "count", "sum", "sum_of_squares", "min", "max", "has_nan", "distinct"]
 """What becomes of a part's input on a worker; ``distinct`` keeps the set of its values."""

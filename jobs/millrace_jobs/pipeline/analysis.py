@@ -14,13 +14,13 @@ from pyspark.sql.types import StructType
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.query import PythonQuery
 from millrace_api.streamquery import Spec
+from millrace_jobs.aggregates.base import ReducerFactory
 from millrace_jobs.aggregates.protocol import load_aggregator
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.aggregates.reducing import ColumnarReduction, PartColumn
-from millrace_jobs.pipeline.combine import ReducerFactory
 from millrace_jobs.pipeline.front_end import Aggregation, Native, groups, longest_window, plan_sql
 from millrace_jobs.pipeline.projection import Projection
-from millrace_jobs.pipeline.windows import AT, Window
+from millrace_jobs.windows import AT, Window
 
 STATE_BUCKETS = 16
 """Buckets of keys per window in the state of a Python aggregator; part of the state's layout."""

@@ -1,8 +1,8 @@
 """Blocks: the records of one replica for one worker, in Arrow's format, shuffled by Spark as single values.
 
 Spark moves a few large values per task instead of one row per record, and neither side converts records to
-rows. A row of this stream is ``worker INT, block BINARY, note STRING``; ``note`` carries, as JSON, what a
-replica has to say to the driver.
+rows. A row of this stream is ``worker INT, place INT, block BINARY, note STRING``. ``place`` is what Spark shuffles
+by, so that each worker has a task of its own; ``note`` carries, as JSON, what a replica has to say to the driver.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-ARROW_SCHEMA = pa.schema([("worker", pa.int32()), ("block", pa.binary()), ("note", pa.string())])
+from millrace_jobs.pipeline.places import places
 
-MAX_BLOCK_ROWS = 1 << 17
+ARROW_SCHEMA = pa.schema([("worker", pa.int32()), ("place", pa.int32()), ("block", pa.binary()), ("note", pa.string())])
 
 
 def split(batch: pa.RecordBatch, workers: NDArray[np.int32], n: int) -> pa.RecordBatch:
@@ -44,6 +44,7 @@ def split(batch: pa.RecordBatch, workers: NDArray[np.int32], n: int) -> pa.Recor
     ]
     columns = [
         pa.array(busy.astype(np.int32)),
+        pa.array(places(n)[busy]),
         pa.array(encoded, pa.binary()),
         pa.nulls(len(busy), pa.string()),
     ]
@@ -52,14 +53,16 @@ def split(batch: pa.RecordBatch, workers: NDArray[np.int32], n: int) -> pa.Recor
 
 def note(content: Mapping[str, Any]) -> pa.RecordBatch:
     """A row that carries a note and no records; worker 0 hands it on."""
-    columns = [pa.array([0], pa.int32()), pa.nulls(1, pa.binary()), pa.array([json.dumps(content)])]
+    zero = pa.array([0], pa.int32())
+    columns = [zero, zero, pa.nulls(1, pa.binary()), pa.array([json.dumps(content)])]
     return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
 
 
-def decode(rows: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch | dict[str, Any]]:
-    """The record batches and the notes in rows of the block stream."""
-    for block, text in zip(rows.column("block"), rows.column("note").to_pylist(), strict=True):
+def decode(rows: pa.RecordBatch, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch | dict[str, Any]]]:
+    """The record batches and the notes in rows of the block stream, each with the worker it was sent to."""
+    columns = (rows.column("worker").to_pylist(), rows.column("block"), rows.column("note").to_pylist())
+    for worker, block, text in zip(*columns, strict=True):
         if text is not None:
-            yield json.loads(text)
+            yield worker, json.loads(text)
         if block.is_valid:
-            yield pa.ipc.read_record_batch(block.as_buffer(), schema)
+            yield worker, pa.ipc.read_record_batch(block.as_buffer(), schema)

@@ -28,8 +28,8 @@ from millrace_jobs.pipeline.merge_states import merge_states
 from millrace_jobs.pipeline.projection import KEEP, ArrowProjection, SparkProjection
 from millrace_jobs.pipeline.reader import ReaderConfig, SourceTask, data_source
 from millrace_jobs.pipeline.route import CONTROL, Router, SparkRouteTask
-from millrace_jobs.pipeline.windows import AT
 from millrace_jobs.sources.base import Source
+from millrace_jobs.windows import AT
 
 
 @dataclass(frozen=True)
@@ -84,15 +84,15 @@ def _routed_partials(plan: Routed, spec: Spec, around: Surroundings) -> DataFram
         task = SparkRouteTask(router)
         stream = _projected(plan, spec, around).mapInArrow(task, from_arrow_schema(blocks.ARROW_SCHEMA))
     combiner = _combiner(plan)
-    # The width is fixed for the life of a query; a plan with fewer workers leaves the rest without records.
-    placed = stream.repartitionById(spec.parallelism.max, F.col("worker"))
+    placed = stream.repartition(F.col("place"))  # into as many tasks as the run loop has set for the batch
     return _partials(placed.mapInArrow(combiner, from_arrow_schema(combiner.schema)), plan, spec)
 
 
 def _native_partials(plan: Routed, spec: Spec, around: Surroundings) -> DataFrame:
     """Partial results without routing: of single records, or of each replica's slice."""
     if plan.aggregation is not None:
-        return single_record_partials(_records(plan.source, spec, around), plan.aggregation)
+        types = from_arrow_schema(plan.reduction.schema)
+        return single_record_partials(_records(plan.source, spec, around), plan.aggregation, types)
     router, combiner = _router(plan, around), _combiner(plan)
     task = SourceTask("partials", None, router, combiner)
     return _partials(_read(plan.source, task, combiner.schema, around), plan, spec)

@@ -11,7 +11,7 @@ from sqlglot import exp
 from millrace_api.sql import parse_query, to_sql
 from millrace_api.values import PositiveDuration
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, TypeOf, is_scalar, plan_aggregate
-from millrace_jobs.pipeline.windows import Window
+from millrace_jobs.windows import Window
 
 
 @dataclass(frozen=True)

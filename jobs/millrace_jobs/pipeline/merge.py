@@ -7,7 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql.types import StructType
 
 from millrace_jobs.pipeline.front_end import Aggregation
-from millrace_jobs.pipeline.windows import AT, Window
+from millrace_jobs.windows import AT, Window
 
 OBSERVED = "millrace_"
 """Prefix, before the source's name, of the observations that bring the notes of a batch back to the driver."""
@@ -58,12 +58,15 @@ def finish(merged: DataFrame, query: Aggregation, result: StructType) -> DataFra
     return merged.select(*columns)
 
 
-def single_record_partials(records: DataFrame, query: Aggregation) -> DataFrame:
-    """Partial results of one record each: Spark combines them itself, by its own plan."""
+def single_record_partials(records: DataFrame, query: Aggregation, types: StructType) -> DataFrame:
+    """Partial results of one record each: Spark combines them itself, by its own plan.
+
+    They have the ``types`` of workers' partial results, by which Spark lays out the state.
+    """
     if query.where:
         records = records.where(query.where)
     columns = [F.expr(key.sql).alias(key.name) for key in query.keys]
     if query.window is not None:
         columns.append(F.col(f"`{query.window.column}`").alias(AT))
-    columns.extend(F.expr(part.initial).alias(part.name) for part in query.parts)
+    columns.extend(F.expr(part.initial).cast(types[part.name].dataType).alias(part.name) for part in query.parts)
     return records.select(*columns)

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from millrace_jobs.partitioners.hashing import hash_columns
 from millrace_jobs.partitioners.registry import make
 from millrace_jobs.pipeline import blocks
-from millrace_jobs.pipeline.windows import AT, Window, pane_starts
 from millrace_jobs.plan.pin import Pin
+from millrace_jobs.windows import AT, Window, pane_starts
 
 CONTROL = "control"
 """Column of a source's rows: JSON from the replica on rows that carry no record, NULL on all others."""

@@ -66,7 +66,7 @@ class FilesSource:
         self._complete = False
         if self._path.exists() and not os.access(self._path, os.R_OK):
             raise MillraceError(Problem(f"source {name}: no permission to read this path", "", path))
-        if not self._list() and not self._path.is_dir() and not self._log.entries:
+        if not self._log.entries and not self._path.is_dir() and not self._list():
             raise MillraceError(
                 Problem(
                     f"source {name}: no file matches this path",

@@ -4,6 +4,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import pytest
+
 from millrace_api.errors import MillraceError
 from millrace_jobs.sources.csv_records import CsvParser, header_columns
 from millrace_jobs.sources.decoding import decode
@@ -70,9 +71,7 @@ def test_quoting(line, values):
     assert parse(f"{line}\n", ["STRING", "STRING"]) == ([values], [])
 
 
-@pytest.mark.parametrize(
-    "spark_type", ["STRING", "INT", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP", "BINARY", "DECIMAL"]
-)
+@pytest.mark.parametrize("spark_type", ["STRING", "INT", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP", "BINARY", "DECIMAL"])
 def test_an_empty_field_is_null_in_every_type(spark_type):
     assert parse(',x\n"",y\n', [spark_type, "STRING"]) == ([(None, "x"), (None, "y")], [])
 
@@ -146,11 +145,7 @@ def test_line_ends_and_blank_lines():
 
 def test_a_byte_order_mark_inside_the_text_belongs_to_the_value_however_the_block_is_cut():
     line = "\ufeffa,1\n"
-    assert (
-        parse(line, ["STRING", "INT"])[0]
-        == parse("b,2\n" + line, ["STRING", "INT"])[0][1:]
-        == [("\ufeffa", 1)]
-    )
+    assert parse(line, ["STRING", "INT"])[0] == parse("b,2\n" + line, ["STRING", "INT"])[0][1:] == [("\ufeffa", 1)]
 
 
 def test_a_header_gives_the_order_and_may_have_more():

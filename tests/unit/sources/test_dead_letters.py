@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from millrace_api.errors import MillraceError
 from millrace_jobs.sources.base import CorruptRecords
 from millrace_jobs.sources.dead_letters import Rejects
@@ -74,18 +75,14 @@ def test_fail_names_file_line_text_and_what_to_do(tmp_path):
         taken.reject("in/a.csv", BadRecord("x" * 1000, "too long", 7))
     text = str(error.value)
     assert text.startswith("in/a.csv:7: source trips cannot decode 'xxx")
-    assert (
-        "...': too long; correct it or the schema, or set corruptRecords.policy to drop or deadLetter" in text
-    )
+    assert "...': too long; correct it or the schema, or set corruptRecords.policy to drop or deadLetter" in text
     assert len(text) < 400
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "dead").write_text("a file")
     with (
-        pytest.raises(
-            MillraceError, match=r"cannot write the dead letters of source trips: .*corruptRecords\.path"
-        ),
+        pytest.raises(MillraceError, match=r"cannot write the dead letters of source trips: .*corruptRecords\.path"),
         rejects(tmp_path) as taken,
     ):
         taken.reject("in/a.csv", BAD)

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from millrace_jobs.sources.csv_records import CsvParser
 from millrace_jobs.sources.decoding import decode
 from millrace_jobs.sources.json_records import JsonParser

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from millrace_api.errors import MillraceError
 from millrace_jobs.sources.files import FilesSource
 from millrace_jobs.sources.schema import arrow_schema
@@ -130,9 +131,7 @@ def test_a_file_that_is_not_what_it_was(tmp_path, change):
     keep=st.floats(0, 1),
     junk=st.sampled_from([b"", b"{", b'{"path": "/x", "size"']),
 )
-def test_a_crash_at_any_byte_of_the_log_loses_and_doubles_nothing(
-    arrivals, crash_after, committed, keep, junk
-):
+def test_a_crash_at_any_byte_of_the_log_loses_and_doubles_nothing(arrivals, crash_after, committed, keep, junk):
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "in").mkdir()
         source = open_source(folder)

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from millrace_api.errors import MillraceError
 from millrace_jobs.sources import formats, text_files
 from millrace_jobs.sources.base import CorruptRecords
@@ -44,9 +45,7 @@ def open_files(folder, file_format, *, log="log", **options):
     compressed=st.sampled_from([None, 0, 1]),
     block_bytes=st.integers(1, 300),
 )
-def test_every_record_once_and_in_order(
-    file_format, tables, header, mark, line_end, ended, compressed, block_bytes
-):
+def test_every_record_once_and_in_order(file_format, tables, header, mark, line_end, ended, compressed, block_bytes):
     header = header and file_format == "csv"
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(text_files, "BLOCK_BYTES", block_bytes):
         source = open_files(folder, file_format, header=header)
@@ -54,9 +53,7 @@ def test_every_record_once_and_in_order(
         for i, rows in enumerate(tables):
             lines = [",".join(SCHEMA.names)] * header + [line_of(row, file_format) for row in rows]
             name = f"in/{i}.txt" + (".gz" if i == compressed else "")
-            length = write(
-                folder, name, lines, compressed=i == compressed, line_end=line_end, ended=ended, mark=mark
-            )
+            length = write(folder, name, lines, compressed=i == compressed, line_end=line_end, ended=ended, mark=mark)
             longest = max(longest, length)
         end = source.latest(source.initial(), everything=True)
         expected = [row for rows in tables for row in rows]
@@ -77,9 +74,7 @@ def test_every_record_once_and_in_order(
 def test_bad_records_anywhere(file_format, policy, rows, data, block_bytes, replicas):
     bad_lines = data.draw(st.lists(st.sampled_from(BAD_LINES[file_format]), max_size=8))
     lines = data.draw(
-        st.permutations(
-            [(row, line_of(row, file_format)) for row in rows] + [(None, line) for line in bad_lines]
-        )
+        st.permutations([(row, line_of(row, file_format)) for row in rows] + [(None, line) for line in bad_lines])
     )
     bad = [(line, number) for number, (row, line) in enumerate(lines, 1) if row is None]
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(text_files, "BLOCK_BYTES", block_bytes):
@@ -150,9 +145,7 @@ def test_parquet_that_does_not_fit_the_schema(tmp_path, table, message):
         all_rows(source)
 
 
-@pytest.mark.parametrize(
-    ("name", "content"), [("a.parquet", b"PAR1 not really"), ("a.gz", b"\x1f\x8b\x08 not really")]
-)
+@pytest.mark.parametrize(("name", "content"), [("a.parquet", b"PAR1 not really"), ("a.gz", b"\x1f\x8b\x08 not really")])
 def test_a_damaged_file_is_named(tmp_path, name, content):
     source = open_files(tmp_path, "parquet" if name.endswith("parquet") else "csv")
     (tmp_path / "in" / name).write_bytes(content)

@@ -5,6 +5,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import pytest
+
 from millrace_jobs.sources.decoding import decode
 from millrace_jobs.sources.json_records import JsonParser
 from millrace_jobs.sources.schema import arrow_schema

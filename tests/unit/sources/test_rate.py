@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from millrace_jobs.sources.rate import GeneratedRows, RateSource
 
 from .tables import Collected, rows_of

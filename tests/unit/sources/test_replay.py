@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from millrace_api.errors import MillraceError
 from millrace_jobs.sources import formats, recording
 from millrace_jobs.sources.base import CorruptRecords
@@ -125,9 +126,7 @@ def test_every_row_once_and_in_order_for_any_cut(times, max_rows, cuts):
                 assert not parts or max(map(len, parts)) - min(map(len, parts)) <= 1
                 got += [row for part in parts for row in part]
             assert [row[1] for row in got] == list(range(rows))
-            assert [row[0] for row in got] == [
-                s if s is None else BEGIN + timedelta(seconds=s) for s in times
-            ]
+            assert [row[0] for row in got] == [s if s is None else BEGIN + timedelta(seconds=s) for s in times]
         assert source.latest(source.initial(), everything=True) == {"row": rows}
 
 
@@ -145,9 +144,7 @@ def test_what_is_due_is_what_the_running_maximum_of_event_time_says(times, waits
             clock.now += wait
             elapsed += wait
             position = source.latest(position, everything=False)
-            late = next(
-                (i for i, s in enumerate(times) if s is not None and s > known[0] + elapsed), len(times)
-            )
+            late = next((i for i, s in enumerate(times) if s is not None and s > known[0] + elapsed), len(times))
             assert position == {"row": late}
 
 

@@ -1,5 +1,6 @@
 import pyarrow as pa
 import pytest
+
 from millrace_api.errors import MillraceError
 from millrace_jobs.sources.schema import arrow_schema, spark_type
 

@@ -1,0 +1,119 @@
+"""The real streams: their lines in pieces, as a stream gets them, and whole, as DuckDB reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+Find = Callable[[str], Path]
+"""The fixture ``data``: path of a file by its name."""
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """CSV files without a header line unless ``header``; ``time`` is the column with whole ``unit`` since 1970."""
+
+    files: tuple[str, ...]
+    columns: Mapping[str, str]
+    time: str
+    unit: str = "seconds"
+    delimiter: str = ","
+    header: bool = False
+
+    def source(self) -> dict[str, Any]:
+        """Settings of the stream's source."""
+        types = {name: "TIMESTAMP" if name == self.time else kind for name, kind in self.columns.items()}
+        return {
+            "schema": ", ".join(f"{name} {kind}" for name, kind in types.items()),
+            "format": "csv",
+            "header": self.header,
+            "delimiter": self.delimiter,
+            "timestampFormat": self.unit,
+        }
+
+    def pieces(self, find: Find, count: int) -> list[bytes]:
+        """The files' own lines, in ``count`` files."""
+        lines: list[bytes] = []
+        head = b""
+        for name in self.files:
+            first, *rest = find(name).read_bytes().splitlines(keepends=True)
+            head, more = (first, rest) if self.header else (b"", [first, *rest])
+            lines += more
+        cuts = [len(lines) * i // count for i in range(count + 1)]
+        return [head + b"".join(lines[low:high]) for low, high in zip(cuts, cuts[1:], strict=False)]
+
+    def table(self, find: Find) -> pa.Table:
+        """All records, read by DuckDB."""
+        kinds = {"STRING": "VARCHAR"}
+        types = ", ".join(f"'{name}': '{kinds.get(kind, kind)}'" for name, kind in self.columns.items())
+        paths = ", ".join(f"'{find(name)}'" for name in self.files)
+        factor = {"seconds": 1_000_000, "microseconds": 1}[self.unit]
+        with duckdb.connect() as connection:
+            connection.execute("SET preserve_insertion_order = true")
+            reader = f"read_csv([{paths}], header={self.header}, delim='{self.delimiter}', columns={{{types}}})"
+            time = f"make_timestamp({self.time} * {factor}) AS {self.time}"
+            return connection.execute(f"SELECT * REPLACE ({time}) FROM {reader}").to_arrow_table()
+
+
+TAXI = DataSet(
+    files=("cppstream_debs_google_tpch/debs_frequent_route_compact_ride_10000.csv",),
+    columns={
+        "medallion": "STRING",
+        "distance": "DOUBLE",
+        "pickup": "BIGINT",
+        "start_x": "INT",
+        "start_y": "INT",
+        "end_x": "INT",
+        "end_y": "INT",
+        "fare": "DECIMAL(8,2)",
+        "tip": "DOUBLE",
+    },
+    time="pickup",
+)
+"""Taxi rides of half an hour in drop-off order: pickup goes back and forth."""
+
+WEB_LOG = DataSet(
+    files=("nasa_http_19950801/nasa_19950801.tsv",),
+    columns={
+        "host": "STRING",
+        "logname": "STRING",
+        "time": "BIGINT",
+        "method": "STRING",
+        "url": "STRING",
+        "response": "INT",
+        "bytes": "BIGINT",
+        "referer": "STRING",
+        "useragent": "STRING",
+    },
+    time="time",
+    delimiter="\t",
+    header=True,
+)
+"""One day of a web server."""
+
+TASKS = DataSet(
+    files=tuple(f"cppstream_debs_google_tpch/task_event_{part}_10000.csv" for part in (1, 2, 3)),
+    columns={
+        "time": "BIGINT",
+        "missing": "INT",
+        "job": "BIGINT",
+        "task": "INT",
+        "machine": "BIGINT",
+        "event": "INT",
+        "user": "STRING",
+        "class": "INT",
+        "priority": "INT",
+        "cpu": "DOUBLE",
+        "memory": "DOUBLE",
+        "disk": "DOUBLE",
+        "different": "INT",
+    },
+    time="time",
+    unit="microseconds",
+)
+"""Events of a cluster's tasks in the first hours of a trace that begins at time 0, where 10,000 of them are."""

@@ -1,0 +1,26 @@
+"""Runs a query as ``millrace run`` does, and kills itself when the first batch has been computed.
+
+python die_in_batch.py QUERY PLAN: the offset of the batch, with its plan, is written, and nothing of it committed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from millrace_jobs.agent.local import LocalRun
+from millrace_jobs.sinks.files import FilesSink
+from pyspark.sql import DataFrame
+
+
+def die(sink: FilesSink, results: DataFrame, batch: int) -> int:
+    """In place of writing."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return 0
+
+
+FilesSink.write = die  # type: ignore[method-assign]
+with LocalRun.of_file(Path(sys.argv[1]), plan_file=Path(sys.argv[2])) as run:
+    run.run()

@@ -1,0 +1,156 @@
+"""Records behind the watermark: what is dropped and counted is what the definition says, batch by batch.
+
+A batch runs under the watermark that the batches before it left: their latest event time, of all records that were
+read, less the delay. A record is dropped for the windows that had ended by the watermark of the batch before its own.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import pyarrow as pa
+import pytest
+from millrace_jobs.agent.progress import BatchReport
+
+from .answers import assert_same, duckdb_rows, latest, micros, rows_of
+from .questions import Hop, Question
+from .streams import Placing, Stream
+from .tables import parquet
+
+pytestmark = pytest.mark.spark
+
+START = datetime(2024, 5, 1, 12)
+DELAY = timedelta(seconds=30)
+SCHEMA = pa.schema([("at", pa.timestamp("us")), ("key", pa.string()), ("value", pa.int64())])
+COLUMNS = "at TIMESTAMP, key STRING, value BIGINT"
+Record = tuple[datetime, str, int]
+
+HOPS = {"tumbling": Hop("at", size=20, slide=20), "hopping": Hop("at", size=60, slide=25, start=5)}
+VALUES = {"records": "count(*)", "total": "sum(value)", "last": "max(at)"}
+
+
+def disordered(seed: int, batches: int = 6, records: int = 80) -> list[list[Record]]:
+    """Batches 40 s apart whose records are up to three minutes old, most of them less than the delay."""
+    chance = random.Random(seed)
+    made = []
+    for batch in range(batches):
+        now = START + timedelta(seconds=40 * batch)
+        ages = [chance.choice([chance.uniform(0, 25), chance.uniform(0, 180)]) for _ in range(records)]
+        made.append([(now - timedelta(seconds=round(age, 3)), chance.choice("abcd"), chance.randrange(9)) for age in ages])
+    return made
+
+
+class Model:
+    """Which (record, window) pairs count, from the contents of the batches alone."""
+
+    def __init__(self, hop: Hop, reports: Sequence[BatchReport], batches: Sequence[list[Record]]) -> None:
+        self.kept: list[tuple[int, Record]] = []
+        self.late: list[int] = []
+        self.watermarks: list[datetime | None] = []
+        before: datetime | None = None
+        watermark: datetime | None = None
+        waiting = iter(batches)
+        for report in reports:
+            self.watermarks.append(watermark)
+            if report.rows:
+                records = next(waiting)
+                self._take(hop, records, before)
+                newest = max(at for at, _, _ in records) - DELAY
+                before, watermark = watermark, max(watermark or newest, newest)
+            else:
+                before = watermark
+
+    def _take(self, hop: Hop, records: list[Record], watermark: datetime | None) -> None:
+        mark = 0 if watermark is None else micros(watermark) // 1000 * 1000
+        late = 0
+        for record in records:
+            ends = [start + hop.size * 1_000_000 for start in window_starts(hop, micros(record[0]))]
+            self.kept += [(end - hop.size * 1_000_000, record) for end in ends if end > mark]
+            late += all(end <= mark for end in ends)
+        self.late.append(late)
+
+    def table(self) -> pa.Table:
+        """The pairs, the window's start in microseconds."""
+        columns = list(zip(*((start, *record) for start, record in self.kept), strict=True))
+        arrays = [pa.array(columns[0], pa.int64())]
+        arrays += [pa.array(values, field.type) for values, field in zip(columns[1:], SCHEMA, strict=True)]
+        return pa.table(arrays, names=["window_start", *SCHEMA.names])
+
+
+def window_starts(hop: Hop, at: int) -> list[int]:
+    """Start of every window that holds the time; all in microseconds."""
+    size, slide, offset = (seconds * 1_000_000 for seconds in (hop.size, hop.slide, hop.start))
+    last = at - (at - offset) % slide
+    return list(range(last, at - size, -slide))
+
+
+PLACINGS: dict[str, list[Placing]] = {
+    "native": [("native", 2, m) for m in (1, 3, 2, 1, 3, 1)],
+    "shuffle": [("shuffle", n, m) for n, m in ((7, 3), (1, 1), (16, 3), (2, 1), (7, 1), (2, 3))],
+    "pkg": [("pkg", n, m) for n, m in ((2, 1), (16, 3), (1, 3), (7, 1), (2, 3), (7, 3))],
+}
+
+
+@pytest.mark.parametrize("algorithm", PLACINGS)
+@pytest.mark.parametrize("shape", HOPS)
+def test_late_records_are_dropped_and_counted(spark, tmp_path, shape, algorithm):
+    hop, emit = HOPS[shape], "OnWindowClose" if shape == "hopping" else "OnUpdate"
+    question = Question(keys={"key": "key"}, values=VALUES, window=hop)
+    stream = Stream(spark, tmp_path, schema=COLUMNS, sql=question.spark, watermark=("at", "30s"), emit=emit)
+    batches = disordered(seed=len(shape))
+    reports = stream.feed(
+        [(placing, parquet(SCHEMA, batch)) for placing, batch in zip(PLACINGS[algorithm], batches, strict=True)]
+    )
+    model = Model(hop, reports, batches)
+    assert [report.watermark and report.watermark.replace(tzinfo=None) for report in reports] == model.watermarks
+    assert sum(model.late) > 20
+    if algorithm != "native":
+        assert [report.late for report in reports if report.rows] == model.late
+    if emit == "OnWindowClose":
+        stream.close_windows((algorithm, 2, 2))
+        actual = rows_of(stream.results())
+    else:
+        actual = latest(stream.results(), 3)
+    end = f"make_timestamp(window_start + {hop.size * 1_000_000})"
+    expected = duckdb_rows(
+        model.table(),
+        f"SELECT make_timestamp(window_start), {end}, key, count(*), sum(value), max(at) FROM events GROUP BY ALL",
+    )
+    assert_same(actual, expected, 3)
+
+
+@pytest.mark.parametrize("algorithm", ["native", "shuffle"])
+@pytest.mark.parametrize("where", ["value < 5", "length(key) = 1"], ids=["by_arrow", "by_spark"])
+def test_records_that_the_filter_leaves_out_move_the_watermark(spark, tmp_path, where, algorithm):
+    """Else a stream of rare events would never close a window."""
+    question = Question(
+        keys={"key": "key"}, values={"records": "count(*)"}, window=Hop("at", 20, 20), where=where
+    )
+    stream = Stream(
+        spark, tmp_path, schema=COLUMNS, sql=question.spark, watermark=("at", "30s"), emit="OnWindowClose"
+    )
+    batches: list[list[Record]] = [
+        [(START, "a", 1), (START, "b", 2)],
+        [(START + timedelta(minutes=5), "left out", 7)],
+        [(START + timedelta(seconds=1), "a", 1)],
+    ]
+    reports = stream.feed([((algorithm, 2, 2), parquet(SCHEMA, batch)) for batch in batches])
+    assert reports[-1].watermark is not None
+    assert reports[-1].watermark.replace(tzinfo=None) == START + timedelta(minutes=5) - DELAY
+    assert sorted(row[2:] for row in rows_of(stream.results())) == [("a", 1), ("b", 1)]
+
+
+@pytest.mark.parametrize("algorithm", ["native", "shuffle"])
+def test_a_window_over_another_column_than_the_watermark(spark, tmp_path, algorithm):
+    """The watermark says nothing about that column, so nothing is late by it."""
+    schema = pa.schema([("at", pa.timestamp("us")), ("other", pa.timestamp("us"))])
+    question = Question(values={"records": "count(*)"}, window=Hop("other", 60, 60))
+    stream = Stream(
+        spark, tmp_path, schema="at TIMESTAMP, other TIMESTAMP", sql=question.spark, watermark=("at", "30s")
+    )
+    hour = timedelta(hours=1)
+    batches = [[(START, START + hour)], [(START + hour, START)], [(START + 2 * hour, START)]]
+    stream.feed([((algorithm, 2, 1), parquet(schema, batch)) for batch in batches])
+    assert sorted(row[2] for row in latest(stream.results(), 2)) == [1, 2]
