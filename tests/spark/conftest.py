@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
-from millrace_jobs.session import local_session
 from pyspark.sql import SparkSession
+
+from millrace_jobs.session import local_session
 
 _HERE = Path(__file__).parent
 
 # Spark's Python workers import aggregators from these; they get the environment that the JVM was started with.
-_MODULES = [str(_HERE.parent), str(_HERE.parents[1] / "examples"), os.environ.get("PYTHONPATH", "")]
-os.environ["PYTHONPATH"] = os.pathsep.join(path for path in _MODULES if path)
+_MODULES = [str(_HERE.parent), str(_HERE.parents[1] / "examples")]
+os.environ["PYTHONPATH"] = os.pathsep.join([*_MODULES, *filter(None, [os.environ.get("PYTHONPATH")])])
+sys.path.extend(_MODULES)
 
 _SETTINGS = {"spark.master": "local[*, 2]", "spark.default.parallelism": "2"}
 """A task may fail once: tests about retries need it, and no other notices."""

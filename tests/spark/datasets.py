@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +46,7 @@ class DataSet:
             head, more = (first, rest) if self.header else (b"", [first, *rest])
             lines += more
         cuts = [len(lines) * i // count for i in range(count + 1)]
-        return [head + b"".join(lines[low:high]) for low, high in zip(cuts, cuts[1:], strict=False)]
+        return [head + b"".join(lines[low:high]) for low, high in itertools.pairwise(cuts)]
 
     def table(self, find: Find) -> pa.Table:
         """All records, read by DuckDB."""

@@ -10,9 +10,10 @@ import signal
 import sys
 from pathlib import Path
 
+from pyspark.sql import DataFrame
+
 from millrace_jobs.agent.local import LocalRun
 from millrace_jobs.sinks.files import FilesSink
-from pyspark.sql import DataFrame
 
 
 def die(sink: FilesSink, results: DataFrame, batch: int) -> int:

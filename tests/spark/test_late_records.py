@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 import pytest
+
 from millrace_jobs.agent.progress import BatchReport
 
 from .answers import assert_same, duckdb_rows, latest, micros, rows_of
@@ -38,7 +39,9 @@ def disordered(seed: int, batches: int = 6, records: int = 80) -> list[list[Reco
     for batch in range(batches):
         now = START + timedelta(seconds=40 * batch)
         ages = [chance.choice([chance.uniform(0, 25), chance.uniform(0, 180)]) for _ in range(records)]
-        made.append([(now - timedelta(seconds=round(age, 3)), chance.choice("abcd"), chance.randrange(9)) for age in ages])
+        made.append(
+            [(now - timedelta(seconds=round(age, 3)), chance.choice("abcd"), chance.randrange(9)) for age in ages]
+        )
     return made
 
 
@@ -125,12 +128,8 @@ def test_late_records_are_dropped_and_counted(spark, tmp_path, shape, algorithm)
 @pytest.mark.parametrize("where", ["value < 5", "length(key) = 1"], ids=["by_arrow", "by_spark"])
 def test_records_that_the_filter_leaves_out_move_the_watermark(spark, tmp_path, where, algorithm):
     """Else a stream of rare events would never close a window."""
-    question = Question(
-        keys={"key": "key"}, values={"records": "count(*)"}, window=Hop("at", 20, 20), where=where
-    )
-    stream = Stream(
-        spark, tmp_path, schema=COLUMNS, sql=question.spark, watermark=("at", "30s"), emit="OnWindowClose"
-    )
+    question = Question(keys={"key": "key"}, values={"records": "count(*)"}, window=Hop("at", 20, 20), where=where)
+    stream = Stream(spark, tmp_path, schema=COLUMNS, sql=question.spark, watermark=("at", "30s"), emit="OnWindowClose")
     batches: list[list[Record]] = [
         [(START, "a", 1), (START, "b", 2)],
         [(START + timedelta(minutes=5), "left out", 7)],

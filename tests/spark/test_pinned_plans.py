@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame
+
 from millrace_api.errors import MillraceError
 from millrace_jobs.pipeline.route import Router
 from millrace_jobs.plan.pin import Pin
@@ -18,7 +16,6 @@ from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sinks.opening import open_sink
 from millrace_jobs.sources.base import Slice
 from millrace_jobs.sources.files import FilesSource
-from pyspark.sql import DataFrame
 
 from .aggregators import fail_first_attempt
 from .answers import assert_same, duckdb_rows, latest
@@ -35,17 +32,15 @@ SPREAD = {"aggregator": "spark.aggregators:Spread", "options": {"column": "value
 
 def made(batches: int, rows: int = 300) -> list[list[tuple[str, int]]]:
     chance = random.Random(batches)
-    return [[(f"key {int(chance.paretovariate(0.8))}", chance.randrange(100)) for _ in range(rows)] for _ in range(batches)]
+    return [
+        [(f"key {int(chance.paretovariate(0.8))}", chance.randrange(100)) for _ in range(rows)] for _ in range(batches)
+    ]
 
 
 def assert_nothing_lost_or_double(stream: Stream, batches: list[list[tuple[str, int]]]) -> None:
     everything = table_of(SCHEMA, [row for batch in batches for row in batch])
     expected = duckdb_rows(everything, "SELECT key, count(*), sum(value) FROM events GROUP BY key")
     assert_same(latest(stream.results(), 1), expected, 1)
-
-
-class Crash(Exception):
-    pass
 
 
 @dataclass
@@ -65,10 +60,10 @@ class CrashingSink:
 
     def write(self, results: DataFrame, batch: int) -> int:
         if batch == self.batch and not self.after_writing:
-            raise Crash("before writing, as the test wants it")
+            raise RuntimeError("before writing, as the test wants it")
         written = self.inner.write(results, batch)
         if batch == self.batch:
-            raise Crash("after writing, as the test wants it")
+            raise RuntimeError("after writing, as the test wants it")
         return written
 
 

@@ -93,6 +93,7 @@ REQUESTS = Case(
             "sized": "count(bytes)",
             "sent": "sum(bytes)",
             "size": "avg(bytes)",
+            "deviation": "stddev_pop(response)",
             "first": "min(url)",
             "last": "max(url)",
             "until": "max(time)",
@@ -113,8 +114,6 @@ PAGES = Case(
         values={
             "requests": "count(*)",
             "bytes": "sum(bytes)",
-            "spread": "stddev_pop(bytes)",
-            "variance": "variance(bytes)",
             "first": "min(host)",
             "since": "min(time)",
         },

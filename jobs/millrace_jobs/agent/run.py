@@ -81,6 +81,7 @@ class QueryRun:
     results: int = 0
     plan_changes: int = 0
     _pin: Pin | None = None
+    _control: Control | None = None
     _session: SparkSession | None = None
     _draining: bool = False
     _latest_event: int = 0
@@ -114,28 +115,30 @@ class QueryRun:
 
     def _stream(self, closing_time: int | None) -> bool:
         """Run the query in the shape of its plan; True when the input has ended, False to go on in another shape."""
-        pin = self._require_pin()
-        routed = self._is_routed(pin)
+        routed = self._is_routed(self._require_pin())
         paced = not self.once and closing_time is None
-        write_control(self._control, Control(pin, closing_time=closing_time))
-        query = self._start(routed=routed, paced=paced)
-        self._session = None
         resting = False
+        self._session = None
+        self._tell_sources(resting, closing_time)
+        query = self._start(routed=routed, paced=paced)
         while True:
             terminated = self._take_event()
             if terminated is not None:
                 break
-            if not resting and self._wants_rest(routed, paced):
-                resting = True
-                write_control(self._control, Control(self._require_pin(), draining=True))
+            resting = resting or self._wants_rest(routed, paced)
             if resting and not query.status["isTriggerActive"]:
                 query.stop()
             self._follow_plan()
-            if not resting:
-                write_control(self._control, Control(self._require_pin(), closing_time=closing_time))
+            self._tell_sources(resting, closing_time)
         if terminated.exception is not None:
             raise explain_failure(terminated.exception)
         return self._is_routed(self._require_pin()) == routed
+
+    def _tell_sources(self, draining: bool, closing_time: int | None) -> None:
+        control = Control(self._require_pin(), draining, closing_time)
+        if control != self._control:
+            write_control(self._control_file, control)
+            self._control = control
 
     def _wants_rest(self, routed: bool, paced: bool) -> bool:
         """Whether no batch shall follow the one that is running."""
@@ -150,7 +153,7 @@ class QueryRun:
         )
 
     def _start(self, *, routed: bool, paced: bool) -> StreamingQuery:
-        around = Surroundings(self.spark, self.sources, self._control, self.checkpoint.spark, everything=not paced)
+        around = Surroundings(self.spark, self.sources, self._control_file, self.checkpoint.spark, everything=not paced)
         results = build(self.query, self.spec, around, routed=routed)
         update = self.spec.emit is Emit.ON_UPDATE and self.query.aggregates
         writer = (
@@ -233,7 +236,7 @@ class QueryRun:
         return self._pin
 
     @property
-    def _control(self) -> Path:
+    def _control_file(self) -> Path:
         return self.workspace / "control.json"
 
 

@@ -103,7 +103,9 @@ def _routed(spark: SparkSession, query: Aggregation) -> Routed:
     if not columns:
         columns = [("one", "1")]
     table = spark.table(query.source)
-    schema = to_arrow_schema(table.selectExpr(*(f"{sql} AS {name}" for name, sql in columns)).schema, timezone="UTC")
+    computed = table.selectExpr(*(f"{sql} AS {name}" for name, sql in columns)).schema
+    # a row with a report has NULL in every column, also where Spark knows that an expression never is
+    schema = pa.schema([field.with_nullable(True) for field in to_arrow_schema(computed, timezone="UTC")])
     parts = []
     for part in query.parts:
         column = f"i{inputs.index(part.input)}" if part.input else ""

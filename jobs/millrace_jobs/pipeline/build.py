@@ -48,7 +48,7 @@ def build(query: PlannedQuery, spec: Spec, around: Surroundings, *, routed: bool
     plan = query.plan
     if isinstance(plan, Native):
         for name in spec.sources:
-            _records(name, spec, around).createOrReplaceTempView(name)
+            records(name, spec, around).createOrReplaceTempView(name)
         return around.spark.sql(plan.sql)
     partials = _routed_partials(plan, spec, around) if routed else _native_partials(plan, spec, around)
     if isinstance(plan.reduction, PythonReduction):
@@ -57,7 +57,7 @@ def build(query: PlannedQuery, spec: Spec, around: Surroundings, *, routed: bool
     return finish(merge_partials(partials, plan.aggregation), plan.aggregation, query.result)
 
 
-def _records(name: str, spec: Spec, around: Surroundings) -> DataFrame:
+def records(name: str, spec: Spec, around: Surroundings) -> DataFrame:
     """A source as a table: under its watermark, its control rows observed and left out."""
     return watched(_rows(name, spec, around), name, CONTROL, _watermark(spec, name))
 
@@ -92,7 +92,7 @@ def _native_partials(plan: Routed, spec: Spec, around: Surroundings) -> DataFram
     """Partial results without routing: of single records, or of each replica's slice."""
     if plan.aggregation is not None:
         types = from_arrow_schema(plan.reduction.schema)
-        return single_record_partials(_records(plan.source, spec, around), plan.aggregation, types)
+        return single_record_partials(records(plan.source, spec, around), plan.aggregation, types)
     router, combiner = _router(plan, around), _combiner(plan)
     task = SourceTask("partials", None, router, combiner)
     return _partials(_read(plan.source, task, combiner.schema, around), plan, spec)

@@ -79,6 +79,8 @@ def pin_of(plan: Plan, spec: Spec) -> Pin:
             raise MillraceError(
                 Problem(f"{field} {value} is more than {limit} {most}", f"write at most {most}", field=field)
             )
+    if plan.shares is not None:
+        raise MillraceError(Problem("no algorithm of this version has shares", "leave shares out", field="shares"))
     try:
         parameters = resolve_parameters(plan.algorithm.value, plan.parameters)
     except ValueError as error:

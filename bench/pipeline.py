@@ -1,0 +1,223 @@
+"""Rows per second of the whole pipeline: plain Spark against routed plans, in one run on one machine.
+
+    python -m bench.pipeline [--rows 1000000] [--batches 3] [--queries tumbling,hopping,python] [--json FILE]
+
+Every plan reads the same recording through the same source, in batches of the same size; the first batch of each
+warms it up and is not counted. Plain Spark is the query as a Spark user would write it: the same SQL, or
+transformWithStateInPandas over the records where it is a Python aggregator.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
+from rich.table import Table
+
+from bench.plain_spark import plain_python
+from millrace_api.streamquery import Spec, StreamQuery
+from millrace_jobs.agent.progress import BatchReport, batch_report
+from millrace_jobs.pipeline.analysis import PlannedQuery, plan_query
+from millrace_jobs.pipeline.build import Surroundings, build
+from millrace_jobs.pipeline.front_end import Native
+from millrace_jobs.plan.control import Control, write_control
+from millrace_jobs.plan.pin import Pin
+from millrace_jobs.session import local_session
+from millrace_jobs.sources.replay import ReplaySource
+
+WORKERS, REPLICAS = 4, 2
+SKEWS = {"uniform": 0.0, "skewed": 1.2}
+KEYS = 200
+PLANS = ("spark", "native", "hash", "shuffle", "pkg")
+
+QUERIES = {
+    "tumbling": {"sql": "SELECT window.start AS w, key, count(*) AS n FROM s GROUP BY window(at, '10 seconds'), key"},
+    "hopping": {
+        "sql": "SELECT window.start AS w, key, count(*) AS n FROM s GROUP BY window(at, '60 seconds', '1 second'), key"
+    },
+    "python": {
+        "python": {
+            "aggregator": "examples.top_values:TopValues",
+            "options": {"column": "value", "k": 5},
+            "groupBy": ["key"],
+            "window": {"column": "at", "size": "10s"},
+        }
+    },
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What one plan did: median rows per second over its counted batches, and the load of its workers."""
+
+    query: str
+    stream: str
+    plan: str
+    rows_per_second: float
+    worker_rows: tuple[int, ...]
+    worker_keys: tuple[int, ...]
+
+    @property
+    def imbalance(self) -> float | None:
+        """Largest over mean load of a worker, less one."""
+        return max(self.worker_rows) / statistics.mean(self.worker_rows) - 1 if sum(self.worker_rows) else None
+
+
+def make_stream(path: Path, rows: int, skew: float, batch: int) -> None:
+    """Write a recording: 200 keys by Zipf(skew), 50 values, and one minute of event time for every batch."""
+    rng = np.random.default_rng(7)
+    shares = np.arange(1, KEYS + 1, dtype=np.float64) ** -skew
+    keys = rng.choice(KEYS, size=rows, p=shares / shares.sum())
+    at = np.arange(rows, dtype=np.int64) * 60_000_000 // batch
+    table = pa.table(
+        {
+            "at": pa.array(at).cast(pa.timestamp("us", tz="UTC")),
+            "key": pa.array(np.char.add("key-", keys.astype(str))),
+            "value": pa.array(np.char.add("v", rng.integers(0, 50, rows).astype(str))),
+        }
+    )
+    pq.write_table(table, path)
+
+
+class Bench:
+    """Runs plans one after the other in one Spark session."""
+
+    def __init__(self, spark: SparkSession, folder: Path, rows: int, batches: int) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._rows = rows
+        self._batches = batches
+
+    def measure(self, query: str, stream: str, plan: str) -> Figure:
+        """Run one query on one stream under one plan."""
+        spec = _spec(QUERIES[query])
+        source = self._source(stream)
+        planned = plan_query(self._spark, spec, {"s": source.schema})
+        workspace = Path(tempfile.mkdtemp(dir=self._folder))
+        algorithm = plan if plan != "spark" else "native"
+        write_control(workspace / "control.json", Control(Pin(1, algorithm, REPLICAS, WORKERS)))
+        around = Surroundings(self._spark, {"s": source}, workspace / "control.json", workspace / "cp", everything=True)
+        results = self._results(planned, spec, around, plan)
+        running = (
+            results.writeStream.format("noop")
+            .outputMode("update")
+            .option("checkpointLocation", str(workspace / "cp"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        running.awaitTermination()
+        reports = [batch_report(json.loads(progress.json), 1.0) for progress in running.recentProgress]
+        return _figure(query, stream, plan, [report for report in reports if report.rows][1:])
+
+    def _results(self, planned: PlannedQuery, spec: Spec, around: Surroundings, plan: str) -> DataFrame:
+        if plan != "spark":
+            return build(planned, spec, around, routed=plan != "native")
+        if spec.query.python is not None:
+            return plain_python(spec, around)
+        assert spec.query.sql is not None
+        as_written = PlannedQuery(Native(spec.query.sql, "plain Spark"), planned.result, True, planned.longest_window)
+        return build(as_written, spec, around, routed=False)
+
+    def _source(self, stream: str) -> ReplaySource:
+        path = self._folder / f"{stream}.parquet"
+        if not path.exists():
+            make_stream(path, self._rows * (self._batches + 1), SKEWS[stream], self._rows)
+        schema = pq.read_schema(path)
+        return ReplaySource(
+            "s", str(path), "parquet", schema, "at", str(self._folder / "cache"), max_rows_per_batch=self._rows
+        )
+
+
+def _spec(query: dict[str, object]) -> Spec:
+    document = {
+        "apiVersion": "millrace.io/v1alpha1",
+        "kind": "StreamQuery",
+        "metadata": {"name": "bench"},
+        "spec": {
+            "sources": {
+                "s": {
+                    "replay": {"path": "stream.parquet", "format": "parquet", "timeColumn": "at"},
+                    "schema": "at TIMESTAMP, key STRING, value STRING",
+                    "watermark": {"column": "at", "delay": "5s"},
+                }
+            },
+            "query": query,
+            "sink": {"console": {}},
+        },
+    }
+    return StreamQuery.model_validate(document).spec
+
+
+def _figure(query: str, stream: str, plan: str, reports: list[BatchReport]) -> Figure:
+    def added(columns: list[tuple[int, ...]]) -> tuple[int, ...]:
+        return tuple(sum(column) for column in zip(*columns, strict=True))
+
+    return Figure(
+        query,
+        stream,
+        plan,
+        statistics.median(report.rows_per_second for report in reports),
+        added([report.worker_rows for report in reports]),
+        added([report.worker_keys for report in reports]),
+    )
+
+
+def show(figures: list[Figure], console: Console) -> None:
+    """Print a table: rows per second, the ratio to plain Spark, and the load of each worker."""
+    table = Table(title=f"pipeline, n={WORKERS} workers, m={REPLICAS} replicas, {KEYS} keys")
+    for column in ("query", "stream", "plan", "rows/s", "x Spark", "imbalance", "rows by worker"):
+        table.add_column(column, justify="right" if column in ("rows/s", "x Spark", "imbalance") else "left")
+    base = {(figure.query, figure.stream): figure.rows_per_second for figure in figures if figure.plan == "spark"}
+    for figure in figures:
+        spark = base.get((figure.query, figure.stream))
+        table.add_row(
+            figure.query,
+            figure.stream,
+            figure.plan,
+            f"{figure.rows_per_second:,.0f}",
+            f"{figure.rows_per_second / spark:.2f}" if spark else "-",
+            "-" if figure.imbalance is None else f"{figure.imbalance:.3f}",
+            " ".join(f"{rows:,}" for rows in figure.worker_rows),
+        )
+    console.print(table)
+
+
+def main() -> None:
+    """Run the benchmark from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="records in a batch")
+    parser.add_argument("--batches", type=int, default=3, help="batches that count")
+    parser.add_argument("--queries", default=",".join(QUERIES))
+    parser.add_argument("--streams", default=",".join(SKEWS))
+    parser.add_argument("--plans", default=",".join(PLANS))
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    options = parser.parse_args()
+    console = Console(width=120)
+    figures = []
+    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name:
+        folder = Path(name)
+        spark = local_session("bench", 2, {}, folder, folder / "spark.log")
+        bench = Bench(spark, folder, options.rows, options.batches)
+        for query in options.queries.split(","):
+            for stream in options.streams.split(","):
+                for plan in options.plans.split(","):
+                    figures.append(bench.measure(query, stream, plan))
+                    print(f"{query} {stream} {plan}: {figures[-1].rows_per_second:,.0f} rows/s", file=sys.stderr)
+        spark.stop()
+    show(figures, console)
+    if options.json:
+        options.json.write_text(json.dumps([asdict(figure) for figure in figures], indent=1))
+
+
+if __name__ == "__main__":
+    main()

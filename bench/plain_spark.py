@@ -1,0 +1,61 @@
+"""A Python aggregation as a Spark user would write it: transformWithStateInPandas over the records of each key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
+from pyspark.sql.types import StringType, StructField, StructType
+
+from millrace_api.streamquery import Spec
+from millrace_jobs.aggregates.protocol import Aggregator, load_aggregator
+from millrace_jobs.pipeline.build import Surroundings, records
+
+
+class PandasAggregation(StatefulProcessor):
+    """Keeps an aggregator's state by key and window, and emits every change."""
+
+    def __init__(self, aggregator: Aggregator) -> None:
+        self._aggregator = aggregator
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Declare the state."""
+        self._state = handle.getValueState("state", StructType([StructField("json", StringType())]))
+
+    def handleInputRows(  # noqa: N802
+        self,
+        key: Any,
+        rows: Iterator[Any],
+        timerValues: TimerValues,  # noqa: N803
+    ) -> Iterator[pd.DataFrame]:
+        """Update the state with the records of one batch."""
+        held = self._state.get()
+        state = json.loads(held[0]) if held else self._aggregator.init()
+        for frame in rows:
+            batch = pa.RecordBatch.from_pandas(frame[list(self._aggregator.columns)], preserve_index=False)
+            state = self._aggregator.update(state, batch)
+        self._state.update((json.dumps(state),))
+        yield pd.DataFrame({"key": [key[1]], "result": [json.dumps(self._aggregator.finish(state))]})
+
+    def close(self) -> None:
+        """Nothing to let go."""
+
+
+def plain_python(spec: Spec, around: Surroundings) -> DataFrame:
+    """The query of ``spec`` without Millrace's pipeline, over the same source."""
+    query = spec.query.python
+    assert query is not None
+    assert query.window is not None
+    aggregator = load_aggregator(query.aggregator, query.options)
+    window = F.window(query.window.column, f"{query.window.size.microseconds} microseconds")
+    rows = records("s", spec, around).select(window.alias("window"), *query.group_by, *aggregator.columns)
+    grouped = rows.withColumn("start", F.unix_micros("window.start")).groupBy("start", *query.group_by)
+    return grouped.transformWithStateInPandas(
+        PandasAggregation(aggregator), "key STRING, result STRING", outputMode="update", timeMode="eventTime"
+    )
