@@ -38,8 +38,8 @@ PER_MINUTE = 5_000
 
 QUESTION = Question(
     keys={"key": "key"},
-    values={"records": "count(*)", "total": "sum(value)", "last": "max(at)"},
-    window=Hop("at", size=300, slide=120),
+    values={"records": "count(*)", "total": "sum(value)", "last": "max(moment)"},
+    window=Hop("moment", size=300, slide=120),
 )
 
 
@@ -51,7 +51,7 @@ def recording(seed: int) -> pa.Table:
     keys = np.minimum(chance.zipf(1.3, RECORDS), 500)
     return pa.table(
         {
-            "at": pa.array(times, pa.timestamp("us")),
+            "moment": pa.array(times, pa.timestamp("us")),
             "key": pa.array(keys.astype(str)),
             "value": pa.array(chance.integers(-1000, 1000, RECORDS)),
         }
@@ -70,11 +70,11 @@ def document(folder: Path, emit: str) -> dict[str, Any]:
                     "replay": {
                         "path": str(folder / "recording.parquet"),
                         "format": "parquet",
-                        "timeColumn": "at",
+                        "timeColumn": "moment",
                         "rate": RATE,
                     },
-                    "schema": "at TIMESTAMP, key STRING, value BIGINT",
-                    "watermark": {"column": "at", "delay": "90s"},
+                    "schema": "moment TIMESTAMP, key STRING, value BIGINT",
+                    "watermark": {"column": "moment", "delay": "90s"},
                 }
             },
             "query": {"sql": QUESTION.spark},

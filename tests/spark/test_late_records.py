@@ -24,12 +24,12 @@ pytestmark = pytest.mark.spark
 
 START = datetime(2024, 5, 1, 12)
 DELAY = timedelta(seconds=30)
-SCHEMA = pa.schema([("at", pa.timestamp("us")), ("key", pa.string()), ("value", pa.int64())])
-COLUMNS = "at TIMESTAMP, key STRING, value BIGINT"
+SCHEMA = pa.schema([("moment", pa.timestamp("us")), ("key", pa.string()), ("value", pa.int64())])
+COLUMNS = "moment TIMESTAMP, key STRING, value BIGINT"
 Record = tuple[datetime, str, int]
 
-HOPS = {"tumbling": Hop("at", size=20, slide=20), "hopping": Hop("at", size=60, slide=25, start=5)}
-VALUES = {"records": "count(*)", "total": "sum(value)", "last": "max(at)"}
+HOPS = {"tumbling": Hop("moment", size=20, slide=20), "hopping": Hop("moment", size=60, slide=25, start=5)}
+VALUES = {"records": "count(*)", "total": "sum(value)", "last": "max(moment)"}
 
 
 def disordered(seed: int, batches: int = 6, records: int = 80) -> list[list[Record]]:
@@ -101,7 +101,7 @@ PLACINGS: dict[str, list[Placing]] = {
 def test_late_records_are_dropped_and_counted(spark, tmp_path, shape, algorithm):
     hop, emit = HOPS[shape], "OnWindowClose" if shape == "hopping" else "OnUpdate"
     question = Question(keys={"key": "key"}, values=VALUES, window=hop)
-    stream = Stream(spark, tmp_path, schema=COLUMNS, sql=question.spark, watermark=("at", "30s"), emit=emit)
+    stream = Stream(spark, tmp_path, schema=COLUMNS, sql=question.spark, watermark=("moment", "30s"), emit=emit)
     batches = disordered(seed=len(shape))
     reports = stream.feed(
         [(placing, parquet(SCHEMA, batch)) for placing, batch in zip(PLACINGS[algorithm], batches, strict=True)]
@@ -119,7 +119,7 @@ def test_late_records_are_dropped_and_counted(spark, tmp_path, shape, algorithm)
     end = f"make_timestamp(window_start + {hop.size * 1_000_000})"
     expected = duckdb_rows(
         model.table(),
-        f"SELECT make_timestamp(window_start), {end}, key, count(*), sum(value), max(at) FROM events GROUP BY ALL",
+        f"SELECT make_timestamp(window_start), {end}, key, count(*), sum(value), max(moment) FROM events GROUP BY ALL",
     )
     assert_same(actual, expected, 3)
 
@@ -128,8 +128,8 @@ def test_late_records_are_dropped_and_counted(spark, tmp_path, shape, algorithm)
 @pytest.mark.parametrize("where", ["value < 5", "length(key) = 1"], ids=["by_arrow", "by_spark"])
 def test_records_that_the_filter_leaves_out_move_the_watermark(spark, tmp_path, where, algorithm):
     """Else a stream of rare events would never close a window."""
-    question = Question(keys={"key": "key"}, values={"records": "count(*)"}, window=Hop("at", 20, 20), where=where)
-    stream = Stream(spark, tmp_path, schema=COLUMNS, sql=question.spark, watermark=("at", "30s"), emit="OnWindowClose")
+    question = Question(keys={"key": "key"}, values={"records": "count(*)"}, window=Hop("moment", 20, 20), where=where)
+    stream = Stream(spark, tmp_path, schema=COLUMNS, sql=question.spark, watermark=("moment", "30s"), emit="OnWindowClose")
     batches: list[list[Record]] = [
         [(START, "a", 1), (START, "b", 2)],
         [(START + timedelta(minutes=5), "left out", 7)],
@@ -144,10 +144,10 @@ def test_records_that_the_filter_leaves_out_move_the_watermark(spark, tmp_path, 
 @pytest.mark.parametrize("algorithm", ["native", "shuffle"])
 def test_a_window_over_another_column_than_the_watermark(spark, tmp_path, algorithm):
     """The watermark says nothing about that column, so nothing is late by it."""
-    schema = pa.schema([("at", pa.timestamp("us")), ("other", pa.timestamp("us"))])
+    schema = pa.schema([("moment", pa.timestamp("us")), ("other", pa.timestamp("us"))])
     question = Question(values={"records": "count(*)"}, window=Hop("other", 60, 60))
     stream = Stream(
-        spark, tmp_path, schema="at TIMESTAMP, other TIMESTAMP", sql=question.spark, watermark=("at", "30s")
+        spark, tmp_path, schema="moment TIMESTAMP, other TIMESTAMP", sql=question.spark, watermark=("moment", "30s")
     )
     hour = timedelta(hours=1)
     batches = [[(START, START + hour)], [(START + hour, START)], [(START + 2 * hour, START)]]

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 
 SCHEMA = pa.schema(
     [
-        ("at", pa.timestamp("us")),
+        ("moment", pa.timestamp("us")),
         ("name", pa.string()),
         ("kind", pa.string()),
         ("size", pa.int64()),
@@ -30,7 +30,7 @@ SCHEMA = pa.schema(
         ("price", pa.decimal128(9, 2)),
     ]
 )
-COLUMNS = "at TIMESTAMP, name STRING, kind STRING, size BIGINT, amount DOUBLE, price DECIMAL(9,2)"
+COLUMNS = "moment TIMESTAMP, name STRING, kind STRING, size BIGINT, amount DOUBLE, price DECIMAL(9,2)"
 Row = tuple[Any, ...]
 Batches = Sequence[tuple[Placing, Sequence[Row]]]
 
@@ -96,15 +96,15 @@ VALUES = {
     "mean": "avg(amount) FILTER (WHERE size > 0)",
     "prices": "sum(price)",
     "price": decimal_average("price", 2),
-    "first": "min(at)",
-    "last": "max(at)",
+    "first": "min(moment)",
+    "last": "max(moment)",
     "low": "min(name)",
     "high": "max(name)",
     "deviation": "stddev(amount) FILTER (WHERE amount BETWEEN -125 AND 125)",
     "different": Estimate("size"),
 }
 
-WINDOWED = Question(keys={"name": "name"}, values=VALUES, window=Hop("at", size=60, slide=25, start=10))
+WINDOWED = Question(keys={"name": "name"}, values=VALUES, window=Hop("moment", size=60, slide=25, start=10))
 KEYED = Question(
     keys={"amount": "amount", "kind": "upper(kind)"}, values=VALUES, where="name IS NULL OR length(name) < 3"
 )
@@ -121,7 +121,7 @@ STREAMS = settings(
 
 def fed(spark: SparkSession, folder: Any, batches: Batches, **query: Any) -> Stream:
     """A stream that has got all batches."""
-    stream = Stream(spark, folder, schema=COLUMNS, watermark=("at", FOREVER), **query)
+    stream = Stream(spark, folder, schema=COLUMNS, watermark=("moment", FOREVER), **query)
     reports = stream.feed([(placing, parquet(SCHEMA, rows)) for placing, rows in batches])
     assert [report.rows for report in reports if report.rows] == [len(rows) for _, rows in batches if rows]
     return stream
@@ -166,12 +166,12 @@ def test_a_python_aggregator_over_windows(spark, tmp_path_factory, batches):
         "aggregator": "spark.aggregators:Spread",
         "options": {"column": "size"},
         "groupBy": ["amount", "name"],
-        "window": {"column": "at", "size": "60s", "slide": "25s"},
+        "window": {"column": "moment", "size": "60s", "slide": "25s"},
     }
     stream = fed(spark, tmp_path_factory.mktemp("s"), batches, python=python)
     question = Question(
         keys={"amount": "amount", "name": "name"},
         values={"spread": "max(size) - min(size)", "seen": "count(size)"},
-        window=Hop("at", size=60, slide=25),
+        window=Hop("moment", size=60, slide=25),
     )
     assert_same(latest(stream.results(), 4), duckdb_rows(whole(batches), question.duckdb), 4)

@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlparse
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.streamquery import Spec, StreamQuery
+from millrace_jobs.plan.pin import Pin
 
 
 class Checkpoint:
@@ -75,9 +76,18 @@ class Checkpoint:
         last = _newest(self.spark / "commits")
         if last is None:
             return {}
-        lines = (self.spark / "offsets" / str(last)).read_text(encoding="utf-8").splitlines()[2:]
-        offsets = [json.loads(line) for line in lines if line != "-"]
-        return {offset["source"]: offset for offset in offsets}
+        return {offset["source"]: offset for offset in self._offsets(last)}
+
+    def begun_under(self) -> Pin | None:
+        """The plan of the batch that was begun and is not finished; None where there is no such batch."""
+        last = _newest(self.spark / "offsets")
+        if last is None or last == _newest(self.spark / "commits"):
+            return None
+        return next((Pin.from_json(offset["pin"]) for offset in self._offsets(last) if "pin" in offset), None)
+
+    def _offsets(self, batch: int) -> list[Mapping[str, Any]]:
+        lines = (self.spark / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()[2:]
+        return [json.loads(line) for line in lines if line != "-"]
 
     def watermark_ms(self) -> int:
         """The watermark that the next batch would run under, in milliseconds; 0 before there is one."""

@@ -114,28 +114,35 @@ class QueryRun:
         self._draining = True
 
     def _stream(self, closing_time: int | None) -> bool:
-        """Run the query in the shape of its plan; True when the input has ended, False to go on in another shape."""
-        routed = self._is_routed(self._require_pin())
+        """Run the query in the shape of its plan; True when the input has ended, False to go on in another shape.
+
+        A batch that was begun before a crash comes first, in the shape of the plan it was begun under.
+        """
+        begun = self.checkpoint.begun_under()
+        routed = self._is_routed(begun or self._require_pin())
         paced = not self.once and closing_time is None
         resting = False
         self._session = None
-        self._tell_sources(resting, closing_time)
+        self._tell_sources(routed, resting, closing_time)
         query = self._start(routed=routed, paced=paced)
         while True:
             terminated = self._take_event()
             if terminated is not None:
                 break
             resting = resting or self._wants_rest(routed, paced)
-            if resting and not query.status["isTriggerActive"]:
+            if resting and not query.status["isTriggerActive"] and self.checkpoint.begun_under() is None:
                 query.stop()
             self._follow_plan()
-            self._tell_sources(resting, closing_time)
+            self._tell_sources(routed, resting, closing_time)
         if terminated.exception is not None:
             raise explain_failure(terminated.exception)
         return self._is_routed(self._require_pin()) == routed
 
-    def _tell_sources(self, draining: bool, closing_time: int | None) -> None:
-        control = Control(self._require_pin(), draining, closing_time)
+    def _tell_sources(self, routed: bool, resting: bool, closing_time: int | None) -> None:
+        """What the next batch shall run under; none, if that would be in another shape than the query is in now."""
+        pin = self._require_pin()
+        draining = resting or self._is_routed(pin) != routed
+        control = Control(pin, draining, closing_time)
         if control != self._control:
             write_control(self._control_file, control)
             self._control = control

@@ -7,12 +7,13 @@ accesses, not one per key.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.aggregates.protocol import Aggregator, State
 
 Key = tuple[Any, ...]
@@ -34,10 +35,10 @@ class StateCodec:
         return pa.schema([*self.keys, *self.states])
 
     def encode(self, states: Iterable[tuple[Key, State]]) -> bytes:
-        """Make a blob."""
+        """Make a blob. Raises MillraceError where a state does not have the fields of its schema."""
         pairs = list(states)
         keys = [pa.array([key[i] for key, _ in pairs], field.type) for i, field in enumerate(self.keys)]
-        values = [pa.array([state[field.name] for _, state in pairs], field.type) for field in self.states]
+        values = [field_array([state for _, state in pairs], field, "state") for field in self.states]
         return bytes(pa.RecordBatch.from_arrays([*keys, *values], schema=self.schema).serialize())
 
     def decode(self, blob: bytes) -> Iterator[tuple[Key, State]]:
@@ -48,6 +49,24 @@ class StateCodec:
         values = [column.to_pylist() for column in batch.columns[width:]]
         for index, key in enumerate(keys):
             yield key, {name: column[index] for name, column in zip(self.states.names, values, strict=True)}
+
+
+def field_array(rows: Sequence[Mapping[str, Any]], field: pa.Field, what: str) -> pa.Array:
+    """One field of many states or results of an aggregator (``what``) as an array.
+
+    Raises:
+        MillraceError: a row has no such field, or a value that is not of the declared type.
+    """
+    try:
+        return pa.array([row[field.name] for row in rows], field.type)
+    except (KeyError, TypeError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        reason = f"it has no field {error}" if isinstance(error, KeyError) else str(error)
+        raise MillraceError(
+            Problem(
+                f"a {what} of the aggregator does not fit its {what}_schema, field {field.name} {field.type}: {reason}",
+                f"correct the schema, or what the aggregator returns as {what}",
+            )
+        ) from None
 
 
 def key_tuples(columns: list[pa.Array], rows: int) -> list[Key]:

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from millrace_jobs.aggregates.keyed_states import Key, merge_into
+from millrace_jobs.aggregates.keyed_states import Key, field_array, merge_into
 from millrace_jobs.aggregates.protocol import State
 from millrace_jobs.aggregates.python_reducing import BLOB, BUCKET, PythonReduction
 from millrace_jobs.pipeline.merge import window_column
@@ -110,7 +110,8 @@ class Finisher:
         if self.plan.window is not None:
             columns = [[start] * len(states), [start + self.plan.window.size] * len(states)]
         columns.extend(zip(*(key for key, _ in states), strict=True))
+        schema = self.plan.result_schema
+        arrays = [pa.array(values, schema.field(index).type) for index, values in enumerate(columns)]
         rows = [self.plan.aggregator.finish(state) for _, state in states]
-        columns.extend([row[name] for row in rows] for name in self.plan.aggregator.result_schema.names)
-        arrays = [pa.array(values, field.type) for values, field in zip(columns, self.plan.result_schema, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.plan.result_schema)
+        arrays.extend(field_array(rows, field, "result") for field in self.plan.aggregator.result_schema)
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,57 @@
+"""Checks whether an aggregator keeps the laws that make its results independent of routing.
+
+from millrace_jobs.aggregates.laws import broken_law
+
+def test_my_aggregator():
+    assert broken_law(MyAggregator(), [batch, another, a_third]) is None
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+from itertools import combinations_with_replacement
+from typing import Any
+
+import pyarrow as pa
+
+from millrace_jobs.aggregates.keyed_states import StateCodec
+from millrace_jobs.aggregates.protocol import Aggregator, State
+
+Same = Callable[[dict[str, Any], dict[str, Any]], bool]
+
+
+def broken_law(aggregator: Aggregator, batches: Sequence[pa.RecordBatch], same: Same | None = None) -> str | None:
+    """The first law that does not hold on these batches, with an example in words; None where all hold.
+
+    Args:
+        aggregator: what is to be checked.
+        batches: some records of one key each, with the aggregator's ``columns``; three or more are telling.
+        same: when two results count as equal; default ``==``. Sums of doubles need some tolerance.
+    """
+    for law, left, right in _laws(aggregator, batches):
+        one, other = aggregator.finish(left), aggregator.finish(right)
+        if not (one == other if same is None else same(one, other)):
+            return f"{law}: {one!r} is not {other!r}"
+    return None
+
+
+def _laws(aggregator: Aggregator, batches: Sequence[pa.RecordBatch]) -> Iterator[tuple[str, State, State]]:
+    """Each law with two states that it says are the same; each made anew, as an aggregator may reuse its arguments."""
+    merge = aggregator.merge
+    codec = StateCodec(pa.schema([]), aggregator.state_schema)
+
+    def of(*parts: pa.RecordBatch) -> State:
+        return reduce(aggregator.update, parts, aggregator.init())
+
+    for a in batches:
+        middle = a.num_rows // 2
+        yield "init() is neutral", merge(aggregator.init(), of(a)), of(a)
+        yield "updating in two steps is updating in one", of(a.slice(0, middle), a.slice(middle)), of(a)
+        stored = codec.encode([((), of(a))])
+        yield "a state survives being stored by its schema", next(codec.decode(stored))[1], of(a)
+    for a, b in combinations_with_replacement(batches, 2):
+        yield "merge is commutative", merge(of(a), of(b)), merge(of(b), of(a))
+        yield "merging is updating", merge(of(a), of(b)), of(a, b)
+    for a, b, c in combinations_with_replacement(batches, 3):
+        yield "merge is associative", merge(merge(of(a), of(b)), of(c)), merge(of(a), merge(of(b), of(c)))
