@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -53,6 +54,18 @@ def load_plan(path: Path | str) -> Plan:
     if problems:
         raise MillraceError(*_in_order(problems))
     return plans[0]
+
+
+def locate(problems: Iterable[Problem], path: Path | str, query: str) -> list[Problem]:
+    """Problems found after a query was loaded, those that name a field of it with file and line."""
+    documents, _ = read_documents(path)
+    document = next(d for d in documents if d.value["metadata"]["name"] == query)
+    return [
+        replace(problem, file=document.file, line=document.line(problem.field.split(".")))
+        if problem.field.startswith("spec.") and not problem.file
+        else problem
+        for problem in problems
+    ]
 
 
 def _read_queries(path: Path | str) -> tuple[list[StreamQuery], list[Problem]]:

@@ -59,6 +59,7 @@ def run(
 
     def stop(number: int, _: FrameType | None) -> None:
         if local.stop_requested:
+            local.abandon()
             os._exit(128 + number)
         local.stop()
 
@@ -124,10 +125,16 @@ def main() -> None:
         sys.exit(1)
     except BrokenPipeError:
         sys.exit(141)
+    except Exception as error:
+        if "--debug" in sys.argv:
+            raise
+        said = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+        _print_problems((Problem(f"this should not have happened: {said}", "run with --debug to see where"),))
+        sys.exit(1)
 
 
 def _print_problems(problems: tuple[Problem, ...]) -> None:
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
     for problem in problems:
         console.print("[bold red]error:[/] ", end="")
         console.print(str(problem), markup=False)

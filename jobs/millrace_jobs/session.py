@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +33,9 @@ _SETTINGS = {
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.log.level": "ERROR",
 }
+
+_QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""PySpark's loggers that print the exceptions of the JVM to the terminal, when they are made."""
 
 
 def local_session(
@@ -57,7 +63,9 @@ def local_session(
     }
     for key, value in (own | dict(settings)).items():
         builder = builder.config(key, value)
-    with _stderr_to(log):
+    for logger in _QUERY_LOGGERS:  # what they say, whoever catches the exception says too
+        logging.getLogger(logger).disabled = log is not None
+    with _stderr_to(log), _interrupts_as_before():
         return builder.getOrCreate()
 
 
@@ -76,6 +84,15 @@ def _stderr_to(log: Path | None) -> Iterator[None]:
     finally:
         os.dup2(terminal, 2)
         os.close(terminal)
+
+
+@contextmanager
+def _interrupts_as_before() -> Iterator[None]:
+    """Take back Ctrl-C: a new SparkContext answers it by cancelling all jobs, also those of a batch to be finished."""
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
 
 
 def _require_java() -> None:

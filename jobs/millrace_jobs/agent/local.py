@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -16,7 +17,7 @@ from rich.console import Console
 
 from millrace_api.deployment import Algorithm
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.loading import load_queries
+from millrace_api.loading import load_plan, load_queries, locate
 from millrace_api.plan import Plan
 from millrace_api.sources import FileFormat
 from millrace_api.streamquery import StreamQuery
@@ -28,6 +29,7 @@ from millrace_jobs.agent.progress import BatchReport
 from millrace_jobs.agent.run import QueryRun
 from millrace_jobs.agent.server import start_server
 from millrace_jobs.agent.summary import Outcome, Tally
+from millrace_jobs.partitioners.registry import resolve_parameters
 from millrace_jobs.pipeline.analysis import PlannedQuery, Routed, plan_query
 from millrace_jobs.pipeline.explain import explain
 from millrace_jobs.plan.following import FixedPlan, PlanFile, PlanSource, pin_of
@@ -74,6 +76,7 @@ class LocalRun:
     plan_file: Path | None = None
     metrics_port: int = 0
     debug: bool = False
+    file: Path | None = None
     stop_requested: bool = False
     _stack: ExitStack = field(default_factory=ExitStack)
     _run: QueryRun | None = None
@@ -100,14 +103,16 @@ class LocalRun:
             names = ", ".join(query.name for query in queries)
             raise MillraceError(Problem(f"the file has the queries {names}", "choose one by --query NAME", str(file)))
         _let_import_from(file.absolute().parent)
-        return cls(chosen[0], once, plan_file, metrics_port, debug)
+        return cls(chosen[0], once, plan_file, metrics_port, debug, file)
 
     def __enter__(self) -> Self:
         self._workspace = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="millrace-")))
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self._stack.close()
+        if isinstance(error, MillraceError) and self.file is not None:
+            raise MillraceError(*locate(error.problems, self.file, self.query.name)) from error
 
     def run(self) -> None:
         """Run the query to its end.
@@ -115,12 +120,14 @@ class LocalRun:
         Raises:
             MillraceError: it cannot run, or has failed.
         """
+        self._check_plan()
         display = display_for(Console(), self.query.name)
         self._stack.callback(display.close)
         checkpoint = Checkpoint(checkpoint_root(self.query))
         sink = open_sink(self.query.spec, display.table)
         checkpoint.open(self.query)
         self._stack.callback(checkpoint.close)
+        sink.prepare()
         sources = self._open_sources(checkpoint.root / "sources")
         spark = self._spark(checkpoint.state_partitions)
         planned = plan_query(spark, self.query.spec, {name: source.schema for name, source in sources.items()})
@@ -149,6 +156,7 @@ class LocalRun:
 
     def explain(self) -> str:
         """How the query would run."""
+        self._check_plan()
         sources = self._open_sources(self._workspace / "sources")
         planned = plan_query(
             self._spark(state_partitions(self.query.spec)),
@@ -164,6 +172,12 @@ class LocalRun:
         self.stop_requested = True
         if self._run is not None:
             self._run.drain()
+
+    def abandon(self) -> None:
+        """Leave terminal and disk as they were, for a process that ends at once; safe in a signal handler."""
+        if os.isatty(1):
+            os.write(1, b"\x1b[?25h\n")  # the cursor, which a live display hides
+        shutil.rmtree(self._workspace, ignore_errors=True)
 
     def _supervise(self, run: QueryRun, observer: Observer) -> None:
         began = time.monotonic()
@@ -202,6 +216,17 @@ class LocalRun:
         if self.plan_file is not None:
             return PlanFile(self.plan_file)
         return FixedPlan(Plan.initial(self.query.spec, auto=_starting_algorithm(planned)))
+
+    def _check_plan(self) -> None:
+        """Find out before Spark is started whether the first plan can be followed."""
+        wanted = self.query.spec.partitioner
+        if self.plan_file is not None:
+            pin_of(load_plan(self.plan_file), self.query.spec)
+        elif wanted.algorithm is not Algorithm.AUTO:
+            try:
+                resolve_parameters(wanted.algorithm.value, wanted.parameters)
+            except ValueError as error:
+                raise MillraceError(Problem(str(error), field="spec.partitioner")) from None
 
     def _check_sink(self, planned: PlannedQuery) -> None:
         files = self.query.spec.sink.files

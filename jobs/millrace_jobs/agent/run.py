@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -25,7 +26,7 @@ from millrace_jobs.agent.checkpoint import Checkpoint
 from millrace_jobs.agent.failures import explain_failure
 from millrace_jobs.agent.progress import BatchReport, batch_report
 from millrace_jobs.partitioners.registry import is_routed
-from millrace_jobs.pipeline.analysis import PlannedQuery
+from millrace_jobs.pipeline.analysis import PlannedQuery, sql_problem
 from millrace_jobs.pipeline.build import Surroundings, build
 from millrace_jobs.pipeline.front_end import Native
 from millrace_jobs.plan.control import Control, write_control
@@ -93,7 +94,6 @@ class QueryRun:
         Raises:
             MillraceError: the query failed; what was committed stays.
         """
-        self.sink.prepare()
         listener = _Listener(self._events)
         self.spark.streams.addListener(listener)
         try:
@@ -124,12 +124,18 @@ class QueryRun:
         resting = False
         self._session = None
         self._tell_sources(routed, resting, closing_time)
-        query = self._start(routed=routed, paced=paced)
+        try:
+            query = self._start(routed=routed, paced=paced)
+        except AnalysisException as error:  # what Spark can do with tables, but not with streams
+            raise MillraceError(sql_problem(error)) from None
         while True:
             terminated = self._take_event()
             if terminated is not None:
                 break
-            resting = resting or self._wants_rest(routed, paced)
+            if not resting and self._wants_rest(routed, paced):
+                resting = True
+                if self._draining:
+                    self.watcher.message("ending after the running batch; Ctrl-C again ends at once")
             if resting and not query.status["isTriggerActive"] and self.checkpoint.begun_under() is None:
                 query.stop()
             self._follow_plan()

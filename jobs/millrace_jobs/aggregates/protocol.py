@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -65,24 +67,38 @@ def load_aggregator(path: str, options: Mapping[str, Any]) -> Aggregator:
         MillraceError: it cannot be imported, made, or is not an Aggregator; ``field`` is set.
     """
     module_name, _, name = path.partition(":")
-    field = "spec.query.python.aggregator"
     try:
-        cls = getattr(importlib.import_module(module_name), name)
+        module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         hint = "install the package beside millrace, or put its folder on PYTHONPATH"
-        raise MillraceError(Problem(f"{path!r} cannot be imported: {error}", hint, field=field)) from None
-    except AttributeError:
-        there = [n for n, _ in inspect.getmembers(importlib.import_module(module_name), inspect.isclass)]
+        raise _problem(f"{path!r} cannot be imported: {error}", hint) from None
+    except Exception as error:
+        raise _problem(f"{path!r} cannot be imported: {_said(error)}", "correct the module") from error
+    cls = getattr(module, name, None)
+    if not callable(cls):
+        there = [found for found, _ in inspect.getmembers(module, inspect.isclass)]
         hint = f"write one of its classes: {', '.join(there) or 'it has none'}"
-        raise MillraceError(Problem(f"module {module_name!r} has no {name!r}", hint, field=field)) from None
+        raise _problem(f"module {module_name!r} has no class {name!r}", hint)
     try:
         aggregator = cls(**options)
-    except (TypeError, ValueError) as error:
-        hint = f"correct spec.query.python.options; {name} takes {inspect.signature(cls)}"
-        raise MillraceError(Problem(f"{path!r} cannot be made: {error}", hint, field=field)) from error
+    except Exception as error:
+        hint = f"correct spec.query.python.options, or the class; {name} takes {inspect.signature(cls)}"
+        raise _problem(f"{path!r} cannot be made: {_said(error)}", hint) from error
     missing = [name for name in _MEMBERS if not hasattr(aggregator, name)]
     if missing:
         hint = "define them as millrace_jobs.aggregates.protocol.Aggregator says"
-        raise MillraceError(Problem(f"{path!r} has no {', '.join(missing)}", hint, field=field))
+        raise _problem(f"{path!r} has no {', '.join(missing)}", hint)
     made: Aggregator = aggregator
     return made
+
+
+def _said(error: Exception) -> str:
+    """What the user's code raised, and where."""
+    if isinstance(error, SyntaxError):
+        return f"SyntaxError: {error}"
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
+
+
+def _problem(message: str, hint: str) -> MillraceError:
+    return MillraceError(Problem(message, hint, field="spec.query.python.aggregator"))

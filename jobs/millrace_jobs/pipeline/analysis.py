@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -21,6 +22,9 @@ from millrace_jobs.aggregates.reducing import ColumnarReduction, PartColumn
 from millrace_jobs.pipeline.front_end import Aggregation, Native, groups, longest_window, plan_sql
 from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.windows import AT, Window
+
+_ERROR_CLASS = re.compile(r"^\[[A-Z0-9_.]+\] ")
+_POSITION = re.compile(r"line (\d+)[, ]+pos(?:ition)? (\d+)")
 
 STATE_BUCKETS = 16
 """Buckets of keys per window in the state of a Python aggregator; part of the state's layout."""
@@ -68,11 +72,7 @@ def _plan_sql(spark: SparkSession, sql: str, schemas: Mapping[str, pa.Schema]) -
     try:
         result = spark.sql(sql).schema
     except (AnalysisException, ParseException) as error:
-        raise MillraceError(_sql_problem(error)) from None
-    timestamps = {
-        name: {field.name.lower() for field in schema if pa.types.is_timestamp(field.type)}
-        for name, schema in schemas.items()
-    }
+        raise MillraceError(sql_problem(error)) from None
     types: dict[str, str] = {}
 
     def type_of(expression: str) -> str:
@@ -81,16 +81,18 @@ def _plan_sql(spark: SparkSession, sql: str, schemas: Mapping[str, pa.Schema]) -
             types[expression] = spark.sql(f"SELECT {expression} FROM {name}").schema[0].dataType.simpleString()
         return types[expression]
 
-    logical = plan_sql(sql, timestamps, type_of)
+    logical = plan_sql(sql, schemas, type_of)
     plan = logical if isinstance(logical, Native) else _routed(spark, logical)
     return PlannedQuery(plan, result, groups(sql), longest_window(sql))
 
 
-def _sql_problem(error: AnalysisException | ParseException) -> Problem:
-    """Spark's own words, without its error class, plan and stack."""
-    text = str(error).split("\n")[0].strip()
-    text = text.split("] ", 1)[1] if text.startswith("[") and "] " in text else text
-    return Problem(f"Spark does not accept the SQL: {text.split(' SQLSTATE')[0]}", field="spec.query.sql")
+def sql_problem(error: AnalysisException | ParseException) -> Problem:
+    """Spark's own words, without its error class, plan and stack, and where in the SQL."""
+    text, _, rest = str(error).partition(" SQLSTATE:")
+    said = _ERROR_CLASS.sub("", text).split("\n== SQL")[0].split(";\n")[0]
+    place = _POSITION.search(rest or text)
+    at = f" at line {place.group(1)}, column {int(place.group(2)) + 1}" if place else ""
+    return Problem(f"Spark does not accept the SQL{at}: {' '.join(said.split()).rstrip('.;')}", field="spec.query.sql")
 
 
 def _routed(spark: SparkSession, query: Aggregation) -> Routed:

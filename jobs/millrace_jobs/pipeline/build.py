@@ -99,7 +99,9 @@ def _native_partials(plan: Routed, spec: Spec, around: Surroundings) -> DataFram
 
 
 def _partials(stream: DataFrame, plan: Routed, spec: Spec) -> DataFrame:
-    watermark = _watermark(spec, plan.source, AT) if plan.window else None
+    declared = spec.sources[plan.source].watermark
+    on_window = plan.window and declared and plan.window.column.lower() == declared.column.lower()
+    watermark = _watermark(spec, plan.source, AT) if on_window else None
     return watched(stream, plan.source, REPORT, watermark)
 
 
@@ -112,8 +114,10 @@ def _projected(plan: Routed, spec: Spec, around: Surroundings) -> DataFrame:
 
 def _router(plan: Routed, around: Surroundings) -> Router:
     compiled = compile_projection(plan.projection, around.sources[plan.source].schema)
-    project = SparkProjection(plan.projection.schema) if isinstance(compiled, str) else compiled
-    return Router(project, plan.projection.keys, plan.window)
+    time = plan.window.column if plan.window else ""
+    if isinstance(compiled, str):
+        return Router(SparkProjection(plan.projection.schema), plan.projection.keys, plan.window, time and AT)
+    return Router(compiled, plan.projection.keys, plan.window, time)
 
 
 def _combiner(plan: Routed) -> Combiner:

@@ -62,17 +62,17 @@ class Combiner:
             yield from self._rows(partials)
             reports.append(_report(name, reducer, partials, (time.perf_counter() - began) / len(reducers)))
         if reports or notes:
-            closing_time = max((note["close"] for note in notes if "close" in note), default=None)
-            yield self._report_row({"workers": reports, "replicas": notes}, closing_time)
+            times = [note[field] for note in notes for field in ("latest", "close") if field in note]
+            yield self._report_row({"workers": reports, "replicas": notes}, max(times, default=None))
 
     def _rows(self, partials: pa.Table) -> Iterator[pa.RecordBatch]:
         for batch in partials.select(self.reducer.schema.names).to_batches(max_chunksize=MAX_ROWS):
             no_report = pa.nulls(batch.num_rows, pa.string())
             yield pa.RecordBatch.from_arrays([*batch.columns, no_report], schema=self.schema)
 
-    def _report_row(self, report: dict[str, Any], closing_time: int | None) -> pa.RecordBatch:
-        """Every part NULL; at the end of a bounded input ``at`` is the event time that closes all windows."""
-        values = {REPORT: json.dumps(report), AT: closing_time}
+    def _report_row(self, report: dict[str, Any], latest: int | None) -> pa.RecordBatch:
+        """Every part NULL; ``at`` is the latest event time read, or what closes all windows of a bounded input."""
+        values = {REPORT: json.dumps(report), AT: latest}
         arrays = [pa.array([values.get(field.name)], field.type) for field in self.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 

@@ -113,6 +113,10 @@ def _is_null(node: exp.Expr, fields: _Fields) -> Compiled | None:
     return _call("is_null", pa.bool_(), inner)
 
 
+_CHAINED = (exp.Predicate, exp.Not)
+"""Operands of a comparison that has no parentheses around them: Spark and sqlglot group ``p < q = r < s`` differently."""
+
+
 def _comparison(function: str) -> Any:
     def rule(node: exp.Expr, fields: _Fields) -> Compiled | None:
         return _compare(function, node.this, node.expression, fields)
@@ -121,6 +125,8 @@ def _comparison(function: str) -> Any:
 
 
 def _compare(function: str, left: exp.Expr, right: exp.Expr, fields: _Fields) -> Compiled | None:
+    if isinstance(left, _CHAINED) or isinstance(right, _CHAINED):
+        return None
     if pa.float64() in (_type(left, fields), _type(right, fields)):
         return _compare_double(function, left, right, fields)
     one, other = _compile(left, fields), _compile(right, fields)
@@ -204,16 +210,28 @@ def _cast(node: exp.Expr, fields: _Fields) -> Compiled | None:
         inner = _compile(node.this, fields)
         if inner is not None and (pa.types.is_signed_integer(inner.type) or pa.types.is_floating(inner.type)):
             return _call("cast_double", pa.float64(), inner)
+    if target.is_type("bigint") and isinstance(node.this, exp.Literal) and node.this.is_int:
+        return _long(node.this, fields)
     if target.is_type("timestamp", "timestamptz", "timestampltz") and isinstance(node.this, exp.Literal):
         return _timestamp(node.this.name)
     return None
+
+
+def _long(node: exp.Expr, fields: _Fields) -> Compiled | None:
+    """``1L``, as which the count of ``count(*) FILTER (WHERE ...)`` comes."""
+    literal = _literal(node, fields)
+    return Compiled(("literal", literal.program[1], pa.int64()), pa.int64()) if literal else None
 
 
 def _timestamp(text: str) -> Compiled | None:
     if not re.fullmatch(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d{1,6})?)?", text):
         return None
     kind = pa.timestamp("us", tz="UTC")
-    return Compiled(("literal", datetime.fromisoformat(text).replace(tzinfo=UTC), kind), kind)
+    try:
+        moment = datetime.fromisoformat(text).replace(tzinfo=UTC)
+    except ValueError:  # not in the calendar
+        return None
+    return Compiled(("literal", moment, kind), kind)
 
 
 _RULES: dict[type[exp.Expr], Any] = {

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+import pyarrow as pa
 from sqlglot import exp
 
 from millrace_api.sql import parse_query, to_sql
@@ -55,12 +56,12 @@ class _NotRoutableError(Exception):
     """Carries the reason why a query stays with Spark's own plan."""
 
 
-def plan_sql(sql: str, timestamp_columns: Mapping[str, set[str]], type_of: TypeOf) -> Aggregation | Native:
+def plan_sql(sql: str, schemas: Mapping[str, pa.Schema], type_of: TypeOf) -> Aggregation | Native:
     """Plan the SQL of a query.
 
     Args:
         sql: one SELECT that Spark has already accepted.
-        timestamp_columns: for each source the names of its TIMESTAMP columns, in lower case.
+        schemas: of the sources.
         type_of: Spark's type of an expression over the one source of the query.
 
     Raises:
@@ -68,7 +69,7 @@ def plan_sql(sql: str, timestamp_columns: Mapping[str, set[str]], type_of: TypeO
     """
     query = parse_query(sql)
     try:
-        return _aggregation(query, timestamp_columns, type_of)
+        return _aggregation(query, schemas, type_of)
     except _NotRoutableError as reason:
         return Native(sql, str(reason))
 
@@ -90,14 +91,15 @@ def longest_window(sql: str) -> int:
     return longest
 
 
-def _aggregation(query: exp.Query, timestamps: Mapping[str, set[str]], type_of: TypeOf) -> Aggregation:
+def _aggregation(query: exp.Query, schemas: Mapping[str, pa.Schema], type_of: TypeOf) -> Aggregation:
     select = _plain_select(query)
-    source = _one_source(select, timestamps)
-    group = _group_expressions(select)
+    source = _one_source(select, schemas)
+    group = _group_expressions(select, {field.name.lower() for field in schemas[source]})
     windows = [node for node in group if _is_window(node)]
     if len(windows) > 1:
         raise _NotRoutableError("it groups by more than one window")
-    window = _window(windows[0], timestamps[source]) if windows else None
+    timestamps = {field.name.lower() for field in schemas[source] if pa.types.is_timestamp(field.type)}
+    window = _window(windows[0], timestamps) if windows else None
     keys = tuple(Key(f"k{index}", to_sql(node)) for index, node in enumerate(n for n in group if not _is_window(n)))
     for key in keys:
         if not is_scalar(type_of(key.sql)):
@@ -136,42 +138,39 @@ def _plain_select(query: exp.Query) -> exp.Select:
     return query
 
 
-def _one_source(select: exp.Select, sources: Mapping[str, set[str]]) -> str:
-    """The name of the one source it reads; its alias is taken off every column."""
+def _one_source(select: exp.Select, sources: Mapping[str, pa.Schema]) -> str:
+    """The name of the one source it reads; every column loses the source's alias, and is spelled as there."""
     clause = select.args.get("from_") or select.args.get("from")
     table = clause.this if clause else None
     if not isinstance(table, exp.Table) or table.name not in sources:
         raise _NotRoutableError("it does not read from one source")
+    names = {name.lower(): name for name in sources[table.name].names}
     for column in select.find_all(exp.Column):
         if column.table and column.table.lower() in (table.name.lower(), table.alias_or_name.lower()):
             column.set("table", None)
+        if not column.table and column.name.lower() in names:
+            column.this.set("this", names[column.name.lower()])
     return table.name
 
 
-def _group_expressions(select: exp.Select) -> list[exp.Expr]:
-    """The GROUP BY list with ordinals and aliases of the SELECT list put in."""
+def _group_expressions(select: exp.Select, columns: set[str]) -> list[exp.Expr]:
+    """The GROUP BY list with ordinals and aliases of the SELECT list put in; a column of the source comes first."""
     group = select.args.get("group")
     if group is None:
         return []
     if any(group.args.get(kind) for kind in ("grouping_sets", "cube", "rollup", "all")):
         raise _NotRoutableError("it has GROUPING SETS, CUBE, ROLLUP or GROUP BY ALL")
-    columns = {item.alias.lower(): item.this for item in select.expressions if isinstance(item, exp.Alias)}
+    aliases = {item.alias.lower(): item.this for item in select.expressions if isinstance(item, exp.Alias)}
+    aliases = {name: item for name, item in aliases.items() if name not in columns}
     resolved = []
     for node in group.expressions:
         if isinstance(node, exp.Literal) and node.is_int:
             resolved.append(select.expressions[int(node.name) - 1].unalias())
-        elif isinstance(node, exp.Column) and not node.table and node.name.lower() in columns:
-            resolved.append(_prefer_source_column(node, columns[node.name.lower()]))
+        elif isinstance(node, exp.Column) and not node.table and node.name.lower() in aliases:
+            resolved.append(aliases[node.name.lower()])
         else:
             resolved.append(node)
     return resolved
-
-
-def _prefer_source_column(node: exp.Column, aliased: exp.Expr) -> exp.Expr:
-    """GROUP BY takes a column of the source before an alias; an alias of a plain column is that column."""
-    if isinstance(aliased, exp.Column) and aliased.name.lower() != node.name.lower():
-        raise _NotRoutableError(f"GROUP BY {node.name} could mean a column or an alias")
-    return aliased
 
 
 def _is_window(node: exp.Expr) -> bool:

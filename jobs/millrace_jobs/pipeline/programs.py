@@ -21,5 +21,5 @@ def evaluate(program: Program, batch: pa.RecordBatch) -> pa.Array | pa.Scalar:
     function, *arguments = rest
     values = [evaluate(argument, batch) for argument in arguments]
     if function == "cast_double":
-        return pc.cast(values[0], pa.float64())
+        return pc.cast(values[0], pa.float64(), safe=False)  # to the nearest, as Spark does beyond 2^53
     return pc.call_function(function, values)

@@ -27,11 +27,15 @@ Project = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 @dataclass(frozen=True)
 class Router:
-    """Projects and routes the batches of one slice; ``keys`` is how many of the block columns are keys."""
+    """Projects and routes the batches of one slice; ``keys`` is how many of the block columns are keys.
+
+    ``time`` is the column of event time in what is projected, where there is a window.
+    """
 
     project: Project
     keys: int
     window: Window | None
+    time: str = ""
 
     def __call__(
         self, batches: Iterable[pa.RecordBatch], pin: Pin, replica: int, watermark: int
@@ -50,11 +54,13 @@ class Router:
             parameters=pin.parameters,
         )
         read = routed = late = 0
+        latest: int | None = None
         seconds = 0.0
         for source_batch in batches:
             began = time.perf_counter()
             batch = self.project(source_batch)
             read += source_batch.num_rows
+            latest = self._latest(source_batch, latest)
             routed += batch.num_rows
             if batch.num_rows:
                 late += self._late(batch, watermark)
@@ -62,7 +68,15 @@ class Router:
                 cut = blocks.split(batch, partitioner.route(hashes), pin.workers)
                 seconds += time.perf_counter() - began
                 yield cut
-        return {"read": read, "routed": routed, "late": late, "seconds": round(seconds, 6), "epoch": pin.epoch}
+        note = {"read": read, "routed": routed, "late": late, "seconds": round(seconds, 6), "epoch": pin.epoch}
+        return note if latest is None else note | {"latest": latest}
+
+    def _latest(self, source_batch: pa.RecordBatch, before: int | None) -> int | None:
+        """Latest event time so far, in microseconds: records that the filter leaves out move the watermark too."""
+        if not self.time:
+            return before
+        newest: int | None = pc.max(source_batch.column(self.time).cast(pa.int64())).as_py()
+        return max((time for time in (before, newest) if time is not None), default=None)
 
     def _late(self, batch: pa.RecordBatch, watermark: int) -> int:
         if self.window is None or not watermark:
