@@ -21,6 +21,7 @@ from millrace_jobs.agent.run import QueryRun
 from millrace_jobs.pipeline.analysis import plan_query
 from millrace_jobs.plan.following import FixedPlan, PlanSource
 from millrace_jobs.sinks.base import Sink
+from millrace_jobs.sinks.files import BATCH_ID
 from millrace_jobs.sinks.opening import open_sink
 from millrace_jobs.sources.opening import open_source
 
@@ -127,13 +128,15 @@ class Stream:
         checkpoint.open(self.query)
         state = checkpoint.source_folder("events")
         source = open_source("events", spec.sources["events"], state, self._folder / "cache")
+        sink = sink or open_sink(spec, _no_table)
+        sink.prepare()
         return QueryRun(
             spark=self._spark,
             name=self.query.name,
             spec=spec,
             query=plan_query(self._spark, spec, {"events": source.schema}),
             sources={"events": source},
-            sink=sink or open_sink(spec, _no_table),
+            sink=sink,
             checkpoint=checkpoint,
             plans=plans,
             watcher=feeder,
@@ -151,6 +154,8 @@ class Stream:
 def results_in(folder: Path) -> pa.Table:
     """Everything in the sink of the query in this folder."""
     files = sorted((folder / "results").glob("batch-*.parquet"))
+    if not files:
+        return pa.table({BATCH_ID: pa.array([], pa.int64())})
     return pa.concat_tables(pq.read_table(file, coerce_int96_timestamp_unit="us") for file in files)
 
 

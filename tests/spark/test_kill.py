@@ -80,7 +80,7 @@ def document(folder: Path, emit: str) -> dict[str, Any]:
             "query": {"sql": QUESTION.spark},
             "sink": {"files": {"path": str(folder / "results")}},
             "emit": emit,
-            "batchInterval": "500ms",
+            "batchInterval": "2s",
             "parallelism": {"max": 16},
             "checkpoint": {"uri": (folder / "checkpoint").as_uri()},
         },
@@ -170,9 +170,9 @@ def newest(log: Path) -> int:
 
 def phase(run: Process, spark: Path) -> str:
     """What the killed process was doing."""
-    if newest(spark / "offsets") > newest(spark / "commits"):
-        return "during a batch"
-    return "while idle" if run.batches() else "before its first batch"
+    if not run.batches():
+        return "before its first batch was done"
+    return "during a batch" if newest(spark / "offsets") > newest(spark / "commits") else "while idle"
 
 
 @pytest.mark.timeout(900)

@@ -129,7 +129,9 @@ def test_late_records_are_dropped_and_counted(spark, tmp_path, shape, algorithm)
 def test_records_that_the_filter_leaves_out_move_the_watermark(spark, tmp_path, where, algorithm):
     """Else a stream of rare events would never close a window."""
     question = Question(keys={"key": "key"}, values={"records": "count(*)"}, window=Hop("moment", 20, 20), where=where)
-    stream = Stream(spark, tmp_path, schema=COLUMNS, sql=question.spark, watermark=("moment", "30s"), emit="OnWindowClose")
+    stream = Stream(
+        spark, tmp_path, schema=COLUMNS, sql=question.spark, watermark=("moment", "30s"), emit="OnWindowClose"
+    )
     batches: list[list[Record]] = [
         [(START, "a", 1), (START, "b", 2)],
         [(START + timedelta(minutes=5), "left out", 7)],

@@ -13,7 +13,9 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from .answers import assert_same, duckdb_rows, expected_rows, latest, rows_of
+from millrace_jobs.sinks.files import BATCH_ID
+
+from .answers import assert_same, duckdb_rows, expected_rows, latest, rows_of, with_zones
 from .questions import Estimate, Hop, Question, decimal_average
 from .streams import FOREVER, Placing, Stream
 from .tables import parquet, table_of
@@ -92,7 +94,7 @@ VALUES = {
     "total": "sum(size)",
     "least": "min(amount)",
     "most": "max(amount)",
-    "amount": "sum(amount)",
+    "amounts": "sum(amount)",
     "mean": "avg(amount) FILTER (WHERE size > 0)",
     "prices": "sum(price)",
     "price": decimal_average("price", 2),
@@ -111,7 +113,7 @@ KEYED = Question(
 GLOBAL = Question(values=VALUES, where="amount > -4 AND size IS NOT NULL")
 
 STREAMS = settings(
-    max_examples=2,
+    max_examples=3,
     phases=[Phase.explicit, Phase.generate],  # an example takes seconds: as it was found is small enough
     derandomize=True,
     database=None,
@@ -175,3 +177,21 @@ def test_a_python_aggregator_over_windows(spark, tmp_path_factory, batches):
         window=Hop("moment", size=60, slide=25),
     )
     assert_same(latest(stream.results(), 4), duckdb_rows(whole(batches), question.duckdb), 4)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT upper(kind) AS kind, count(*) AS n FROM events GROUP BY kind",  # the column, not its alias
+        "SELECT upper(kind) AS kinds, count(*) AS n FROM events GROUP BY kinds",
+        "SELECT size, KIND, count(*) AS n, sum(Size) FROM events GROUP BY Kind, SIZE",
+        "SELECT count(*) + 1 AS kind, upper(name) FROM events GROUP BY 2",
+    ],
+)
+def test_names_mean_what_spark_says(spark, tmp_path, sql):
+    rows = [row for _, batch in ODD for row in batch]
+    stream = fed(spark, tmp_path, [(("hash", 2, 1), rows)], sql=sql)
+    spark.createDataFrame(with_zones(table_of(SCHEMA, rows))).createOrReplaceTempView("events")
+    results = stream.results()
+    actual = rows_of(results.drop_columns(BATCH_ID))
+    assert sorted(actual, key=repr) == sorted(rows_of(spark.sql(sql).toArrow()), key=repr)

@@ -1,0 +1,259 @@
+"""The command ``millrace`` as users meet it: query files in a folder, commands, what they print and leave behind."""
+
+from __future__ import annotations
+
+import atexit
+import csv
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from threading import Condition, Thread
+from typing import Any, NamedTuple
+
+import yaml
+
+MILLRACE = str(Path(sys.executable).with_name("millrace"))
+PATIENCE = 240.0
+"""Seconds that a command may take on a busy machine before a test gives up."""
+
+_TESTS = Path(__file__).parents[1]
+_MARK = "MILLRACE_TEST_RUN"
+_CONTROLS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_PLAIN = re.compile(r'(\S+?)=("(?:[^"\\]|\\.)*"|\S*)')
+
+
+class Result(NamedTuple):
+    """What a command has left in the terminal; with a pseudo-terminal ``out`` is all of it, without colours."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def summary(self) -> dict[str, str]:
+        """The fields of the last line."""
+        return fields(self.out.splitlines()[-1])
+
+    def assert_failed(self, *said: str) -> None:
+        """Status 1 and one line on standard error with all of this in it."""
+        assert self.status == 1, self
+        assert self.err.startswith("error: "), self.err
+        assert self.err.count("\n") == 1, self.err
+        assert "Traceback" not in self.out + self.err
+        for text in said:
+            assert text in self.err
+
+
+def fields(line: str) -> dict[str, str]:
+    """A line of the plain display."""
+    return {name: json.loads(text) if text.startswith('"') else text for name, text in _PLAIN.findall(line)}
+
+
+class Project:
+    """A folder with a query file, its input ``in``, its results ``out`` and its checkpoint."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.inbox = folder / "in"
+        self.inbox.mkdir(parents=True, exist_ok=True)
+
+    def query(self, sql: str = "", /, name: str = "query", **spec: Any) -> str:
+        """Write a query over ``events (at, who, n)`` of the csv files in ``in``; returns its file."""
+        source = {
+            "files": {"path": "in", "format": "csv"},
+            "schema": "at TIMESTAMP, who STRING, n INT",
+            "watermark": {"column": "at", "delay": "10s"},
+        }
+        document = {
+            "apiVersion": "millrace.io/v1alpha1",
+            "kind": "StreamQuery",
+            "metadata": {"name": name},
+            "spec": {
+                "sources": {"events": source | spec.pop("source", {})},
+                "query": {"sql": sql},
+                "sink": {"files": {"path": "out", "format": "csv"}},
+                "emit": "OnUpdate",
+                "batchInterval": "200ms",
+                "parallelism": {"initial": 2, "max": 8},
+                "checkpoint": {"uri": (self.folder / "checkpoint").as_uri()},
+            }
+            | spec,
+        }
+        file = self.folder / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+        return file.name
+
+    def give(self, name: str, text: str) -> None:
+        """Let a file arrive in ``in``."""
+        self.write(f"in/{name}", text)
+
+    def write(self, name: str, text: str) -> str:
+        """Put a file in place in one step."""
+        partial = self.folder / f".{Path(name).name}.new"
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(self.folder / name)
+        return name
+
+    def results(self, folder: str = "out") -> Counter[tuple[str, ...]]:
+        """How often each row is in the csv results."""
+        found: Counter[tuple[str, ...]] = Counter()
+        for file in (self.folder / folder).glob("batch-*.csv"):
+            with file.open(encoding="utf-8", newline="") as lines:
+                found.update(tuple(row) for row in list(csv.reader(lines))[1:])
+        return found
+
+    def millrace(self, *arguments: str) -> Result:
+        """Run a command in a process that all tests share, so that the JVM is started once."""
+        return _shared_process().run(self.folder, arguments)
+
+    def start(self, *arguments: str, terminal: bool = False) -> Running:
+        """Start a command in a process of its own."""
+        return Running([MILLRACE, *arguments], self.folder, terminal=terminal)
+
+
+class Running:
+    """A command that runs in a session of its own, with a pseudo-terminal or with pipes."""
+
+    def __init__(self, command: Iterable[str], folder: Path, *, terminal: bool) -> None:
+        self._mark = uuid.uuid4().hex
+        environment = os.environ | {_MARK: self._mark, "TERM": "xterm-256color"}
+        environment.pop("COLUMNS", None)
+        self._text: dict[str, str] = {"out": "", "err": ""}
+        self._changed = Condition()
+        self._terminal = -1
+        if terminal:
+            self._terminal, theirs = pty.openpty()
+            fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+            streams: tuple[Any, Any, Any] = (theirs, theirs, theirs)
+        else:
+            streams = (subprocess.DEVNULL, subprocess.PIPE, subprocess.PIPE)
+        self.process = subprocess.Popen(
+            list(command),
+            cwd=folder,
+            env=environment,
+            stdin=streams[0],
+            stdout=streams[1],
+            stderr=streams[2],
+            start_new_session=True,
+            preexec_fn=_take_terminal if terminal else None,
+        )
+        if terminal:
+            os.close(theirs)
+            readers = [("out", self._terminal)]
+        else:
+            assert self.process.stdout is not None
+            assert self.process.stderr is not None
+            readers = [("out", self.process.stdout.fileno()), ("err", self.process.stderr.fileno())]
+        self._readers = [Thread(target=self._read, args=reader, daemon=True) for reader in readers]
+        for reader in self._readers:
+            reader.start()
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes():
+            os.kill(process, signal.SIGKILL)
+        self.process.wait()
+
+    def wait_for(self, pattern: str, times: int = 1) -> str:
+        """Wait until the pattern has been printed so often; returns everything printed so far."""
+        deadline = time.monotonic() + PATIENCE
+        with self._changed:
+            while len(re.findall(pattern, self._text["out"])) < times:
+                assert self.process.poll() is None, f"it ended without {pattern!r}: {self._text}"
+                assert self._changed.wait(min(deadline - time.monotonic(), 1.0)) or time.monotonic() < deadline, (
+                    f"no {pattern!r} in {PATIENCE} s: {self._text}"
+                )
+            return self._text["out"]
+
+    def press_ctrl_c(self) -> None:
+        """As on a keyboard: the terminal sends SIGINT to its foreground processes."""
+        os.write(self._terminal, b"\x03")
+
+    def finish(self) -> Result:
+        """Wait for its end."""
+        status = self.process.wait(PATIENCE)
+        for reader in self._readers:
+            reader.join(PATIENCE)
+        return Result(status, _CONTROLS.sub("", self._text["out"]), self._text["err"])
+
+    def processes(self) -> set[int]:
+        """Ids of its processes that are there now, and of all that these have started."""
+        return {int(folder.name) for folder in Path("/proc").glob("[0-9]*") if self._is_ours(folder)}
+
+    def assert_gone(self) -> None:
+        """No process is left, or the last ones end on their own."""
+        deadline = time.monotonic() + PATIENCE
+        for process in self.processes():
+            try:
+                handle = os.pidfd_open(process)
+            except ProcessLookupError:
+                continue
+            ended, _, _ = select.select([handle], [], [], max(0.0, deadline - time.monotonic()))
+            os.close(handle)
+            assert ended, f"process {process} goes on"
+        assert not self.processes()
+
+    def _is_ours(self, folder: Path) -> bool:
+        try:
+            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+            return state != "Z" and f"{_MARK}={self._mark}".encode() in (folder / "environ").read_bytes()
+        except OSError:
+            return False
+
+    def _read(self, stream: str, descriptor: int) -> None:
+        while True:
+            try:
+                data = os.read(descriptor, 1 << 16)
+            except OSError:  # of a pseudo-terminal whose last user has gone
+                return
+            if not data:
+                return
+            with self._changed:
+                self._text[stream] += data.decode(errors="replace")
+                self._changed.notify_all()
+
+
+def _take_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+class _CommandProcess:
+    """A process that runs one command after the other (``cli_commands.py``)."""
+
+    def __init__(self) -> None:
+        paths = os.pathsep.join([str(_TESTS), os.environ.get("PYTHONPATH", "")])
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "spark.cli_commands"],
+            env=os.environ | {"PYTHONPATH": paths},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        atexit.register(self._process.kill)
+
+    def run(self, folder: Path, arguments: tuple[str, ...]) -> Result:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps([str(folder), *arguments]), file=self._process.stdin, flush=True)
+        return Result(*json.loads(self._process.stdout.readline()))
+
+
+@cache
+def _shared_process() -> _CommandProcess:
+    return _CommandProcess()

@@ -1,0 +1,69 @@
+"""Records that cannot be decoded: the run fails, or they are counted, or they are kept."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .cli import Project
+
+pytestmark = pytest.mark.spark
+
+TEXT = """at,who,n
+2024-01-01T00:00:01Z,a,1
+2024-01-01T00:00:02Z,b,many
+2024-01-01T00:00:03Z,a,3
+yesterday,c,4
+"""
+SQL = "SELECT who, sum(n) AS total FROM events GROUP BY who"
+
+
+def query_of(project: Project, policy: dict[str, Any] | None, **spec: Any) -> str:
+    corrupt = {"corruptRecords": policy} if policy else {}
+    return project.query(SQL, source=corrupt, partitioner={"algorithm": "hash"}, **spec)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    made = Project(tmp_path)
+    made.give("1.csv", TEXT)
+    return made
+
+
+def test_fail_names_file_line_and_text_and_a_corrected_file_is_read_whole(project: Project) -> None:
+    query = query_of(project, None)
+    failed = project.millrace("run", query, "--once")
+    failed.assert_failed(f"{project.inbox}/1.csv:3: source events cannot decode '2024-01-01T00:00:02Z,b,many': ")
+    failed.assert_failed("correct it or the schema, or set corruptRecords.policy to drop or deadLetter")
+    assert not project.results()
+
+    dropping = project.millrace("run", query_of(project, {"policy": "drop"}), "--once")
+    assert dropping.status == 0, dropping
+    assert (dropping.summary["rows"], dropping.summary["rejected"]) == ("2", "2")
+    assert project.results() == Counter({("a", "4", "0"): 1})
+
+
+def test_dead_letters_are_kept_once_also_when_the_batch_is_run_again(project: Project) -> None:
+    sink = {"files": {"path": "out", "format": "csv"}}
+    query = query_of(project, {"policy": "deadLetter", "path": str(project.folder / "dead")}, sink=sink)
+    obstacle = project.folder / "out" / "batch-0000000000-x"
+    obstacle.mkdir(parents=True)  # the batch is read and computed, and then cannot be put in place
+    failed = project.millrace("run", query, "--once")
+    assert failed.status == 1, failed
+    assert not project.results()
+
+    obstacle.rmdir()
+    result = project.millrace("run", query, "--once")
+    assert result.status == 0, result
+    assert result.summary["rejected"] == "2"
+    assert project.results() == Counter({("a", "4", "0"): 1})
+    letters = [json.loads(line) for file in (project.folder / "dead").iterdir() for line in file.open(encoding="utf-8")]
+    assert sorted((letter["line"], letter["text"]) for letter in letters) == [
+        (3, "2024-01-01T00:00:02Z,b,many"),
+        (5, "yesterday,c,4"),
+    ]
+    assert {letter["file"] for letter in letters} == {f"{project.inbox}/1.csv"}

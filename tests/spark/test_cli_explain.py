@@ -1,0 +1,49 @@
+"""The text of ``millrace explain``; MILLRACE_UPDATE_GOLDEN=1 writes it anew."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .cli import Project
+
+pytestmark = pytest.mark.spark
+
+GOLDEN = Path(__file__).parent / "golden"
+WINDOWED = "SELECT window.start AS since, {key} AS key, count(*) AS rows, avg(n) AS mean FROM events"
+GROUPED = " WHERE n > 0 GROUP BY window(at, '10 minutes', '1 minute'), {key} HAVING count(*) > 1"
+SQL = WINDOWED + GROUPED
+
+
+@pytest.mark.parametrize(
+    ("name", "spec"),
+    [
+        ("routed-in-arrow", {"query": {"sql": SQL.format(key="who")}, "partitioner": {"algorithm": "pkg"}}),
+        ("routed-by-spark", {"query": {"sql": SQL.format(key="upper(who)")}, "partitioner": {"algorithm": "hash"}}),
+        ("native-by-plan", {"query": {"sql": SQL.format(key="who")}, "partitioner": {"algorithm": "native"}}),
+        ("native-projection", {"query": {"sql": "SELECT who, n + 1 AS more FROM events WHERE n > 0"}}),
+        ("native-join", {"query": {"sql": "SELECT e.n, p.name FROM events e JOIN people p ON e.who = p.who"}}),
+        (
+            "python-aggregator",
+            {"query": {"python": {"aggregator": "spark.broken_aggregators:Rows", "groupBy": ["who"]}}},
+        ),
+    ],
+)
+def test_explain(tmp_path: Path, name: str, spec: dict[str, Any]) -> None:
+    project = Project(tmp_path)
+    query = project.query(name=name, **spec)
+    if "join" in name:
+        document = (project.folder / query).read_text(encoding="utf-8")
+        people = "    people: {files: {path: in, format: csv}, schema: 'who STRING, name STRING'}\n"
+        (project.folder / query).write_text(document.replace("  query:\n", people + "  query:\n"), encoding="utf-8")
+    result = project.millrace("explain", query)
+    assert (result.status, result.err) == (0, "")
+    file = GOLDEN / f"{name}.txt"
+    if os.environ.get("MILLRACE_UPDATE_GOLDEN"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(result.out, encoding="utf-8")
+    assert result.out == file.read_text(encoding="utf-8")
+    assert not (tmp_path / "checkpoint").exists()

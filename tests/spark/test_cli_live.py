@@ -1,0 +1,125 @@
+"""A run that goes on: files arrive, the plan changes, late records are counted, and metrics agree with all of it."""
+
+from __future__ import annotations
+
+import re
+import urllib.error
+import urllib.request
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from .cli import Project, fields
+
+pytestmark = pytest.mark.spark
+
+SQL = """
+SELECT window.start AS since, who, count(*) AS rows, sum(n) AS total
+FROM events GROUP BY window(at, '1 minute'), who
+"""
+
+
+def plan(algorithm: str, m: int, n: int) -> str:
+    return f"{{algorithm: {algorithm}, replicas: {m}, parallelism: {n}}}\n"
+
+
+def get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def metrics(base: str) -> dict[str, float]:
+    """Value of each series by its name with the labels other than the query's."""
+    found = {}
+    for family in text_string_to_metric_families(get(f"{base}/metrics")[1]):
+        for sample in family.samples:
+            labels = [value for name, value in sorted(sample.labels.items()) if name != "query"]
+            found[" ".join([sample.name, *labels])] = sample.value
+    return found
+
+
+def test_files_plans_and_metrics_of_a_run_that_goes_on(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.give("00.csv", "at,who,n\n2024-01-01T00:00:01Z,a,1\n2024-01-01T00:00:02Z,b,2\n")
+    project.write("plan.yaml", plan("hash", 2, 2))
+    query = project.query(
+        SQL, emit="OnWindowClose", source={"corruptRecords": {"policy": "drop"}}, batchInterval="100ms"
+    )
+    with project.start("run", query, "--plan", "plan.yaml") as run:
+        started = run.wait_for(r"started=.*\n")
+        base = fields(started)["metrics"].removesuffix("/metrics")
+        assert get(f"{base}/healthz")[0] == 200
+        assert get(f"{base}/readyz") == (200, "running\n")
+        run.wait_for("plan=hash/2/2")
+
+        project.write("plan.yaml", plan("pkg", 1, 7))
+        run.wait_for(r"plan 2: pkg, m=1, n=7, from the next batch on\n")
+        project.give("01.csv", "at,who,n\n2024-01-01T00:05:00Z,a,1\n2024-01-01T00:05:01Z,b,none\n")
+        run.wait_for(r"rows=1 .*plan=pkg/1/7 late=0 rejected=1\n")
+
+        project.write("plan.yaml", "{algorithm: pkg, replicas: 1, parallelism: none}\n")
+        run.wait_for(r"the plan stays as it is: plan.yaml:1: parallelism: .*none.*\n")
+        project.write("plan.yaml", plan("pkg", 1, 9))
+        run.wait_for(r"the plan stays as it is: .*parallelism 9 is more than spec.parallelism.max 8.*\n")
+
+        # the batch after this one is the first to know of the watermark
+        project.give("02.csv", "at,who,n\n2024-01-01T00:06:00Z,c,6\n")
+        run.wait_for(r"rows=1 .*plan=pkg/1/7 .*rejected=0\n")
+        project.write("plan.yaml", plan("native", 1, 2))
+        run.wait_for(r"plan \d+: native, m=1, n=2, from the next batch on\n")
+        project.give("03.csv", "at,who,n\n2024-01-01T00:00:03Z,late,1\n2024-01-01T00:06:30Z,c,7\n")
+        run.wait_for(r"rows=2 .*plan=native/1/2 late=1 rejected=0\n")
+
+        said = metrics(base)
+        printed = [fields(line) for line in run.wait_for("batch=").splitlines() if line.startswith("batch=")]
+        run.process.terminate()
+        result = run.finish()
+        run.assert_gone()
+
+    assert result.status == 0, result
+    assert not result.err
+    summary = result.summary
+    assert (summary["rows"], summary["late"], summary["rejected"], summary["plan_changes"]) == ("6", "1", "1", "2")
+    assert said["millrace_input_rows_total"] == 6
+    assert said["millrace_rejected_rows_total"] == 1
+    assert said["millrace_late_rows_total"] == 1
+    assert said["millrace_batches_total"] == len(printed) == said["millrace_batch_processing_seconds_count"]
+    assert said["millrace_batch_interval_seconds"] == 0.1
+    assert said["millrace_plan_info native"] == 1
+    assert (said["millrace_plan_workers"], said["millrace_plan_replicas"]) == (2, 1)
+    wanted = ["millrace_source_lag_rows", "millrace_plan_epoch", "millrace_watermark_delay_seconds"]
+    wanted += ["millrace_state_rows", "millrace_state_bytes", "millrace_stage_task_seconds_count combine"]
+    assert set(wanted) <= said.keys()
+
+    last = project.millrace("run", query, "--once")
+    assert last.status == 0, last
+    assert project.results() == Counter(
+        {
+            ("2024-01-01T00:00:00.000Z", "a", "1", "1"): 1,
+            ("2024-01-01T00:00:00.000Z", "b", "1", "2"): 1,
+            ("2024-01-01T00:05:00.000Z", "a", "1", "1"): 1,
+            ("2024-01-01T00:06:00.000Z", "c", "2", "13"): 1,
+        }
+    )
+
+
+def test_a_terminal_shows_frames_and_a_summary_and_nothing_else(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.give("00.csv", "at,who,n\n2024-01-01T00:00:01Z,a,1\n2024-01-01T00:00:02Z,b,2\n")
+    query = project.query(SQL, sink={"console": {}}, emit="OnWindowClose", partitioner={"algorithm": "hash"})
+    with project.start("run", query, "--once", terminal=True) as run:
+        result = run.finish()
+    assert result.status == 0, result
+    assert re.search(r"metrics +http://127.0.0.1:\d+/metrics", result.out)
+    assert re.search(r"batch +rows +rows/s +W +lag +imbalance +plan +late +rejected", result.out)
+    assert re.search(r"\n +0 +2 +\d+ +[\d.]+ +0 +[\d.]+ +hash m=2 n=2 +0 +0\r", result.out)
+    assert "results of batch" in result.out
+    assert re.search(r"2024-01-01 00:00:00.* a +1 +1 ", result.out)
+    assert "query finished: 2 rows in " in result.out
+    for noise in ("Traceback", "WARN", "ERROR", "Exception", "org.apache", "{"):
+        assert noise not in result.out

@@ -1,0 +1,76 @@
+"""``--once``: what is there is processed, every window is final, and the next run takes only what is new."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from .cli import Project
+
+pytestmark = pytest.mark.spark
+
+SQL = """
+SELECT window.start AS since, who, count(*) AS rows, sum(n) AS total
+FROM events GROUP BY window(at, '1 minute'), who
+"""
+RECORDS = [("2024-01-01T00:00:01Z", "a", 1), ("2024-01-01T00:00:30Z", "b", 2), ("2024-01-01T00:00:59Z", "a", 3)]
+LATER = [("2024-01-01T00:00:02Z", "a", 100), ("2024-01-01T00:05:00Z", "b", 5)]
+
+
+def as_csv(records: list[tuple[str, str, int]]) -> str:
+    return "at,who,n\n" + "".join(f"{at},{who},{n}\n" for at, who, n in records)
+
+
+def as_json(records: list[tuple[str, str, int]]) -> str:
+    return "".join(f'{{"n": {n}, "at": "{at}", "who": "{who}"}}\n' for at, who, n in records)
+
+
+def give(project: Project, format: str, name: str, records: list[tuple[str, str, int]]) -> None:
+    """Let a file of this format arrive."""
+    if format == "parquet":
+        columns = zip(*records, strict=True)
+        table = pa.table(dict(zip(("at", "who", "n"), map(list, columns), strict=True)))
+        with duckdb.connect() as connection:
+            connection.register("records", table)
+            typed = "SELECT CAST(at AS TIMESTAMPTZ) AS at, who, CAST(n AS INT) AS n FROM records"
+            pq.write_table(connection.execute(typed).to_arrow_table(), project.folder / "new.parquet")
+        (project.folder / "new.parquet").rename(project.inbox / f"{name}.parquet")
+    else:
+        project.give(f"{name}.{format}", {"csv": as_csv, "json": as_json}[format](records))
+
+
+@pytest.mark.parametrize(
+    ("format", "algorithm"), [("csv", "native"), ("json", "hash"), ("parquet", "shuffle")], ids=lambda value: str(value)
+)
+def test_windows_of_a_bounded_input_are_final_and_later_files_come_on_top(
+    tmp_path: Path, format: str, algorithm: str
+) -> None:
+    project = Project(tmp_path)
+    source = {"files": {"path": "in", "format": format}}
+    query = project.query(SQL, source=source, emit="OnWindowClose", partitioner={"algorithm": algorithm})
+
+    empty = project.millrace("run", query, "--once")
+    assert empty.status == 0, empty
+    assert (empty.summary["rows"], empty.summary["results"]) == ("0", "0")
+
+    give(project, format, "first", RECORDS)
+    first = project.millrace("run", query, "--once")
+    assert first.status == 0, first
+    assert not first.err
+    assert (first.summary["rows"], first.summary["results"], first.summary["late"]) == ("3", "2", "0")
+    closed = Counter({("2024-01-01T00:00:00.000Z", "a", "2", "4"): 1, ("2024-01-01T00:00:00.000Z", "b", "1", "2"): 1})
+    assert project.results() == closed
+
+    give(project, format, "later", LATER)
+    later = project.millrace("run", query, "--once")
+    assert later.status == 0, later
+    assert (later.summary["rows"], later.summary["results"], later.summary["late"]) == ("2", "1", "1")
+    assert project.results() == closed + Counter({("2024-01-01T00:05:00.000Z", "b", "1", "5"): 1})
+
+    again = project.millrace("run", query, "--once")
+    assert (again.status, again.summary["rows"], again.summary["results"]) == (0, "0", "0")

@@ -1,0 +1,254 @@
+"""What Arrow computes in place of Spark is what Spark would have computed, whatever the expression and the row."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from millrace_api.sql import parse_expression, to_sql
+from millrace_jobs.pipeline.expressions import compile_projection
+from millrace_jobs.pipeline.projection import Projection
+
+pytestmark = [
+    pytest.mark.spark,
+    # of Hypothesis, which would show how a list of expressions is made
+    pytest.mark.filterwarnings("ignore:Generating overly large repr"),
+]
+
+ROWS = 150
+
+
+def edges(bits: int) -> list[int]:
+    return [0, 1, -1, 2, 7, 100, 2 ** (bits - 1) - 1, -(2 ** (bits - 1))]
+
+
+TEXTS = ["", "a", "A", "b", "ab", "a ", "é", "e\u0301", "ß", "\uffff", "\U0001f600", "it's", "a\\b", "a\nb", "%"]
+FLOATS = [0.0, -0.0, 1.0, -1.5, 0.1, 1e-40, 3.4e38, float("inf"), float("-inf"), float("nan"), 16777217.0]
+DOUBLES = [*FLOATS, 1.7e308, 5e-324, 2.0**53, 2.0**53 + 2, 2.0**63]
+LONGS = [*edges(64), 2**53, 2**53 + 1, -(2**53) - 1, 2**31, 10**18]
+TIMES = [
+    datetime(1970, 1, 1, tzinfo=UTC),
+    datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+    datetime(2013, 1, 1, 5, 15, tzinfo=UTC),
+    datetime(2013, 1, 1, 5, 15, 0, 500_000, tzinfo=UTC),
+    datetime(2013, 1, 1, 5, 15, 0, 1, tzinfo=UTC),
+    datetime(1, 1, 1, tzinfo=UTC),
+    datetime(1582, 10, 10, tzinfo=UTC),
+    datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+]
+KINDS = {
+    "t": (pa.int8(), edges(8)),
+    "h": (pa.int16(), edges(16)),
+    "i": (pa.int32(), edges(32)),
+    "l": (pa.int64(), LONGS),
+    "f": (pa.float32(), FLOATS),
+    "d": (pa.float64(), DOUBLES),
+    "s": (pa.string(), TEXTS),
+    "p": (pa.bool_(), [True, False]),
+    "y": (pa.date32(), [date(1970, 1, 1), date(1969, 12, 31), date(2013, 1, 1), date(1, 1, 1)]),
+    "at": (pa.timestamp("us", tz="UTC"), TIMES),
+    "c": (pa.decimal128(10, 2), [Decimal("0.00"), Decimal("-1.50"), Decimal("99999999.99")]),
+    "b": (pa.binary(), [b"", b"\x00", b"\x7f", b"\x80", b"\xff\x00"]),
+}
+"""By name of the first of its two columns: a type, and values at its edges."""
+
+
+def made_rows() -> pa.Table:
+    """Two columns of each type, ``i`` and ``i2`` and so on, with NULL in one of eight places."""
+    chance = random.Random(20130101)
+    columns = {}
+    for name, (kind, values) in KINDS.items():
+        for column in (name, f"{name}2"):
+            drawn = [None if chance.random() < 0.125 else chance.choice(values) for _ in range(ROWS)]
+            columns[column] = pa.array(drawn, kind)
+    return pa.table(columns)
+
+
+TABLE = made_rows()
+(BATCH,) = TABLE.to_batches()
+
+
+@pytest.fixture(scope="session")
+def parquet(workspace: Path) -> Path:
+    path = workspace / "expressions.parquet"
+    pq.write_table(TABLE, path)
+    return path
+
+
+def disagreements(spark: SparkSession, parquet: Path, expressions: list[str]) -> tuple[list[str], int]:
+    """Where Arrow's value is not Spark's, in words; and how many of these expressions Arrow computed at all."""
+    table = spark.read.parquet(str(parquet))
+    names = [f"e{index}" for index in range(len(expressions))]
+    answers = table.selectExpr(*(f"{sql} AS {name}" for name, sql in zip(names, expressions, strict=True)))
+    expected = in_arrow(answers)
+    found, computed = [], 0
+    for name, sql in zip(names, expressions, strict=True):
+        wanted = expected.column(name)
+        schema = pa.schema([(name, wanted.type)])
+        text = to_sql(parse_expression(sql))
+        project = compile_projection(Projection("", ((name, text),), schema, 0), TABLE.schema)
+        if isinstance(project, str):
+            continue
+        computed += 1
+        given = project(BATCH).column(0)
+        for row, (ours, theirs) in enumerate(zip(given.to_pylist(), wanted.to_pylist(), strict=True)):
+            if repr(ours) != repr(theirs):  # tells 0.0 from -0.0, and not NaN from NaN
+                found.append(f"{sql}: {ours!r}, to Spark {theirs!r}, in {BATCH.slice(row, 1).to_pylist()[0]}")
+                break
+    return found, computed
+
+
+def in_arrow(answers: DataFrame) -> pa.Table:
+    schema = to_arrow_schema(answers.schema, timezone="UTC")
+    rows = answers.toArrow()
+    assert rows.num_rows == ROWS
+    return rows.cast(pa.schema([field.with_nullable(True) for field in schema]))
+
+
+COMPARISONS = st.sampled_from(["=", "==", "<>", "!=", "<", "<=", ">", ">="])
+INTEGERS = st.sampled_from(
+    ["0", "1", "-1", "7", "- 7", "007", "127", "128", "-129", "32768", "2147483647", "2147483648", "-2147483648",
+     "-2147483649", "4294967296", "999999999999999999", "9223372036854775807", "1L", "-1L", "7S", "7Y", "(-(1))"]
+)  # fmt: skip
+NUMBERS = INTEGERS | st.sampled_from(
+    ["0.0", "-0.0", "0.1", "-1.5", ".5", "1.", "1e0", "1.5D", "0.1F", "2BD", "9007199254740993", "16777217",
+     "9223372036854775808", "0.1000000000000000055511151231257827", "34028234663852885981170418348451692544"]
+)  # fmt: skip
+STRINGS = st.sampled_from(
+    ["''", "'a'", "'A'", '"ab"', "'é'", "'e\u0301'", "'ß'", "'\U0001f600'", "'it\\'s'", '"it\'s"', "'a '", "'a' 'b'",
+     "'a\\\\b'", "'a\\nb'", "'\\u0061'", "'\\141'", "'\\%'", "'a\\b'", "'\\z'", "r'a\\b'", "'it''s'", "'\\0'", "'\\_'"]
+)  # fmt: skip
+MOMENTS = st.sampled_from(
+    ["TIMESTAMP '2013-01-01'", "TIMESTAMP '2013-01-01 05:15:00'", "TIMESTAMP '2013-01-01T05:15:00.5'",
+     "TIMESTAMP '2013-01-01 05:15:00.000001'", "timestamp'1969-12-31 23:59:59.999999'", "TIMESTAMP '0001-01-01'",
+     "CAST('2013-01-01 05:15:00.50' AS TIMESTAMP)", "TIMESTAMP '2013-01-01 05:15:00+01:00'",
+     "TIMESTAMP '1582-10-10 00:00:00'", "TIMESTAMP '9999-12-31 23:59:59.999999'", "TIMESTAMP '2013-1-1'",
+     "TIMESTAMP '2013-01-01 05:15'", "TIMESTAMP_LTZ '2013-01-01'", "TIMESTAMP_NTZ '2013-01-01 05:15:00'"]
+)  # fmt: skip
+
+
+def column(name: str) -> st.SearchStrategy[str]:
+    return st.sampled_from([name, f"{name}2", f"`{name}`", name.upper()])
+
+
+INTEGER = column("t") | column("h") | column("i") | column("l") | INTEGERS
+DOUBLE = st.one_of(
+    column("d"),
+    st.builds("CAST({} AS DOUBLE)".format, INTEGER | column("f") | column("d") | column("c")),
+    st.builds("double({})".format, column("l")),
+)
+VALUES = {
+    "integer": INTEGER,
+    "number": DOUBLE | column("f") | NUMBERS,
+    "text": column("s") | STRINGS,
+    "truth": column("p") | st.sampled_from(["true", "FALSE"]),
+    "day": column("y") | st.just("DATE '2013-01-01'"),
+    "time": column("at") | MOMENTS,
+    "money": column("c") | st.sampled_from(["1", "-1.50", "0.005"]),
+    "bytes": column("b") | st.just("X'80'"),
+}
+"""Values which Spark accepts in one comparison; many that only Spark can compute are among them."""
+
+
+@st.composite
+def predicates(draw: st.DrawFn, value: st.SearchStrategy[str]) -> str:
+    """One comparison, IN, BETWEEN or test for NULL."""
+    negated = draw(st.sampled_from(["", "NOT "]))
+    match draw(st.integers(0, 4)):
+        case 0 | 1:
+            return f"{draw(value)} {draw(COMPARISONS)} {draw(value)}"
+        case 2:
+            options = draw(st.lists(value, min_size=1, max_size=17))
+            return f"{draw(value)} {negated}IN ({', '.join(options)})"
+        case 3:
+            return f"{draw(value)} {negated}BETWEEN {draw(value)} AND {draw(value)}"
+        case _:
+            return f"{draw(value)} IS {negated}NULL"
+
+
+PREDICATES = st.one_of([predicates(value) for value in VALUES.values()])
+CONDITIONS = st.recursive(
+    PREDICATES | VALUES["truth"],
+    lambda inner: st.one_of(
+        st.builds("({}) {} ({})".format, inner, st.sampled_from(["AND", "OR", "=", "<", "<>"]), inner),
+        st.builds("NOT ({})".format, inner),
+        st.builds("!({})".format, inner),
+        st.builds("({}) IS NULL".format, inner),
+        st.builds("CASE WHEN {} THEN {} END".format, inner, inner),
+    ),
+    max_leaves=4,
+)
+EXPRESSIONS = st.one_of(
+    CONDITIONS,
+    st.one_of(list(VALUES.values())),
+    st.builds("CASE WHEN {} THEN {} END".format, CONDITIONS, st.one_of(list(VALUES.values()))),
+    st.builds("CASE WHEN {0} THEN {1} ELSE {1} END".format, CONDITIONS, st.one_of(list(VALUES.values()))),
+)
+ENDINGS = st.sampled_from(["", "IS NULL", "IS NOT NULL", "IN (p, true)", "NOT IN (p2)", "BETWEEN p AND p2"])
+
+
+@st.composite
+def unparenthesized(draw: st.DrawFn) -> str:
+    """Booleans, so that any grouping has a value and only precedence says which it is."""
+    words = []
+    for joined in draw(st.lists(st.sampled_from(["AND", "OR"]), min_size=1, max_size=3)):
+        words += [joined, draw(st.sampled_from(["", "NOT"])), draw(VALUES["truth"])]
+        for sign in draw(st.lists(COMPARISONS, max_size=3)):
+            words += [sign, draw(VALUES["truth"])]
+        words.append(draw(ENDINGS))
+    return " ".join(filter(None, words[1:]))
+
+
+MUCH_AT_ONCE = settings(
+    max_examples=25,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # the message is short, and each step of shrinking is a job
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
+)
+
+
+@MUCH_AT_ONCE
+@given(expressions=st.lists(EXPRESSIONS, min_size=20, max_size=20, unique=True))
+def test_arrow_computes_what_spark_does(spark: SparkSession, parquet: Path, expressions: list[str]) -> None:
+    found, _ = disagreements(spark, parquet, expressions)
+    assert not found, "\n".join(found)
+
+
+@MUCH_AT_ONCE
+@given(expressions=st.lists(unparenthesized(), min_size=20, max_size=20, unique=True))
+def test_precedence_is_spark_s(spark: SparkSession, parquet: Path, expressions: list[str]) -> None:
+    found, _ = disagreements(spark, parquet, expressions)
+    assert not found, "\n".join(found)
+
+
+FREQUENT = [
+    *(f"{name} {sign} {name}2" for name in "thilspycb" for sign in ("=", "<>", "<", "<=", ">", ">=")),
+    *(f"d {sign} {number}" for sign in ("=", "<>", "<", "<=", ">", ">=") for number in ("0", "-0.0", "0.1", "-1.5")),
+    *(f"CAST({name} AS DOUBLE)" for name in "thilfd"),
+    *(f"CAST({name} AS DOUBLE) >= 9007199254740993" for name in "ld"),
+    *(f"CASE WHEN p THEN {name} END" for name in KINDS),
+    *(f"CASE WHEN d > 1 AND i IS NOT NULL THEN {value} END" for value in ("1", "1L", "'x'", "true", "at", "d")),
+    "t < 300", "l > 2147483647", "i = -2147483648", "t = l", "h <= i2",
+    "at >= TIMESTAMP '2013-01-01'", "at = TIMESTAMP '2013-01-01 05:15:00.5'", "at < CAST('2013-01-01' AS TIMESTAMP)",
+    "s = ''", "s > 'é'", "s < '😀'", "s = 'it\\'s'", "s IN ('a', 'ß', '')", "s NOT IN ('a', 'é')",
+    "i IN (0, 1, 100)", "d IN (0, 1.5, -1.5)", "d NOT IN (1, 2)", "t NOT IN (1, 300)", "p IN (true)",
+    "d IN (-0.0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)", "l IN (-0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 2147483648)",
+    "i BETWEEN -1 AND 7", "d BETWEEN 0 AND 1", "d NOT BETWEEN -1.5 AND 0.1", "s BETWEEN 'A' AND 'b'",
+    "NOT p", "NOT (d > 1)", "p AND p2", "p OR p2", "p AND d > 0 OR s IS NULL", "(i = 1) = (p)", "p IS NOT NULL",
+    "5", "'x'", "true", "1 < 2", "CASE WHEN true THEN 5 END", "CASE WHEN false THEN 'x' END",
+]  # fmt: skip
+
+
+def test_what_filters_keys_and_inputs_mostly_are_needs_no_spark(spark: SparkSession, parquet: Path) -> None:
+    found, computed = disagreements(spark, parquet, FREQUENT)
+    assert not found, "\n".join(found)
+    assert computed == len(FREQUENT)
