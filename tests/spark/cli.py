@@ -233,21 +233,32 @@ def _take_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-class _CommandProcess:
-    """A process that runs one command after the other (``cli_commands.py``)."""
+class CommandProcess:
+    """A process that runs one command after the other (``cli_commands.py``), started by the command ``before``."""
 
-    def __init__(self) -> None:
+    def __init__(self, *before: str) -> None:
         paths = os.pathsep.join([str(_TESTS), os.environ.get("PYTHONPATH", "")])
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "spark.cli_commands"],
+            [*before, sys.executable, "-m", "spark.cli_commands"],
             env=os.environ | {"PYTHONPATH": paths},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        atexit.register(self._process.kill)
+        atexit.register(self.close)
+
+    @property
+    def root(self) -> Path:
+        """The file system as this process sees it."""
+        return Path(f"/proc/{self._process.pid}/root")
+
+    def close(self) -> None:
+        """End it, and its JVM."""
+        self._process.kill()
+        self._process.wait()
 
     def run(self, folder: Path, arguments: tuple[str, ...]) -> Result:
+        """A command in a folder."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps([str(folder), *arguments]), file=self._process.stdin, flush=True)
@@ -255,5 +266,5 @@ class _CommandProcess:
 
 
 @cache
-def _shared_process() -> _CommandProcess:
-    return _CommandProcess()
+def _shared_process() -> CommandProcess:
+    return CommandProcess()

@@ -67,6 +67,7 @@ def test_interrupted_runs_go_on_where_they_were_and_end_exact(project: Project) 
     with project.start("run", query, terminal=True) as run:
         run.wait_for("hash m=2 n=2")
         run.press_ctrl_c()
+        run.wait_for("Ctrl-C again ends at once")
         run.press_ctrl_c()
         stopped = run.finish()
         run.assert_gone()

@@ -210,7 +210,7 @@ def unparenthesized(draw: st.DrawFn) -> str:
 
 
 MUCH_AT_ONCE = settings(
-    max_examples=25,
+    max_examples=20,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # the message is short, and each step of shrinking is a job
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
 )
@@ -223,7 +223,7 @@ def test_arrow_computes_what_spark_does(spark: SparkSession, parquet: Path, expr
     assert not found, "\n".join(found)
 
 
-@MUCH_AT_ONCE
+@settings(MUCH_AT_ONCE, max_examples=8)
 @given(expressions=st.lists(unparenthesized(), min_size=20, max_size=20, unique=True))
 def test_precedence_is_spark_s(spark: SparkSession, parquet: Path, expressions: list[str]) -> None:
     found, _ = disagreements(spark, parquet, expressions)

@@ -38,12 +38,12 @@ class Checkpoint:
             self.root.mkdir(parents=True, exist_ok=True)
             self._lock = (self.root / "lock").open("w", encoding="utf-8")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._claim(identity(query))
         except BlockingIOError:
             raise _problem(f"another run is using the checkpoint {self.root}", "end that run first") from None
         except OSError as error:
-            hint = "write spec.checkpoint.uri with a folder that this user may write to"
+            hint = "make room there, or write spec.checkpoint.uri with a folder that this user may write to"
             raise _problem(f"the checkpoint {self.root} cannot be written: {error.strerror}", hint) from None
-        self._claim(identity(query))
 
     def _claim(self, wanted: dict[str, Any]) -> None:
         marker = self.root / "millrace.json"

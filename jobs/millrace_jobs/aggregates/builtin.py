@@ -24,7 +24,9 @@ TypeOf = Callable[[str], str]
 class Part:
     """One mergeable component of an aggregate: column ``name`` of the partial results.
 
-    ``input`` is the SQL of the column it is reduced from; empty for ``rows``, which needs none.
+    ``input`` is the SQL of the column it is reduced from; empty for ``rows``, which needs none. Means cannot be
+    merged by a function of SQL: ``weight`` then names the part with the number of values behind each mean, and the
+    merged column has the sum of squared deviations of the means from their common mean.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Part:
     input: str
     initial: str
     merge: str
+    weight: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,8 @@ def plan_aggregate(call: exp.Expr, index: int, type_of: TypeOf) -> BuiltinAggreg
         return f"{to_sql(call)} is not one of the aggregates with a mergeable partial result"
     if isinstance(function.this, exp.Distinct):
         return f"{to_sql(call)} needs all values of a key in one place"
+    if function.expressions:
+        return f"{to_sql(call)} has more than one argument"
     value = _input(call, function)
     if value and not is_scalar(type_of(value)):
         return f"{to_sql(call)} is over {type_of(value)}, which workers cannot compare or add"
@@ -144,19 +149,22 @@ def _max(_: exp.Expr, value: str, name: str, type_of: TypeOf) -> Split:
 
 
 def _moments(value: str, name: str, type_of: TypeOf) -> tuple[tuple[Part, ...], str, str]:
-    """Parts n, sum and sum of squares; and SQL of n and of the sum of squared deviations from the mean.
+    """Parts for central moments; and SQL of the number of values and of their squared deviations from the mean.
 
-    Relative error of the deviations is about 1e-16 * (mean / deviation)^2, from the subtraction.
+    The deviations are those within the partial results and those between their means (Chan, Golub, LeVeque:
+    Updating Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979), so that nothing cancels where
+    the mean is large against the deviation.
     """
     number = _as_double(value, type_of)
-    total, squares, count = f"{name}_sum", f"{name}_squares", f"{name}_count"
+    count, mean, within = f"{name}_count", f"{name}_mean", f"{name}_within"
     parts = (
-        _part(total, "sum", number),
-        _part(squares, "sum_of_squares", number, f"{number} * {number}"),
         _count_part(count, value),
+        Part(mean, "mean", number, number, "", weight=count),
+        _part(
+            within, "squared_deviations", number, f"CASE WHEN ({number}) IS NOT NULL THEN ({number}) - ({number}) END"
+        ),
     )
-    deviations = f"greatest({squares} - {total} * {total} / nullif({count}, 0L), 0D)"
-    return parts, count, f"CASE WHEN {count} > 0 THEN {deviations} END"
+    return parts, count, f"CASE WHEN {count} > 0L THEN {within} + {mean} END"
 
 
 def _sample(root: bool) -> Callable[[exp.Expr, str, str, TypeOf], Split]:

@@ -59,7 +59,7 @@ def field_array(rows: Sequence[Mapping[str, Any]], field: pa.Field, what: str) -
     """
     try:
         return pa.array([row[field.name] for row in rows], field.type)
-    except (KeyError, TypeError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
+    except (KeyError, TypeError, OverflowError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
         reason = f"it has no field {error}" if isinstance(error, KeyError) else str(error)
         raise MillraceError(
             Problem(

@@ -67,7 +67,7 @@ class _Group:
 
     states: dict[Key, State] = field(default_factory=dict)
     records: int = 0
-    latest: int = 0
+    latest: int = -(1 << 63)
 
 
 class PythonReducer:
@@ -75,7 +75,6 @@ class PythonReducer:
 
     def __init__(self, plan: PythonReduction) -> None:
         self._plan = plan
-        self._by = [*plan.keys.names, *([_PANE] if plan.window else [])]
         self._pending: list[pa.RecordBatch] = []
         self._pending_records = 0
         self._groups: dict[tuple[int, int], _Group] = defaultdict(_Group)
@@ -117,7 +116,7 @@ class PythonReducer:
         key_columns = groups.columns[: len(self._plan.keys)]
         keys = key_tuples(key_columns, groups.num_rows)
         buckets = hash_columns(key_columns, groups.num_rows) % np.uint64(self._plan.buckets)
-        panes = groups.column(_PANE).to_pylist() if self._plan.window else [0] * len(keys)
+        panes = groups.column(_PANE).to_pylist()
         latest = groups.column(AT).cast(pa.int64()).to_pylist() if self._plan.window else [0] * len(keys)
         ends = rows.offsets.to_pylist()
         for index, key in enumerate(keys):
@@ -129,11 +128,14 @@ class PythonReducer:
         """The different keys and panes with their latest event time, and the row numbers of each."""
         table = records.select(self._plan.keys.names).append_column("row", pa.array(np.arange(records.num_rows)))
         wanted = [("row", "list")]
+        panes = np.zeros(records.num_rows, np.int64)  # without a window all time is one pane
         if self._plan.window is not None:
-            table = table.append_column(_PANE, pa.array(pane_starts(records.column(AT), self._plan.window)))
+            panes = pane_starts(records.column(AT), self._plan.window)
             table = table.append_column(AT, records.column(AT))
             wanted.append((AT, "max"))
-        grouped = table.group_by(self._by, use_threads=False).aggregate(wanted).combine_chunks()
+        table = table.append_column(_PANE, pa.array(panes))
+        by = [*self._plan.keys.names, _PANE]
+        grouped = table.group_by(by, use_threads=False).aggregate(wanted).combine_chunks()
         groups = grouped.rename_columns({"row_list": "rows", f"{AT}_max": AT} if self._plan.window else {})
         return groups, grouped.column("row_list").combine_chunks()
 

@@ -16,16 +16,19 @@ from millrace_jobs.aggregates.base import RECORDS
 from millrace_jobs.partitioners.hashing import hash_columns
 from millrace_jobs.windows import AT, Window, pane_starts
 
-Reduce = Literal["rows", "count", "sum", "sum_of_squares", "min", "max", "has_nan", "distinct"]
+Reduce = Literal["rows", "count", "sum", "mean", "squared_deviations", "min", "max", "has_nan", "distinct"]
 """What becomes of a part's input on a worker; ``distinct`` keeps the set of its values."""
+
+_ONCE = ("mean", "squared_deviations")
+"""What cannot be reduced again: a worker then hands on one partial result per million records."""
 
 PENDING_RECORDS = 1 << 20
 """Records a worker holds before it reduces them: its memory is bounded by that and by the number of groups."""
 
 _PANE = "pane"
+_VALUES = "values of "
 
-_REDUCE_AGAIN = {"rows": "sum", "count": "sum", "sum": "sum", "sum_of_squares": "sum", "min": "min", "max": "max",
-                 "has_nan": "max"}  # fmt: skip
+_REDUCE_AGAIN = {"rows": "sum", "count": "sum", "sum": "sum", "min": "min", "max": "max", "has_nan": "max"}
 
 
 @dataclass(frozen=True)
@@ -79,9 +82,10 @@ class ColumnarReducer:
         self._reduce_pending()
         if not self._reduced:
             return self._conform({}, rows=0)
-        if len(self._reduced) == 1:
-            return self._reduced[0]
-        self._reduced = [self._reduce_again(pa.concat_tables(self._reduced))]
+        if len(self._reduced) > 1:
+            reduced = pa.concat_tables(self._reduced)
+            once = any(part.reduce in _ONCE for part in self._plan.parts)
+            self._reduced = [reduced if once else self._reduce_again(reduced)]
         return self._reduced[0]
 
     def key_hashes(self) -> NDArray[np.uint64]:
@@ -109,6 +113,8 @@ class ColumnarReducer:
         for part in self._plan.parts:
             if part.reduce != "distinct":
                 wanted.append((part.name, *_first_step(part, records)))
+            if part.reduce == "squared_deviations":
+                wanted.append((_VALUES + part.name, records.column(part.column), "count"))
         tables = [self._aggregate(records, wanted)]
         for part in self._plan.parts:
             if part.reduce == "distinct":
@@ -147,6 +153,9 @@ class ColumnarReducer:
         results = grouped.columns[len(self._groups) or 1 :]
         names = [name for name, _, _ in wanted]
         columns = dict(zip([*self._groups, *names], [*grouped.columns[: len(self._groups)], *results], strict=True))
+        for name in names:
+            if _VALUES + name in columns:  # Arrow has the mean of the squares, not their sum
+                columns[name] = pc.multiply(columns[name], columns[_VALUES + name])
         return self._conform(columns, grouped.num_rows)
 
     def _distinct(self, records: pa.Table, column: str, part: PartColumn) -> pa.Table:
@@ -181,15 +190,17 @@ def _first_step(part: PartColumn, records: pa.Table) -> tuple[pa.ChunkedArray | 
     column = records.column(part.column)
     if part.reduce == "sum":
         return _widened(column), "sum"
-    if part.reduce == "sum_of_squares":
-        return pc.multiply(column, column), "sum"
+    if part.reduce == "squared_deviations":
+        return column, "variance"
     if part.reduce == "has_nan":
         return pc.is_nan(column), "max"
     return column, part.reduce
 
 
 def _widened(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The input of a sum; as decimals where a sum of 64-bit integers could overflow, which Arrow does not notice."""
+    """The input of a sum; as wider decimals where the sum could overflow, which Arrow does not notice."""
+    if pa.types.is_decimal(column.type) and column.type.precision + len(str(len(column))) > 38:
+        return column.cast(pa.decimal256(76, column.type.scale))
     if column.type != pa.int64() or not len(column):
         return column
     extremes = pc.min_max(column).as_py()
@@ -201,6 +212,7 @@ def _narrowed(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     try:
         return column if column.type == field.type else column.cast(field.type)
     except pa.ArrowInvalid as error:
+        wider = "DOUBLE" if pa.types.is_decimal(field.type) else "DECIMAL(38, 0)"
         raise MillraceError(
-            Problem(f"a sum is too large for {field.type} ({error})", "cast the summed column to DECIMAL(38, 0)")
+            Problem(f"a sum is too large for {field.type} ({error})", f"cast the summed column to {wider}")
         ) from None

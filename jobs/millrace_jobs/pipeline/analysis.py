@@ -133,7 +133,7 @@ def _part_type(reduce: str, kind: pa.DataType) -> pa.DataType:
         return pa.int64()
     if reduce == "has_nan":
         return pa.bool_()
-    if reduce in ("sum", "sum_of_squares"):
+    if reduce == "sum":
         if pa.types.is_decimal(kind):
             return pa.decimal128(min(38, kind.precision + 10), kind.scale)
         return pa.int64() if pa.types.is_integer(kind) else pa.float64()

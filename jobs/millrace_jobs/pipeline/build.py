@@ -52,7 +52,8 @@ def build(query: PlannedQuery, spec: Spec, around: Surroundings, *, routed: bool
         return around.spark.sql(plan.sql)
     partials = _routed_partials(plan, spec, around) if routed else _native_partials(plan, spec, around)
     if isinstance(plan.reduction, PythonReduction):
-        return merge_states(partials, plan.reduction, on_close=spec.emit is Emit.ON_WINDOW_CLOSE)
+        on_close, closes = spec.emit is Emit.ON_WINDOW_CLOSE, _closing_watermark(plan, spec) is not None
+        return merge_states(partials, plan.reduction, on_close=on_close, closes=closes)
     assert plan.aggregation is not None
     return finish(merge_partials(partials, plan.aggregation), plan.aggregation, query.result)
 
@@ -99,10 +100,14 @@ def _native_partials(plan: Routed, spec: Spec, around: Surroundings) -> DataFram
 
 
 def _partials(stream: DataFrame, plan: Routed, spec: Spec) -> DataFrame:
+    return watched(stream, plan.source, REPORT, _closing_watermark(plan, spec))
+
+
+def _closing_watermark(plan: Routed, spec: Spec) -> tuple[str, str] | None:
+    """The watermark on partial results; None where the source's is not on the column of the window."""
     declared = spec.sources[plan.source].watermark
     on_window = plan.window and declared and plan.window.column.lower() == declared.column.lower()
-    watermark = _watermark(spec, plan.source, AT) if on_window else None
-    return watched(stream, plan.source, REPORT, watermark)
+    return _watermark(spec, plan.source, AT) if on_window else None
 
 
 def _projected(plan: Routed, spec: Spec, around: Surroundings) -> DataFrame:

@@ -114,7 +114,7 @@ def _is_null(node: exp.Expr, fields: _Fields) -> Compiled | None:
 
 
 _CHAINED = (exp.Predicate, exp.Not)
-"""Operands of a comparison that has no parentheses around them: Spark and sqlglot group ``p < q = r < s`` differently."""
+"""Operands of a comparison that need parentheses: Spark and sqlglot read ``p < q = r < s`` differently."""
 
 
 def _comparison(function: str) -> Any:
@@ -130,7 +130,7 @@ def _compare(function: str, left: exp.Expr, right: exp.Expr, fields: _Fields) ->
     if pa.float64() in (_type(left, fields), _type(right, fields)):
         return _compare_double(function, left, right, fields)
     one, other = _compile(left, fields), _compile(right, fields)
-    if one is None or other is None:
+    if one is None or other is None or pa.types.is_nested(one.type):
         return None
     integers = pa.types.is_signed_integer(one.type) and pa.types.is_signed_integer(other.type)
     if not integers and (one.type != other.type or pa.types.is_floating(one.type)):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlglot import exp
 
-from millrace_api.sql import parse_query, to_sql
+from millrace_api.sql import StreamingSql, parse_expression, parse_query, to_sql
 from millrace_api.values import PositiveDuration
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, TypeOf, is_scalar, plan_aggregate
 from millrace_jobs.windows import Window
@@ -94,7 +94,8 @@ def longest_window(sql: str) -> int:
 def _aggregation(query: exp.Query, schemas: Mapping[str, pa.Schema], type_of: TypeOf) -> Aggregation:
     select = _plain_select(query)
     source = _one_source(select, schemas)
-    group = _group_expressions(select, {field.name.lower() for field in schemas[source]})
+    aliases = _aliases(select, {field.name.lower() for field in schemas[source]})
+    group = _group_expressions(select, aliases)
     windows = [node for node in group if _is_window(node)]
     if len(windows) > 1:
         raise _NotRoutableError("it groups by more than one window")
@@ -116,7 +117,7 @@ def _aggregation(query: exp.Query, schemas: Mapping[str, pa.Schema], type_of: Ty
         window=window,
         aggregates=aggregates,
         select=tuple(_over_parts(item, keys, aggregates) for item in select.expressions),
-        having=_over_parts(having.this, keys, aggregates) if having else "",
+        having=_over_parts(_unaliased(having.this, aliases), keys, aggregates) if having else "",
     )
 
 
@@ -135,6 +136,8 @@ def _plain_select(query: exp.Query) -> exp.Select:
         raise _NotRoutableError("it has a subquery")
     if query.find(exp.Window):
         raise _NotRoutableError("it has an OVER clause")
+    if any(item.is_star for item in query.expressions):
+        raise _NotRoutableError("it selects *")
     return query
 
 
@@ -142,8 +145,10 @@ def _one_source(select: exp.Select, sources: Mapping[str, pa.Schema]) -> str:
     """The name of the one source it reads; every column loses the source's alias, and is spelled as there."""
     clause = select.args.get("from_") or select.args.get("from")
     table = clause.this if clause else None
-    if not isinstance(table, exp.Table) or table.name not in sources:
+    if not isinstance(table, exp.Table) or table.name not in sources or len(sources) > 1:
         raise _NotRoutableError("it does not read from one source")
+    if table.alias_column_names or any(value for part, value in table.args.items() if part not in ("this", "alias")):
+        raise _NotRoutableError(f"it reads from {to_sql(table)}")
     names = {name.lower(): name for name in sources[table.name].names}
     for column in select.find_all(exp.Column):
         if column.table and column.table.lower() in (table.name.lower(), table.alias_or_name.lower()):
@@ -153,24 +158,38 @@ def _one_source(select: exp.Select, sources: Mapping[str, pa.Schema]) -> str:
     return table.name
 
 
-def _group_expressions(select: exp.Select, columns: set[str]) -> list[exp.Expr]:
-    """The GROUP BY list with ordinals and aliases of the SELECT list put in; a column of the source comes first."""
+def _aliases(select: exp.Select, columns: set[str]) -> dict[str, exp.Expr]:
+    """What the aliases of the SELECT list stand for elsewhere, where a column of the source comes first."""
+    aliased = [item for item in select.expressions if isinstance(item, exp.Alias)]
+    return {item.alias.lower(): item.this for item in aliased if item.alias.lower() not in columns}
+
+
+def _group_expressions(select: exp.Select, aliases: Mapping[str, exp.Expr]) -> list[exp.Expr]:
+    """The GROUP BY list with ordinals and aliases of the SELECT list put in."""
     group = select.args.get("group")
     if group is None:
         return []
-    if any(group.args.get(kind) for kind in ("grouping_sets", "cube", "rollup", "all")):
+    if group.args.get("all") or group.find(exp.GroupingSets, exp.Cube, exp.Rollup):
         raise _NotRoutableError("it has GROUPING SETS, CUBE, ROLLUP or GROUP BY ALL")
-    aliases = {item.alias.lower(): item.this for item in select.expressions if isinstance(item, exp.Alias)}
-    aliases = {name: item for name, item in aliases.items() if name not in columns}
-    resolved = []
+    resolved: list[exp.Expr] = []
     for node in group.expressions:
         if isinstance(node, exp.Literal) and node.is_int:
-            resolved.append(select.expressions[int(node.name) - 1].unalias())
-        elif isinstance(node, exp.Column) and not node.table and node.name.lower() in aliases:
-            resolved.append(aliases[node.name.lower()])
-        else:
-            resolved.append(node)
+            node = select.expressions[int(node.name) - 1].unalias()
+        elif isinstance(node, exp.Column) and not node.table:
+            node = aliases.get(node.name.lower(), node)
+        resolved.append(node.unnest())
     return resolved
+
+
+def _unaliased(condition: exp.Expr, aliases: Mapping[str, exp.Expr]) -> exp.Expr:
+    """HAVING with aliases of the SELECT list put in."""
+
+    def replace(node: exp.Expr) -> exp.Expr:
+        if isinstance(node, exp.Column) and not node.table and node.name.lower() in aliases:
+            return exp.Paren(this=aliases[node.name.lower()].copy())
+        return node
+
+    return condition.transform(replace)
 
 
 def _is_window(node: exp.Expr) -> bool:
@@ -215,14 +234,23 @@ def _aggregates(select: exp.Select, type_of: TypeOf) -> Iterator[BuiltinAggregat
 
 def _over_parts(item: exp.Expr, keys: tuple[Key, ...], aggregates: tuple[BuiltinAggregate, ...]) -> str:
     """SQL of a SELECT item or of HAVING over the columns that merge yields."""
-    by_text = {key.sql: key.name for key in keys} | {a.call: f"({a.finish})" for a in aggregates}
+    known = {key.sql: key.name for key in keys} | {a.call: f"({a.finish})" for a in aggregates}
+    by_text = {_quoted(parse_expression(sql)): name for sql, name in known.items()}
 
     def replace(node: exp.Expr) -> exp.Expr:
-        text = to_sql(node)
-        if text in by_text:
-            return exp.Var(this=by_text[text])
-        if _is_window(node):
-            return exp.column("window")
-        return node
+        if isinstance(node, exp.Identifier):
+            return node  # part of a name, such as start in window.start
+        if _quoted(node) in by_text:
+            return exp.Var(this=by_text[_quoted(node)])
+        return exp.column("window") if _is_window(node) else node
 
-    return to_sql(item.unalias().copy().transform(replace))
+    merged = item.unalias().copy().transform(replace)
+    for column in merged.find_all(exp.Column):
+        if "window" not in (column.name.lower(), column.table.lower()):
+            raise _NotRoutableError(f"{to_sql(item)} is made of more than its keys and aggregates as they are written")
+    return to_sql(merged)
+
+
+def _quoted(node: exp.Expr) -> str:
+    """SQL in which a name looks the same with and without backquotes."""
+    return node.sql(dialect=StreamingSql, identify=True)

@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql.types import StructType
 
+from millrace_jobs.aggregates.builtin import Part
 from millrace_jobs.pipeline.front_end import Aggregation
 from millrace_jobs.windows import AT, Window
 
@@ -45,7 +46,28 @@ def merge_partials(partials: DataFrame, query: Aggregation) -> DataFrame:
     """Merge the parts by key and window, and keep them: columns ``window``, keys, parts."""
     keys = [F.col(key.name) for key in query.keys]
     groups = ([window_column(query.window)] if query.window else []) + keys
-    return partials.groupBy(*groups).agg(*(F.expr(part.merge).alias(part.name) for part in query.parts))
+    return partials.groupBy(*groups).agg(*(_merged(part).alias(part.name) for part in query.parts))
+
+
+def _merged(part: Part) -> Column:
+    return deviations_between(F.col(part.name), F.col(part.weight)) if part.weight else F.expr(part.merge)
+
+
+def deviations_between(mean: Column, count: Column) -> Column:
+    """Sum over partial results of count * (mean - common mean)^2: an aggregate that merges without cancellation.
+
+    Spark's only aggregate with weights is its summarizer of vectors. It gives m2 / (W - W2 / W), with W and W2 the
+    sums of the weights and of their squares, and fails where all weights are 0, as for a group without values.
+    """
+    from pyspark.ml.functions import array_to_vector, vector_to_array  # only these queries pay for the import
+    from pyspark.ml.stat import Summarizer
+
+    next_to_nothing = F.lit(1e-300)
+    features = array_to_vector(F.array(F.coalesce(mean, F.lit(0.0))))
+    weight = F.when(count > 0, count.cast("double")).otherwise(next_to_nothing)
+    summary = Summarizer.metrics("variance").summary(features, weight)
+    total, squares = F.sum(count).cast("double"), F.sum(count.cast("double") * count)
+    return F.when(total > 0, vector_to_array(summary.getField("variance"))[0] * (total - squares / total))
 
 
 def finish(merged: DataFrame, query: Aggregation, result: StructType) -> DataFrame:

@@ -28,8 +28,12 @@ _STATE = StructType([StructField(BLOB, BinaryType())])
 _EMITTED = StructType([StructField(_START, LongType()), StructField(BLOB, BinaryType())])
 
 
-def merge_states(partials: DataFrame, plan: PythonReduction, *, on_close: bool) -> DataFrame:
-    """Merge blobs by window and bucket, and finish them: columns window_start, window_end, keys, results."""
+def merge_states(partials: DataFrame, plan: PythonReduction, *, on_close: bool, closes: bool) -> DataFrame:
+    """Merge blobs by window and bucket, and finish them: columns window_start, window_end, keys, results.
+
+    ``closes``: there is a watermark that closes windows, after which their state is let go; ``on_close``: results
+    are emitted then, else at every change.
+    """
     start = F.lit(0).cast("bigint")
     if plan.window is not None:
         # The window is kept as a plain column: Spark tells late partial results by it, as for its own aggregates.
@@ -37,10 +41,10 @@ def merge_states(partials: DataFrame, plan: PythonReduction, *, on_close: bool) 
         start = F.unix_micros("window.start")
     grouped = partials.withColumn(_START, start).groupBy(_START, BUCKET)
     merged = grouped.transformWithState(
-        StateMerger(plan, on_close=on_close),
+        StateMerger(plan, on_close=on_close, closes=closes),
         _EMITTED,
         outputMode="append" if on_close else "update",
-        timeMode="none" if plan.window is None else "eventTime",
+        timeMode="eventTime" if closes else "none",
     )
     return merged.mapInArrow(Finisher(plan), from_arrow_schema(plan.result_schema))
 
@@ -48,9 +52,10 @@ def merge_states(partials: DataFrame, plan: PythonReduction, *, on_close: bool) 
 class StateMerger(StatefulProcessor):
     """Holds one blob per window and bucket; emits states at every change, or when the window has closed."""
 
-    def __init__(self, plan: PythonReduction, *, on_close: bool) -> None:
+    def __init__(self, plan: PythonReduction, *, on_close: bool, closes: bool) -> None:
         self._plan = plan
         self._on_close = on_close
+        self._closes = closes
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Spark's hook: declare the state."""
@@ -71,7 +76,7 @@ class StateMerger(StatefulProcessor):
         for row in rows:
             changed.update(dict.fromkeys(merge_into(self._plan.aggregator, states, codec.decode(bytes(row[BLOB])))))
         self._blob.update((codec.encode(states.items()),))
-        if held is None and self._plan.window is not None:
+        if held is None and self._closes and self._plan.window is not None:
             self._handle.registerTimer(-(-(start + self._plan.window.size) // 1000))
         if not self._on_close and changed:
             yield Row(start=start, blob=codec.encode((k, states[k]) for k in changed))

@@ -1,0 +1,259 @@
+import pyarrow as pa
+import pytest
+
+from millrace_jobs.pipeline.front_end import Aggregation, Native, groups, longest_window, plan_sql
+from millrace_jobs.windows import Window
+
+MINUTE = 60_000_000
+MOMENT = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    [("a", pa.string()), ("B", pa.int64()), ("v", pa.float64()), ("start", pa.string()), ("day", pa.int32()),
+     ("at", MOMENT), ("day at", MOMENT), ("xs", pa.list_(pa.int32()))]
+)  # fmt: skip
+
+
+def type_of(sql):
+    types = {"a": "string", "start": "string", "v": "double", "xs": "array<int>", "B": "bigint"}
+    return types.get(sql.strip("`"), "double" if "DOUBLE" in sql else "bigint")
+
+
+def planned(sql, **more):
+    return plan_sql(sql, {"t": SCHEMA, **more}, type_of)
+
+
+def routed(sql):
+    plan = planned(sql)
+    assert isinstance(plan, Aggregation), plan
+    return plan
+
+
+def keys(plan):
+    return [key.sql for key in plan.keys]
+
+
+@pytest.mark.parametrize(
+    ("select", "group_by", "expected"),
+    [
+        ("a", "a", ["a"]),
+        ("a", "A", ["a"]),
+        ("a", "x.a, x.b", ["a", "B"]),
+        ("1, a", "2", ["a"]),
+        ("a", "1, upper(a)", ["a", "UPPER(a)"]),
+        ("a", "(a)", ["a"]),
+        ("1", "b % 10, v > 1", ["B % 10", "v > 1"]),
+        ("b + 1 AS k", "k", ["B + 1"]),
+        ("b + 1 AS k", "K, a", ["B + 1", "a"]),
+    ],
+)
+def test_keys(select, group_by, expected):
+    assert keys(routed(f"SELECT {select}, count(*) FROM t AS x GROUP BY {group_by}")) == expected
+
+
+def test_without_group_by_there_is_one_group():
+    assert keys(routed("SELECT count(*) FROM t")) == []
+
+
+def test_a_column_comes_before_an_alias_of_its_name():
+    plan = routed("SELECT upper(a) AS a, count(*) FROM t GROUP BY a")
+    assert keys(plan) == ["a"]
+    assert plan.select[0] == "UPPER(k0)"
+
+
+@pytest.mark.parametrize(
+    ("select", "group_by", "expected"),
+    [
+        ("a", "a", "k0"),
+        ("A", "a", "k0"),
+        ("`a`", "a", "k0"),
+        ("a", "`A`", "k0"),
+        ("t.a", "a", "k0"),
+        ("a", "(a)", "k0"),
+        ("(a)", "a", "(k0)"),
+        ("upper(a)", "a", "UPPER(k0)"),
+        ("upper(a)", "upper(a)", "k0"),
+        ("a", "upper(a), a", "k1"),
+        ("upper( A )", "Upper(`a`)", "k0"),
+        ("5", "a", "5"),
+        ("window.start", "window(at, '1 minute')", "window.start"),
+        ("window.start", "window(at, '1 minute'), start", "window.start"),
+        ("start", "window(at, '1 minute'), start", "k0"),
+        ("window(at, '1 minute')", "window(at, '1 minute')", "window"),
+        ("window", "window(at, '1 minute')", "window"),
+        ("window(at, '1 minute').end", "window(at, '1 minute')", "window.end"),
+        ("extract(DAY FROM CAST(day AS DATE))", "day", "EXTRACT(DAY FROM CAST(k0 AS DATE))"),
+        ("CASE WHEN a = 'x' THEN day END", "a, day", "CASE WHEN k0 = 'x' THEN k1 END"),
+    ],
+)
+def test_keys_in_the_select_list(select, group_by, expected):
+    plan = routed(f"SELECT {select}, count(*) FROM t GROUP BY {group_by}")
+    assert plan.select[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("item", "expected", "calls"),
+    [
+        ("count(*)", "(CAST(coalesce(a0, 0L) AS bigint))", ["COUNT(*)"]),
+        ("count(*) + 1 AS n", "(CAST(coalesce(a0, 0L) AS bigint)) + 1", ["COUNT(*)"]),
+        ("sum(b) / count(*)", None, ["SUM(B)", "COUNT(*)"]),
+        ("round(avg(v), 1)", None, ["AVG(v)"]),
+        ("max(b) - max(t.B)", None, ["MAX(B)"]),
+        ("sum(b * 2)", None, ["SUM(B * 2)"]),
+        ("CASE WHEN min(v) > 0 THEN max(v) END", None, ["MAX(v)", "MIN(v)"]),
+        ("count(*) FILTER (WHERE v > 1)", None, ["COUNT(*) FILTER(WHERE v > 1)"]),
+        ("sum(b) FILTER (WHERE v > 1) + sum(b)", None, ["SUM(B) FILTER(WHERE v > 1)", "SUM(B)"]),
+        ("stddev(v), variance(v)", None, ["STDDEV(v)", "VARIANCE(v)"]),
+        ("approx_count_distinct(a, 0.05)", None, ["APPROX_COUNT_DISTINCT(a, 0.05)"]),
+    ],
+)
+def test_aggregates(item, expected, calls):
+    plan = routed(f"SELECT {item} FROM t")
+    assert [aggregate.call for aggregate in plan.aggregates] == calls
+    assert expected in (None, plan.select[0])
+    names = [part.name for part in plan.parts]
+    assert len(names) == len(set(names))
+    assert all(not any(call in text for call in calls) for text in plan.select)
+
+
+def test_a_filtered_aggregate_is_fed_nulls():
+    (count, total) = routed("SELECT count(*) FILTER (WHERE v > 1), sum(b) FILTER (WHERE v > 1) FROM t").parts
+    assert count.input == "CASE WHEN v > 1 THEN 1L END"
+    assert total.input == "CASE WHEN v > 1 THEN B END"
+
+
+@pytest.mark.parametrize(
+    ("having", "expected"),
+    [
+        ("count(*) > 5", "(CAST(coalesce(a0, 0L) AS bigint)) > 5"),
+        ("n > 5", "((CAST(coalesce(a0, 0L) AS bigint))) > 5"),
+        ("N > 5 AND a <> 'x'", "((CAST(coalesce(a0, 0L) AS bigint))) > 5 AND k0 <> 'x'"),
+        ("max(b) > 1", "(CAST(a1 AS bigint)) > 1"),
+        ("k = 'X'", "(UPPER(k0)) = 'X'"),
+    ],
+)
+def test_having(having, expected):
+    plan = routed(f"SELECT a, upper(a) AS k, count(*) AS n FROM t GROUP BY a HAVING {having}")
+    assert plan.having == expected
+
+
+def test_where_and_source():
+    plan = routed("SELECT count(*) FROM t x WHERE x.V > 1 AND `day at` IS NOT NULL")
+    assert (plan.source, plan.where, plan.having) == ("t", "v > 1 AND NOT `day at` IS NULL", "")
+
+
+@pytest.mark.parametrize(
+    ("call", "window"),
+    [
+        ("window(at, '5 minutes')", Window("at", 5 * MINUTE, 5 * MINUTE)),
+        ("WINDOW(AT, '5 minutes')", Window("at", 5 * MINUTE, 5 * MINUTE)),
+        ("window(t.at, '5 minutes', '1 minute')", Window("at", 5 * MINUTE, MINUTE)),
+        ("window(at, '5 minutes', '2 minutes', '30 seconds')", Window("at", 5 * MINUTE, 2 * MINUTE, MINUTE // 2)),
+        ("window(`day at`, '1 day')", Window("day at", 1440 * MINUTE, 1440 * MINUTE)),
+    ],
+)
+def test_windows(call, window):
+    plan = routed(f"SELECT window.start, a, count(*) FROM t GROUP BY {call}, a")
+    assert (plan.window, keys(plan)) == (window, ["a"])
+
+
+def test_a_window_may_be_named_by_alias_or_ordinal():
+    for group_by in ("w, a", "1, 2", "a, W"):
+        plan = routed(f"SELECT window(at, '5 minutes') AS w, a, count(*) FROM t GROUP BY {group_by}")
+        assert (plan.window, keys(plan)) == (Window("at", 5 * MINUTE, 5 * MINUTE), ["a"])
+        assert plan.select[:2] == ("window", "k0")
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        ("SELECT a FROM t", "it has no aggregate, so there is nothing to combine"),
+        ("SELECT a FROM t GROUP BY a", "it has no aggregate, so there is nothing to combine"),
+        ("SELECT count(*) FROM t UNION ALL SELECT 1", "it is a UNION, not one SELECT"),
+        ("WITH u AS (SELECT * FROM t) SELECT count(*) FROM u", "it has a WITH clause"),
+        ("SELECT count(*) FROM t JOIN u ON t.a = u.a", "it has a JOIN"),
+        ("SELECT count(*) FROM t, u", "it has a JOIN"),
+        ("SELECT DISTINCT count(*) FROM t", "it has SELECT DISTINCT"),
+        ("SELECT count(*) FROM t ORDER BY 1", "it has ORDER BY"),
+        ("SELECT count(*) FROM t LIMIT 1", "it has LIMIT"),
+        ("SELECT count(*) FROM t LATERAL VIEW explode(xs) AS x", "it has a LATERAL VIEW"),
+        ("SELECT count(*) FROM t WHERE b IN (SELECT 1)", "it has a subquery"),
+        ("SELECT count(*) FROM (SELECT * FROM t)", "it has a subquery"),
+        ("SELECT sum(count(*)) OVER () FROM t", "it has an OVER clause"),
+        ("SELECT *, count(*) FROM t GROUP BY a, b", "it selects *"),
+        ("SELECT t.*, count(*) FROM t GROUP BY a, b", "it selects *"),
+        ("SELECT count(*)", "it does not read from one source"),
+        ("SELECT count(*) FROM other", "it does not read from one source"),
+        ("SELECT count(*) FROM range(5)", "it does not read from one source"),
+        ("SELECT count(*) FROM t TABLESAMPLE (10 PERCENT)", "it reads from t TABLESAMPLE (10 PERCENT)"),
+        ("SELECT sum(y) FROM t AS x(y, z)", "it reads from t AS x(y, z)"),
+        ("SELECT count(*) FROM t GROUP BY ROLLUP (a)", "it has GROUPING SETS, CUBE, ROLLUP or GROUP BY ALL"),
+        ("SELECT count(*) FROM t GROUP BY a WITH CUBE", "it has GROUPING SETS, CUBE, ROLLUP or GROUP BY ALL"),
+        ("SELECT count(*) FROM t GROUP BY GROUPING SETS ((a), ())",
+         "it has GROUPING SETS, CUBE, ROLLUP or GROUP BY ALL"),
+        ("SELECT a, count(*) FROM t GROUP BY ALL", "it has GROUPING SETS, CUBE, ROLLUP or GROUP BY ALL"),
+        ("SELECT xs, count(*) FROM t GROUP BY xs", "its key xs is of type array<int>"),
+        ("SELECT max(xs) FROM t", "MAX(xs) is over array<int>, which workers cannot compare or add"),
+        ("SELECT count(DISTINCT a) FROM t", "COUNT(DISTINCT a) needs all values of a key in one place"),
+        ("SELECT count(a, b) FROM t", "COUNT(a, B) has more than one argument"),
+        ("SELECT count(*), first(a) FROM t", "FIRST(a) is not one of the aggregates with a mergeable partial result"),
+        ("SELECT count(*), bool_and(v > 1) FROM t",
+         "BOOL_AND(v > 1) is not one of the aggregates with a mergeable partial result"),
+        ("SELECT count(*) FROM t GROUP BY window(at, '1 minute'), window(`day at`, '1 minute')",
+         "it groups by more than one window"),
+        ("SELECT count(*) FROM t GROUP BY window(a, '1 minute')", "its window is not on a TIMESTAMP column but on a"),
+        ("SELECT count(*) FROM t GROUP BY window(at + 1, '1 minute')",
+         "its window is not on a TIMESTAMP column but on at + 1"),
+        ("SELECT 1 + b, count(*) FROM t GROUP BY b + 1",
+         "1 + B is made of more than its keys and aggregates as they are written"),
+        ("SELECT count(*) AS n, n + 1 FROM t",
+         "n + 1 is made of more than its keys and aggregates as they are written"),
+        ("SELECT count(*), mean(v) FROM t", "MEAN(v) is made of more than its keys and aggregates as they are written"),
+        ("SELECT a, max(v) AS v FROM t GROUP BY a HAVING v > 1",
+         "v > 1 is made of more than its keys and aggregates as they are written"),
+    ],
+)  # fmt: skip
+def test_why_a_query_is_not_routed(sql, reason):
+    assert planned(sql) == Native(sql, reason)
+
+
+@pytest.mark.parametrize("length", ["'1 hour 30 minutes'", "'P1D'", "concat('1', ' day')", "'1 minute', '-1 minute'"])
+def test_a_window_of_odd_length_is_spark_s(length):
+    plan = planned(f"SELECT count(*) FROM t GROUP BY window(at, {length})")
+    assert isinstance(plan, Native)
+    assert plan.reason.startswith("the length of its window is not a literal: ")
+
+
+def test_of_several_sources_none_is_routed():
+    plan = planned("SELECT count(*) FROM t", u=SCHEMA)
+    assert plan == Native("SELECT count(*) FROM t", "it does not read from one source")
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT a FROM t", False),
+        ("SELECT a, upper(a) FROM t WHERE v > 1", False),
+        ("SELECT a, row_number() OVER (ORDER BY v) FROM t", False),
+        ("SELECT sum(v) OVER (PARTITION BY a) FROM t", False),
+        ("SELECT count(*) FROM t", True),
+        ("SELECT a FROM t GROUP BY a", True),
+        ("SELECT DISTINCT a FROM t", True),
+        ("SELECT n FROM (SELECT count(*) AS n FROM t)", True),
+    ],
+)
+def test_groups(sql, expected):
+    assert groups(sql) is expected
+
+
+@pytest.mark.parametrize(
+    ("sql", "minutes"),
+    [
+        ("SELECT count(*) FROM t", 0),
+        ("SELECT count(*) FROM t GROUP BY window(at, '5 minutes', '1 minute')", 5),
+        ("SELECT count(*) FROM t GROUP BY session_window(at, '7 minutes')", 7),
+        ("SELECT max(n) FROM (SELECT window, count(*) AS n FROM t GROUP BY window(at, '5 minutes'))"
+         " GROUP BY window(window, '1 hour')", 60),
+        ("SELECT count(*) FROM t GROUP BY session_window(at, a)", 0),
+    ],
+)  # fmt: skip
+def test_the_longest_window(sql, minutes):
+    assert longest_window(sql) == minutes * MINUTE
