@@ -72,7 +72,10 @@ class Project:
         self.inbox.mkdir(parents=True, exist_ok=True)
 
     def query(self, sql: str = "", /, name: str = "query", **spec: Any) -> str:
-        """Write a query over ``events (at, who, n)`` of the csv files in ``in``; returns its file."""
+        """Write a query over ``events (at, who, n)`` of the csv files in ``in``; returns its file.
+
+        ``source`` changes fields of that source, or takes them away with None.
+        """
         source = {
             "files": {"path": "in", "format": "csv"},
             "schema": "at TIMESTAMP, who STRING, n INT",
@@ -83,7 +86,7 @@ class Project:
             "kind": "StreamQuery",
             "metadata": {"name": name},
             "spec": {
-                "sources": {"events": source | spec.pop("source", {})},
+                "sources": {"events": {k: v for k, v in (source | spec.pop("source", {})).items() if v is not None}},
                 "query": {"sql": sql},
                 "sink": {"files": {"path": "out", "format": "csv"}},
                 "emit": "OnUpdate",

@@ -160,9 +160,9 @@ class QueryRun:
         return paced and self._exhausted()
 
     def _exhausted(self) -> bool:
-        offsets = self.checkpoint.committed()
+        offsets = self.checkpoint.committed()  # only of sources that the query reads
         return bool(offsets) and all(
-            name in offsets and source.exhausted(offsets[name]["position"]) for name, source in self.sources.items()
+            self.sources[name].exhausted(offset["position"]) for name, offset in offsets.items()
         )
 
     def _start(self, *, routed: bool, paced: bool) -> StreamingQuery:

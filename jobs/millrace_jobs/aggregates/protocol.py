@@ -89,6 +89,8 @@ def load_aggregator(path: str, options: Mapping[str, Any]) -> Aggregator:
         hint = "define them as millrace_jobs.aggregates.protocol.Aggregator says"
         raise _problem(f"{path!r} has no {', '.join(missing)}", hint)
     made: Aggregator = aggregator
+    if not made.columns:
+        raise _problem(f"{path!r} asks for no columns, so it would see no records", "name at least one in columns")
     return made
 
 

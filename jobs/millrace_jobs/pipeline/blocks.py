@@ -35,7 +35,7 @@ def split(batch: pa.RecordBatch, workers: NDArray[np.int32], n: int) -> pa.Recor
     busy = np.flatnonzero(counts)
     if len(busy) > 1:
         # NumPy's stable sort of 16-bit integers is a radix sort, linear in the rows
-        order = np.argsort(workers.astype(np.uint16), kind="stable")
+        order = np.argsort(workers.astype(np.uint16) if n <= 1 << 16 else workers, kind="stable")
         batch = batch.take(pa.array(order))
     ends = np.cumsum(counts[busy])
     encoded = [

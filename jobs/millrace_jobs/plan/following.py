@@ -42,7 +42,7 @@ class PlanFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen: tuple[int, int] | None = None
+        self._seen: tuple[int, int, int] | None = None
         self._epoch = 0
 
     def current(self) -> Plan | None:
@@ -55,9 +55,10 @@ class PlanFile:
             raise MillraceError(
                 Problem(f"there is no plan file {self._path}", "write one, or leave --plan out")
             ) from None
-        if self._seen == (status.st_mtime_ns, status.st_ino):
+        version = (status.st_mtime_ns, status.st_ino, status.st_size)
+        if self._seen == version:
             return None
-        self._seen = (status.st_mtime_ns, status.st_ino)
+        self._seen = version
         plan = load_plan(self._path)
         self._epoch = max(plan.epoch, self._epoch + 1)
         return plan.model_copy(update={"epoch": self._epoch})

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from millrace_api.errors import MillraceError
 from millrace_jobs.aggregates.keyed_states import StateCodec, field_array, key_tuples, merge_into
 
+MONEY = pa.decimal128(10, 2)
 KEYS = pa.schema(
     [("key s", pa.string()), ("key i", pa.int64()), ("key d", pa.float64()), ("key p", pa.bool_()),
-     ("key b", pa.binary()), ("key y", pa.date32()), ("key at", pa.timestamp("us", tz="UTC")), ("key c", pa.decimal128(10, 2))]
+     ("key b", pa.binary()), ("key y", pa.date32()), ("key at", pa.timestamp("us", tz="UTC")), ("key c", MONEY)]
 )  # fmt: skip
 STATES = pa.schema(
     [("n", pa.int64()), ("xs", pa.list_(pa.float64())),

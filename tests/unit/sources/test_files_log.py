@@ -81,11 +81,20 @@ def test_a_file_a_folder_or_a_pattern(tmp_path, path, found):
 def test_an_empty_folder_is_fine_and_so_are_empty_files(tmp_path):
     (tmp_path / "in").mkdir()
     source = open_source(tmp_path)
-    assert source.latest(source.initial(), everything=True) == source.initial()
+    assert source.latest(source.initial(), everything=False) == source.initial()
     arrive(tmp_path, "empty")
-    end = source.latest(source.initial(), everything=True)
+    end = source.latest(source.initial(), everything=False)
     assert end == {"files": 1}
     assert source.slices(source.initial(), end, 3) == []
+
+
+def test_everything_is_what_was_there_at_first(tmp_path):
+    arrive(tmp_path, "a", 1)
+    source = open_source(tmp_path)
+    there = source.latest(source.initial(), everything=True)
+    arrive(tmp_path, "b", 2)
+    assert source.latest(there, everything=True) == there == {"files": 1}
+    assert open_source(tmp_path).latest(there, everything=True) == {"files": 2}
 
 
 @pytest.mark.parametrize("path", ["nowhere", "in/*.csv", "nowhere/*"])

@@ -1,0 +1,63 @@
+"""Longer texts of failed queries, as Spark 4.3 gives them, shortened and with the folders of an imagined machine."""
+
+import sysconfig
+
+import pytest
+
+from millrace_jobs.agent.failures import explain_failure
+
+INSTALLED = sysconfig.get_paths()["purelib"]
+DRIVER = f"""\
+py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "{INSTALLED}/pyspark/sql/utils.py", line 163, in call
+    self.func(DataFrame(jdf, wrapped_session_jdf), batch_id)
+  File "{INSTALLED}/pyspark/errors/exceptions/captured.py", line 262, in deco
+    raise converted from None
+"""
+WORKER = """\
+pyspark.errors.exceptions.captured.PythonException: An exception was thrown from the Python worker:
+Traceback (most recent call last):
+"""
+JVM = """
+
+	at org.apache.spark.sql.SparkSession.withActive(SparkSession.scala:810)
+	at java.base/java.lang.Thread.run(Thread.java:840)
+"""
+
+
+def problem_of(text):
+    (problem,) = explain_failure(text).problems
+    return problem
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ("data/a.json:7: v: line 7 is no JSON: '{'; correct it",),
+        ("data/a.json:7: v: line 7 is no JSON: '{'; correct it", "the second problem; do that"),
+        ("one", "two", "three"),
+    ],
+)
+@pytest.mark.parametrize("end", [JVM, "\n\nSQLSTATE: 38000" + JVM, " SQLSTATE: 38000" + JVM, "", "\n"])
+def test_every_line_of_our_own_is_a_problem_and_nothing_after_them(said, end):
+    ours = '  File "x.py", line 5, in read\n    raise MillraceError(*problems)\nmillrace_api.errors.MillraceError: '
+    assert tuple(map(str, explain_failure(DRIVER + WORKER + ours + "\n".join(said) + end).problems)) == said
+
+
+def test_an_error_in_a_library_is_located_where_the_user_called_it():
+    users = '  File "/home/me/q.py", line 3, in update\n    pc.sum(batch["v"])\n'
+    library = f'  File "{INSTALLED}/pyarrow/compute.py", line 500, in call\n    raise KeyError("v")\nKeyError: \'v\''
+    problem = problem_of(DRIVER + WORKER + users + library + JVM)
+    assert (problem.file, problem.line, problem.message) == ("/home/me/q.py", 3, "the query failed: KeyError: 'v'")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("java.lang.OutOfMemoryError: Java heap space", "Spark ran out of memory"),
+        ("x.StateStoreException: [STATE_STORE_VALUE_STATE_SCHEMA_INCOMPATIBLE] no", "state has another layout"),
+    ],
+)
+def test_what_is_known_comes_before_any_traceback(text, message):
+    traceback = WORKER + '  File "/home/me/q.py", line 3, in update\n    f()\nValueError: x'
+    assert message in problem_of(DRIVER + traceback + JVM + "Caused by: " + text + JVM).message
