@@ -29,7 +29,10 @@ def project(tmp_path: Path) -> Project:
         ("SELECT who,\n  frobnicate(n) AS f FROM events", "at line 2, column 3: Cannot resolve routine `frobnicate`"),
         ("SELECT n + array(1) AS bad FROM events", 'column 8: Cannot resolve "(n + array(1))"'),
         ("SELECT who, n FROM events ORDER BY n", "Sorting is not supported on streaming"),
-        ("SELECT row_number() OVER (PARTITION BY who ORDER BY at) AS r FROM events", "Window function is not supported"),
+        (
+            "SELECT row_number() OVER (PARTITION BY who ORDER BY at) AS r FROM events",
+            "Window function is not supported",
+        ),
     ],
 )
 def test_sql_that_only_spark_refuses(project: Project, sql: str, said: str) -> None:
@@ -41,7 +44,7 @@ def test_sql_that_only_spark_refuses(project: Project, sql: str, said: str) -> N
 
 def test_a_value_that_the_sql_cannot_take_fails_the_batch_and_nothing_is_written(project: Project) -> None:
     result = project.millrace("run", project.query("SELECT CAST(who AS INT) AS number FROM events"), "--once")
-    result.assert_failed("The value 'a' of the type \"STRING\" cannot be cast to \"INT\"", "run with --debug")
+    result.assert_failed('The value \'a\' of the type "STRING" cannot be cast to "INT"', "run with --debug")
     assert result.summary["failed"] == "query"
     assert not project.results()
 
@@ -78,7 +81,9 @@ def test_an_aggregator_that_cannot_be_used(project: Project, aggregator: str, sa
 
 
 def test_an_aggregator_that_fails_is_shown_with_its_line_and_its_words(project: Project) -> None:
-    query = project.query(query={"python": {"aggregator": "spark.broken_aggregators:FailsInUpdate", "groupBy": ["who"]}})
+    query = project.query(
+        query={"python": {"aggregator": "spark.broken_aggregators:FailsInUpdate", "groupBy": ["who"]}}
+    )
     source = Path(broken_aggregators.__file__)
     lines = source.read_text(encoding="utf-8").splitlines()
     (line,) = (number for number, text in enumerate(lines, 1) if "has to name" in text)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from millrace_jobs.cli import main
 
+from millrace_jobs.cli import main
 from spark.cli import Project, Result
 
 REPOSITORY = Path(__file__).parents[2]
@@ -30,7 +30,9 @@ def project(tmp_path: Path) -> Project:
 
 
 @pytest.fixture
-def millrace(project: Project, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Millrace]:
+def millrace(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Millrace]:
     """Runs a command in this process, in the project's folder."""
     monkeypatch.chdir(project.folder)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -114,7 +116,10 @@ def test_validate_reports_every_problem_of_every_file(project: Project, millrace
             {"source": {"kafka": {"bootstrapServers": "kafka:9092", "topic": "rows"}, "format": "json"}},
             [": spec.sources.events: source kafka is not in this version; write files, replay or rate"],
         ),
-        ({"sink": {"files": {"path": "in/1.csv"}}}, [": spec.sink.files.path: results cannot be written to", "in/1.csv"]),
+        (
+            {"sink": {"files": {"path": "in/1.csv"}}},
+            [": spec.sink.files.path: results cannot be written to", "in/1.csv"],
+        ),
     ],
 )
 def test_run_refuses_at_once(project: Project, millrace: Millrace, spec: dict[str, Any], said: list[str]) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sysconfig
 
-import millrace_jobs
 import pytest
+
+import millrace_jobs
 from millrace_jobs.agent.failures import explain_failure
 
 JVM = "\n\n\tat org.apache.spark.sql.Something.run(Something.scala:1)\n\tat java.base/java.lang.Thread.run(Thread.java:840)\n"

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 - expected sentences stay whole, to be searched for
 import pytest
 
 from millrace_api.checking import check_query

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 - expected sentences stay whole, to be searched for
 from pathlib import Path
 
 import pytest

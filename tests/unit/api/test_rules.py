@@ -1,4 +1,3 @@
-# ruff: noqa: E501 - expected sentences stay whole, to be searched for
 """Every cross-field rule with a document that breaks it: the exact sentence, and its line."""
 
 import pytest
