@@ -39,7 +39,8 @@ def parse_query(text: str) -> exp.Query:
         statements = [statement for statement in parse(text, dialect=StreamingSql) if statement is not None]
     except ParseError as error:
         first = error.errors[0]
-        raise MillraceError(_problem(text, first["line"], first["col"], first["description"])) from None
+        column = first["col"] - len(first["highlight"] or " ") + 1  # sqlglot counts to the end of the token
+        raise MillraceError(_problem(text, first["line"], column, first["description"])) from None
     except TokenError as error:
         raise MillraceError(Problem(f"the SQL does not parse: {error}")) from None
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -38,6 +39,7 @@ def disks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture(scope="module")
 def commands(disks: tuple[Path, Path]) -> Iterator[CommandProcess]:
     process = CommandProcess(*_IN_OWN_MOUNTS, _MOUNT + 'exec "$@"', *map(str, disks))
+    process.run(disks[0].parent, ("crd",))  # when it answers, the disks are there
     yield process
     process.close()
 
@@ -71,13 +73,8 @@ def test_a_full_disk(tmp_path: Path, disks: tuple[Path, Path], commands: Command
 
 
 def _fill(disk: Path, ballast: Path, free: int) -> None:
-    """Leave so many bytes."""
+    """Leave so many bytes. The disk has to be the small one: never fill another."""
+    status = os.statvfs(disk)
+    assert status.f_blocks * status.f_frsize == SMALL, f"{disk} is not the disk that the test has mounted"
     with ballast.open("wb") as file:
-        try:
-            while True:
-                file.write(bytes(1 << 16))
-                file.flush()
-        except OSError:
-            pass
-    with ballast.open("r+b") as file:
-        file.truncate(max(file.seek(0, 2) - free, 0))
+        file.write(bytes(status.f_bavail * status.f_frsize - free))

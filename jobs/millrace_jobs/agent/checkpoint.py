@@ -35,6 +35,13 @@ class Checkpoint:
             MillraceError: it cannot be written, another process runs on it, or it is another query's.
         """
         try:
+            self._take(query)
+        except BaseException:
+            self.close()
+            raise
+
+    def _take(self, query: StreamQuery) -> None:
+        try:
             self.root.mkdir(parents=True, exist_ok=True)
             self._lock = (self.root / "lock").open("w", encoding="utf-8")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
