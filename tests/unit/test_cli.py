@@ -63,7 +63,7 @@ def test_help_is_quick_because_it_imports_no_engine() -> None:
 def test_no_arguments_print_the_help(millrace: Millrace) -> None:
     result = millrace()
     assert result.status == 2
-    assert "Usage: millrace" in result.out + result.err
+    assert "Streaming queries on Spark" in result.out + result.err
 
 
 @pytest.mark.parametrize(
