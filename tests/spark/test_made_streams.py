@@ -110,7 +110,8 @@ WINDOWED = Question(keys={"name": "name"}, values=VALUES, window=Hop("moment", s
 KEYED = Question(
     keys={"amount": "amount", "kind": "upper(kind)"}, values=VALUES, where="name IS NULL OR length(name) < 3"
 )
-GLOBAL = Question(values=VALUES, where="amount > -4 AND size IS NOT NULL")
+ROUTED_WITHOUT_KEY = {name: value for name, value in VALUES.items() if name != "deviation"}
+GLOBAL = Question(values=ROUTED_WITHOUT_KEY, where="amount > -4 AND size IS NOT NULL")
 
 STREAMS = settings(
     max_examples=3,

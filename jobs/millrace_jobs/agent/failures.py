@@ -11,6 +11,7 @@ from millrace_api.errors import MillraceError, Problem
 _OURS = re.compile(r"millrace_api\.errors\.MillraceError: (.+?)(?:\n\s*(?:at |SQLSTATE|\n)|\n\n|$)", re.DOTALL)
 _WORKER = re.compile(r"thrown from the Python worker:\n(.+?)(?=\n\s*\tat |\Z)", re.DOTALL)
 _SPARK = re.compile(r"^[\w.$]+: \[[A-Z][A-Z_.0-9]+\] (.+?)(?: SQLSTATE: \w+|\n|$)", re.MULTILINE)
+_CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupt): .+)$", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.+)", line (\d+), in ', re.MULTILINE)
 
@@ -49,6 +50,9 @@ def explain_failure(text: str) -> MillraceError:
     said_by_spark = _SPARK.search(text)
     if said_by_spark:
         return MillraceError(Problem(f"the query failed: {said_by_spark.group(1).strip()}", _DEBUG))
+    causes = _CAUSE.findall(text)
+    if causes:
+        return MillraceError(Problem(f"the query failed: {causes[-1].strip()}", _DEBUG))
     raised = _PYTHON.findall(text)
     if raised:
         return MillraceError(Problem(f"the query failed: {raised[-1].strip()}", _DEBUG))

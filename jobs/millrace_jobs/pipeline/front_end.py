@@ -108,6 +108,8 @@ def _aggregation(query: exp.Query, schemas: Mapping[str, pa.Schema], type_of: Ty
     aggregates = tuple(_aggregates(select, type_of))
     if not aggregates:
         raise _NotRoutableError("it has no aggregate, so there is nothing to combine")
+    if not group and any(part.weight for aggregate in aggregates for part in aggregate.parts):
+        raise _NotRoutableError("its deviation is over all records, and Spark's weighted summarizer fails on none")
     having = select.args.get("having")
     where = select.args.get("where")
     return Aggregation(

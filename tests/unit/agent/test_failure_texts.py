@@ -61,3 +61,16 @@ def test_an_error_in_a_library_is_located_where_the_user_called_it():
 def test_what_is_known_comes_before_any_traceback(text, message):
     traceback = WORKER + '  File "/home/me/q.py", line 3, in update\n    f()\nValueError: x'
     assert message in problem_of(DRIVER + traceback + JVM + "Caused by: " + text + JVM).message
+
+
+def test_the_innermost_cause_in_the_jvm_is_told() -> None:
+    text = (
+        "py4j.protocol.Py4JJavaError: An error occurred while calling o476.save.\n"
+        ": org.apache.spark.SparkException: Job aborted due to stage failure\n"
+        "\tat org.apache.spark.Some.thing(Some.scala:1)\n"
+        "Caused by: java.lang.RuntimeException: outer\n"
+        "\tat org.apache.spark.Some.thing(Some.scala:2)\n"
+        "Caused by: java.lang.IllegalArgumentException: requirement failed: nothing was added\n"
+        "\t... 3 more\n"
+    )
+    assert str(explain_failure(text)).startswith("the query failed: requirement failed: nothing was added; ")

@@ -106,7 +106,7 @@ def test_keys_in_the_select_list(select, group_by, expected):
     ],
 )
 def test_aggregates(item, expected, calls):
-    plan = routed(f"SELECT {item} FROM t")
+    plan = routed(f"SELECT {item} FROM t GROUP BY a")
     assert [aggregate.call for aggregate in plan.aggregates] == calls
     assert expected in (None, plan.select[0])
     names = [part.name for part in plan.parts]
@@ -166,6 +166,10 @@ def test_a_window_may_be_named_by_alias_or_ordinal():
     ("sql", "reason"),
     [
         ("SELECT a FROM t", "it has no aggregate, so there is nothing to combine"),
+        (
+            "SELECT count(*), stddev(v) FROM t",
+            "its deviation is over all records, and Spark's weighted summarizer fails on none",
+        ),
         ("SELECT a FROM t GROUP BY a", "it has no aggregate, so there is nothing to combine"),
         ("SELECT count(*) FROM t UNION ALL SELECT 1", "it is a UNION, not one SELECT"),
         ("WITH u AS (SELECT * FROM t) SELECT count(*) FROM u", "it has a WITH clause"),
