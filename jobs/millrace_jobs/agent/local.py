@@ -39,7 +39,7 @@ from millrace_jobs.sources.base import Source
 from millrace_jobs.sources.opening import open_source
 
 _MANY_WINDOWS = 4
-"""Windows per record from which combining by pane beats Spark's own plan (docs/pipeline.md has the figures)."""
+"""Windows per record from which combining by pane beats Spark's own plan (docs/benchmarks.md has the figures)."""
 
 
 @dataclass
@@ -245,8 +245,10 @@ def _starting_algorithm(planned: PlannedQuery) -> Algorithm:
     plan = planned.plan
     if not isinstance(plan, Routed):
         return Algorithm.NATIVE
+    if plan.aggregation is None:
+        return Algorithm.PKG
     hopping = plan.window is not None and plan.window.per_record >= _MANY_WINDOWS
-    return Algorithm.PKG if hopping or plan.aggregation is None else Algorithm.NATIVE
+    return Algorithm.HASH if hopping else Algorithm.NATIVE
 
 
 def _patience(query: StreamQuery) -> float:
