@@ -75,12 +75,13 @@ def _combining(plan: Routed) -> str:
 
 
 def _merge_steps(query: PlannedQuery, plan: Routed, spec: Spec) -> list[str]:
+    watermark = spec.sources[plan.source].watermark
     if plan.window is None:
         state = "state for ever"
-    elif spec.sources[plan.source].watermark is None:
+    elif watermark is None:
         state = "state for ever, as the source has no watermark"
     else:
-        state = f"state until the watermark, {spec.sources[plan.source].watermark.delay} behind, passes the window"  # type: ignore[union-attr]
+        state = f"state until the watermark, {watermark.delay} behind, passes the window"
     window = f", {plan.window.per_record} windows of {_seconds(plan.window.size)} per pane" if plan.window else ""
     when = "every change" if spec.emit is Emit.ON_UPDATE else "when a window closes"
     columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in query.result)
