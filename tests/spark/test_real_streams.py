@@ -154,7 +154,7 @@ TOTALS = Case(
             "cpu": "sum(cpu)",
             "high": "count(*) FILTER (WHERE priority BETWEEN 9 AND 11)",
             "memory": "avg(memory)",
-            "class": "var_samp(class)",
+            "class": "avg(class)",
             "last": "max(time)",
             "users": Both("max(`user`)", 'max("user")'),
             "jobs": Estimate("job"),
