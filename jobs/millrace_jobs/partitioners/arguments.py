@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from millrace_jobs.kernels.compiling import read_only
+
 from .base import Hashes
-from .compiling import read_only
 
 
 def whole_number(name: str, value: Any, least: int) -> int:

@@ -7,13 +7,12 @@ of ``n`` combine tasks. A partitioner is deterministic given its seed, its state
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-Hashes = NDArray[np.uint64]
-"""Shape ``(rows,)``: 64-bit hashes of the records' keys, equal for equal keys on every replica."""
+from millrace_jobs.kernels.mixing import Hashes as Hashes
 
 Workers = NDArray[np.int32]
 """Shape ``(rows,)``: worker ids in ``range(workers)``."""
@@ -29,6 +28,13 @@ class Partitioner(Protocol):
 
     def route(self, keys: Hashes) -> Workers:
         """Place one block of records, in arrival order, and update the local state."""
+        ...
+
+    def advance(self) -> None:
+        """A slide has ended; in a job, a micro-batch. What the algorithm knows of past windows is forgotten.
+
+        A window is one slide or several; an algorithm without windows has nothing to forget.
+        """
         ...
 
     def save(self) -> bytes:
@@ -48,4 +54,20 @@ class Partitioner(Protocol):
 
     def resize(self, workers: int) -> None:
         """Go on with another number of workers, keeping as much affinity as the algorithm can."""
+        ...
+
+
+@runtime_checkable
+class BatchPartitioner(Partitioner, Protocol):
+    """A partitioner that sees all records of a micro-batch before it places the first one.
+
+    ``route`` takes its block for a whole micro-batch: it is ``accumulate`` and ``cut``.
+    """
+
+    def accumulate(self, keys: Hashes) -> None:
+        """Take in the next block of the micro-batch."""
+        ...
+
+    def cut(self) -> Workers:
+        """Place all records that were accumulated since the last cut, in arrival order."""
         ...

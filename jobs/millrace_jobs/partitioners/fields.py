@@ -7,10 +7,11 @@ from typing import Self
 
 import numpy as np
 
+from millrace_jobs.kernels.compiling import kernel
+from millrace_jobs.kernels.mixing import salts, seeded_hash
+
 from .arguments import key_block, whole_number
 from .base import Hashes, Workers
-from .compiling import kernel
-from .mixing import salts, seeded_hash
 from .state import State, pack, unpack
 
 
@@ -32,6 +33,9 @@ class Hash:
     def route(self, keys: Hashes) -> Workers:
         """The seeded hash of each key modulo ``n``."""
         return _modulo(key_block(keys), self._salt, self._workers)
+
+    def advance(self) -> None:
+        """Nothing: there are no windows."""
 
     def save(self) -> bytes:
         """Only the number of workers: there is no other state."""

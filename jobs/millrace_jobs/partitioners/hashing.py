@@ -19,9 +19,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from millrace_jobs.kernels.compiling import kernel, read_only
+from millrace_jobs.kernels.mixing import GOLDEN, splitmix64
+
 from .base import Hashes
-from .compiling import kernel, read_only
-from .mixing import GOLDEN, splitmix64
 from .xxh64 import hash_bytes
 
 NULL = np.uint64(0x6E756C6C6E756C6C)

@@ -13,10 +13,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from millrace_jobs.kernels.compiling import kernel
+from millrace_jobs.kernels.mixing import salts, seeded_hash
+
 from .arguments import key_block, whole_number
 from .base import Hashes, Workers
-from .compiling import kernel
-from .mixing import salts, seeded_hash
 from .state import State, pack, unpack
 
 _MOST = 1 << 56
@@ -60,6 +61,9 @@ class PartialKeyGrouping:
         ids = _least_loaded(key_block(keys), seeds, self._loads)
         self._level()
         return ids
+
+    def advance(self) -> None:
+        """Nothing: loads count from the beginning of the stream (paper 001, its definition of load)."""
 
     def save(self) -> bytes:
         """The loads; seed and choices belong to the plan."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from .arguments import whole_number
 from .base import Partitioner
 from .fields import Hash
+from .parameters import Parameter, Value, WholeNumber, resolve
 from .pkg import PartialKeyGrouping
 from .shuffle import Shuffle
 
@@ -18,49 +19,65 @@ NATIVE = "native"
 
 
 @dataclass(frozen=True)
-class WholeNumber:
-    """A parameter that is an integer of at least ``least``."""
+class Setting:
+    """Where a partitioner finds itself: replica ``replica`` of ``replicas``, over ``workers`` workers."""
 
-    default: int
-    least: int
+    workers: int
+    replica: int
+    replicas: int
+    seed: int
 
 
-PARAMETERS: Mapping[str, Mapping[str, WholeNumber]] = MappingProxyType(
+@dataclass(frozen=True)
+class Declaration:
+    """One algorithm: how a replica of it is made, given all of its parameters, and what these are.
+
+    ``cooperative``: replicas learn together, so that each begins a batch with what all of them know.
+    """
+
+    build: Callable[[Setting, dict[str, Any]], Partitioner]
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    cooperative: bool = False
+
+
+_DECLARED: Mapping[str, Declaration] = MappingProxyType(
     {
-        NATIVE: {},
-        Shuffle.NAME: {},
-        Hash.NAME: {},
-        PartialKeyGrouping.NAME: {"choices": WholeNumber(default=2, least=1)},
+        Shuffle.NAME: Declaration(lambda at, _: Shuffle(workers=at.workers, replica=at.replica, replicas=at.replicas)),
+        Hash.NAME: Declaration(lambda at, _: Hash(workers=at.workers, seed=at.seed)),
+        PartialKeyGrouping.NAME: Declaration(
+            lambda at, given: PartialKeyGrouping(workers=at.workers, seed=at.seed, **given),
+            {"choices": WholeNumber(default=2, least=1)},
+        ),
     }
 )
-"""The parameters of every algorithm."""
 
-ALGORITHMS = tuple(PARAMETERS)
-"""Every name that ``StreamQuery.spec.partitioner.algorithm`` can take in this version."""
+ALGORITHMS = (NATIVE, *_DECLARED)
+"""Every name that ``StreamQuery.spec.partitioner.algorithm`` can take, besides ``auto``."""
 
 
 def is_routed(algorithm: str) -> bool:
     """Whether the algorithm places records: then ``make`` makes it. Raises ValueError on an unknown name."""
-    _declared(algorithm)
-    return algorithm != NATIVE
+    return _declaration(algorithm) is not None
 
 
-def resolve_parameters(algorithm: str, parameters: Mapping[str, Any]) -> dict[str, int]:
+def is_cooperative(algorithm: str) -> bool:
+    """Whether replicas of the algorithm begin a batch with what all of them know."""
+    declaration = _declaration(algorithm)
+    return declaration is not None and declaration.cooperative
+
+
+def parameters_of(algorithm: str) -> Mapping[str, Parameter]:
+    """The parameters that the algorithm takes. Raises ValueError on an unknown name."""
+    declaration = _declaration(algorithm)
+    return {} if declaration is None else declaration.parameters
+
+
+def resolve_parameters(algorithm: str, parameters: Mapping[str, Any]) -> dict[str, Value]:
     """All parameters of the algorithm, those not given by their defaults.
 
     Raises ValueError, which says what to write, on an unknown algorithm, an unknown parameter or a bad value.
     """
-    declared = _declared(algorithm)
-    for name in parameters:
-        if name not in declared:
-            allowed = f"write one of: {', '.join(declared)}" if declared else "it takes none"
-            raise ValueError(f"partitioner {algorithm} has no parameter {name!r}; {allowed}")
-    return {
-        name: whole_number(
-            f"parameter {name!r} of partitioner {algorithm}", parameters.get(name, spec.default), spec.least
-        )
-        for name, spec in declared.items()
-    }
+    return resolve(algorithm, parameters_of(algorithm), parameters)
 
 
 def make(
@@ -76,18 +93,16 @@ def make(
     if whole_number("replica", replica, 0) >= whole_number("replicas", replicas, 1):
         raise ValueError(f"replica is {replica}; write a whole number below replicas, which is {replicas}")
     whole_number("seed", seed, 0)
-    match algorithm:
-        case Shuffle.NAME:
-            return Shuffle(workers=workers, replica=replica, replicas=replicas)
-        case Hash.NAME:
-            return Hash(workers=workers, seed=seed)
-        case PartialKeyGrouping.NAME:
-            return PartialKeyGrouping(workers=workers, seed=seed, **resolved)
-    routed = ", ".join(name for name in ALGORITHMS if is_routed(name))
-    raise ValueError(f"partitioner {algorithm} routes nothing, so none can be made; write one of: {routed}")
+    declaration = _declaration(algorithm)
+    if declaration is None:
+        raise ValueError(
+            f"partitioner {algorithm} routes nothing, so none can be made; write one of: {', '.join(_DECLARED)}"
+        )
+    return declaration.build(Setting(workers, replica, replicas, seed), resolved)
 
 
-def _declared(algorithm: str) -> Mapping[str, WholeNumber]:
-    if algorithm not in PARAMETERS:
+def _declaration(algorithm: str) -> Declaration | None:
+    """How the algorithm is made; None for ``native``, which is not."""
+    if algorithm not in ALGORITHMS:
         raise ValueError(f"there is no partitioner {algorithm!r}; write one of: {', '.join(ALGORITHMS)}")
-    return PARAMETERS[algorithm]
+    return _DECLARED.get(algorithm)

@@ -7,9 +7,10 @@ from typing import Self
 
 import numpy as np
 
+from millrace_jobs.kernels.compiling import kernel
+
 from .arguments import key_block, whole_number
 from .base import Hashes, Workers
-from .compiling import kernel
 from .state import State, pack, unpack
 
 
@@ -41,6 +42,9 @@ class Shuffle:
         ids = _round_robin(rows, (start + self._turn) % self._workers, self._workers)
         self._turn = (self._turn + rows) % self._workers
         return ids
+
+    def advance(self) -> None:
+        """Nothing: the round goes on."""
 
     def save(self) -> bytes:
         """The turn, counted from the replica's own start: any replica may restore it."""

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from millrace_jobs.kernels.compiling import kernel
+
 from .base import Hashes
-from .compiling import kernel
 
 _U = np.uint64
 _P1 = _U(0x9E3779B185EBCA87)

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.partitioners.compiling import read_only
+from millrace_jobs.kernels.compiling import read_only
 from millrace_jobs.partitioners.xxh64 import hash_bytes
 
 from . import oracles

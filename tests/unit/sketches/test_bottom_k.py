@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.partitioners.mixing import splitmix64
+from millrace_jobs.kernels.mixing import splitmix64
 from millrace_jobs.sketches.bottom_k import K, bottom_k, decode, distinct, encode
 
 HASHES = st.lists(st.integers(0, 2**64 - 1), max_size=40)

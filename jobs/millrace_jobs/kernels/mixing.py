@@ -9,8 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import Hashes
 from .compiling import kernel, read_only
+
+Hashes = NDArray[np.uint64]
+"""Shape ``(rows,)``: 64-bit hashes of the records' keys, equal for equal keys on every replica."""
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 U64 = (1 << 64) - 1

@@ -1,10 +1,9 @@
 import numpy as np
 from hypothesis import given
 
-from millrace_jobs.partitioners.mixing import salts, seeded
-
-from . import oracles
-from .streams import keys, seeds
+from millrace_jobs.kernels.mixing import salts, seeded
+from unit.partitioners import oracles
+from unit.partitioners.streams import keys, seeds
 
 
 def test_known_answers_of_splitmix64():

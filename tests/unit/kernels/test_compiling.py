@@ -3,7 +3,7 @@ import sys
 
 import numpy as np
 
-from millrace_jobs.partitioners.compiling import kernel, read_only
+from millrace_jobs.kernels.compiling import kernel, read_only
 
 
 def test_importing_compiles_nothing():
