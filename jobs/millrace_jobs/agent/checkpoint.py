@@ -1,7 +1,8 @@
 """The checkpoint of a query: whose it is, who uses it, and what Spark has written into it.
 
-Layout: ``millrace.json`` (the query it belongs to), ``lock``, ``sources/NAME`` (what a source remembers), and
-``spark`` (Spark's own checkpoint: offsets with the pinned plans, commits, state).
+Layout: ``millrace.json`` (the query it belongs to), ``lock``, ``sources/NAME`` (what a source remembers),
+``policies`` (what the partitioner replicas have learned), and ``spark`` (Spark's own checkpoint: offsets with the
+pinned plans, commits, state).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Checkpoint:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.spark = root / "spark"
+        self.policies = root / "policies"
         self._lock: IO[str] | None = None
 
     def open(self, query: StreamQuery) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,7 +31,8 @@ class BatchReport:
 
     ``seconds`` is its processing time, ``interval`` the batch interval, both in seconds. ``waiting`` is what the
     sources had left when the batch was planned. ``worker_rows`` and ``worker_keys`` have one entry per worker of
-    the plan, and are empty where nothing was routed. ``distinct_keys`` is None where no worker counted.
+    the plan, and are empty where nothing was routed.
+    ``distinct_keys`` is None where no worker counted. ``states`` is what each replica's partitioner ended with.
     """
 
     batch: int
@@ -53,6 +54,7 @@ class BatchReport:
     state_rows: int
     state_bytes: int
     max_event_time: datetime | None
+    states: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def utilization(self) -> float:
@@ -103,6 +105,7 @@ def batch_report(progress: Mapping[str, Any], interval: float) -> BatchReport:
         state_rows=sum(operator["numRowsTotal"] for operator in state),
         state_bytes=sum(operator["memoryUsedBytes"] for operator in state),
         max_event_time=_time(event_time.get("max")),
+        states={note["replica"]: note["state"] for note in replicas if "state" in note and "close" not in note},
     )
 
 

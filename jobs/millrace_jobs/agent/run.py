@@ -32,6 +32,7 @@ from millrace_jobs.pipeline.front_end import Native
 from millrace_jobs.plan.control import Control, write_control
 from millrace_jobs.plan.following import PlanSource, pin_of
 from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.policies import Policies
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sources.base import Source
 
@@ -87,6 +88,11 @@ class QueryRun:
     _draining: bool = False
     _latest_event: int = 0
     _events: queue.Queue[Event] = field(default_factory=queue.Queue)
+    _policies: Policies = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Find what the partitioners of an earlier run have learned."""
+        self._policies = Policies(self.checkpoint.policies)
 
     def run(self) -> Outcome:
         """Run until the input ends or ``drain`` is called.
@@ -148,7 +154,7 @@ class QueryRun:
         """What the next batch shall run under; none, if that would be in another shape than the query is in now."""
         pin = self._require_pin()
         draining = resting or self._is_routed(pin) != routed
-        control = Control(pin, draining, closing_time)
+        control = Control(self._policies.attach(pin), draining, closing_time)
         if control != self._control:
             write_control(self._control_file, control)
             self._control = control
@@ -166,7 +172,14 @@ class QueryRun:
         )
 
     def _start(self, *, routed: bool, paced: bool) -> StreamingQuery:
-        around = Surroundings(self.spark, self.sources, self._control_file, self.checkpoint.spark, everything=not paced)
+        around = Surroundings(
+            self.spark,
+            self.sources,
+            self._control_file,
+            self.checkpoint.spark,
+            self.checkpoint.policies,
+            everything=not paced,
+        )
         results = build(self.query, self.spec, around, routed=routed)
         update = self.spec.emit is Emit.ON_UPDATE and self.query.aggregates
         writer = (
@@ -208,6 +221,8 @@ class QueryRun:
         report = batch_report(event, self.spec.batch_interval.seconds)
         if report.max_event_time is not None:
             self._latest_event = max(self._latest_event, int(report.max_event_time.timestamp() * 1e6))
+        if report.pin is not None and self._is_routed(report.pin):
+            self._policies.keep(report.batch, report.pin, report.states)
         self.watcher.batch(report)
         return None
 

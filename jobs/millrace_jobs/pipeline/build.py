@@ -40,6 +40,7 @@ class Surroundings:
     sources: Mapping[str, Source]
     control: Path
     checkpoint: Path
+    policies: Path
     everything: bool
 
 
@@ -137,6 +138,7 @@ def _read(name: str, task: SourceTask, schema: pa.Schema, around: Surroundings) 
         spark_schema=from_arrow_schema(schema),
         control=around.control,
         checkpoint=around.checkpoint,
+        policies=around.policies,
         everything=around.everything,
     )
     made = data_source(config)

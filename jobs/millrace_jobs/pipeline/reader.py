@@ -17,11 +17,13 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from millrace_jobs.partitioners.shuffle import Shuffle
 from millrace_jobs.pipeline import blocks
 from millrace_jobs.pipeline.combine import Combiner
 from millrace_jobs.pipeline.route import CONTROL, Router
 from millrace_jobs.plan.control import read_control
 from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.policies import Policies, state_of, state_text
 from millrace_jobs.sources.base import Rejected, Slice, Source
 
 Role = Literal["rows", "blocks", "partials"]
@@ -47,6 +49,7 @@ class ReaderConfig:
     spark_schema: StructType
     control: Path
     checkpoint: Path
+    policies: Path
     everything: bool
 
 
@@ -73,13 +76,17 @@ def data_source(config: ReaderConfig) -> type[DataSource]:
 
 @dataclass
 class Replica(InputPartition):
-    """One input partition: a slice, the pinned plan, and what else its task has to know."""
+    """One input partition: a slice, the pinned plan, and what else its task has to know.
+
+    ``begins``: the state that the partitioner begins with, as it travels; None where it has none.
+    """
 
     index: int
     piece: Slice | None
     pin: Pin
     batch: int
     watermark: int
+    begins: str | None = None
     closing_time: int | None = None
 
 
@@ -131,9 +138,11 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         pieces: list[Slice | None] = []
         if start["position"] != end["position"]:
             pieces.extend(self._config.source.slices(start["position"], end["position"], pin.replicas))
-        replicas = [Replica(i, piece, pin, batch, watermark) for i, piece in enumerate(pieces)]
+        states: list[bytes] = Policies(self._config.policies).beginnings(pin) if pieces else []
+        begins = [state_text(state) for state in states] or [None] * len(pieces)
+        replicas = [Replica(i, piece, pin, batch, watermark, begins[i]) for i, piece in enumerate(pieces)]
         if closing:
-            replicas.append(Replica(len(replicas), None, pin, batch, watermark, end["closed"]))
+            replicas.append(Replica(len(replicas), None, pin, batch, watermark, closing_time=end["closed"]))
         return replicas
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -146,10 +155,10 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         assert task.router is not None
         if task.role == "blocks":
-            yield from _routed(records, task.router, partition.pin)
+            yield from _routed(records, task.router, partition.pin, partition.begins)
             return
         assert task.combiner is not None
-        alone = replace(partition.pin, algorithm="shuffle", workers=1, parameters={})
+        alone = replace(partition.pin, algorithm=Shuffle.NAME, workers=1, parameters={})
         yield from task.combiner(_routed(records, task.router, alone), worker=partition.index)
 
 
@@ -177,15 +186,17 @@ class _Records:
         return note if self.replica.closing_time is None else note | {"close": self.replica.closing_time}
 
 
-def _routed(records: _Records, router: Router, pin: Pin) -> Iterator[pa.RecordBatch]:
-    summary = yield from router(records, pin, records.replica.index, records.replica.watermark)
+def _routed(records: _Records, router: Router, pin: Pin, begins: str | None = None) -> Iterator[pa.RecordBatch]:
+    state = None if begins is None else state_of(begins)
+    summary = yield from router(records, pin, records.replica.index, records.replica.watermark, state)
     yield blocks.note(summary | records.note())
 
 
 def _rows(records: _Records, schema: pa.Schema, time_column: str | None) -> Iterator[pa.RecordBatch]:
     """Records with an empty control column, between two rows that carry none."""
     pin = records.replica.pin
-    yield _control_row(schema, {"pin": pin.to_json()} | records.note())
+    begins = {} if records.replica.begins is None else {"begins": records.replica.begins}
+    yield _control_row(schema, {"pin": pin.to_json()} | begins | records.note())
     read = 0
     for batch in records:
         read += batch.num_rows

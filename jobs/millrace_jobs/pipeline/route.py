@@ -13,10 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millrace_jobs.partitioners.base import BatchPartitioner, Hashes, Partitioner, Workers
 from millrace_jobs.partitioners.hashing import hash_columns
 from millrace_jobs.partitioners.registry import make
 from millrace_jobs.pipeline import blocks
 from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.policies import state_of, state_text
 from millrace_jobs.windows import AT, Window, pane_starts
 
 CONTROL = "control"
@@ -38,37 +40,47 @@ class Router:
     time: str = ""
 
     def __call__(
-        self, batches: Iterable[pa.RecordBatch], pin: Pin, replica: int, watermark: int
+        self, batches: Iterable[pa.RecordBatch], pin: Pin, replica: int, watermark: int, state: bytes | None = None
     ) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
         """The block stream of one replica; returns what it did, for the replica's note.
 
         ``watermark``, in microseconds: a record is late when all its windows have ended by then. Late records are
-        only counted here; Spark drops their partial results.
+        only counted here; Spark drops their partial results. ``state`` is what the partitioner begins with.
         """
-        partitioner = make(
-            pin.algorithm,
-            workers=pin.workers,
-            replica=replica,
-            replicas=pin.replicas,
-            seed=pin.seed,
-            parameters=pin.parameters,
-        )
+        partitioner = _partitioner(pin, replica, state)
+        watch = _Stopwatch()
         read = routed = late = 0
         latest: int | None = None
-        seconds = 0.0
-        for source_batch in batches:
-            began = time.perf_counter()
-            batch = self.project(source_batch)
-            read += source_batch.num_rows
-            latest = self._latest(source_batch, latest)
-            routed += batch.num_rows
-            if batch.num_rows:
-                late += self._late(batch, watermark)
-                hashes = hash_columns(batch.columns[: self.keys], batch.num_rows)
-                cut = blocks.split(batch, partitioner.route(hashes), pin.workers)
-                seconds += time.perf_counter() - began
-                yield cut
-        note = {"read": read, "routed": routed, "late": late, "seconds": round(seconds, 6), "epoch": pin.epoch}
+
+        def projected() -> Iterator[tuple[pa.RecordBatch, Hashes]]:
+            nonlocal read, routed, late, latest
+            for source_batch in batches:
+                with watch:
+                    batch = self.project(source_batch)
+                    read += source_batch.num_rows
+                    latest = self._latest(source_batch, latest)
+                    routed += batch.num_rows
+                    if not batch.num_rows:
+                        continue
+                    late += self._late(batch, watermark)
+                    hashes = hash_columns(batch.columns[: self.keys], batch.num_rows)
+                yield batch, hashes
+
+        for batch, ids in _placed(partitioner, projected(), watch):
+            with watch:
+                cut = blocks.split(batch, ids, pin.workers)
+            yield cut
+        with watch:
+            partitioner.advance()
+            ended = state_text(partitioner.save())
+        note: dict[str, Any] = {
+            "read": read,
+            "routed": routed,
+            "late": late,
+            "seconds": round(watch.seconds, 6),
+            "epoch": pin.epoch,
+        }
+        note |= {} if ended is None else {"state": ended}
         return note if latest is None else note | {"latest": latest}
 
     def _latest(self, source_batch: pa.RecordBatch, before: int | None) -> int | None:
@@ -85,6 +97,55 @@ class Router:
         return int(np.count_nonzero(ends <= watermark))
 
 
+def _partitioner(pin: Pin, replica: int, state: bytes | None) -> Partitioner:
+    partitioner = make(
+        pin.algorithm,
+        workers=pin.workers,
+        replica=replica,
+        replicas=pin.replicas,
+        seed=pin.seed,
+        parameters=pin.parameters,
+    )
+    if state is not None:
+        partitioner.restore(state)
+    return partitioner
+
+
+def _placed(
+    partitioner: Partitioner, keyed: Iterable[tuple[pa.RecordBatch, Hashes]], watch: _Stopwatch
+) -> Iterator[tuple[pa.RecordBatch, Workers]]:
+    """Each batch with the workers of its records; a batch partitioner places the slice once it has all of it."""
+    if not isinstance(partitioner, BatchPartitioner):
+        for batch, hashes in keyed:
+            with watch:
+                ids = partitioner.route(hashes)
+            yield batch, ids
+        return
+    held = []
+    for batch, hashes in keyed:
+        with watch:
+            partitioner.accumulate(hashes)
+        held.append(batch)
+    with watch:
+        ids = partitioner.cut()
+    ends = np.cumsum([batch.num_rows for batch in held])
+    yield from zip(held, np.split(ids, ends[:-1]), strict=True) if held else ()
+
+
+class _Stopwatch:
+    """Adds up the time spent inside it; what a generator waits for outside does not count."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._began = 0.0
+
+    def __enter__(self) -> None:
+        self._began = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self._began
+
+
 @dataclass(frozen=True)
 class SparkRouteTask:
     """Routes rows that Spark has projected: the first row of a slice says under which plan, the last one ends it."""
@@ -98,8 +159,15 @@ class SparkRouteTask:
         first = next(stream, None)
         if first is None:
             return
-        pin, replica = Pin.from_json(controls[0]["pin"]), controls[0]["replica"]
-        summary = yield from self.router(itertools.chain([first], stream), pin, replica, controls[0]["watermark"])
+        said = controls[0]
+        pin, state = Pin.from_json(said["pin"]), said.get("begins")
+        summary = yield from self.router(
+            itertools.chain([first], stream),
+            pin,
+            said["replica"],
+            said["watermark"],
+            None if state is None else state_of(state),
+        )
         yield blocks.note(summary | controls[-1])
 
 

@@ -11,7 +11,8 @@ from typing import Any
 class Pin:
     """What a batch runs under; part of its end offset, so Spark writes it ahead of the batch's first task.
 
-    A retried task and a batch replayed after a crash get the same pin, and so route as before.
+    A retried task and a batch replayed after a crash get the same pin, and so route as before. ``policy`` is the
+    batch whose replicas have left what those of this one begin with (``policies``); None where they begin anew.
     """
 
     epoch: int
@@ -20,6 +21,7 @@ class Pin:
     workers: int
     parameters: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
+    policy: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the offset."""
@@ -30,6 +32,7 @@ class Pin:
             "workers": self.workers,
             "parameters": dict(self.parameters),
             "seed": self.seed,
+            "policy": self.policy,
         }
 
     @classmethod

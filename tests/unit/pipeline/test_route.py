@@ -7,10 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace_jobs.partitioners import registry
+from millrace_jobs.partitioners.hashing import hash_columns
 from millrace_jobs.pipeline.blocks import decode
 from millrace_jobs.pipeline.projection import KEEP, SparkProjection
 from millrace_jobs.pipeline.route import CONTROL, Router, SparkRouteTask
 from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.policies import state_of
 from millrace_jobs.windows import Window
 
 SCHEMA = pa.schema([("k0", pa.string()), ("at", pa.timestamp("us", tz="UTC")), ("row", pa.int64())])
@@ -19,6 +22,7 @@ PINS = [
     Pin(2, "shuffle", 3, 5),
     Pin(3, "pkg", 3, 7, {"choices": 2}),
     Pin(4, "pkg", 3, 1, {}),
+    *[Pin(5, name, 3, 7) for name in registry.ALGORITHMS if name not in ("native", "hash", "shuffle", "pkg")],
 ]
 RECORDS = st.lists(st.tuples(st.sampled_from(["a", "b", "c", None]), st.integers(-100, 100)), max_size=40)
 
@@ -43,9 +47,9 @@ def batches_of(records, cuts):
     return [batch_of(records[a:b], a) for a, b in zip([0, *ends], [*ends, len(records)], strict=True)]
 
 
-def run(router, batches, pin, replica=0, watermark=0):
+def run(router, batches, pin, replica=0, watermark=0, state=None):
     """What a router yields, and what it returns."""
-    stream, cuts = router(batches, pin, replica, watermark), []
+    stream, cuts = router(batches, pin, replica, watermark, state), []
     while True:
         try:
             cuts.append(next(stream))
@@ -83,6 +87,24 @@ def test_how_the_slice_comes_in_batches_does_not_matter(pin, records, cuts):
     assert placed(apart).keys() == set(range(len(records)))
     assert set(placed(apart).values()) <= set(range(pin.workers))
     assert (said["read"], said["routed"], said["epoch"]) == (len(records), len(records), pin.epoch)
+
+
+@by_pin
+@given(records=RECORDS)
+def test_a_batch_begins_with_what_its_replica_learned_before(pin, records):
+    """As a partitioner does that never stopped: same placements, and the same state in the end."""
+    router = Router(same, 1, None)
+    _, before = run(router, [batch_of(records)], pin, replica=1)
+    cuts, after = run(router, [batch_of(records)], pin, replica=1, state=state_of(before["state"]))
+    going_on = registry.make(
+        pin.algorithm, workers=pin.workers, replica=1, replicas=3, seed=pin.seed, parameters=pin.parameters
+    )
+    hashes = hash_columns(batch_of(records).columns[:1], len(records))
+    for _ in range(2):
+        ids = going_on.route(hashes)
+        going_on.advance()
+    assert placed(cuts) == dict(enumerate(ids.tolist()))
+    assert state_of(after["state"]) == going_on.save()
 
 
 def test_hash_keeps_a_key_together_over_all_replicas():
@@ -159,11 +181,12 @@ def test_control_rows_may_be_in_any_batch(records, cuts):
     *routed, last = task(spark_rows(records, cuts))
     kept = [(i, record) for i, record in enumerate(records) if i % 3]
     plain = batch_of(records).filter(pa.array([i % 3 != 0 for i in range(len(records))], pa.bool_()))
-    expected, _ = run(Router(same, 1, None), [plain], PIN, replica=2)
+    expected, expected_note = run(Router(same, 1, None), [plain], PIN, replica=2)
     assert placed(routed) == placed(expected)
     ((worker, said),) = decode(last, SCHEMA)
     assert worker == 0
     assert said.pop("seconds") >= 0
+    assert state_of(said.pop("state")) == state_of(expected_note["state"])
     late = sum((at // 10 + 1) * 10 <= 20 for _, (_, at) in kept)
     assert said == LAST | {"routed": len(kept), "late": late}
 

@@ -5,7 +5,7 @@ import pytest
 
 from millrace_jobs.plan.pin import Pin
 
-PINS = [Pin(1, "hash", 2, 4), Pin(7, "pkg", 3, 16, {"choices": 2}, 2**63), Pin(0, "native", 1, 1)]
+PINS = [Pin(1, "hash", 2, 4), Pin(7, "pkg", 3, 16, {"choices": 2}, 2**63, 41), Pin(0, "native", 1, 1)]
 
 
 @pytest.mark.parametrize("pin", PINS)
@@ -25,6 +25,7 @@ def test_what_is_stored_is_part_of_the_format_of_checkpoints():
         "workers": 16,
         "parameters": {"choices": 2},
         "seed": 2**63,
+        "policy": 41,
     }
 
 

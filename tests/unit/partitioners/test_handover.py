@@ -1,0 +1,72 @@
+import numpy as np
+import pytest
+
+from millrace_jobs.partitioners import registry
+from millrace_jobs.partitioners.handover import beginnings
+
+from .streams import ROUTED, make, zipf
+
+by_name = pytest.mark.parametrize("name", ROUTED)
+
+
+def ended(name, workers, replicas):
+    """What the replicas of a batch have left."""
+    states = []
+    for replica in range(replicas):
+        partitioner = make(name, workers, replica, replicas)
+        partitioner.route(zipf(500, 20, 1.2, seed=replica))
+        partitioner.advance()
+        states.append(partitioner.save())
+    return states
+
+
+def begin(name, states, workers, replicas):
+    return beginnings(name, states, workers=workers, replicas=replicas, seed=1, parameters={})
+
+
+@by_name
+def test_replicas_that_stay_keep_their_own_or_learn_together(name):
+    states = ended(name, 8, 3)
+    begun = begin(name, states, 8, 3)
+    if registry.is_cooperative(name):
+        assert len(set(begun)) == 1
+    else:
+        assert begun == states
+
+
+@by_name
+@pytest.mark.parametrize("workers", [1, 5, 8, 30])
+@pytest.mark.parametrize("replicas", [1, 2, 3, 7])
+def test_any_numbers_of_workers_and_replicas_can_follow(name, workers, replicas):
+    begun = begin(name, ended(name, 8, 3), workers, replicas)
+    assert len(begun) == replicas
+    assert begun == begin(name, ended(name, 8, 3), workers, replicas)
+    for replica, state in enumerate(begun):
+        partitioner = make(name, workers, replica, replicas)
+        partitioner.restore(state)
+        assert partitioner.workers == workers
+        ids = partitioner.route(zipf(500, 20, 1.2))
+        assert ids.min() >= 0
+        assert ids.max() < workers
+
+
+@by_name
+def test_without_states_replicas_begin_anew(name):
+    assert begin(name, [], 8, 3) == []
+
+
+@by_name
+def test_what_is_no_state_is_refused(name):
+    with pytest.raises(ValueError, match="not the state of a partitioner"):
+        begin(name, [b"?"], 8, 1)
+
+
+def test_one_replica_takes_over_the_loads_of_those_that_have_gone():
+    states = ended("pkg", 8, 3)
+    total = np.zeros(8, np.int64)
+    for replica in range(3):
+        total += np.bincount(make("pkg", 8, replica, 3).route(zipf(500, 20, 1.2, seed=replica)), minlength=8)
+    (begun,) = begin("pkg", states, 8, 1)
+    one = make("pkg", 8)
+    one.restore(begun)
+    assert one.loads.tolist() == (total - total.min()).tolist()
