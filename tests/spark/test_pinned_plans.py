@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from millrace_api.errors import MillraceError
+from millrace_jobs.agent.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.pipeline.route import Router
 from millrace_jobs.plan.pin import Pin
 from millrace_jobs.sinks.base import Sink
@@ -91,6 +92,37 @@ def test_a_batch_replayed_after_a_crash_has_its_old_plan(spark, tmp_path, then, 
     if then[0] != "native":
         assert len(reports[0].worker_rows) == then[1]
         assert sum(reports[0].worker_rows) == len(batches[1])
+    assert_nothing_lost_or_double(stream, batches)
+
+
+def test_a_batch_begins_with_what_partitioners_learned_before_also_when_it_is_replayed(spark, tmp_path):
+    placing: Placing = ("pkg", 7, 2)
+    batches = made(6, rows=10)
+    files = [(placing, parquet(SCHEMA, batch)) for batch in batches]
+    stream = Stream(spark, tmp_path, schema=COLUMNS, sql=SQL)
+    sink = CrashingSink(open_sink(stream.query.spec, lambda *_: None), 3, after_writing=True)
+    with pytest.raises(MillraceError, match="as the test wants it"):
+        stream.feed(files[:4], sink)
+    begun = Checkpoint(checkpoint_root(stream.query)).begun_under()
+    replayed, *rest = (report for report in stream.feed(files[4:]) if report.rows)
+    assert begun == replayed.pin
+    assert begun.policy == 2
+    first, second = (report.pin.policy for report in rest)
+    assert first in (2, 3)  # batch 4 may be planned before batch 3 has been reported
+    assert second == 4
+    assert_nothing_lost_or_double(stream, batches)
+
+
+def test_a_policy_that_was_lost_changes_no_result(spark, tmp_path):
+    placing: Placing = ("pkg", 7, 2)
+    batches = made(3)
+    first, *later = ((placing, parquet(SCHEMA, batch)) for batch in batches)
+    stream = Stream(spark, tmp_path, schema=COLUMNS, sql=SQL)
+    stream.feed([first])
+    (policy,) = (checkpoint_root(stream.query) / "policies").iterdir()
+    policy.write_text("damaged")
+    reports = [report for report in stream.feed(later) if report.rows]
+    assert [report.pin.policy for report in reports] == [None, 1]
     assert_nothing_lost_or_double(stream, batches)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+
+from millrace_jobs.partitioners.registry import ALGORITHMS as ALL_ALGORITHMS
 
 from .answers import assert_same, duckdb_rows, expected_rows, latest, rows_of
 from .datasets import TASKS, TAXI, WEB_LOG, DataSet, Find
@@ -19,16 +22,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.data]
 
 ALGORITHMS = ("native", "shuffle", "hash", "pkg")
 
-MIXED: tuple[Placing, ...] = (
-    ("native", 2, 1),
-    ("pkg", 16, 3),
-    ("shuffle", 7, 1),
-    ("hash", 1, 3),
-    ("native", 7, 3),
-    ("hash", 16, 1),
-    ("pkg", 2, 3),
+EVERY = ("native", *[name for name in ALL_ALGORITHMS if name != "native"], "native", "prompt", "dalton", "cam")
+
+MIXED: tuple[Placing, ...] = tuple(
+    (algorithm, n, m)
+    for algorithm, (n, m) in zip(EVERY, itertools.cycle([(2, 1), (16, 3), (7, 1), (1, 3), (7, 3), (16, 1), (2, 3)]))
 )
-"""Every algorithm after another, with three changes between routed and native, which restart the query."""
+"""Every algorithm after another, with changes between routed and native, which restart the query."""
 
 
 @dataclass(frozen=True)
