@@ -21,6 +21,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from millrace_jobs.partitioners.registry import ALGORITHMS
+
 from .answers import assert_same, duckdb_rows, latest, rows_of, with_zones
 from .questions import Hop, Question
 from .streams import plan, results_in
@@ -205,5 +207,5 @@ def test_killed_again_and_again(tmp_path, emit, kills):
 
 def choose_plan(file: Path, chance: random.Random, epoch: int) -> None:
     """Every run comes back under another plan."""
-    placing = (chance.choice(["native", "shuffle", "hash", "pkg"]), chance.choice([1, 2, 7, 16]), chance.choice([1, 3]))
+    placing = (chance.choice(ALGORITHMS), chance.choice([1, 2, 7, 16]), chance.choice([1, 3]))
     file.write_text(plan(epoch + 1, placing).to_json(), encoding="utf-8")

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from millrace_jobs.partitioners.registry import ALGORITHMS
 from millrace_jobs.sinks.files import BATCH_ID
 
 from .answers import assert_same, duckdb_rows, expected_rows, latest, rows_of, with_zones
@@ -50,7 +51,7 @@ ROWS = st.tuples(
     st.none() | st.integers(0, 999_999_999).map(lambda cents: Decimal(cents) / 100),
 )
 PLACINGS = st.tuples(
-    st.sampled_from(["native", "shuffle", "hash", "pkg"]), st.sampled_from([1, 2, 7, 16]), st.sampled_from([1, 3])
+    st.sampled_from(ALGORITHMS), st.sampled_from([1, 2, 7, 16]), st.sampled_from([1, 3])
 )
 
 

@@ -1,0 +1,21 @@
+"""Small parts of kernels, which are compiled into the kernels that call them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar, cast
+
+from numba import njit
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def inlined(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile ``function`` into each kernel that calls it; for a few steps on arrays that are done per record.
+
+    Calling a kernel from another one counts references to the arrays that it is given, atomically, which can
+    take longer than the steps themselves. Frozen, as ``compiling.kernel`` says of functions of other files.
+    Nothing is kept on disk but the callers: called from Python, it is compiled anew in every process.
+    """
+    return cast("Callable[P, R]", njit(nogil=True, error_model="numpy", forceinline=True)(function))

@@ -1,0 +1,91 @@
+"""Which candidate carries the least: the comparison that CM, AM, cAM and LM share (paper 000, Algorithms 2-5).
+
+The hybrid load of equation 9, ``p L' + (1 - p) CL'``, is what LM compares. With p = 0 it orders workers by
+cardinality, as CM and AM do, and with p = 1 by records, as cAM does (and PK); these two need no normalising.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millrace_jobs.kernels.inlining import inlined
+
+from .candidates import draw
+
+Loads = NDArray[np.int64]
+"""Shape ``(n,)``: L, the records sent to each worker in this window, less any number that is the same for all."""
+
+Cardinalities = NDArray[np.float64]
+"""Shape ``(n,)``: CL (equation 5), the distinct keys sent to each worker in this window, or their estimates."""
+
+Extremes = NDArray[np.int64]
+"""Shape ``(4,)``: a worker with the least records, one with the most, one with the least keys, one with the most."""
+
+
+@inlined
+def least_burdened(
+    key: np.uint64,
+    seeds: NDArray[np.uint64],
+    drawn: NDArray[np.int64],
+    weight: float,
+    loads: Loads,
+    cardinalities: Cardinalities,
+    extremes: Extremes,
+) -> int:
+    """The candidate of ``key`` with the least hybrid load; the first of several. ``weight`` is p."""
+    best, least = -1, 0.0
+    for choice in range(len(seeds)):
+        worker = draw(key, seeds, choice, len(loads), drawn)
+        if weight == 0.0:
+            burden = cardinalities[worker]
+        elif weight == 1.0:
+            burden = float(loads[worker])
+        else:
+            records = _normalised(loads[worker], loads[extremes[0]], loads[extremes[1]])
+            keys = _normalised(cardinalities[worker], cardinalities[extremes[2]], cardinalities[extremes[3]])
+            burden = weight * records + (1.0 - weight) * keys
+        if best < 0 or burden < least:
+            best, least = worker, burden
+    return best
+
+
+@inlined
+def _normalised(value: float, least: float, most: float) -> float:
+    """Equations 7 and 8; 0 where all workers have the same, which the equations leave open."""
+    return (value - least) / (most - least) if most > least else 0.0
+
+
+@inlined
+def extremes_of(loads: Loads, cardinalities: Cardinalities) -> Extremes:
+    """The workers whose values the normalisation needs."""
+    extremes = np.zeros(4, np.int64)
+    for worker in range(len(loads)):
+        follow(extremes, worker, loads, cardinalities)
+    return extremes
+
+
+@inlined
+def follow(extremes: Extremes, worker: int, loads: Loads, cardinalities: Cardinalities) -> None:
+    """Keep ``extremes`` right after ``worker``'s values have grown.
+
+    Values only grow, so a search is due only when the remembered least one did; a worker being a candidate of
+    ``d`` in ``n`` keys, that costs O(d) per record on average.
+    """
+    if worker == extremes[0]:
+        extremes[0] = _lowest(loads)
+    if loads[worker] > loads[extremes[1]]:
+        extremes[1] = worker
+    if worker == extremes[2]:
+        extremes[2] = _lowest(cardinalities)
+    if cardinalities[worker] > cardinalities[extremes[3]]:
+        extremes[3] = worker
+
+
+@inlined
+def _lowest(values: Loads | Cardinalities) -> int:
+    lowest = 0
+    for worker in range(1, len(values)):
+        if values[worker] < values[lowest]:
+            lowest = worker
+    return lowest

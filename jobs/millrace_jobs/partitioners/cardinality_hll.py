@@ -1,0 +1,115 @@
+"""Estimated cardinalities: a HyperLogLog per worker, with the optimistic "contains" of paper 000, section 3.2.2.
+
+What follows for AM and cAM, which update a sketch only with keys that it does not contain: while a sketch
+counts linearly, a key passes for known on a worker as soon as any key with the same register was placed there.
+Fewer and fewer new keys are then placed by load (with two choices: after 4096 n distinct keys in a window one
+in four, after 4096 (n - 1)**2 hardly any), and the others go to the first candidate that passes, mostly the
+first one, as by hashing. With n > 1 the sketches stay in linear counting, and their estimates end near 4096 ln n.
+A key moves to an earlier candidate when that one comes to pass for having it, so it can be on up to d workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millrace_jobs.kernels.compiling import kernel
+from millrace_jobs.kernels.inlining import inlined
+from millrace_jobs.sketches.hyperloglog import (
+    LARGEST,
+    REGISTERS,
+    HyperLogLogs,
+    contains,
+    from_registers,
+    hashed,
+    update,
+)
+
+from .base import Hashes, Workers
+from .candidates import draw
+from .cardinality_choice import Cardinalities, Loads, extremes_of, follow, least_burdened
+
+
+class SketchedSets:
+    """The estimated sets of keys of ``workers`` workers: 4 KiB and 24 bytes for each, however many keys there are."""
+
+    def __init__(self, workers: int) -> None:
+        self._sketches = from_registers(np.zeros((workers, REGISTERS), np.uint8))
+
+    @property
+    def cardinalities(self) -> Cardinalities:
+        """Estimated distinct keys of each worker; not a copy."""
+        return self._sketches.estimates
+
+    def route(self, keys: Hashes, seeds: NDArray[np.uint64], affinity: bool, weight: float, loads: Loads) -> Workers:
+        """Place ``keys``, and count them here and in ``loads``. With ``affinity`` a worker that has the key gets it."""
+        return _route(keys, seeds, affinity, weight, loads, self._sketches)
+
+    def emptied(self) -> Self:
+        """No keys."""
+        return type(self)(len(self.cardinalities))
+
+    def union(self, other: Self) -> None:
+        """Add the keys of each of the other's workers."""
+        self._sketches = from_registers(np.maximum(self._sketches.registers, other._sketches.registers))
+
+    def resized(self, workers: int) -> Self:
+        """The keys of the workers that stay. New ones have none."""
+        made = type(self)(workers)
+        registers = np.zeros((workers, REGISTERS), np.uint8)
+        kept = self._sketches.registers[:workers]
+        registers[: len(kept)] = kept
+        made._sketches = from_registers(registers)
+        return made
+
+    def vectors(self) -> dict[str, NDArray[np.int64]]:
+        """The registers, eight to a word, for ``from_vectors``; none while all are 0."""
+        registers = self._sketches.registers if self._sketches.registers.any() else np.empty(0, np.uint8)
+        return {"registers": registers.ravel().view(np.int64)}
+
+    @classmethod
+    def from_vectors(cls, workers: int, vectors: Mapping[str, NDArray[np.int64]]) -> Self:
+        """The same sets. Raises ValueError unless ``vectors`` can be those of so many workers."""
+        registers = vectors.get("registers", np.zeros(1, np.int64)).view(np.uint8)
+        if len(registers) not in (0, workers * REGISTERS) or (registers > LARGEST).any():
+            raise ValueError(f"it has not {REGISTERS} registers of at most {LARGEST} for each of its {workers} workers")
+        made = cls(workers)
+        if len(registers):
+            made._sketches = from_registers(registers.reshape(workers, REGISTERS).copy())
+        return made
+
+
+@kernel
+def _route(
+    keys: Hashes, seeds: NDArray[np.uint64], affinity: bool, weight: float, loads: Loads, sketches: HyperLogLogs
+) -> Workers:
+    ids = np.empty(len(keys), np.int32)
+    drawn = np.empty(len(seeds), np.int64)
+    hybrid = 0.0 < weight < 1.0
+    extremes = extremes_of(loads, sketches.estimates)
+    for row in range(len(keys)):
+        key_hash = hashed(keys[row])
+        worker = _holder(keys[row], key_hash, seeds, drawn, sketches) if affinity else -1
+        if worker < 0:
+            worker = least_burdened(keys[row], seeds, drawn, weight, loads, sketches.estimates, extremes)
+            update(sketches, worker, key_hash)
+        loads[worker] += 1
+        if hybrid:
+            follow(extremes, worker, loads, sketches.estimates)
+        ids[row] = worker
+    return ids
+
+
+@inlined
+def _holder(
+    key: np.uint64, key_hash: np.uint64, seeds: NDArray[np.uint64], drawn: NDArray[np.int64], sketches: HyperLogLogs
+) -> int:
+    """The first candidate that seems to have the key; -1 if none does."""
+    for choice in range(len(seeds)):
+        worker = draw(key, seeds, choice, len(sketches.estimates), drawn)
+        if contains(sketches, worker, key_hash):
+            return worker
+    return -1

@@ -1,0 +1,287 @@
+"""DAGreedy: hashes the rare keys, and places each record of a frequent one greedily by a cost model.
+
+Source: Pacaci, Özsu, "Distribution-Aware Stream Partitioning for Distributed Stream Processing Systems",
+BeyondMR@SIGMOD 2018, which paper 003 cites as [32] and compares with. It is not among our papers. It is read here
+from what paper 003 says of it (infrequent keys are hashed, frequent ones assigned greedily by a cost model, with a
+score for each worker at each record), and from the behaviour of the program published with paper 003: a record of
+a frequent key goes to the worker w with the highest score
+
+    1/2 [w has the key] - 1/2 (L_w - L) / L,
+
+the first of several, where L_w is the load of w and L the average one, both in the current window like [w has the
+key]: a key is split when its least loaded worker leads the least loaded of all by more than the average load.
+
+Not certain is whether the original weighs both terms alike, and how it counts. The program of paper 003 counts
+exactly, anew in each slide, and takes for frequent what exceeds 1/(100 n) of the slide before, until the slide
+after has ended. Here, space-saving counts with 2 / theta counters, theta being 1/(100 n) unless ``head`` says
+otherwise, and earlier records count half as much with each slide that ends; among the first records any key is
+frequent. Of a key that is not counted, it is not known either which workers have it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millrace_jobs.kernels.compiling import kernel
+from millrace_jobs.kernels.inlining import inlined
+from millrace_jobs.kernels.mixing import salts, seeded_hash
+from millrace_jobs.sketches.space_saving import Counters, SpaceSaving, count, is_frequent
+
+from .arguments import key_block, whole_number
+from .base import Hashes, Workers
+from .least_loaded import least_loaded
+from .parameters import Number
+from .state import State, pack, unpack
+
+HEAD = Number(default=0.01, least=0.01, most=2.0)
+"""The parameter ``head``: n times the frequency from which a key is frequent."""
+
+Fragments = NDArray[np.uint64]
+"""Shape ``(slides, keys, ceil(n / 64))``: bit ``w % 64`` of word ``w // 64`` says that worker w has the key."""
+
+_MOST = 1 << 48
+"""The largest number of records in a saved window that is taken for real: 65 days of 50 million records/s."""
+
+
+class DAGreedy:
+    """One replica. A window is ``slides`` slides; what came in the oldest is forgotten as a new one begins."""
+
+    NAME = "dagreedy"
+    VERSION = 1
+
+    def __init__(self, *, workers: int, seed: int, head: float, slides: int) -> None:
+        self._workers = whole_number("workers", workers, 1)
+        self._salt = salts(seed, 1)[0]
+        self._head = HEAD.check("head", head)
+        self._slides = whole_number("slides", slides, 1)
+        self._loads = np.zeros((slides, workers), np.int64)  # by slide, the current one first
+        self._adopt(SpaceSaving(self._capacity(workers)), self._no_fragments(0, workers))
+
+    @property
+    def workers(self) -> int:
+        """Number of workers ``n``."""
+        return self._workers
+
+    @property
+    def loads(self) -> NDArray[np.int64]:
+        """Shape ``(n,)``: records sent to each worker in this window."""
+        loads: NDArray[np.int64] = self._loads.sum(axis=0)
+        return loads
+
+    @property
+    def summary(self) -> SpaceSaving:
+        """How often keys have come, the later ones weighing more."""
+        return self._summary
+
+    @property
+    def fragments(self) -> Fragments:
+        """Which workers have the keys of ``summary.keys``, by slide, the current one first; a copy."""
+        return self._fragments[:, self._summary.slots]
+
+    def route(self, keys: Hashes) -> Workers:
+        """Send each record of a frequent key to the worker with the highest score, and others by hash."""
+        block = key_block(keys)
+        ids = np.empty(len(block), np.int32)
+        _place(
+            block,
+            ids,
+            self._salt,
+            self._theta,
+            self._summary.counters,
+            self._owners,
+            self._fragments,
+            self.loads,
+            self._loads[0],
+        )
+        return ids
+
+    def advance(self) -> None:
+        """A slide has ended: forget the window's oldest one, and let the frequencies fade.
+
+        Keys that are too rare to become frequent soon, below half of what makes a key frequent, are forgotten:
+        what stays are at most 2 / theta = 200 n keys, and on most streams few of them.
+        """
+        self._loads = np.concatenate([np.zeros_like(self._loads[:1]), self._loads[:-1]])
+        fragments = self.fragments
+        fragments = np.concatenate([np.zeros_like(fragments[:1]), fragments[:-1]])
+        self._summary.age(2, self._theta / 2)
+        self._adopt(self._summary, fragments[:, : len(self._summary)])
+
+    def save(self) -> bytes:
+        """The window's loads and, for each key that is counted, 24 bytes and n bits per slide."""
+        return pack(State(self.NAME, self.VERSION, self._workers, {}, self._vectors()))
+
+    def restore(self, state: bytes) -> None:
+        """Adopt a saved state and its number of workers. Raises ValueError on anything else."""
+        saved = unpack(state, self.NAME, self.VERSION)
+        summary = SpaceSaving.restored(self._capacity(saved.workers), saved.vectors)
+        none = np.empty(0, np.int64)
+        loads, fragments = (saved.vectors.get(name, none) for name in ("loads", "fragments"))
+        shape = self._no_fragments(len(summary), saved.workers).shape
+        if len(loads) != self._slides * saved.workers or len(fragments) != math.prod(shape):
+            raise ValueError(f"the saved state of {self.NAME} is not of {self._slides} slides and its workers")
+        placed = fragments.view(np.uint64).reshape(shape)
+        if loads.min() < 0 or loads.max() > _MOST or (placed[..., -1] & ~_last_word(saved.workers)).any():
+            raise ValueError(f"the saved state of {self.NAME} has impossible loads or workers that do not exist")
+        self._workers, self._loads = saved.workers, loads.reshape(self._slides, -1)
+        self._adopt(summary, placed)
+
+    def merge(self, others: Sequence[Self]) -> None:
+        """Add what other replicas know, none of which this one knows yet.
+
+        Frequencies are ratios: the merged summary is scaled to the records of one replica. Raises ValueError if
+        another replica has other numbers of workers or slides.
+        """
+        for other in others:
+            if other._loads.shape != self._loads.shape:
+                raise ValueError(
+                    f"cannot merge {other._slides} slides over {other.workers} workers into {self._slides} slides "
+                    f"over {self._workers}"
+                )
+        if not others:
+            return
+        known = [(part.summary.keys, part.fragments) for part in (self, *others)]
+        for other in others:
+            self._loads += other._loads
+        self._summary.merge([other._summary for other in others])
+        self._summary.age(len(known))
+        merged = self._no_fragments(len(self._summary), self._workers)
+        for keys, fragments in known:
+            _, here, there = np.intersect1d(self._summary.keys, keys, assume_unique=True, return_indices=True)
+            merged[:, here] |= fragments[:, there]
+        self._adopt(self._summary, merged)
+
+    def resize(self, workers: int) -> None:
+        """Keep frequencies, and the loads and keys of the workers that stay; new ones start at the mean load.
+
+        At zero, a new worker would get every frequent key. The rare ones are hashed anew.
+        """
+        workers = whole_number("workers", workers, 1)
+        means = np.repeat(self._loads.mean(axis=1).astype(np.int64)[:, None], max(0, workers - self._workers), axis=1)
+        self._loads = np.concatenate([self._loads[:, :workers], means], axis=1)
+        before = self.fragments
+        self._summary.resize(self._capacity(workers))
+        after = self._no_fragments(len(self._summary), workers)
+        words = min(before.shape[2], after.shape[2])
+        after[:, :, :words] = before[:, : after.shape[1], :words]
+        after[:, :, -1] &= _last_word(workers)
+        self._workers = workers
+        self._adopt(self._summary, after)
+
+    @property
+    def _theta(self) -> float:
+        return self._head / self._workers
+
+    def _capacity(self, workers: int) -> int:
+        return math.ceil(2 * workers / self._head)
+
+    def _no_fragments(self, keys: int, workers: int) -> Fragments:
+        return np.zeros((self._slides, keys, -(-workers // 64)), np.uint64)
+
+    def _adopt(self, summary: SpaceSaving, fragments: Fragments) -> None:
+        """Go on with a summary that is new, so that slots are ranks, and its keys' ``fragments``."""
+        self._summary = summary
+        self._owners = np.zeros(summary.capacity, np.uint64)
+        self._owners[: len(summary)] = summary.keys
+        self._fragments = np.zeros((self._slides, summary.capacity, fragments.shape[2]), np.uint64)
+        self._fragments[:, : len(summary)] = fragments
+
+    def _vectors(self) -> Mapping[str, NDArray[np.int64]]:
+        fragments = self.fragments.view(np.int64).ravel()
+        return {**self._summary.vectors(), "loads": self._loads.ravel(), "fragments": fragments}
+
+
+def _last_word(workers: int) -> np.uint64:
+    """The bits of the workers in the last word of ``Fragments``."""
+    return np.uint64((1 << ((workers - 1) % 64 + 1)) - 1)
+
+
+@kernel
+def _place(
+    keys: Hashes,
+    ids: Workers,
+    salt: np.uint64,
+    theta: float,
+    counters: Counters,
+    owners: NDArray[np.uint64],
+    fragments: Fragments,
+    loads: NDArray[np.int64],
+    slide_loads: NDArray[np.int64],
+) -> None:
+    """Place ``keys`` in order, counting in both loads in place.
+
+    ``fragments[:, slot]`` are those of ``owners[slot]``.
+    """
+    rows, table, numbers = counters
+    workers = len(loads)
+    total = loads.sum()
+    search = np.zeros(2, np.int64)
+    for row in range(len(keys)):
+        key = keys[row]
+        slot = count(rows, table, numbers, key)
+        if owners[slot] != key:
+            owners[slot] = key
+            fragments[:, slot] = 0
+        worker: int | np.int64
+        if is_frequent(rows, numbers, slot, theta):
+            worker = _greedy(fragments, slot, loads, total, search)
+        else:
+            worker = np.int64(seeded_hash(key, salt) % np.uint64(workers))
+        fragments[0, slot, worker >> 6] |= np.uint64(1) << np.uint64(worker & 63)
+        loads[worker] += 1
+        slide_loads[worker] += 1
+        total += 1
+        ids[row] = worker
+
+
+@inlined
+def _greedy(
+    fragments: Fragments, slot: np.int64, loads: NDArray[np.int64], total: int, search: NDArray[np.int64]
+) -> int:
+    """The first worker with the highest score.
+
+    It is either the least loaded of those that have the key, or the least loaded of all. The scores' difference,
+    times the total load, is a whole number.
+    """
+    least = least_loaded(loads, search)
+    holder = -1
+    for word in range(fragments.shape[2]):
+        bits = _workers_with(fragments, slot, word)
+        while bits != np.uint64(0):
+            worker = 64 * word + _lowest(bits)
+            bits &= bits - np.uint64(1)
+            if holder < 0 or loads[worker] < loads[holder]:
+                holder = worker
+    lead = (loads[holder] - loads[least]) * len(loads)
+    return holder if holder >= 0 and (lead < total or (lead == total and holder < least)) else least
+
+
+@inlined
+def _workers_with(fragments: Fragments, slot: np.int64, word: int) -> np.uint64:
+    """Which workers of those in the word have the key in this window, by bit."""
+    bits = np.uint64(0)
+    for slide in range(fragments.shape[0]):
+        bits |= fragments[slide, slot, word]
+    return bits
+
+
+_DE_BRUIJN = 0x03F79D71B4CB0A89
+"""Its 64 runs of 6 bits are all different: Leiserson, Prokop, Randall, "Using de Bruijn Sequences to Index a 1 in
+a Computer Word", 1998."""
+
+_POSITIONS = np.zeros(64, np.int64)
+for _bit in range(64):
+    _POSITIONS[(_DE_BRUIJN << _bit & (1 << 64) - 1) >> 58] = _bit
+
+
+@inlined
+def _lowest(bits: np.uint64) -> int:
+    """The position of the lowest bit that is set; there must be one."""
+    lowest = bits & (~bits + np.uint64(1))
+    position: int = _POSITIONS[np.int64((lowest * np.uint64(_DE_BRUIJN)) >> np.uint64(58))]
+    return position

@@ -1,0 +1,270 @@
+"""D-C and W-C: D-Choices and W-Choices, partial key grouping with more than two choices for the most frequent keys.
+
+Source: Nasir, De Francisci Morales, Kourtellis, Serafini, "When Two Choices Are not Enough: Balancing at Scale in
+Distributed Stream Processing", ICDE 2016 (arXiv:1510.05714), which is not among our papers: its Algorithm 1 and
+its constraint are given here from the publication's formulas, without its text.
+
+The *head* H are the keys with a frequency of at least theta, as space-saving estimates it over the whole stream;
+the others are the *tail*. A record of the tail goes to the least loaded of its key's two candidates, as in PKG.
+One of the head has more choices: all n workers in W-Choices, d candidates in D-Choices, where d is the least
+number at which, for every prefix of the h most frequent keys, the load that is expected on the workers these keys
+are on does not exceed what balance allows: with p_i the frequencies in descending order and
+``b_h = n - n ((n - 1) / n) ** (h d)`` the number of these workers that is expected,
+
+    sum(p_i, i <= h) + (b_h / n) ** d sum(p_i, h < i <= |H|) + (b_h / n) ** 2 sum(p_i, i > |H|) <= b_h (1/n + eps).
+
+Where no d below n does, D-Choices is W-Choices.
+
+Decided here, since the formulas leave it open: candidates are distinct (see ``pkg``), so that h keys are on more
+workers than b_h expects. d is not solved for at every record, but when the stream has grown by a sixteenth since
+the last time. The summary has 2 / theta counters: then every key of frequency theta is in the head, and none below
+theta / 2, but for the first 2 / theta records, in which any key is frequent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millrace_jobs.kernels.compiling import kernel
+from millrace_jobs.kernels.mixing import salts
+from millrace_jobs.sketches.space_saving import Counters, SpaceSaving, count, is_frequent
+
+from .arguments import key_block, whole_number
+from .base import Hashes, Workers
+from .candidates import draw
+from .least_loaded import least_loaded
+from .local_loads import LocalLoads
+from .parameters import Number
+from .state import State, pack, unpack
+
+HEAD = Number(default=0.2, least=0.2, most=2.0)
+"""The parameter ``head``: theta times n. The source considers thetas from 1/(5n) to 2/n."""
+
+_EPSILON = 1e-4
+_TAIL_CHOICES = 2
+
+
+class HeadSplitting:
+    """What both algorithms share: all but the number of choices for the head."""
+
+    NAME: ClassVar[str]
+    VERSION: ClassVar[int] = 1
+    EVERYWHERE: ClassVar[bool]
+    """Whether a key of the head may be on all workers, and not only on d."""
+
+    def __init__(self, *, workers: int, seed: int, head: float) -> None:
+        self._workers = whole_number("workers", workers, 1)
+        self._seed = seed
+        self._head = HEAD.check("head", head)
+        self._loads = LocalLoads(workers)
+        self._summary = SpaceSaving(self._capacity(workers))
+        self._choices = min(_TAIL_CHOICES, workers)
+        self._due = 0  # records at which the choices for the head are found anew
+        self._owners, self._candidates = _no_candidates(self._summary.capacity)
+
+    @property
+    def workers(self) -> int:
+        """Number of workers ``n``."""
+        return self._workers
+
+    @property
+    def loads(self) -> NDArray[np.int64]:
+        """Shape ``(n,)``: records sent to each worker, less those sent to the least loaded one; a copy."""
+        return self._loads.leads.copy()
+
+    @property
+    def choices(self) -> int:
+        """d: on how many workers a key of the head may be; ``n`` for all."""
+        return self._choices
+
+    @property
+    def summary(self) -> SpaceSaving:
+        """How often keys have come."""
+        return self._summary
+
+    def route(self, keys: Hashes) -> Workers:
+        """Send each record to the least loaded of its key's choices."""
+        block = key_block(keys)
+        ids = np.empty(len(block), np.int32)
+        seeds = salts(self._seed, self._workers)
+        start = 0
+        while start < len(block):
+            if self._summary.total >= self._due:
+                self._find_choices()
+            if self._candidates.shape[1] < self._choices < self._workers:
+                self._candidates = np.full((self._summary.capacity, self._choices), -1, np.int32)
+            stop = start + self._due - self._summary.total
+            _place(
+                block[start:stop],
+                ids[start:stop],
+                seeds,
+                self._head / self._workers,
+                self._choices,
+                self._summary.counters,
+                self._owners,
+                self._candidates,
+                self._loads.leads,
+            )
+            start = stop
+        self._loads.level()
+        return ids
+
+    def advance(self) -> None:
+        """Nothing: loads and frequencies count from the beginning of the stream, as in the source.
+
+        A key that becomes frequent late enters the head when it has a share of theta of all records so far.
+        """
+
+    def save(self) -> bytes:
+        """The loads and the summary, whose 2 / theta counters take 24 bytes each: at most 240 n bytes."""
+        counters = {"choices": self._choices, "due": self._due}
+        vectors = {**self._loads.vectors(), **self._summary.vectors()}
+        return pack(State(self.NAME, self.VERSION, self._workers, counters, vectors))
+
+    def restore(self, state: bytes) -> None:
+        """Adopt saved loads and frequencies, and their number of workers. Raises ValueError on anything else."""
+        saved = unpack(state, self.NAME, self.VERSION)
+        loads = LocalLoads.restored(saved)
+        summary = SpaceSaving.restored(self._capacity(saved.workers), saved.vectors)
+        choices = whole_number("the saved number of choices", saved.counters.get("choices"), 1)
+        due = whole_number("the saved number of records", saved.counters.get("due"), 0)
+        if choices > saved.workers or due > _due_after(summary.total):
+            raise ValueError(f"the saved state of {self.NAME} has {choices} choices until record {due}")
+        self._workers, self._loads, self._summary = saved.workers, loads, summary
+        self._choices, self._due = choices, due
+        self._owners, self._candidates = _no_candidates(self._summary.capacity)
+
+    def merge(self, others: Sequence[Self]) -> None:
+        """Add what each other replica sent since its own last merge, and make the frequencies those of all.
+
+        Frequencies are ratios: the merged summary is scaled to the records of one replica. So replicas may all
+        restore one merged state and be merged again, and the common part counts once.
+        Raises ValueError if another replica has another number of workers.
+        """
+        self._loads.merge([other._loads for other in others])
+        if others:
+            self._summary.merge([other._summary for other in others])
+            self._summary.age(1 + len(others))
+            self._due = 0
+
+    def resize(self, workers: int) -> None:
+        """Keep the frequencies and the loads of the workers that stay; new ones start at the mean.
+
+        Candidates are drawn anew, so most keys move.
+        """
+        self._workers = whole_number("workers", workers, 1)
+        self._loads.resize(workers)
+        self._summary.resize(self._capacity(workers))
+        self._choices, self._due = min(_TAIL_CHOICES, workers), 0
+        self._owners, self._candidates = _no_candidates(self._summary.capacity)
+
+    def _capacity(self, workers: int) -> int:
+        return math.ceil(2 * workers / self._head)
+
+    def _find_choices(self) -> None:
+        self._choices = self._workers
+        if not self.EVERYWHERE:
+            frequencies = self._summary.counts / max(1, self._summary.total)
+            self._choices = _least_choices(frequencies[frequencies >= self._head / self._workers], self._workers)
+        self._due = _due_after(self._summary.total)
+
+
+class WChoices(HeadSplitting):
+    """Keys of the head may be on all workers: the best balance, at the cost of their replication."""
+
+    NAME = "wchoices"
+    EVERYWHERE = True
+
+
+class DChoices(HeadSplitting):
+    """Keys of the head may be on d workers each, as few as balance allows."""
+
+    NAME = "dchoices"
+    EVERYWHERE = False
+
+
+def _no_candidates(capacity: int) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
+    return np.zeros(capacity, np.uint64), np.empty((capacity, 0), np.int32)
+
+
+def _due_after(total: int) -> int:
+    return total + 1 + total // 16
+
+
+@kernel
+def _place(
+    keys: Hashes,
+    ids: Workers,
+    seeds: NDArray[np.uint64],
+    theta: float,
+    choices: int,
+    counters: Counters,
+    owners: NDArray[np.uint64],
+    candidates: NDArray[np.int32],
+    loads: NDArray[np.int64],
+) -> None:
+    """Place ``keys`` in order, counting in ``loads`` in place.
+
+    ``candidates[slot]`` begins with those of ``owners[slot]``, in the order in which they are drawn; it begins
+    with -1 where none are known.
+    """
+    rows, table, numbers = counters
+    workers = len(loads)
+    drawn = np.empty(workers, np.int64)
+    search = np.zeros(2, np.int64)
+    for row in range(len(keys)):
+        key = keys[row]
+        slot = count(rows, table, numbers, key)
+        if not is_frequent(rows, numbers, slot, theta):
+            best = draw(key, seeds, 0, workers, drawn)
+            for choice in range(1, min(_TAIL_CHOICES, workers)):
+                worker = draw(key, seeds, choice, workers, drawn)
+                if loads[worker] < loads[best]:
+                    best = worker
+        elif choices == workers:
+            best = least_loaded(loads, search)
+        else:
+            if owners[slot] != key or candidates[slot, 0] < 0:
+                owners[slot] = key
+                for choice in range(candidates.shape[1]):
+                    candidates[slot, choice] = draw(key, seeds, choice, workers, drawn)
+            best = candidates[slot, 0]
+            for choice in range(1, choices):
+                if loads[candidates[slot, choice]] < loads[best]:
+                    best = candidates[slot, choice]
+        loads[best] += 1
+        ids[row] = best
+
+
+@kernel
+def _least_choices(head: NDArray[np.float64], workers: int) -> int:
+    """The least d that fulfils the constraint; ``workers`` if none below does.
+
+    Since p_1 <= d / n, it begins at d = p_1 n.
+    """
+    choices = _TAIL_CHOICES
+    if len(head) > 0:
+        choices = max(choices, math.ceil(head[0] * workers))
+    while choices < workers and not _balances(head, choices, workers):
+        choices += 1
+    return min(choices, workers)
+
+
+@kernel
+def _balances(head: NDArray[np.float64], choices: int, workers: int) -> bool:
+    """Whether the constraint holds for every prefix of the head."""
+    total = head.sum()
+    tail = max(0.0, 1.0 - total)
+    prefix = 0.0
+    for keys in range(1, len(head) + 1):
+        prefix += head[keys - 1]
+        share = 1.0 - ((workers - 1) / workers) ** (keys * choices)  # b_h / n
+        expected = prefix + share**choices * (total - prefix) + share**_TAIL_CHOICES * tail
+        if expected > share * workers * (1.0 / workers + _EPSILON):
+            return False
+    return True

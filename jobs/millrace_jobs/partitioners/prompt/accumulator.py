@@ -1,0 +1,277 @@
+"""The micro-batch accumulator (paper 004, Algorithm 1): HTable, and CountTree with bounded updates.
+
+How the algorithm's text was read, where it is open or its prose differs from its lines:
+
+- Time is the position in the batch: the record that makes the tuple count N_C comes at time N_C, and the interval
+  ends at N_Est. With a steady rate this is time up to its unit; and a batch that is replayed is ordered as before,
+  which no clock could promise.
+- f = N_Est / (K_Avg * budget) at first (prose), then N_Est / budget * freq / N_C (line 13): both are the tuples
+  that the key is expected to have in the whole batch, spread over its budget. Steps are whole tuples, so that the
+  ``==`` of line 9 can hold, rounded up, so that the budget lasts, and at least 1.
+- t.step (lines 29 and 19) is what remains of the interval over what remains of the budget, rounded likewise. The
+  ``==`` of line 15 is read as "at least": a key's tuples need not hit the moment ("satisfies the time or
+  frequency step").
+- Each update also sets the time of the last one, which line 8 needs and no line sets, and none happens once the
+  budget is used up ("for a maximum of budget times"); inserting a key is no update.
+- The list at the end is in the order of the tree's approximate counts, but gives the exact ones, as HTable has them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millrace_jobs.kernels.compiling import kernel
+from millrace_jobs.kernels.key_table import Rows, empty_table, find, grown
+from millrace_jobs.partitioners.base import Hashes
+
+from . import count_tree
+from .count_tree import Runs, Table
+
+MOST_TUPLES = (1 << 31) - 1
+"""The largest micro-batch, in records: counts and positions are 32 bits wide."""
+
+ROW = np.dtype(
+    [
+        ("current", np.int32),  # Freq_Current: tuples so far
+        ("updated", np.int32),  # Freq_Updated: the same as of the last update, the key's count in CountTree
+        ("last_update", np.int32),
+        ("budget", np.int32),  # updates that are left
+        ("f_step", np.int32),
+        ("t_step", np.int32),
+        ("before", np.int32),  # neighbours in CountTree, as row + 1; 0 for none
+        ("after", np.int32),
+    ]
+)
+"""What HTable keeps of a key, besides its hash."""
+
+_LEAST = 1536  # rows to begin with; 3 of 4 slots of a table of 2048, as many as may be taken
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What the past few batches let one expect of the next."""
+
+    tuples: int
+    """N_Est, at least 1."""
+    keys: int
+    """K_Avg, at least 1."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A micro-batch of N_C records and K keys, Algorithm 1's output."""
+
+    keys: Hashes
+    """Shape ``(K,)``: the keys' hashes, those with the most records first, or nearly so."""
+    counts: NDArray[np.int32]
+    """Shape ``(K,)``: their exact counts."""
+    records: NDArray[np.int32]
+    """Shape ``(N_C,)``: for each record, in arrival order, where its key is in ``keys``. In place of tuple lists."""
+
+
+class Accumulator:
+    """Takes in one micro-batch, block by block.
+
+    ``estimate`` sets the steps of CountTree, and ``budget`` how often a key may update it. Without an estimate,
+    there is no CountTree: the exact counts are sorted at the end of the batch, what paper 004 calls post-sort.
+
+    It takes 61 to 123 bytes per distinct key, and half as much again while it grows, and 4 per record.
+    """
+
+    def __init__(self, estimate: Estimate | None, budget: int) -> None:
+        self._estimate = estimate
+        self._budget = min(budget, MOST_TUPLES)
+        self._slots = empty_table(_LEAST, words=1)  # of each key its number, counted from 1
+        self._hashes = np.empty(_LEAST, np.uint64)
+        self._table: Table = np.empty(_LEAST, ROW)
+        self._runs: Runs = np.zeros((_LEAST, 2), np.int32)
+        self._keys = 0  # |K|
+        self._tuples = 0  # N_C
+        self._rows: list[NDArray[np.int32]] = []  # of the records' keys, block by block
+
+    @property
+    def keys(self) -> int:
+        """K: distinct keys so far."""
+        return self._keys
+
+    @property
+    def tuples(self) -> int:
+        """N_C: records so far."""
+        return self._tuples
+
+    @property
+    def accumulated(self) -> Hashes:
+        """Shape ``(N_C,)``: the keys of all records so far, in arrival order."""
+        return self._hashes[self._chain()]
+
+    def take(self, keys: Hashes) -> None:
+        """Take in the next block, which is ``read_only``.
+
+        Raises ValueError, and takes in nothing, where the batch would have more than ``MOST_TUPLES`` records.
+        """
+        if self._tuples + len(keys) > MOST_TUPLES:
+            raise ValueError(
+                f"{self._tuples + len(keys)} records are too many for one micro-batch; "
+                f"cut it when it has at most {MOST_TUPLES}"
+            )
+        rows = np.empty(len(keys), np.int32)
+        done = 0
+        while True:
+            done += self._take_while_there_is_room(keys[done:], rows[done:])
+            if done == len(keys):
+                break
+            self._grow()
+        self._rows.append(rows)
+
+    def sorted_list(self) -> Batch:
+        """All that was taken in, its keys in the order of CountTree, or without one of their counts.
+
+        Keys with equal counts come in the order in which they got them; without CountTree, in which they came.
+        """
+        table = self._table[: self._keys]
+        counts = np.ascontiguousarray(table["current"])
+        if self._estimate is None:
+            order = np.argsort(-counts, kind="stable").astype(np.int32)
+        else:
+            order = count_tree.in_order(table, self._runs)
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order), dtype=np.int32)
+        return Batch(self._hashes[order], counts[order], place[self._chain()])
+
+    def _chain(self) -> NDArray[np.int32]:
+        if len(self._rows) != 1:
+            self._rows = [np.concatenate([np.empty(0, np.int32), *self._rows])]
+        return self._rows[0]
+
+    def _take_while_there_is_room(self, keys: Hashes, rows: NDArray[np.int32]) -> int:
+        """How many records were taken in: all, or those before the first new key that ``_table`` has no row for."""
+        if self._estimate is None:
+            done, self._keys = _count(keys, rows, self._slots, self._hashes, self._table, self._keys)
+        else:
+            n_est = min(self._estimate.tuples, MOST_TUPLES)
+            f = _whole_step(n_est, self._estimate.keys * self._budget)
+            self._widen(self._tuples + len(keys))
+            done, self._keys = _accumulate(
+                keys,
+                rows,
+                self._slots,
+                self._hashes,
+                self._table,
+                self._runs,
+                self._keys,
+                self._tuples,
+                n_est,
+                f,
+                self._budget,
+            )
+        self._tuples += done
+        return done
+
+    def _widen(self, count: int) -> None:
+        """Let CountTree take counts up to ``count``. Of the zeros, only those that are written to take memory."""
+        if count >= len(self._runs):
+            runs = np.zeros((2 * count, 2), np.int32)
+            runs[: len(self._runs)] = self._runs
+            self._runs = runs
+
+    def _grow(self) -> None:
+        """Make room for twice the keys."""
+        more = len(self._table)
+        self._slots = grown(self._slots)
+        self._hashes = np.concatenate([self._hashes, np.empty(more, np.uint64)])
+        self._table = np.concatenate([self._table, np.empty(more, ROW)])
+
+
+@kernel
+def _whole_step(share: int, parts: int) -> int:
+    """``share / parts`` rounded up, at least 1."""
+    return max(1, (share + parts - 1) // parts)
+
+
+@kernel
+def _count(
+    keys: Hashes, rows: NDArray[np.int32], slots: Rows, hashes: Hashes, table: Table, known: int
+) -> tuple[int, int]:
+    """HTable alone. Gives the records taken in, whose keys' rows go to ``rows``, and the keys known afterwards."""
+    for record in range(len(keys)):
+        slot = find(slots, keys[record])
+        if not slots[slot, 1]:
+            if known == len(table):
+                return record, known
+            hashes[known] = keys[record]
+            table[known].current = 0
+            known += 1
+            slots[slot, 0], slots[slot, 1] = keys[record], known
+        row = np.int32(slots[slot, 1]) - 1
+        table[row].current += 1
+        rows[record] = row
+    return len(keys), known
+
+
+@kernel
+def _accumulate(
+    keys: Hashes,
+    rows: NDArray[np.int32],
+    slots: Rows,
+    hashes: Hashes,
+    table: Table,
+    runs: Runs,
+    known: int,
+    now: int,
+    n_est: int,
+    f: int,
+    budget: int,
+) -> tuple[int, int]:
+    """Algorithm 1, lines 2 to 32, with the same results as ``_count``; ``now`` is N_C before the first record."""
+    for record in range(len(keys)):
+        slot = find(slots, keys[record])
+        row = int(np.int64(slots[slot, 1])) - 1
+        if row >= 0:
+            now += 1
+            _seen_again(table, runs, row, now, n_est, budget)
+        else:
+            if known == len(table):
+                return record, known
+            now += 1
+            row = known
+            hashes[row] = keys[record]
+            _seen_first(table, runs, row, now, n_est, f, budget)
+            known += 1
+            slots[slot, 0], slots[slot, 1] = keys[record], known
+        rows[record] = row
+    return len(keys), known
+
+
+@kernel
+def _seen_first(table: Table, runs: Runs, row: int, now: int, n_est: int, f: int, budget: int) -> None:
+    """Lines 25 to 30: a new key."""
+    k = table[row]
+    k.current = 1
+    k.updated = 1
+    k.last_update = now
+    k.budget = budget
+    k.f_step = f
+    k.t_step = _whole_step(n_est - now, budget)
+    count_tree.insert(table, runs, row)
+
+
+@kernel
+def _seen_again(table: Table, runs: Runs, row: int, now: int, n_est: int, budget: int) -> None:
+    """Lines 5 to 23: one more tuple of a known key."""
+    k = table[row]
+    k.current += 1
+    if not k.budget:
+        return
+    if k.current - k.updated == k.f_step:
+        k.budget -= 1
+        k.f_step = _whole_step(n_est * k.current, budget * now)
+    elif now - k.last_update >= k.t_step:
+        k.budget -= 1
+        k.t_step = _whole_step(n_est - now, max(1, k.budget))
+    else:
+        return
+    k.last_update = now
+    count_tree.move(table, runs, row, k.current)

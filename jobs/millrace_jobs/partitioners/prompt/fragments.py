@@ -1,0 +1,112 @@
+"""Key fragments: which records of which keys go to which blocks, and what the ways of packing them share.
+
+Paper 004, section 3.3: a key fragment is a collection of records that have the same key, here those in one block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millrace_jobs.kernels.compiling import kernel, read_only
+from millrace_jobs.partitioners.base import Workers
+
+Pieces = NDArray[np.int32]
+"""Shape ``(pieces, 3)``: a key's position in the batch's list, the block, and how many of its records go there."""
+
+
+@dataclass(frozen=True)
+class Fragments:
+    """The plan of a micro-batch of K keys: those of key ``k`` are from ``starts[k]`` to before ``starts[k + 1]``.
+
+    No two fragments of a key are in the same block.
+    """
+
+    starts: NDArray[np.int64]
+    """Shape ``(K + 1,)``."""
+    blocks: NDArray[np.int32]
+    """Shape ``(fragments,)``: the block that each is in."""
+    sizes: NDArray[np.int32]
+    """Shape ``(fragments,)``: its number of records, at least 1."""
+
+
+def fragments_of(pieces: Pieces, keys: int) -> Fragments:
+    """The pieces ordered by key; those of one key stay in the order in which they were cut."""
+    order = np.argsort(pieces[:, 0], kind="stable")
+    starts = np.zeros(keys + 1, np.int64)
+    np.cumsum(np.bincount(pieces[:, 0], minlength=keys), out=starts[1:])
+    return Fragments(starts, pieces[order, 1], pieces[order, 2])
+
+
+def capacities(tuples: int, blocks: int) -> NDArray[np.int64]:
+    """Shape ``(blocks,)``: P_Size, N_C / P in whole records: what does not divide, the first blocks take, one each."""
+    sizes = np.full(blocks, tuples // blocks, np.int64)
+    sizes[: tuples % blocks] += 1
+    return sizes
+
+
+@kernel
+def best_fit(room: NDArray[np.int64], size: int) -> int:
+    """The block with the least room that holds ``size`` records, or with the most room if none holds them.
+
+    The first of equals. This function is frozen: see ``compiling.kernel``.
+    """
+    best = 0
+    for block in range(1, len(room)):
+        if size <= room[block] < room[best] or room[best] < min(size, room[block]):
+            best = block
+    return best
+
+
+@kernel
+def put(pieces: Pieces, cut: int, key: int, block: int, size: int, room: NDArray[np.int64]) -> int:
+    """Put ``size`` records of ``key`` into ``block``, as piece number ``cut``. Gives the number of the next piece.
+
+    This function is frozen: see ``compiling.kernel``.
+    """
+    pieces[cut, 0] = key
+    pieces[cut, 1] = block
+    pieces[cut, 2] = size
+    room[block] -= size
+    return cut + 1
+
+
+@kernel
+def put_by_best_fit(pieces: Pieces, cut: int, key: int, size: int, room: NDArray[np.int64]) -> int:
+    """Put ``size`` records of ``key`` where they fit best; while they fit nowhere, into the block with the most room.
+
+    Pieces are numbered as in ``put``; all but the last one fill their block. This function is frozen.
+    """
+    while size:
+        block = best_fit(room, size)
+        fitting = min(size, room[block])
+        cut = put(pieces, cut, key, block, fitting, room)
+        size -= fitting
+    return cut
+
+
+def place(records: NDArray[np.int32], fragments: Fragments) -> Workers:
+    """Shape ``(N_C,)``: the block of each record, given each record's key: these fill a key's fragments in order."""
+    starts, blocks, sizes = read_only(fragments.starts), read_only(fragments.blocks), read_only(fragments.sizes)
+    return _place(read_only(records), starts, blocks, sizes)
+
+
+@kernel
+def _place(
+    records: NDArray[np.int32], starts: NDArray[np.int64], blocks: NDArray[np.int32], sizes: NDArray[np.int32]
+) -> Workers:
+    ids = np.empty(len(records), np.int32)
+    filling = np.empty((len(starts) - 1, 2), np.int64)  # of each key, the fragment to fill, and what it still takes
+    for key in range(len(filling)):
+        filling[key, 0] = starts[key]
+        filling[key, 1] = sizes[starts[key]]
+    for record in range(len(records)):
+        key = records[record]
+        if not filling[key, 1]:
+            filling[key, 0] += 1
+            filling[key, 1] = sizes[filling[key, 0]]
+        filling[key, 1] -= 1
+        ids[record] = blocks[filling[key, 0]]
+    return ids

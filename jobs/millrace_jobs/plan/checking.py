@@ -1,0 +1,37 @@
+"""What the API's models cannot check about a query: the parameters of its partitioner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from millrace_api.deployment import Algorithm
+from millrace_api.errors import Problem
+from millrace_api.loading import load_queries, locate, validate_file
+from millrace_api.streamquery import Spec
+from millrace_jobs.partitioners.registry import resolve_parameters
+
+
+def check_file(path: Path) -> list[Problem]:
+    """All problems of a file of queries, each with its line."""
+    problems = validate_file(path)
+    if problems:
+        return problems
+    found = ((query.name, partitioner_problem(query.spec)) for query in load_queries(path))
+    return [where for name, problem in found if problem is not None for where in locate([problem], path, name)]
+
+
+def partitioner_problem(spec: Spec) -> Problem | None:
+    """What is wrong with the algorithm's parameters; None where the first plan can be followed."""
+    wanted = spec.partitioner
+    if wanted.algorithm is Algorithm.AUTO:
+        if not wanted.parameters:
+            return None
+        names = ", ".join(wanted.parameters)
+        hint = "leave them out, or name the algorithm that they are for"
+        return Problem(f"algorithm auto takes no parameters, but has {names}", hint, field="spec.partitioner.parameters")
+    try:
+        resolve_parameters(wanted.algorithm.value, wanted.parameters)
+    except ValueError as error:
+        message, _, hint = str(error).rpartition("; ")
+        return Problem(message, hint, field="spec.partitioner.parameters")
+    return None
