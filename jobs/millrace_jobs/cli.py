@@ -1,4 +1,4 @@
-"""The command line: ``millrace run | validate | explain | crd``."""
+"""The command line: ``millrace run | validate | explain | bench | crd``."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+bench = typer.Typer(help="Compare on recorded streams.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(bench, name="bench")
+
 QueryFile = Annotated[Path, typer.Argument(help="YAML file with a StreamQuery.", show_default=False)]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and what Spark prints.")]
 
@@ -33,6 +36,13 @@ class OutputFormat(StrEnum):
     """How ``validate`` prints problems."""
 
     TEXT = "text"
+    JSON = "json"
+
+
+class TableFormat(StrEnum):
+    """How ``bench`` prints what it found."""
+
+    TABLE = "table"
     JSON = "json"
 
 
@@ -75,9 +85,9 @@ def validate(
     format: Annotated[OutputFormat, typer.Option(help="text or json.")] = OutputFormat.TEXT,
 ) -> None:
     """Check files without running them; reports every problem, and exits with 1 if there is one."""
-    from millrace_api.loading import validate_file
+    from millrace_jobs.plan.checking import check_file
 
-    problems = [problem for file in files for problem in validate_file(file)]
+    problems = [problem for file in files for problem in check_file(file)]
     if format is OutputFormat.JSON:
         typer.echo(json.dumps([asdict(problem) for problem in problems], indent=2))
     else:
@@ -112,6 +122,44 @@ def crd(
     from millrace_api.crd import crd_yaml, json_schema
 
     typer.echo(crd_yaml() if format is CrdFormat.YAML else json_schema(), nl=False)
+
+
+@bench.command()
+def partitioners(
+    input: Annotated[Path, typer.Option(help="Recorded stream: .csv with a header, .json lines or .parquet.")],
+    key: Annotated[list[str], typer.Option(help="Column of the key; several make a composite key.")],
+    workers: Annotated[int, typer.Option(help="Workers that records are placed on.")],
+    window: Annotated[str, typer.Option(help="Length of a window: a duration with --time, else records.")],
+    algorithm: Annotated[str, typer.Option(help="Algorithms and parameters: hash,pkg,pkg:choices=5.")],
+    slide: Annotated[str | None, typer.Option(help="From window to window; as long as a window if not given.")] = None,
+    time: Annotated[str | None, typer.Option(help="Column of event time: timestamps, or numbers of seconds.")] = None,
+    replicas: Annotated[int, typer.Option(help="Partitioner replicas, each with a part of every slide.")] = 1,
+    assignments: Annotated[Path | None, typer.Option(help="Folder for worker ids, one .npy per algorithm.")] = None,
+    format: Annotated[TableFormat, typer.Option(help="table, or json with all figures over time.")] = TableFormat.TABLE,
+    plot: Annotated[Path | None, typer.Option(help="SVG picture to draw (needs the extra 'plots').")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the algorithms that hash.")] = 0,
+) -> None:
+    """Place a recorded stream by several algorithms and measure how even, how costly and how fast they are.
+
+    Records keep their input order. Slides are cut at multiples of their length in event time, or after so many
+    records; one that comes late belongs to the slide that is current. Each slide is dealt to the replicas in
+    nearly equal contiguous parts.
+    """
+    from millrace_jobs.benchmark.compare import Request, compare
+    from millrace_jobs.benchmark.plot import check_plotting, write_plot
+    from millrace_jobs.benchmark.table import print_tables
+
+    if plot is not None:
+        check_plotting(plot)
+    report = compare(
+        Request(input, key, time, workers, replicas, window, slide or window, algorithm, seed, assignments)
+    )
+    if plot is not None:
+        write_plot(report, plot)
+    if format is TableFormat.JSON:
+        typer.echo(json.dumps(report.to_json(), indent=2, allow_nan=False))
+    else:
+        print_tables(report, Console(highlight=False, emoji=False))
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -92,6 +93,14 @@ def test_validate_reports_every_problem_of_every_file(project: Project, millrace
     assert len(text.out.splitlines()) == len(problems)
 
 
+def test_validate_checks_the_parameters_of_the_partitioner(project: Project, millrace: Millrace) -> None:
+    file = project.query(SQL, name="placed", partitioner={"algorithm": "pkg", "parameters": {"choices": 0}})
+    result = millrace("validate", file)
+    assert result.status == 1
+    said = r"placed\.yaml:\d+: spec\.partitioner\.parameters: parameter 'choices' of partitioner pkg is 0; write a whole"
+    assert re.search(said, result.out), result.out
+
+
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
@@ -102,11 +111,11 @@ def test_validate_reports_every_problem_of_every_file(project: Project, millrace
         ({"source": {"files": {"path": "gone/*.csv", "format": "csv"}}}, ["gone/*.csv", "no file matches this path"]),
         (
             {"partitioner": {"algorithm": "pkg", "parameters": {"choises": 3}}},
-            [": spec.partitioner: partitioner pkg has no parameter 'choises'; write one of: choices"],
+            [": spec.partitioner.parameters: partitioner pkg has no parameter 'choises'; write one of: choices"],
         ),
         (
-            {"partitioner": {"algorithm": "dalton"}},
-            [": spec.partitioner: there is no partitioner 'dalton'; write one of: native, shuffle, hash, pkg"],
+            {"partitioner": {"algorithm": "auto", "parameters": {"choices": 3}}},
+            [": spec.partitioner.parameters: algorithm auto takes no parameters, but has choices; leave them out"],
         ),
         (
             {"sink": {"kafka": {"bootstrapServers": "kafka:9092", "topic": "rows"}}},

@@ -29,9 +29,9 @@ from millrace_jobs.agent.progress import BatchReport
 from millrace_jobs.agent.run import QueryRun
 from millrace_jobs.agent.server import start_server
 from millrace_jobs.agent.summary import Outcome, Tally
-from millrace_jobs.partitioners.registry import resolve_parameters
 from millrace_jobs.pipeline.analysis import PlannedQuery, Routed, plan_query
 from millrace_jobs.pipeline.explain import explain
+from millrace_jobs.plan.checking import partitioner_problem
 from millrace_jobs.plan.following import FixedPlan, PlanFile, PlanSource, pin_of
 from millrace_jobs.session import local_session
 from millrace_jobs.sinks.opening import open_sink
@@ -219,14 +219,12 @@ class LocalRun:
 
     def _check_plan(self) -> None:
         """Find out before Spark is started whether the first plan can be followed."""
-        wanted = self.query.spec.partitioner
         if self.plan_file is not None:
             pin_of(load_plan(self.plan_file), self.query.spec)
-        elif wanted.algorithm is not Algorithm.AUTO:
-            try:
-                resolve_parameters(wanted.algorithm.value, wanted.parameters)
-            except ValueError as error:
-                raise MillraceError(Problem(str(error), field="spec.partitioner")) from None
+            return
+        problem = partitioner_problem(self.query.spec)
+        if problem is not None:
+            raise MillraceError(problem)
 
     def _check_sink(self, planned: PlannedQuery) -> None:
         files = self.query.spec.sink.files

@@ -1,9 +1,18 @@
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.partitioners.metrics import PlacementCost, cost_of_counts, placement_cost
+from millrace_jobs.partitioners.metrics import (
+    PartitioningImbalance,
+    PlacementCost,
+    cost_of_counts,
+    hybrid_imbalance,
+    imbalance,
+    placement_cost,
+)
 
 from . import oracles
 from .streams import ROUTED, keys, make, workers
@@ -11,6 +20,17 @@ from .streams import ROUTED, keys, make, workers
 
 def ids(*values):
     return np.array(values, np.int32)
+
+
+def hybrid(loads, cardinalities, p=0.5):
+    """Paper 000, Eq. 7 to 10, as they stand."""
+
+    def scaled(counts):
+        least, most = min(counts), max(counts)
+        return [(count - least) / (most - least) if most > least else 0 for count in counts]
+
+    h = [p * load + (1 - p) * keys for load, keys in zip(scaled(loads), scaled(cardinalities), strict=True)]
+    return max(h) - sum(h) / len(h)
 
 
 @given(keys, workers, st.data())
@@ -24,6 +44,8 @@ def test_agrees_with_the_oracle_and_with_the_workers_own_counts(stream, n, data)
     assert cost.aggregation_cost == sum(cardinalities)
     assert cost.load_imbalance == pytest.approx(max(loads) - sum(loads) / n)
     assert cost.cardinality_imbalance == pytest.approx(max(cardinalities) - sum(cardinalities) / n)
+    assert cost.hybrid_imbalance == pytest.approx(hybrid(loads, cardinalities))
+    assert cost.pays == (sum(cardinalities) <= max(loads))
     assert cost == cost_of_counts(np.array(loads), np.array(cardinalities), distinct_keys=distinct)
 
 
@@ -32,7 +54,9 @@ def test_agrees_with_the_oracle_and_with_the_workers_own_counts(stream, n, data)
 def test_aggregation_cost_is_within_its_bounds(name, stream, n):
     """Paper 000, Proposition 1."""
     cost = placement_cost(make(name, n).route(stream), stream, n)
-    assert cost.distinct_keys <= cost.aggregation_cost <= n * cost.distinct_keys
+    least, most = cost.aggregation_cost_bounds
+    assert (least, most) == (cost.distinct_keys, n * cost.distinct_keys)
+    assert least <= cost.aggregation_cost <= most
     assert 1 <= cost.replication_factor <= n
 
 
@@ -41,15 +65,21 @@ def test_the_example_of_the_paper():
     counts = [(0, "x", 12), (0, "y", 123), (1, "x", 43), (1, "y", 1), (1, "z", 4)]
     placed = np.repeat(ids(*[worker for worker, _, _ in counts]), [rows for _, _, rows in counts])
     stream = np.repeat([key for _, key, _ in counts], [rows for _, _, rows in counts])
-    assert placement_cost(placed, stream, 2) == PlacementCost(
+    cost = placement_cost(placed, stream, 2)
+    assert cost == PlacementCost(
+        workers=2,
         rows=183,
         distinct_keys=3,
+        largest_load=135,
         load_imbalance=135 - 91.5,
         load_imbalance_ratio=(135 - 91.5) / 91.5,
         cardinality_imbalance=0.5,
         cardinality_imbalance_ratio=0.2,
+        hybrid_imbalance=0.0,  # one worker has the records, the other one the keys
         aggregation_cost=5,
     )
+    assert cost.pays
+    assert cost.aggregation_cost_bounds == (3, 6)
 
 
 def test_everything_on_one_of_four_workers():
@@ -61,7 +91,7 @@ def test_everything_on_one_of_four_workers():
 
 def test_an_empty_window():
     cost = placement_cost(ids(), np.empty(0, np.uint64), 4)
-    assert cost == PlacementCost(0, 0, 0.0, 0.0, 0.0, 0.0, 0)
+    assert cost == PlacementCost(4, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0)
     assert cost.replication_factor == 1.0
 
 
@@ -70,6 +100,8 @@ def test_without_the_number_of_distinct_keys_there_is_no_replication_factor():
     assert cost.aggregation_cost == 3
     assert cost.distinct_keys is None
     assert cost.replication_factor is None
+    assert cost.aggregation_cost_bounds is None
+    assert cost.partitioning_imbalance is None
 
 
 @pytest.mark.parametrize("distinct", [6, 2])
@@ -89,3 +121,38 @@ def test_bad_shapes_and_ids_are_refused():
         cost_of_counts(np.array([1, 2]), np.array([1]))
     with pytest.raises(ValueError, match="both must be"):
         cost_of_counts(np.array([], int), np.array([], int))
+
+
+def test_the_metrics_of_a_micro_batch():
+    """Paper 004, Eq. 2 to 6: blocks of 5, 3 and 1 records; key 0 has two fragments, key 1 three, key 2 one."""
+    blocks = [[0, 0, 0, 1, 1], [0, 1, 2], [1]]
+    placed = np.repeat(ids(0, 1, 2), [5, 3, 1])
+    figures = placement_cost(placed, np.concatenate(blocks), 3).partitioning_imbalance
+    assert figures == PartitioningImbalance(bsi=5 - 3, bci=3 - 2, ksr=6 / 3)
+    assert figures.mpi == pytest.approx((2 + 1 + 2) / 3)
+
+
+def test_the_sizes_of_reduce_buckets():
+    """Paper 004, Eq. 3."""
+    assert imbalance(np.array([10, 4, 4])) == (4.0, pytest.approx(4 / 6))
+
+
+def test_relative_figures_are_fractions_of_the_techniques_without_guarantee():
+    """Paper 004, Figure 10: BSI relative to hashing, BCI to shuffle."""
+    hashing, shuffle = PartitioningImbalance(40.0, 1.0, 1.0), PartitioningImbalance(0.0, 10.0, 4.0)
+    relative = PartitioningImbalance(10.0, 2.0, 2.0).relative_to(hashing, shuffle)
+    assert relative == PartitioningImbalance(0.25, 0.2, 0.5)
+    assert relative.mpi == pytest.approx(0.95 / 3)
+    assert math.isnan(hashing.relative_to(shuffle, shuffle).bsi)
+
+
+@pytest.mark.parametrize(("p", "expected"), [(1.0, 0.5), (0.0, 2 / 3), (0.5, 1 / 12)])
+def test_the_hybrid_imbalance_weighs_records_and_keys(p, expected):
+    """Paper 000, Eq. 9: with p = 1 only records count, with p = 0 only keys."""
+    rows, keys = np.array([30, 20, 10]), np.array([1, 1, 7])
+    assert hybrid_imbalance(rows, keys, p) == pytest.approx(expected)
+    assert hybrid_imbalance(rows, keys, p) == pytest.approx(hybrid(rows.tolist(), keys.tolist(), p))
+
+
+def test_the_hybrid_imbalance_of_equal_workers_is_nothing():
+    assert hybrid_imbalance(np.array([3, 3]), np.array([2, 2])) == 0.0

@@ -1,0 +1,1 @@
+"""How partitioners do on a recorded stream, side by side: ``millrace bench partitioners``."""

@@ -1,0 +1,140 @@
+"""The comparison itself: every algorithm places the same stream, and is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.partitioners import registry
+from millrace_jobs.partitioners.base import Hashes, Workers
+
+from .contenders import Contender, Setting, parse_contender, parse_contenders
+from .reading import read_stream
+from .replaying import SlideRun, replay
+from .report import Input, Report, Result, Slide, Window
+from .slides import Slides, cut, parse_spans
+from .window_costs import Codes, PlacedStream, key_codes
+
+_MOST_WORKERS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to compare, as the user wrote it; see ``millrace bench partitioners --help``."""
+
+    file: Path
+    keys: Sequence[str]
+    time: str | None
+    workers: int
+    replicas: int
+    window: str
+    slide: str
+    algorithms: str
+    seed: int
+    assignments: Path | None = None
+
+
+def compare(request: Request) -> Report:
+    """Run the comparison. Raises MillraceError, in one sentence, on anything that is wrong with the request."""
+    _check_count("--workers", request.workers, 1)
+    _check_count("--replicas", request.replicas, 1)
+    _check_count("--seed", request.seed, 0, most=2**64 - 1)
+    spans = parse_spans(request.window, request.slide, timed=request.time is not None)
+    contenders = parse_contenders(request.algorithms, spans.slides)
+    setting = Setting(request.workers, request.replicas, request.seed, spans.slides)
+    if request.assignments is not None:
+        _make_folder(request.assignments)
+    stream = read_stream(request.file, request.keys, request.time)
+    slides = cut(stream, spans)
+    codes, keys = key_codes(stream.hashes)
+    bench = _Bench(setting, slides, stream.hashes, codes, keys)
+    results = []
+    for contender in contenders:
+        result, ids = bench.measure(contender)
+        results.append(result)
+        if request.assignments is not None:
+            np.save(request.assignments / f"{contender.file_stem}.npy", ids)
+    return Report(
+        Input(
+            str(request.file),
+            list(request.keys),
+            request.time,
+            len(stream.hashes),
+            keys,
+            slides.late,
+            slides.without_time,
+            stream.hashing_seconds,
+        ),
+        setting,
+        spans,
+        results,
+        hashing=bench.reference("hash", results).mean_imbalance,
+        shuffle=bench.reference("shuffle", results).mean_imbalance,
+    )
+
+
+class _Bench:
+    """The stream, ready to be placed."""
+
+    def __init__(self, setting: Setting, slides: Slides, hashes: Hashes, codes: Codes, keys: int) -> None:
+        self._setting = setting
+        self._slides = slides
+        self._hashes = hashes
+        self._codes = codes
+        self._keys = keys
+
+    def measure(self, contender: Contender) -> tuple[Result, Workers]:
+        """Place the stream twice: once to compile the kernels and for the states, once for the time it takes."""
+        states = [(run.peak_state_bytes, run.state_bytes) for run in self._replay(contender, states=True)]
+        runs = list(self._replay(contender, states=False))
+        ids = np.concatenate([run.ids for run in runs])
+        placed = PlacedStream(ids, self._codes, self._keys, self._setting.workers)
+        numbers = self._slides.numbers.tolist()
+        costs = placed.windows(self._slides, self._setting.slides)
+        windows = [
+            Window(number, cost, moved if place else None)
+            for place, (number, (cost, moved)) in enumerate(zip(numbers, costs, strict=True))
+        ]
+        rows = np.diff(self._slides.edges).tolist()
+        slides = [
+            Slide(number, size, run.route_seconds, run.advance_seconds, *state)
+            for number, size, run, state in zip(numbers, rows, runs, states, strict=True)
+        ]
+        return Result(contender, placed.total(), windows, slides), ids
+
+    def _replay(self, contender: Contender, *, states: bool) -> Iterator[SlideRun]:
+        return replay(
+            contender.replicas(self._setting),
+            self._hashes,
+            self._slides,
+            slides_per_window=self._setting.slides,
+            cooperative=registry.is_cooperative(contender.algorithm),
+            states=states,
+        )
+
+    def reference(self, algorithm: str, results: Sequence[Result]) -> Result:
+        """What ``algorithm`` did: among the results, or measured now."""
+        for result in results:
+            if result.contender.label == algorithm:
+                return result
+        return self.measure(parse_contender(algorithm, self._setting.slides))[0]
+
+
+def _check_count(option: str, value: int, least: int, most: int = _MOST_WORKERS) -> None:
+    if not least <= value <= most:
+        raise MillraceError(Problem(f"{option} is {value}", f"write a whole number from {least} to {most}"))
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".writable").touch()
+        (folder / ".writable").unlink()
+    except OSError as error:
+        raise MillraceError(
+            Problem(f"assignments cannot be written to {folder}: {error.strerror}", "name another folder")
+        ) from None

@@ -1,0 +1,99 @@
+"""Which algorithms are compared: ``pkg``, ``pkg:choices=5``, ``am:choices=5:cardinality=hll``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.partitioners import registry
+from millrace_jobs.partitioners.base import Partitioner
+from millrace_jobs.partitioners.parameters import Number, Parameter, Value, WholeNumber
+
+SLIDES = "slides"
+"""The parameter of algorithms with windows: slides per window."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where all contenders run: ``replicas`` over ``workers``; windows of ``slides`` slides."""
+
+    workers: int
+    replicas: int
+    seed: int
+    slides: int
+
+
+@dataclass(frozen=True)
+class Contender:
+    """An algorithm with all of its parameters; ``label`` is as the user wrote it."""
+
+    label: str
+    algorithm: str
+    parameters: Mapping[str, Value]
+
+    @property
+    def file_stem(self) -> str:
+        """The label as a file name: what is no letter, digit, '.', '=', '_' or '-' becomes '-'."""
+        return re.sub(r"[^A-Za-z0-9.=_-]", "-", self.label)
+
+    def replicas(self, setting: Setting) -> list[Partitioner]:
+        """New replicas of the algorithm."""
+        return [
+            registry.make(
+                self.algorithm,
+                workers=setting.workers,
+                replica=replica,
+                replicas=setting.replicas,
+                seed=setting.seed,
+                parameters=self.parameters,
+            )
+            for replica in range(setting.replicas)
+        ]
+
+
+def parse_contenders(text: str, slides: int) -> list[Contender]:
+    """The contenders in a comma-separated list; ``slides`` is used where an algorithm takes it and none is given.
+
+    Raises MillraceError, which says what to write, for unknown names and values, and for one that comes twice.
+    """
+    contenders = [parse_contender(label.strip(), slides) for label in text.split(",")]
+    stems = [contender.file_stem for contender in contenders]
+    for place, stem in enumerate(stems):
+        if stem in stems[:place]:
+            raise MillraceError(Problem(f"--algorithm names {contenders[place].label} twice", "name it once"))
+    return contenders
+
+
+def parse_contender(label: str, slides: int) -> Contender:
+    """One contender. Raises MillraceError as ``parse_contenders`` does."""
+    algorithm, *settings = label.split(":")
+    try:
+        if not registry.is_routed(algorithm):
+            raise MillraceError(Problem(f"--algorithm {label}: {algorithm} routes nothing", "name algorithms that do"))
+        declared = registry.parameters_of(algorithm)
+        given: dict[str, Value] = {SLIDES: slides} if SLIDES in declared else {}
+        for setting in settings:
+            name, sign, value = setting.partition("=")
+            if not sign:
+                raise MillraceError(
+                    Problem(f"--algorithm {label}: {setting!r} is no parameter", "write name=value after each ':'")
+                )
+            given[name] = _value(declared.get(name), value)
+        return Contender(label, algorithm, registry.resolve_parameters(algorithm, given))
+    except ValueError as error:
+        raise MillraceError(Problem(f"--algorithm {label}: {error}")) from None
+
+
+def _value(kind: Parameter | None, text: str) -> Value:
+    """``text`` as what the parameter takes; as it is where it cannot be, for the parameter's own message."""
+    try:
+        match kind:
+            case WholeNumber():
+                return int(text)
+            case Number():
+                return float(text)
+    except ValueError:
+        pass
+    return text

@@ -1,0 +1,137 @@
+"""A comparison as a picture: how each algorithm does over time, and what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millrace_api.errors import MillraceError, Problem
+
+from .report import Report, Result, Window
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_DASHES = ("-", "--", ":")
+_LONGEST_MARKED = 60
+"""Windows up to which each is marked by a dot."""
+
+_OVER_TIME: Sequence[tuple[str, Callable[[Window], float | None]]] = (
+    ("load imbalance, of the mean load", lambda window: window.cost.load_imbalance_ratio),
+    ("cardinality imbalance, of the mean keys", lambda window: window.cost.cardinality_imbalance_ratio),
+    ("replication factor Γ/‖S‖ = KSR", lambda window: window.cost.replication_factor),
+    ("keys moved since the window before", lambda window: None if window.moved is None else window.moved.share),
+)
+_PERCENT = {0, 1, 3}
+
+
+def check_plotting(file: Path) -> None:
+    """Raises MillraceError where a plot could not be written to ``file``."""
+    try:
+        import matplotlib as _  # noqa: F401
+    except ImportError:
+        raise MillraceError(
+            Problem("--plot needs matplotlib, which is not installed", "install it: pip install 'millrace[plots]'")
+        ) from None
+    if file.suffix != ".svg":
+        raise MillraceError(Problem(f"--plot {file} is no name for an SVG picture", "write a name that ends in .svg"))
+    try:
+        there = file.exists()
+        file.open("a").close()
+        if not there:
+            file.unlink()
+    except OSError as error:
+        raise MillraceError(Problem(f"--plot cannot be written to {file}: {error.strerror}", "name another")) from None
+
+
+def write_plot(report: Report, file: Path) -> None:
+    """Draw the report as an SVG picture: four metrics over time, the trade-off, and the speed."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(
+        {"svg.hashsalt": "millrace", "svg.fonttype": "none", "font.size": 9, "date.converter": "concise"}
+    ):
+        figure = Figure(figsize=(14, 8), layout="constrained")
+        axes = figure.subplots(2, 3)
+        for place, (title, value) in enumerate(_OVER_TIME):
+            _draw_over_time(axes.flat[place], report, title, value, percent=place in _PERCENT)
+        _draw_trade_off(axes.flat[4], report)
+        _draw_speed(axes.flat[5], report)
+        handles, labels = axes.flat[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(6, len(labels)), frameon=False)
+        figure.suptitle(
+            f"{Path(report.input.file).name} by {', '.join(report.input.keys)}: "
+            f"{report.setting.workers} workers, {report.setting.replicas} replicas"
+        )
+        figure.savefig(file, format="svg", metadata={"Date": None})
+
+
+def _style(place: int) -> dict[str, Any]:
+    """Ten colours, then the same ones dashed."""
+    return {"color": f"C{place % 10}", "linestyle": _DASHES[place // 10 % len(_DASHES)]}
+
+
+def _draw_over_time(
+    axes: Axes, report: Report, title: str, value: Callable[[Window], float | None], *, percent: bool
+) -> None:
+    for place, result in enumerate(report.results):
+        drawn = [(window, figure) for window in result.windows if (figure := value(window)) is not None]
+        ends: list[Any] = [report.end_of(window.number) for window, _ in drawn]
+        if report.spans.timed:
+            ends = [datetime.fromtimestamp(end, UTC) for end in ends]
+        marker = "." if len(drawn) <= _LONGEST_MARKED else ""
+        axes.plot(
+            ends,
+            [figure for _, figure in drawn],
+            label=result.contender.label,
+            linewidth=1.2,
+            marker=marker,
+            **_style(place),
+        )
+    axes.set_title(title, loc="left")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    if percent:
+        axes.yaxis.set_major_formatter("{x:.0%}")
+    if not report.spans.timed:
+        axes.set_xlabel("records")
+
+
+def _draw_trade_off(axes: Axes, report: Report) -> None:
+    """As paper 000's Figure 4 sketches it: the nearer to the corner, the better at both."""
+    for place, result in enumerate(report.results):
+        means = result.means()
+        axes.plot(means["load_imbalance_ratio"], means["replication_factor"], "o", color=_style(place)["color"])
+        axes.annotate(
+            result.contender.label,
+            (means["load_imbalance_ratio"], means["replication_factor"]),
+            xytext=(5, 3),
+            textcoords="offset points",
+        )
+    axes.set_title("balance against aggregation, means", loc="left")
+    axes.set_xlabel("load imbalance, of the mean load")
+    axes.set_ylabel("replication factor")
+    axes.xaxis.set_major_formatter("{x:.0%}")
+    axes.margins(0.15)
+    axes.grid(alpha=0.3)
+
+
+def _draw_speed(axes: Axes, report: Report) -> None:
+    labels = [result.contender.label for result in report.results]
+    speeds = [result.records_per_second / 1e6 for result in report.results]
+    bars = axes.barh(labels, speeds, color=[_style(place)["color"] for place in range(len(labels))])
+    axes.bar_label(
+        bars, [_sizes(result, speed) for result, speed in zip(report.results, speeds, strict=True)], padding=3
+    )
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlim(min(speeds) / 3, max(speeds) * 30)  # room for the labels
+    axes.set_title("million records/s on one core; largest state", loc="left")
+    axes.grid(axis="x", alpha=0.3)
+
+
+def _sizes(result: Result, speed: float) -> str:
+    return f"{speed:.1f}, {result.peak_state_bytes / 1024:,.1f} KiB"

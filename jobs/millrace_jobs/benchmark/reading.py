@@ -1,0 +1,152 @@
+"""Reading a recorded stream: key hashes and event times of a file of CSV, JSON lines or Parquet.
+
+Of the keys only their hashes are kept: 8 bytes per record, and 8 more for its time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.partitioners.base import Hashes
+from millrace_jobs.partitioners.hashing import hash_columns
+from millrace_jobs.sources.columns import to_declared
+from millrace_jobs.sources.schema import TIMESTAMP
+
+NO_TIME = np.iinfo(np.int64).min
+"""The time of a record that has none."""
+
+_FORMATS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
+_LONGEST_LINE = 64 << 20
+"""Bytes."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What partitioners see of a recorded stream, in the order of its records."""
+
+    hashes: Hashes
+    micros: NDArray[np.int64] | None
+    """Shape ``(rows,)``: event times in microseconds since 1970, or NO_TIME; None without a time column."""
+    hashing_seconds: float
+    """Processor time."""
+
+
+def read_stream(file: Path, keys: Sequence[str], time_column: str | None) -> Stream:
+    """The records of ``file`` with the composite key ``keys``.
+
+    The keys of a CSV file are told apart by their text; an empty field is null. Null and NaN are keys of their
+    own. Times are timestamps, dates, text in ISO 8601, or numbers of seconds since 1970.
+
+    Raises MillraceError where the file cannot be read, has no records, or has no such columns.
+    """
+    columns = list(dict.fromkeys([*keys, *([] if time_column is None else [time_column])]))
+    try:
+        table = _read(file, columns)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise _problem(file, f"cannot be read: {str(error).splitlines()[0]}") from None
+    if not table.num_rows:
+        raise _problem(file, "has no records", "give a file with at least one")
+    micros = None if time_column is None else _micros(table, time_column, file)
+    _hashes(table.slice(0, 1), keys, file)  # compiles
+    began = time.thread_time()
+    hashes = _hashes(table, keys, file)
+    return Stream(hashes, micros, time.thread_time() - began)
+
+
+def _read(file: Path, columns: list[str]) -> pa.Table:
+    """These columns of the file; those of a CSV file as text."""
+    suffix = (file.with_suffix("") if file.suffix == ".gz" else file).suffix
+    if suffix not in _FORMATS or (file.suffix == ".gz" and suffix == ".parquet"):
+        hint = f"name it {', '.join('*' + known for known in _FORMATS)}, or *.csv.gz and the like"
+        raise _problem(file, f"the format of a file {file.suffix or 'without an extension'} is not known", hint)
+    if not file.is_file():
+        raise _problem(file, "there is no such file", "check the path")
+    match _FORMATS[suffix]:
+        case "parquet":
+            parquet = pa.parquet.ParquetFile(file)
+            _check_columns(parquet.schema_arrow.names, columns, file)
+            return parquet.read(columns=columns)
+        case "csv":
+            return _read_csv(file, columns)
+    if not file.stat().st_size:
+        return pa.table({})
+    table = pa.json.read_json(file, pa.json.ReadOptions(block_size=_LONGEST_LINE))
+    _check_columns(table.column_names, columns, file)
+    return table.select(columns)
+
+
+def _read_csv(file: Path, columns: list[str]) -> pa.Table:
+    if not file.stat().st_size:
+        return pa.table({})
+    _check_columns(pa.csv.open_csv(file).schema.names, columns, file)
+    as_text = pa.csv.ConvertOptions(
+        include_columns=columns,
+        column_types=dict.fromkeys(columns, pa.string()),
+        null_values=[""],
+        strings_can_be_null=True,
+    )
+    return pa.csv.read_csv(file, convert_options=as_text)
+
+
+def _check_columns(there: list[str], wanted: list[str], file: Path) -> None:
+    if missing := [name for name in wanted if name not in there]:
+        raise _problem(file, f"has no column {', '.join(missing)}", f"its columns are {', '.join(there)}")
+    if repeated := [name for name in wanted if there.count(name) > 1]:
+        raise _problem(file, f"has the column {', '.join(repeated)} more than once", "name every column once")
+
+
+def _hashes(table: pa.Table, keys: Sequence[str], file: Path) -> Hashes:
+    try:
+        return hash_columns([table.column(key) for key in keys], table.num_rows)
+    except TypeError as error:
+        raise _problem(file, f"cannot be partitioned by {', '.join(keys)}: {error}") from None
+
+
+def _micros(table: pa.Table, name: str, file: Path) -> NDArray[np.int64]:
+    column = _timely(table.column(name))
+    if column.null_count == len(column):
+        raise _problem(file, f"has no value in the time column {name}", "name another one, or leave out --time")
+    kinds = "give timestamps, text in ISO 8601, or numbers of seconds since 1970"
+    if not (pa.types.is_timestamp(column.type) or pa.types.is_string(column.type) or _is_number(column.type)):
+        raise _problem(file, f"has {column.type} in the time column {name}", kinds)
+    try:
+        times = to_declared(column, pa.field(name, TIMESTAMP), "seconds" if _is_number(column.type) else "iso")
+    except ValueError as error:
+        raise _problem(file, str(error), kinds) from None
+    micros: NDArray[np.int64] = times.cast(pa.int64()).fill_null(int(NO_TIME)).to_numpy()
+    return micros
+
+
+def _timely(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Dates as timestamps, text of numbers as numbers, and what is no number as null."""
+    types = pa.types
+    if types.is_date(column.type):
+        return column.cast(pa.timestamp("us"))
+    if types.is_large_string(column.type) or types.is_string_view(column.type):
+        column = column.cast(pa.string())
+    if types.is_string(column.type):
+        try:
+            column = column.cast(pa.float64())
+        except pa.ArrowInvalid:
+            return column
+    return pc.if_else(pc.is_finite(column), column, None) if types.is_floating(column.type) else column
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _problem(file: Path, message: str, hint: str = "") -> MillraceError:
+    return MillraceError(Problem(message, hint, str(file)))

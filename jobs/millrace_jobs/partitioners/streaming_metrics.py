@@ -1,0 +1,95 @@
+"""The metrics from what n workers can report of a window: their counts, and profiles of their keys.
+
+All workers sample the keys with the smallest hashes (``sketches.key_profile``). Below the smallest of their
+thresholds each has sampled every key that it has. So the union of their samples holds a uniform sample of the keys
+*with all their workers*, from which the share of keys that moved, and on how many workers a key is, follow without
+bias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millrace_jobs.sketches.key_counts import added
+from millrace_jobs.sketches.key_profile import EVERY, HEAVY, K, KeyProfile, profile, union
+
+from .base import Hashes, Workers
+from .metrics import PlacementCost, cost_of_counts
+from .moved_keys import MovedKeys, moved_keys
+
+
+@dataclass(frozen=True, eq=False)
+class PlacementSketch:
+    """A window as its workers report it: one profile per worker, in a size that does not grow with the window."""
+
+    profiles: tuple[KeyProfile, ...]
+
+    @classmethod
+    def of(cls, ids: Workers, keys: Hashes, workers: int) -> Self:
+        """The sketch of one block: ``ids`` in ``range(workers)`` and key hashes, both ``(rows,)``."""
+        ends = np.cumsum(np.bincount(ids, minlength=workers))[:-1]
+        by_worker = np.split(keys[np.argsort(ids, kind="stable")], ends)
+        return cls(tuple(profile(added([(own, np.ones(len(own), np.int64))])) for own in by_worker))
+
+    def merged(self, others: Sequence[Self]) -> Self:
+        """The sketch of all their records together: of blocks, of replicas, or of the slides of a window.
+
+        Raises ValueError unless all are of the same number of workers.
+        """
+        sketches = (self, *others)
+        if len({len(sketch.profiles) for sketch in sketches}) > 1:
+            raise ValueError(f"cannot merge sketches of {', '.join(str(len(s.profiles)) for s in sketches)} workers")
+        by_worker = zip(*(sketch.profiles for sketch in sketches), strict=True)
+        return type(self)(tuple(_bounded(union(own)) for own in by_worker))
+
+    def cost(self, keys: NDArray[np.int64] | None = None) -> PlacementCost:
+        """The metrics of the window; exact where all its keys are in the profiles.
+
+        ``keys``, shape ``(n,)``, are the workers' own counts of distinct keys where they have them, as combiners
+        do: then only ‖S‖, and with it the replication factor, is an estimate. Without them each worker's count is
+        one as well, with the relative standard error of its profile, so that the largest is rather too large.
+        ‖S‖ is Γ over the mean number of workers of a sampled key, within max ‖L_w‖ ≤ ‖S‖ ≤ Γ.
+        """
+        rows = np.array([own.rows for own in self.profiles])
+        counts = np.minimum([own.distinct for own in self.profiles], rows) if keys is None else keys
+        cost = int(counts.sum())
+        places = self._sample()[1]
+        keys_per_place = len(np.unique(places)) / len(places) if len(places) else 0.0
+        distinct = min(max(round(cost * keys_per_place), int(counts.max())), cost)
+        return cost_of_counts(rows, counts, distinct_keys=distinct)
+
+    def moved_since(self, before: PlacementSketch) -> MovedKeys:
+        """The moved keys among those that both windows have sampled; ``share`` estimates that of all keys.
+
+        Its standard error is sqrt(share · (1 - share) / keys). The numbers of workers may differ.
+        """
+        return moved_keys(before._sample(), self._sample())
+
+    def _sample(self) -> tuple[Workers, Hashes]:
+        """Each key below the smallest threshold, once for each worker that has it."""
+        hashes = np.concatenate([own.sample.hashes for own in self.profiles])
+        lengths = [len(own.sample) for own in self.profiles]
+        ids = np.repeat(np.arange(len(self.profiles), dtype=np.int32), lengths)
+        threshold = min(own.threshold for own in self.profiles)
+        if threshold == EVERY:
+            return ids, hashes
+        chosen = hashes < np.uint64(threshold)
+        return ids[chosen], hashes[chosen]
+
+
+def _bounded(given: KeyProfile) -> KeyProfile:
+    """A union of one worker's profiles, cut down to the size of one."""
+    if given.complete:
+        return profile(given.sample)
+    sample = given.sample
+    return replace(
+        given,
+        sample=sample.take(np.arange(min(K, len(sample)))),
+        threshold=given.threshold if len(sample) <= K else int(sample.hashes[K]),
+        heavy=given.heavy.take(np.arange(min(HEAVY, len(given.heavy)))),
+    )
