@@ -21,6 +21,7 @@ from millrace_api.loading import load_plan, load_queries, locate
 from millrace_api.plan import Plan
 from millrace_api.sources import FileFormat
 from millrace_api.streamquery import StreamQuery
+from millrace_jobs.agent.auto import AutoPlans, first_algorithm
 from millrace_jobs.agent.checkpoint import Checkpoint, checkpoint_root, state_partitions
 from millrace_jobs.agent.display import Display, display_for
 from millrace_jobs.agent.health import Health
@@ -33,13 +34,11 @@ from millrace_jobs.pipeline.analysis import PlannedQuery, Routed, plan_query
 from millrace_jobs.pipeline.explain import explain
 from millrace_jobs.plan.checking import partitioner_problem
 from millrace_jobs.plan.following import FixedPlan, PlanFile, PlanSource, pin_of
+from millrace_jobs.selection.costs import Resources
 from millrace_jobs.session import local_session
 from millrace_jobs.sinks.opening import open_sink
 from millrace_jobs.sources.base import Source
 from millrace_jobs.sources.opening import open_source
-
-_MANY_WINDOWS = 4
-"""Windows per record from which combining by pane beats Spark's own plan (docs/benchmarks.md has the figures)."""
 
 
 @dataclass
@@ -49,6 +48,7 @@ class Observer:
     display: Display
     metrics: JobMetrics
     health: Health
+    auto: AutoPlans | None = None
     tally: Tally = field(default_factory=Tally)
 
     def batch(self, report: BatchReport) -> None:
@@ -57,6 +57,8 @@ class Observer:
         self.metrics.record(report)
         self.tally.add(report)
         self.display.batch(report)
+        if self.auto is not None:
+            self.auto.observe(report)
 
     def message(self, text: str) -> None:
         """Something the user should know has happened."""
@@ -132,7 +134,10 @@ class LocalRun:
         spark = self._spark(checkpoint.state_partitions)
         planned = plan_query(spark, self.query.spec, {name: source.schema for name, source in sources.items()})
         self._check_sink(planned)
-        observer = Observer(display, JobMetrics(self.query.name), Health(_patience(self.query)))
+        resources = Resources(spark.sparkContext.defaultParallelism, checkpoint.state_partitions)
+        plans = self._plans(planned, resources, display)
+        auto = plans if isinstance(plans, AutoPlans) else None
+        observer = Observer(display, JobMetrics(self.query.name), Health(_patience(self.query)), auto)
         server = start_server(observer.metrics.registry, observer.health, port=self.metrics_port)
         self._stack.callback(server.close)
         self._run = QueryRun(
@@ -143,7 +148,7 @@ class LocalRun:
             sources=sources,
             sink=sink,
             checkpoint=checkpoint,
-            plans=self._plans(planned),
+            plans=plans,
             watcher=observer,
             workspace=self._workspace,
             once=self.once,
@@ -163,8 +168,7 @@ class LocalRun:
             self.query.spec,
             {name: source.schema for name, source in sources.items()},
         )
-        plan = self._plans(planned).current()
-        assert plan is not None
+        plan = load_plan(self.plan_file) if self.plan_file is not None else self._first_plan(planned)
         return explain(planned, self.query.spec, sources, pin_of(plan, self.query.spec))
 
     def stop(self) -> None:
@@ -212,10 +216,18 @@ class LocalRun:
         self._stack.callback(spark.stop)
         return spark
 
-    def _plans(self, planned: PlannedQuery) -> PlanSource:
+    def _plans(self, planned: PlannedQuery, resources: Resources, display: Display) -> PlanSource:
         if self.plan_file is not None:
             return PlanFile(self.plan_file)
-        return FixedPlan(Plan.initial(self.query.spec, auto=_starting_algorithm(planned)))
+        plan = self._first_plan(planned)
+        if self.query.spec.partitioner.algorithm is Algorithm.AUTO and isinstance(planned.plan, Routed):
+            return AutoPlans(plan, planned.plan, resources, display.message)
+        return FixedPlan(plan)
+
+    def _first_plan(self, planned: PlannedQuery) -> Plan:
+        """The plan without a plan file; a query that is not routed has only ``native``."""
+        routed = planned.plan if isinstance(planned.plan, Routed) else None
+        return Plan.initial(self.query.spec, auto=first_algorithm(routed) if routed else Algorithm.NATIVE)
 
     def _check_plan(self) -> None:
         """Find out before Spark is started whether the first plan can be followed."""
@@ -236,17 +248,6 @@ class LocalRun:
                 hint = "select its fields one by one, such as window.start, or write format: parquet"
                 message = f"column {column.name} of type {kind} cannot be written to csv"
                 raise MillraceError(Problem(message, hint, field="spec.sink.files.format"))
-
-
-def _starting_algorithm(planned: PlannedQuery) -> Algorithm:
-    """What ``algorithm: auto`` starts as: Spark's own plan, unless combining by pane or in Python is worth routing."""
-    plan = planned.plan
-    if not isinstance(plan, Routed):
-        return Algorithm.NATIVE
-    if plan.aggregation is None:
-        return Algorithm.PKG
-    hopping = plan.window is not None and plan.window.per_record >= _MANY_WINDOWS
-    return Algorithm.HASH if hopping else Algorithm.NATIVE
 
 
 def _patience(query: StreamQuery) -> float:

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from millrace_jobs.agent.placement import placement_of
 from millrace_jobs.agent.progress import BatchReport
+from millrace_jobs.partitioners.streaming_metrics import PlacementSketch
 
 # Of batch intervals between 0.1 s and some minutes; two neighbours differ by at most a factor of 2.
 _BATCH_BUCKETS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600)
@@ -57,6 +58,13 @@ CONTRACT = (
         _BY_STAGE,
     ),
     Metric(
+        "millrace_cardinality_imbalance_ratio",
+        "gauge",
+        "Most distinct keys of a worker less the average number, as a fraction of the average, in the last batch; "
+        "absent while no record is routed. stage is combine.",
+        _BY_STAGE,
+    ),
+    Metric(
         "millrace_aggregation_cost_keys",
         "gauge",
         "Distinct keys of each worker, summed over the workers, in the last batch; absent while no record is routed.",
@@ -65,6 +73,12 @@ CONTRACT = (
         "millrace_replication_factor_ratio",
         "gauge",
         "Workers a key was sent to, on average, in the last batch; absent while no record is routed.",
+    ),
+    Metric(
+        "millrace_moved_keys_ratio",
+        "gauge",
+        "Of a sample of the keys that were also in the batch before, the part that went to other workers than there; "
+        "absent while no record is routed, and where the batches share no key of the sample.",
     ),
     Metric(
         "millrace_stage_task_seconds",
@@ -110,6 +124,7 @@ class JobMetrics(Collector):
         self.registry = CollectorRegistry(auto_describe=True)
         self._query = query
         self._newest: datetime | None = None
+        self._before: PlacementSketch | None = None
         self._lock = Lock()
         self._counters = {m.name: Counter(m.name, m.help, m.labels, registry=None) for m in _of_kind("counter")}
         self._gauges = {m.name: Gauge(m.name, m.help, m.labels, registry=None) for m in _of_kind("gauge")}
@@ -166,11 +181,16 @@ class JobMetrics(Collector):
 
     def _show_placement(self, report: BatchReport) -> None:
         cost = placement_of(report)
+        moved = report.placement.moved_since(self._before) if report.placement and self._before else None
+        if report.rows:
+            self._before = report.placement
         if cost is None:
             return
         self._set("millrace_load_imbalance_ratio", cost.load_imbalance_ratio, "combine")
+        self._set("millrace_cardinality_imbalance_ratio", cost.cardinality_imbalance_ratio, "combine")
         self._set("millrace_aggregation_cost_keys", cost.aggregation_cost)
         self._set("millrace_replication_factor_ratio", cost.replication_factor)
+        self._set("millrace_moved_keys_ratio", moved.share if moved is not None and moved.keys else None)
 
     def _watermark_delay(self, report: BatchReport) -> float | None:
         """Event time is compared with event time: a replay of an old recording is not years behind."""

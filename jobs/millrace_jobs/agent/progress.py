@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from millrace_jobs.partitioners.streaming_metrics import PlacementSketch
 from millrace_jobs.pipeline.merge import OBSERVED
 from millrace_jobs.plan.pin import Pin
-from millrace_jobs.sketches import bottom_k
+from millrace_jobs.selection.work import Task
+from millrace_jobs.sketches import key_profile
+from millrace_jobs.sketches.key_profile import KeyProfile
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,9 @@ class BatchReport:
     ``seconds`` is its processing time, ``interval`` the batch interval, both in seconds. ``waiting`` is what the
     sources had left when the batch was planned. ``worker_rows`` and ``worker_keys`` have one entry per worker of
     the plan, and are empty where nothing was routed.
-    ``distinct_keys`` is None where no worker counted. ``states`` is what each replica's partitioner ended with.
+    ``distinct_keys`` and ``profile`` are None where no worker counted, ``placement`` where nothing was routed. ``combined`` has one entry for each that
+    combined records: a worker, or a replica under ``native``. ``state_updates`` is the number of
+    groups whose state changed. ``states`` is what each replica's partitioner ended with.
     """
 
     batch: int
@@ -55,6 +60,10 @@ class BatchReport:
     state_bytes: int
     max_event_time: datetime | None
     states: Mapping[int, str] = field(default_factory=dict)
+    combined: tuple[Task, ...] = ()
+    profile: KeyProfile | None = None
+    placement: PlacementSketch | None = None
+    state_updates: int = 0
 
     @property
     def utilization(self) -> float:
@@ -85,6 +94,8 @@ def batch_report(progress: Mapping[str, Any], interval: float) -> BatchReport:
     routed = bool(workers) and pin is not None and pin.algorithm != "native"
     n = pin.workers if pin is not None and routed else 0
     dropped = sum(operator["numRowsDroppedByWatermark"] for operator in state)
+    profiles = [(note["worker"], key_profile.decode(note["profile"])) for note in workers]
+    profile = key_profile.union([own for _, own in profiles]) if profiles else None
     return BatchReport(
         batch=progress["batchId"],
         ended=datetime.now(UTC),
@@ -98,13 +109,17 @@ def batch_report(progress: Mapping[str, Any], interval: float) -> BatchReport:
         watermark=_time(event_time.get("watermark")),
         worker_rows=_by_worker(workers, "rows", n),
         worker_keys=_by_worker(workers, "keys", n),
-        distinct_keys=bottom_k.distinct(bottom_k.decode(note["sketch"]) for note in workers) if workers else None,
+        distinct_keys=profile.distinct if profile is not None else None,
         route=StageTimes(tuple(note["seconds"] for note in replicas if "seconds" in note)),
         combine=StageTimes(tuple(note["seconds"] for note in workers)),
         merge_seconds=sum(operator["allUpdatesTimeMs"] + operator["commitTimeMs"] for operator in state) / 1000,
         state_rows=sum(operator["numRowsTotal"] for operator in state),
         state_bytes=sum(operator["memoryUsedBytes"] for operator in state),
         max_event_time=_time(event_time.get("max")),
+        combined=tuple(Task(note["rows"], note["groups"], note["seconds"]) for note in workers),
+        profile=profile,
+        placement=PlacementSketch.of_workers(profiles, n) if routed else None,
+        state_updates=sum(operator["numRowsUpdated"] for operator in state),
         states={note["replica"]: note["state"] for note in replicas if "state" in note and "close" not in note},
     )
 

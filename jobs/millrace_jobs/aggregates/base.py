@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
+
+from millrace_jobs.sketches.key_counts import KeyCounts
 
 RECORDS = "records"
 """Column of a reducer's result: how many records are in a partial result."""
@@ -23,8 +23,12 @@ class Reducer(Protocol):
         """The partial results: the columns of ``ReducerFactory.schema`` and ``records``."""
         ...
 
-    def key_hashes(self) -> NDArray[np.uint64]:
-        """Shape ``(keys,)``: hashes of the different keys among the records."""
+    def groups(self) -> int:
+        """Number of partial results by key and pane, which the merge has to take in."""
+        ...
+
+    def key_counts(self) -> KeyCounts:
+        """The different keys among the records, by ascending hash, with their numbers of records."""
         ...
 
 

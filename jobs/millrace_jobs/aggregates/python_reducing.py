@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from millrace_jobs.aggregates.base import RECORDS
 from millrace_jobs.aggregates.keyed_states import Key, StateCodec, key_tuples
 from millrace_jobs.aggregates.protocol import Aggregator, State
+from millrace_jobs.kernels.mixing import Hashes
 from millrace_jobs.partitioners.hashing import hash_columns
+from millrace_jobs.sketches.key_counts import KeyCounts, added
 from millrace_jobs.windows import AT, Window, pane_starts
 
 BUCKET = "bucket"
@@ -78,6 +80,7 @@ class PythonReducer:
         self._pending: list[pa.RecordBatch] = []
         self._pending_records = 0
         self._groups: dict[tuple[int, int], _Group] = defaultdict(_Group)
+        self._counts: list[tuple[Hashes, NDArray[np.int64]]] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take in records."""
@@ -99,11 +102,15 @@ class PythonReducer:
         schema = self._plan.schema.append(pa.field(RECORDS, pa.int64()))
         return pa.Table.from_arrays([pa.array(columns[f.name], f.type) for f in schema], schema=schema)
 
-    def key_hashes(self) -> NDArray[np.uint64]:
-        """Shape ``(keys,)``: hashes of the different keys among the records."""
-        keys = list({key: None for group in self._groups.values() for key in group.states})
-        columns = [pa.array([key[i] for key in keys], field.type) for i, field in enumerate(self._plan.keys)]
-        return hash_columns(columns, len(keys))
+    def groups(self) -> int:
+        """Number of partial results by key and pane, which the merge has to take in."""
+        return sum(len(group.states) for group in self._groups.values())
+
+    def key_counts(self) -> KeyCounts:
+        """The different keys among the records, by ascending hash, with their numbers of records."""
+        keys = added(self._counts)
+        self._counts = [(keys.hashes, keys.counts)]
+        return keys
 
     def _update_pending(self) -> None:
         if not self._pending:
@@ -115,10 +122,12 @@ class PythonReducer:
         (batch,) = inputs.to_batches() or [pa.RecordBatch.from_pylist([], schema=inputs.schema)]
         key_columns = groups.columns[: len(self._plan.keys)]
         keys = key_tuples(key_columns, groups.num_rows)
-        buckets = hash_columns(key_columns, groups.num_rows) % np.uint64(self._plan.buckets)
+        hashes = hash_columns(key_columns, groups.num_rows)
+        buckets = hashes % np.uint64(self._plan.buckets)
         panes = groups.column(_PANE).to_pylist()
         latest = groups.column(AT).cast(pa.int64()).to_pylist() if self._plan.window else [0] * len(keys)
         ends = rows.offsets.to_pylist()
+        self._counts.append((hashes, np.diff(rows.offsets.to_numpy()).astype(np.int64)))
         for index, key in enumerate(keys):
             group = self._groups[panes[index], int(buckets[index])]
             self._update(group, key, batch.slice(ends[index], ends[index + 1] - ends[index]))

@@ -9,11 +9,11 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.aggregates.base import RECORDS
 from millrace_jobs.partitioners.hashing import hash_columns
+from millrace_jobs.sketches.key_counts import KeyCounts, added
 from millrace_jobs.windows import AT, Window, pane_starts
 
 Reduce = Literal["rows", "count", "sum", "mean", "squared_deviations", "min", "max", "has_nan", "distinct"]
@@ -88,14 +88,20 @@ class ColumnarReducer:
             self._reduced = [reduced if once else self._reduce_again(reduced)]
         return self._reduced[0]
 
-    def key_hashes(self) -> NDArray[np.uint64]:
-        """Shape ``(keys,)``: hashes of the different keys among the records."""
-        partials = self.partials()
-        names = self._plan.schema.names[: len(self._plan.keys)]
+    def groups(self) -> int:
+        """Number of partial results by key and pane, which the merge has to take in."""
+        return int(self.partials().num_rows)
+
+    def key_counts(self) -> KeyCounts:
+        """The different keys among the records, by ascending hash, with their numbers of records."""
+        names = [field.name for field in self._plan.keys]
+        partials = self.partials().select([*names, RECORDS])
         if not names:
-            return hash_columns([], min(1, partials.num_rows))
-        keys = partials.select(names).group_by(names, use_threads=False).aggregate([])
-        return hash_columns(keys.columns, keys.num_rows)
+            rows = pc.sum(partials.column(RECORDS)).as_py() or 0
+            return added([(hash_columns([], 1), np.array([rows]))] if rows else [])
+        keys = partials.group_by(names, use_threads=False).aggregate([(RECORDS, "sum")])
+        counts = keys.column(f"{RECORDS}_sum").to_numpy()
+        return added([(hash_columns(keys.select(names).columns, keys.num_rows), counts)])
 
     def _reduce_pending(self) -> None:
         if not self._pending:

@@ -9,9 +9,22 @@ from typing import Any
 
 from .arguments import whole_number
 from .base import Partitioner
+from .cardinality import (
+    CARDINALITIES,
+    CardinalityAware,
+    CardinalityImbalanceMinimization,
+    GroupAffinity,
+    GroupAffinityByRecords,
+    HybridImbalanceMinimization,
+)
+from .dagreedy import HEAD as DAGREEDY_HEAD
+from .dagreedy import DAGreedy
+from .dalton import Dalton
 from .fields import Hash
-from .parameters import Parameter, Value, WholeNumber, resolve
+from .head import HEAD, DChoices, WChoices
+from .parameters import Number, OneOf, Parameter, Value, WholeNumber, resolve
 from .pkg import PartialKeyGrouping
+from .prompt.partitioner import BUFFERING, PACKING, Prompt
 from .shuffle import Shuffle
 
 NATIVE = "native"
@@ -40,6 +53,18 @@ class Declaration:
     cooperative: bool = False
 
 
+def _cardinality_aware(kind: type[CardinalityAware], **more: Parameter) -> Declaration:
+    return Declaration(
+        lambda at, given: kind(workers=at.workers, seed=at.seed, **given),
+        {
+            "choices": WholeNumber(default=2, least=1),
+            "cardinality": OneOf(CARDINALITIES),
+            "slides": WholeNumber(default=1, least=1),
+            **more,
+        },
+    )
+
+
 _DECLARED: Mapping[str, Declaration] = MappingProxyType(
     {
         Shuffle.NAME: Declaration(lambda at, _: Shuffle(workers=at.workers, replica=at.replica, replicas=at.replicas)),
@@ -47,6 +72,46 @@ _DECLARED: Mapping[str, Declaration] = MappingProxyType(
         PartialKeyGrouping.NAME: Declaration(
             lambda at, given: PartialKeyGrouping(workers=at.workers, seed=at.seed, **given),
             {"choices": WholeNumber(default=2, least=1)},
+        ),
+        CardinalityImbalanceMinimization.NAME: _cardinality_aware(CardinalityImbalanceMinimization),
+        GroupAffinity.NAME: _cardinality_aware(GroupAffinity),
+        GroupAffinityByRecords.NAME: _cardinality_aware(GroupAffinityByRecords),
+        HybridImbalanceMinimization.NAME: _cardinality_aware(
+            HybridImbalanceMinimization, weight=Number(default=0.5, least=0.0, most=1.0)
+        ),
+        DChoices.NAME: Declaration(
+            lambda at, given: DChoices(workers=at.workers, seed=at.seed, **given), {"head": HEAD}
+        ),
+        WChoices.NAME: Declaration(
+            lambda at, given: WChoices(workers=at.workers, seed=at.seed, **given), {"head": HEAD}
+        ),
+        DAGreedy.NAME: Declaration(
+            lambda at, given: DAGreedy(workers=at.workers, seed=at.seed, **given),
+            {"head": DAGREEDY_HEAD, "slides": WholeNumber(default=1, least=1)},
+        ),
+        Dalton.NAME: Declaration(
+            lambda at, given: Dalton(
+                workers=at.workers, seed=at.seed, replica=at.replica, replicas=at.replicas, **given
+            ),
+            {
+                "slides": WholeNumber(default=1, least=1),
+                "balance": Number(default=0.5, least=0.0, most=1.0),
+                "epsilon": Number(default=0.1, least=0.0, most=1.0),
+                "gamma": Number(default=0.1, least=0.001, most=1.0),
+                "statistics": OneOf(("hybrid", "exact", "sketch")),
+                "statistics_window": WholeNumber(default=0, least=0),
+                "keys": OneOf(("hot", "all")),
+                "fragmentation": OneOf(("batch", "window")),
+            },
+            cooperative=True,
+        ),
+        Prompt.NAME: Declaration(
+            lambda at, given: Prompt(workers=at.workers, **given),
+            {
+                "budget": WholeNumber(default=10, least=1),
+                "buffering": OneOf(BUFFERING),
+                "packing": OneOf(tuple(PACKING)),
+            },
         ),
     }
 )

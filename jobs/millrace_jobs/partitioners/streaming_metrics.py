@@ -8,7 +8,7 @@ bias.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -35,6 +35,14 @@ class PlacementSketch:
         ends = np.cumsum(np.bincount(ids, minlength=workers))[:-1]
         by_worker = np.split(keys[np.argsort(ids, kind="stable")], ends)
         return cls(tuple(profile(added([(own, np.ones(len(own), np.int64))])) for own in by_worker))
+
+    @classmethod
+    def of_workers(cls, profiles: Iterable[tuple[int, KeyProfile]], workers: int) -> Self:
+        """The sketch of what workers report by their ids; those that are not among them had no records."""
+        own: dict[int, list[KeyProfile]] = {worker: [] for worker in range(workers)}
+        for worker, reported in profiles:
+            own.setdefault(worker, []).append(reported)
+        return cls(tuple(_bounded(union(own[worker])) for worker in range(workers)))
 
     def merged(self, others: Sequence[Self]) -> Self:
         """The sketch of all their records together: of blocks, of replicas, or of the slides of a window.

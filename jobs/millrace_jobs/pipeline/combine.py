@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from millrace_jobs.aggregates.base import RECORDS, Reducer, ReducerFactory
 from millrace_jobs.pipeline import blocks
-from millrace_jobs.sketches import bottom_k
+from millrace_jobs.sketches import key_profile
 from millrace_jobs.windows import AT
 
 REPORT = "report"
@@ -78,11 +78,13 @@ class Combiner:
 
 
 def _report(worker: int, reducer: Reducer, partials: pa.Table, seconds: float) -> dict[str, Any]:
-    keys = reducer.key_hashes()
+    """What a worker tells the driver; ``seconds`` it has worked, the making of this report not included."""
+    keys = reducer.key_counts()
     return {
         "worker": worker,
         "rows": pc.sum(partials.column(RECORDS)).as_py() or 0,
         "keys": len(keys),
-        "sketch": bottom_k.encode(bottom_k.bottom_k(keys)),
+        "groups": reducer.groups(),
+        "profile": key_profile.encode(key_profile.profile(keys)),
         "seconds": round(seconds, 6),
     }

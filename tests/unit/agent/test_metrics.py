@@ -2,6 +2,7 @@ import threading
 from dataclasses import replace
 from datetime import timedelta
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from builders import PIN, a_batch, a_native_batch
 from millrace_jobs.agent.metrics import CONTRACT, JobMetrics
 from millrace_jobs.agent.progress import StageTimes
+from millrace_jobs.partitioners.streaming_metrics import PlacementSketch
 
 QUERY = {"query": "flights"}
 COMBINE = QUERY | {"stage": "combine"}
@@ -45,8 +47,14 @@ def names(metrics):
     }
 
 
+def placed(*ids):
+    """A batch with one record of each of the keys 0, 1, ..., on the workers ``ids``."""
+    sketch = PlacementSketch.of(np.array(ids, np.int32), np.arange(len(ids), dtype=np.uint64), 4)
+    return a_batch(placement=sketch)
+
+
 def test_exports_exactly_the_contract():
-    metrics = recorded(a_batch())
+    metrics = recorded(placed(0, 1), placed(0, 1))
     assert names(metrics) == {metric.name for metric in CONTRACT}
     labels = {metric.name: set(metric.labels) for metric in CONTRACT}
     for family in metrics.registry.collect():
@@ -103,6 +111,7 @@ def test_a_batch():
     }
     assert {name: value(metrics, name) for name in expected} == expected
     assert value(metrics, "millrace_load_imbalance_ratio", COMBINE) == pytest.approx(1290 / 1250 - 1)
+    assert value(metrics, "millrace_cardinality_imbalance_ratio", COMBINE) == pytest.approx(31 / 29 - 1)
     assert value(metrics, "millrace_stage_task_seconds_count", COMBINE) == 4
     assert value(metrics, "millrace_stage_task_seconds_sum", QUERY | {"stage": "route"}) == pytest.approx(0.3)
     assert value(metrics, "millrace_plan_info", QUERY | {"algorithm": "pkg"}) == 1
@@ -127,6 +136,7 @@ def test_a_plan_change_leaves_no_series_of_the_former_plan():
 def test_placement_is_absent_where_nothing_was_routed(after):
     placement = {
         "millrace_load_imbalance_ratio",
+        "millrace_cardinality_imbalance_ratio",
         "millrace_aggregation_cost_keys",
         "millrace_replication_factor_ratio",
     }
@@ -140,14 +150,30 @@ def test_what_a_batch_does_not_know_is_absent():
     assert gone == {
         "millrace_distinct_keys",
         "millrace_load_imbalance_ratio",
+        "millrace_cardinality_imbalance_ratio",
         "millrace_aggregation_cost_keys",
         "millrace_replication_factor_ratio",
+        "millrace_moved_keys_ratio",
         "millrace_plan_epoch",
         "millrace_plan_workers",
         "millrace_plan_replicas",
         "millrace_plan_info",
         "millrace_watermark_delay_seconds",
     }
+
+
+def test_keys_that_went_to_other_workers_than_in_the_batch_before_have_moved():
+    metrics = recorded(placed(0, 1, 2, 3))
+    assert value(metrics, "millrace_moved_keys_ratio") is None
+    metrics.record(placed(0, 1, 2, 1, 0))
+    assert value(metrics, "millrace_moved_keys_ratio") == 0.25
+    metrics.record(a_batch(rows=0, worker_rows=(0,) * 4, worker_keys=(0,) * 4, distinct_keys=0))
+    assert value(metrics, "millrace_moved_keys_ratio") is None
+    metrics.record(placed(1, 1, 2, 1, 3))
+    assert value(metrics, "millrace_moved_keys_ratio") == 0.4
+    metrics.record(a_native_batch())
+    metrics.record(placed(0, 0, 0, 0))
+    assert value(metrics, "millrace_moved_keys_ratio") is None
 
 
 def test_an_estimate_that_cannot_be_is_moved_into_the_bounds_the_workers_know():

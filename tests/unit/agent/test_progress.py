@@ -6,13 +6,15 @@ import pytest
 
 from millrace_jobs.agent.progress import StageTimes, batch_report
 from millrace_jobs.plan.pin import Pin
-from millrace_jobs.sketches import bottom_k
+from millrace_jobs.selection.work import Task
+from millrace_jobs.sketches.key_counts import added
+from millrace_jobs.sketches.key_profile import encode, profile
 
 PIN = Pin(3, "pkg", 2, 4, {"choices": 2})
 
 
-def sketch(*hashes):
-    return bottom_k.encode(np.array(hashes, np.uint64))
+def profile_text(*hashes):
+    return encode(profile(added([(np.array(hashes, np.uint64), np.ones(len(hashes), np.int64))])))
 
 
 def replica(number, **more):
@@ -21,7 +23,8 @@ def replica(number, **more):
 
 
 def worker(number, rows=5, keys=2, hashes=(1, 2), seconds=0.5):
-    return {"worker": number, "rows": rows, "keys": keys, "sketch": sketch(*hashes), "seconds": seconds}
+    profile = profile_text(*hashes)
+    return {"worker": number, "rows": rows, "keys": keys, "groups": 2 * keys, "profile": profile, "seconds": seconds}
 
 
 def progress(*notes, **changes):
@@ -32,9 +35,9 @@ def progress(*notes, **changes):
         "eventTime": {"max": "2013-01-01T12:00:00.000Z", "watermark": "2013-01-01T11:59:30.250Z"},
         "stateOperators": [
             {"allUpdatesTimeMs": 300, "commitTimeMs": 50, "numRowsTotal": 600, "memoryUsedBytes": 4096,
-             "numRowsDroppedByWatermark": 3},
+             "numRowsDroppedByWatermark": 3, "numRowsUpdated": 20},
             {"allUpdatesTimeMs": 40, "commitTimeMs": 10, "numRowsTotal": 1, "memoryUsedBytes": 4,
-             "numRowsDroppedByWatermark": 4},
+             "numRowsDroppedByWatermark": 4, "numRowsUpdated": 1},
         ],
         "sources": [{"endOffset": {"source": "t", "position": {}, "pin": PIN.to_json(), "waiting": 77}}],
         "observedMetrics": {"millrace_t": {"notes": [json.dumps(note) for note in notes]}},
@@ -55,6 +58,14 @@ def test_a_routed_batch():
     assert report.worker_rows == (5, 7, 0, 1)
     assert report.worker_keys == (2, 3, 0, 1)
     assert report.distinct_keys == 5
+    assert report.profile is not None
+    assert dict(zip(report.profile.sample.hashes.tolist(), report.profile.sample.counts.tolist(), strict=True)) == {
+        1: 1, 2: 2, 3: 1, 4: 1, 9: 1
+    }  # fmt: skip
+    assert report.placement is not None
+    assert [own.sample.hashes.tolist() for own in report.placement.profiles] == [[1, 2], [2, 3, 4], [], [9]]
+    assert report.combined == (Task(5, 4, 0.5), Task(7, 6, 0.5), Task(1, 2, 0.1))
+    assert report.state_updates == 21
     assert report.route == StageTimes((0.25, 0.5))
     assert report.combine == StageTimes((0.5, 0.5, 0.1))
     assert (report.route.longest, StageTimes(()).longest) == (0.5, 0.0)

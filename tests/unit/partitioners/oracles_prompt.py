@@ -175,7 +175,7 @@ class Prompt:
         return partition(keys, order, blocks, self.pack)
 
 
-def allocate(keys, sizes, split, buckets, seed):
+def allocate(keys, sizes, split, buckets, task, seed):
     """Algorithm 3, with the candidates reset when none is left."""
     hashed = hash_grouping(keys, buckets, seed)
     capacity = [Fraction(sum(sizes), buckets)] * buckets
@@ -184,12 +184,13 @@ def allocate(keys, sizes, split, buckets, seed):
         if split[cluster]:
             chosen[cluster] = hashed[cluster]
             capacity[hashed[cluster]] -= sizes[cluster]
-    candidates = list(range(buckets))
+    order = [(task + turn) % buckets for turn in range(buckets)]
+    candidates = list(order)
     for cluster in sorted((c for c in range(len(keys)) if not split[c]), key=lambda c: -sizes[c]):
         bucket = max(candidates, key=capacity.__getitem__)  # max takes the first of equals
         chosen[cluster] = bucket
         capacity[bucket] -= sizes[cluster]
         candidates.remove(bucket)
         if not candidates:
-            candidates = list(range(buckets))
+            candidates = list(order)
     return [chosen[cluster] for cluster in range(len(keys))]

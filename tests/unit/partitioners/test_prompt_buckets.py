@@ -48,17 +48,17 @@ def test_all_keys_are_labelled_split_where_other_replicas_may_have_them(stream, 
         assert shared.keys.tolist() == apart.keys.tolist()
 
 
-@given(clusters, workers, seeds)
-def test_agrees_with_the_oracle(entries, buckets, seed):
+@given(clusters, workers, st.integers(0, 100), seeds)
+def test_agrees_with_the_oracle(entries, buckets, task, seed):
     table = table_of(entries)
-    expected = oracles.allocate(table.keys.tolist(), table.sizes.tolist(), table.split.tolist(), buckets, seed)
-    assert allocate(table, table.sizes, buckets, seed=seed).tolist() == expected
+    expected = oracles.allocate(table.keys.tolist(), table.sizes.tolist(), table.split.tolist(), buckets, task, seed)
+    assert allocate(table, table.sizes, buckets, task=task, seed=seed).tolist() == expected
 
 
 @given(clusters, workers)
 def test_each_bucket_gets_as_many_of_the_keys_that_are_not_split(entries, buckets):
     table = table_of(entries)
-    own = allocate(table, table.sizes, buckets, seed=1)[~table.split]
+    own = allocate(table, table.sizes, buckets, task=0, seed=1)[~table.split]
     counts = np.bincount(own, minlength=buckets)
     assert counts.max() - counts.min() <= 1
 
@@ -71,7 +71,7 @@ def test_algorithm_3_by_hand():
     """
     table = table_of([(77, 5, True), (1, 9, False), (2, 7, False), (3, 4, False), (4, 3, False), (5, 2, False)])
     b = make("hash", 2, seed=3).route(np.array([77], np.uint64))[0]
-    assert allocate(table, table.sizes, 2, seed=3).tolist() == [b, 1 - b, b, 1 - b, b, 1 - b]
+    assert allocate(table, table.sizes, 2, task=0, seed=3).tolist() == [b, 1 - b, b, 1 - b, b, 1 - b]
 
 
 def test_all_map_tasks_agree_on_every_key_and_buckets_are_more_equal_than_by_hashing():
@@ -81,7 +81,7 @@ def test_all_map_tasks_agree_on_every_key_and_buckets_are_more_equal_than_by_has
     place, ours, hashed = {}, np.zeros(buckets), np.zeros(buckets)
     for block in range(n):
         table = blocks.reference_table(block, shared=False)
-        chosen = allocate(table, np.ones(len(table.keys), np.int64), buckets, seed=1)
+        chosen = allocate(table, np.ones(len(table.keys), np.int64), buckets, task=0, seed=1)
         for key, bucket in zip(table.keys.tolist(), chosen.tolist(), strict=True):
             assert place.setdefault(key, bucket) == bucket
         ours += np.bincount(chosen, minlength=buckets)
@@ -92,6 +92,6 @@ def test_all_map_tasks_agree_on_every_key_and_buckets_are_more_equal_than_by_has
 def test_bad_arguments_are_explained():
     table = table_of([(1, 2, False)])
     with pytest.raises(ValueError, match="buckets is 0; write a whole number of at least 1"):
-        allocate(table, table.sizes, 0, seed=1)
+        allocate(table, table.sizes, 0, task=0, seed=1)
     with pytest.raises(ValueError, match=r"sizes of shape \(3,\) for 1 keys; give one for each key"):
-        allocate(table, np.ones(3, np.int64), 2, seed=1)
+        allocate(table, np.ones(3, np.int64), 2, task=0, seed=1)

@@ -6,8 +6,9 @@ from .streams import ROUTED, make
 
 
 def test_the_names_of_this_version():
-    assert set(registry.ALGORITHMS) == {"native", "shuffle", "hash", "pkg"}
-    assert set(ROUTED) == {"shuffle", "hash", "pkg"}
+    routed = ["shuffle", "hash", "pkg", "cm", "am", "cam", "lm", "dchoices", "wchoices", "dagreedy", "dalton", "prompt"]
+    assert list(registry.ALGORITHMS) == ["native", *routed]
+    assert routed == ROUTED
 
 
 @pytest.mark.parametrize("name", ROUTED)
@@ -19,12 +20,22 @@ def test_parameters_are_completed_by_defaults():
     assert registry.resolve_parameters("pkg", {}) == {"choices": 2}
     assert registry.resolve_parameters("pkg", {"choices": 5}) == {"choices": 5}
     assert registry.resolve_parameters("native", {}) == {}
+    assert registry.resolve_parameters("prompt", {"budget": 3}) == {
+        "budget": 3,
+        "buffering": "count-tree",
+        "packing": "zigzag",
+    }
 
 
 @pytest.mark.parametrize(
     ("algorithm", "parameters", "message"),
     [
-        ("pk", {}, "there is no partitioner 'pk'; write one of: native, shuffle, hash, pkg"),
+        (
+            "pk",
+            {},
+            "there is no partitioner 'pk'; write one of: native, shuffle, hash, pkg, cm, am, cam, lm, dchoices, "
+            "wchoices, dagreedy, dalton, prompt",
+        ),
         ("pkg", {"choice": 2}, "partitioner pkg has no parameter 'choice'; write one of: choices"),
         ("hash", {"choices": 2}, "partitioner hash has no parameter 'choices'; it takes none"),
         ("native", {"x": 1}, "partitioner native has no parameter 'x'; it takes none"),

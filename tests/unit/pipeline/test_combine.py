@@ -9,7 +9,7 @@ from millrace_jobs.aggregates.reducing import ColumnarReduction, PartColumn
 from millrace_jobs.pipeline import combine
 from millrace_jobs.pipeline.blocks import note, split
 from millrace_jobs.pipeline.combine import REPORT, Combiner
-from millrace_jobs.sketches import bottom_k
+from millrace_jobs.sketches import key_profile
 from millrace_jobs.windows import AT, Window
 
 BLOCK = pa.schema([("k0", pa.string()), (AT, pa.timestamp("us", tz="UTC")), ("i0", pa.int64())])
@@ -40,9 +40,10 @@ def test_a_worker_combines_its_records_by_key_and_pane():
     partials, report = run(blocks(RECORDS_OF_A_SLICE, [2, 2, 2, 2]))
     assert partials == [("a", 3, 1001, 2), ("a", 11, 100, 1), ("b", 2, 10, 1)]
     (worker,) = json.loads(report[REPORT])["workers"]
-    assert (worker["worker"], worker["rows"], worker["keys"]) == (2, 4, 2)
+    assert (worker["worker"], worker["rows"], worker["keys"], worker["groups"]) == (2, 4, 2, 3)
     assert worker["seconds"] >= 0
-    assert bottom_k.distinct([bottom_k.decode(worker["sketch"])]) == 2
+    keys = key_profile.decode(worker["profile"])
+    assert (keys.distinct, keys.rows, sorted(keys.sample.counts.tolist())) == (2, 4, [1, 3])
 
 
 def test_several_workers_in_one_task_report_apart():

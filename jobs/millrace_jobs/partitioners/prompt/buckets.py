@@ -3,7 +3,9 @@
 How the algorithm's text was read: its line 8 resets the candidate buckets when there are some; the prose, by which
 "the selected bucket is removed from the candidate list until all other buckets receive an item", when there are none
 left. Worst fit selects the bucket with the most capacity left. All begin with the same, |C| / |R|, so that is the one
-with the least in it, whatever that size is; it may be exceeded, for no cluster is divided.
+with the least in it, whatever that size is; it may be exceeded, for no cluster is divided. The paper leaves open which
+of several equal buckets is selected. It matters: where every Map task took the first, the largest clusters of all tasks
+would meet in it. So each task counts the buckets from one of its own.
 """
 
 from __future__ import annotations
@@ -32,14 +34,16 @@ class ReferenceTable:
     """Shape ``(keys,)``."""
 
 
-def allocate(table: ReferenceTable, sizes: NDArray[np.integer[Any]], buckets: int, *, seed: int) -> NDArray[np.int32]:
-    """Shape ``(keys,)``: the Reduce bucket, in ``range(buckets)``, of each key cluster of one Map task.
+def allocate(
+    table: ReferenceTable, sizes: NDArray[np.integer[Any]], buckets: int, *, task: int, seed: int
+) -> NDArray[np.int32]:
+    """Shape ``(keys,)``: the Reduce bucket, in ``range(buckets)``, of each key cluster of Map task ``task``.
 
     ``sizes``, shape ``(keys,)``, are those of the clusters: how many records the task gives out for each key of
     its block; ``table.sizes`` where it gives out what it gets. Split keys are hashed, as the partitioner ``hash``
     does it, so that all Map tasks with the same ``seed`` agree; the others are placed by worst fit, largest first
-    and those of equal size as they come, into the first of those with the most capacity left. Raises
-    ValueError where there is no bucket or the sizes are not one for each key.
+    and those of equal size as they come, into the first, from bucket ``task`` modulo ``buckets`` on, of
+    those with the most capacity left. Raises ValueError where there is no bucket or the sizes are not one for each key.
     """
     whole_number("buckets", buckets, 1)
     if sizes.shape != table.keys.shape:
@@ -50,13 +54,13 @@ def allocate(table: ReferenceTable, sizes: NDArray[np.integer[Any]], buckets: in
     np.add.at(loads, chosen[table.split], sizes[table.split])
     own = np.flatnonzero(~table.split)
     own = own[np.argsort(-sizes[own], kind="stable")]
-    chosen[own] = _worst_fit(read_only(sizes[own].astype(np.int64)), loads)
+    chosen[own] = _worst_fit(read_only(sizes[own].astype(np.int64)), loads, task % buckets)
     return chosen
 
 
 @kernel
-def _worst_fit(sizes: NDArray[np.int64], loads: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Lines 5 to 12, with what is in each bucket in ``loads``, counted on in place."""
+def _worst_fit(sizes: NDArray[np.int64], loads: NDArray[np.int64], first: int) -> NDArray[np.int32]:
+    """Lines 5 to 12, with what is in each bucket in ``loads``, counted on in place, from bucket ``first`` on."""
     buckets = len(loads)
     chosen = np.empty(len(sizes), np.int32)
     candidate = np.ones(buckets, np.bool_)
@@ -64,7 +68,8 @@ def _worst_fit(sizes: NDArray[np.int64], loads: NDArray[np.int64]) -> NDArray[np
         if cluster % buckets == 0:  # each has been selected once more
             candidate[:] = True
         roomiest = -1
-        for bucket in range(buckets):
+        for turn in range(buckets):
+            bucket = (first + turn) % buckets
             if candidate[bucket] and (roomiest < 0 or loads[bucket] < loads[roomiest]):
                 roomiest = bucket
         candidate[roomiest] = False

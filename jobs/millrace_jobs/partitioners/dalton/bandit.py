@@ -1,0 +1,115 @@
+"""The contextual bandit: what it is paid, how it learns, and what it chooses (paper 003, sections 3.1 and 3.2).
+
+Its Q-table has a row per hot key and a column per worker. Values start at -2, the least that costs of 1 and 1
+could ever be paid; with weights p1 + p2 = 1 no reward is under -1, so a worker that was tried is always preferred
+to one that was not. A tie, as in a new row, goes to the key's hash worker, which has the records it had while it
+was cold, else to the lowest id. Kernels here are frozen, like ``mixing``: a replayed batch routes as before.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millrace_jobs.kernels.compiling import kernel
+from millrace_jobs.kernels.inlining import inlined
+
+Whole = int | np.int64
+"""A whole number in a kernel."""
+
+INITIAL = -2.0
+"""Q(k, a) of a worker that was never tried."""
+
+
+class Policy(NamedTuple):
+    """The Q-table and, by row, what makes its argmax cheap."""
+
+    q: NDArray[np.float64]
+    """Shape ``(rows, n)``."""
+    best: NDArray[np.int32]
+    """Shape ``(rows,)``: argmax of each row."""
+    bound: NDArray[np.float64]
+    """Shape ``(rows,)``: at least the greatest of the other values; while it is under the best, nothing is searched."""
+    homes: NDArray[np.int32]
+    """Shape ``(rows,)``: the hash worker of each row's key."""
+
+
+class Buffer(NamedTuple):
+    """Rewards put off, in bounded memory: any sequence of steps of equation 5 is one step Q -> decay Q + gain.
+
+    Both of shape ``(rows, n)``; ``(0, n)`` while nothing is put off.
+    """
+
+    decay: NDArray[np.float64]
+    gain: NDArray[np.float64]
+
+
+@inlined
+def imbalance_cost(load: Whole, total: Whole, workers: int) -> float:
+    """CI, equation 3, of a worker with ``load`` of the ``total`` records, the new one included: -1 to 1."""
+    mean = total / workers
+    return float((load - mean) / max(float(load), mean))
+
+
+@inlined
+def aggregation_cost(spread: Whole, workers: int) -> float:
+    """CA, equation 4, of a key that is on ``spread`` workers, the chosen one included: over 0, to 1."""
+    return spread / workers
+
+
+@inlined
+def reward(load: Whole, total: Whole, spread: Whole, workers: int, balance: float) -> float:
+    """R of section 3.1, with p1 = ``balance`` and p2 = 1 - p1."""
+    return -(balance * imbalance_cost(load, total, workers) + (1.0 - balance) * aggregation_cost(spread, workers))
+
+
+@kernel
+def forget(policy: Policy, buffer: Buffer, row: Whole) -> None:
+    """Make ``row`` that of a key about which nothing is known."""
+    policy.q[row, :] = INITIAL
+    policy.best[row] = policy.homes[row]
+    policy.bound[row] = INITIAL
+    if len(buffer.decay):
+        buffer.decay[row, :] = 1.0
+        buffer.gain[row, :] = 0.0
+
+
+@inlined
+def learn(policy: Policy, row: Whole, worker: Whole, paid: float, gamma: float) -> None:
+    """Equation 5: move Q(row, worker) towards the reward ``paid``."""
+    value = policy.q[row, worker] + gamma * (paid - policy.q[row, worker])
+    policy.q[row, worker] = value
+    best = policy.best[row]
+    if worker == best:
+        if value <= policy.bound[row]:
+            search(policy, row)
+    elif value >= policy.q[row, best]:
+        search(policy, row)
+    elif value > policy.bound[row]:
+        policy.bound[row] = value
+
+
+@kernel
+def search(policy: Policy, row: Whole) -> None:
+    """Find the best worker of ``row`` and the greatest of the other values."""
+    values = policy.q[row]
+    best = np.int64(policy.homes[row])
+    most = values[best]
+    bound = -np.inf
+    for worker in range(len(values)):
+        value = values[worker]
+        if value > most:
+            bound, most, best = most, value, np.int64(worker)
+        elif value > bound and worker != best:
+            bound = value
+    policy.best[row] = best
+    policy.bound[row] = bound
+
+
+@kernel
+def postpone(buffer: Buffer, row: Whole, worker: Whole, paid: float, gamma: float) -> None:
+    """AppendToBuffer of Algorithm 2: remember a reward for when the global Q-table is there."""
+    buffer.decay[row, worker] *= 1.0 - gamma
+    buffer.gain[row, worker] += gamma * (paid - buffer.gain[row, worker])

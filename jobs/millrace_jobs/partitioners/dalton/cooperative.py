@@ -1,0 +1,186 @@
+"""Several replicas that learn one policy: the messages, and what the QtableReducer computes (paper 003, section 4.1).
+
+The formula of the global Q-table is printed as the sum over j of ``f_j(k)/GL Q_j(k, c)``, divided by the number of
+partitioners P. Its weights add up to ``f(k)/(GL P)``, far under 1: it would shrink all values of a key towards 0,
+over every reward there is, and make untried workers as good as tried ones, against section 3.2. The text asks
+for a weighted average in which a partitioner counts by its part of the key's rewards; so the weights here are
+``f_j(k)`` over their own sum.
+
+The paper's claim that the n most frequent keys of each partitioner are enough holds for the keys themselves (a
+global heavy hitter is one for some partitioner), but not for their frequencies: a partitioner where the key is
+not among them adds nothing to its sum. Here every replica reports all keys that it follows, see ``table``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millrace_jobs.partitioners.arguments import whole_number
+from millrace_jobs.partitioners.base import Hashes
+from millrace_jobs.partitioners.state import State, pack, unpack
+
+from .bandit import INITIAL
+
+VERSION = 1
+
+
+@dataclass(frozen=True, eq=False)
+class SyncMessage:
+    """SYNC: what a replica tells the reducer."""
+
+    replica: int
+    workers: int
+    load: int
+    """L_i: records since the last SYNC message."""
+    keys: Hashes
+    """Shape ``(keys,)``: the keys that the replica follows."""
+    frequencies: NDArray[np.int64]
+    """Shape ``(keys,)``: their records since the last SYNC message."""
+    split: NDArray[np.bool_]
+    """Shape ``(keys,)``: which of them may have records elsewhere than on their hash worker."""
+    learned: NDArray[np.bool_]
+    """Shape ``(keys,)``: which of them have values in the local Q-table."""
+    q: NDArray[np.float64]
+    """Shape ``(learned, n)``: the local Q-table."""
+    slower: bool = False
+    """Whether the reducer is asked to double DSYNC."""
+
+    def to_bytes(self) -> bytes:
+        """For the wire; checksummed."""
+        vectors = {
+            "keys": self.keys.view(np.int64),
+            "frequencies": self.frequencies,
+            "split": self.split.astype(np.int64),
+            "learned": self.learned.astype(np.int64),
+            "q": self.q.reshape(-1).view(np.int64),
+        }
+        counters = {"replica": self.replica, "load": self.load, "slower": int(self.slower)}
+        return pack(State("dalton SYNC", VERSION, self.workers, counters, vectors))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """The inverse of ``to_bytes``. Raises ValueError on anything else."""
+        sent = unpack(data, "dalton SYNC", VERSION)
+        try:
+            keys, frequencies, split, learned, q = (
+                sent.vectors[name] for name in ("keys", "frequencies", "split", "learned", "q")
+            )
+            replica, load, slower = (
+                whole_number(f"the {name} of a SYNC message", sent.counters[name], 0)
+                for name in ("replica", "load", "slower")
+            )
+        except KeyError as error:
+            raise ValueError(f"a SYNC message without {error.args[0]} cannot be read") from error
+        if not len(keys) == len(frequencies) == len(split) == len(learned):
+            raise ValueError("the keys of a SYNC message and what it says of them differ in number")
+        return cls(
+            replica=replica,
+            workers=sent.workers,
+            load=load,
+            keys=keys.view(np.uint64),
+            frequencies=frequencies,
+            split=split.astype(np.bool_),
+            learned=learned.astype(np.bool_),
+            q=_q_table(q, int(np.count_nonzero(learned)), sent.workers),
+            slower=bool(slower),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class GlobalPolicy:
+    """What the reducer tells all replicas."""
+
+    workers: int
+    replicas: int
+    """P: how many replicas it was computed from."""
+    load: int
+    """GL."""
+    keys: Hashes
+    """Shape ``(keys,)``: the global heavy hitters, at most n; they expire with the STATS_WIN that begins now."""
+    q: NDArray[np.float64]
+    """Shape ``(keys, n)``: the global Q-table."""
+    split: Hashes
+    """Shape ``(splits,)``, ascending: keys that some replica may have sent elsewhere than to their hash worker."""
+    interval: float | None = None
+    """DSYNC from now on, where the reducer adapts it."""
+
+    def to_bytes(self) -> bytes:
+        """For the wire; checksummed."""
+        interval = [] if self.interval is None else [self.interval]
+        vectors = {
+            "keys": self.keys.view(np.int64),
+            "q": self.q.reshape(-1).view(np.int64),
+            "split": self.split.view(np.int64),
+            "interval": np.array(interval, np.float64).view(np.int64),
+        }
+        counters = {"replicas": self.replicas, "load": self.load}
+        return pack(State("dalton policy", VERSION, self.workers, counters, vectors))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """The inverse of ``to_bytes``. Raises ValueError on anything else."""
+        sent = unpack(data, "dalton policy", VERSION)
+        try:
+            keys, q, split, interval = (sent.vectors[name] for name in ("keys", "q", "split", "interval"))
+            replicas = whole_number("the replicas of a policy", sent.counters["replicas"], 1)
+            load = whole_number("the load of a policy", sent.counters["load"], 0)
+        except KeyError as error:
+            raise ValueError(f"a policy without {error.args[0]} cannot be read") from error
+        return cls(
+            workers=sent.workers,
+            replicas=replicas,
+            load=load,
+            keys=keys.view(np.uint64),
+            q=_q_table(q, len(keys), sent.workers),
+            split=split.view(np.uint64),
+            interval=float(interval.view(np.float64)[0]) if len(interval) else None,
+        )
+
+
+def _q_table(sent: NDArray[np.int64], rows: int, workers: int) -> NDArray[np.float64]:
+    """Shape ``(rows, workers)``. Raises ValueError unless all values are between -2 and 1."""
+    q = sent.view(np.float64)
+    if len(q) != rows * workers or not ((q >= INITIAL) & (q <= 1.0)).all():
+        raise ValueError(f"{len(q)} numbers are not the Q-table of {rows} keys and {workers} workers")
+    return q.reshape(rows, workers)
+
+
+def reduce(messages: Sequence[SyncMessage]) -> GlobalPolicy:
+    """The QtableReducer: the global heavy hitters and the average of what the replicas learned about each.
+
+    Raises ValueError unless all messages are for the same number of workers.
+    """
+    workers = messages[0].workers
+    for message in messages:
+        if message.workers != workers:
+            raise ValueError(f"cannot merge Q-tables for {message.workers} workers into those for {workers}")
+    load = sum(message.load for message in messages)
+    keys, codes = np.unique(np.concatenate([message.keys for message in messages]), return_inverse=True)
+    parts = np.split(codes, np.cumsum([len(message.keys) for message in messages])[:-1])
+    total = np.zeros(len(keys), np.int64)
+    weight = np.zeros(len(keys))
+    summed = np.zeros((len(keys), workers))
+    for message, rows in zip(messages, parts, strict=True):
+        total[rows] += message.frequencies
+        learned = rows[message.learned]
+        frequencies = message.frequencies[message.learned]
+        weight[learned] += frequencies
+        summed[learned] += frequencies[:, None] * message.q
+    heavy = _heavy_hitters(keys, total, load, workers)
+    known = weight[heavy] > 0
+    q = np.full((len(heavy), workers), INITIAL)
+    q[known] = summed[heavy[known]] / weight[heavy[known], None]
+    split = np.unique(np.concatenate([message.keys[message.split] for message in messages]))
+    return GlobalPolicy(workers, len(messages), load, keys[heavy], q, split)
+
+
+def _heavy_hitters(keys: Hashes, total: NDArray[np.int64], load: int, workers: int) -> NDArray[np.intp]:
+    """Rows of the keys that satisfy Definition 3.3 for the global load, the most frequent first."""
+    most_frequent = np.lexsort((keys, -total))[:workers]
+    frequencies = total[most_frequent]
+    return most_frequent[(frequencies > 1) & (frequencies * workers >= load)]

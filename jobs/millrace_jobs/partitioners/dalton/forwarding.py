@@ -1,0 +1,30 @@
+"""Key forwarding: which keys need no reducer, because one combiner has all of their records (paper 003, section 4.2).
+
+The paper forwards what a partitioner hashes. With several, it asks for a synchronisation within the slide, by which
+a wrong decision is repaired before the window's result. That is too little: a replica may split a key after the
+last synchronisation, and the global Q-table leaves out keys that only one replica split. So here a slide's keys are
+forwarded only if a synchronisation came after its last record, and replicas tell each other which keys they split.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millrace_jobs.partitioners.base import Hashes
+
+from .table import CARRIED, KeyTable
+
+
+def split_keys(table: KeyTable) -> NDArray[np.bool_]:
+    """Shape ``(table.count,)``: which of its keys are the bandit's, or have records elsewhere than on their hash
+    worker in the window that the table's fragmentation covers.
+    """
+    homes = table.policy.homes[: table.count]
+    return (table.status >= CARRIED) | table.fragmentation.elsewhere(homes)
+
+
+def forwardable(keys: Hashes, table: KeyTable, split_by_others: Hashes) -> NDArray[np.bool_]:
+    """Shape of ``keys``: which of them all replicas have sent to their hash worker only."""
+    split = np.concatenate([table.keys[split_keys(table)], split_by_others])
+    return ~np.isin(keys, split)

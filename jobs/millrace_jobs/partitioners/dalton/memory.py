@@ -1,0 +1,204 @@
+"""What a replica of Dalton knows, and what happens to it when a slide or a STATS_WIN ends or replicas synchronise."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millrace_jobs.kernels.mixing import seeded
+from millrace_jobs.partitioners.base import Hashes
+from millrace_jobs.sketches.sliding import SlidingCounts
+
+from .bandit import INITIAL, Buffer, Policy
+from .cooperative import GlobalPolicy, SyncMessage
+from .forwarding import split_keys
+from .statistics import Frequencies
+from .table import CARRIED, COLD, EXPIRED, FOLLOWED, KEYS, SEEN, TOTAL, KeyTable
+
+
+class Memory:
+    """The state of a replica over ``workers`` workers, without history.
+
+    ``slides`` are those of the loads' window, ``bit_slides`` those of the fragmentation's.
+    """
+
+    def __init__(
+        self, *, workers: int, seed: int, slides: int, bit_slides: int, statistics: str, everything: bool
+    ) -> None:
+        self.workers = workers
+        self.everything = everything
+        """Whether all keys are the bandit's."""
+        self._seed = seed
+        self.table = KeyTable(workers, bit_slides)
+        self.frequencies = Frequencies(statistics)
+        self.loads = SlidingCounts(slides, workers)
+        self.load = 0
+        """L of Algorithms 1 and 2: records of the STATS_WIN that ended last; GL, once the reducer has told it."""
+        self.local_load = 0
+        """This replica's part of L, or what it should be."""
+        self.unreported = 0
+        """Records of the STATS_WIN that ended last, of which the reducer does not know yet."""
+        self.synchronised = False
+        """Whether no record came since the last synchronisation in this slide."""
+        self.split_by_others: Hashes = np.empty(0, np.uint64)
+        """Keys that some replica had split by then."""
+
+    def emptied(self, workers: int) -> Memory:
+        """One without history, over ``workers`` workers."""
+        return Memory(
+            workers=workers,
+            seed=self._seed,
+            slides=len(self.loads.history),
+            bit_slides=self.table.fragmentation.most_slides,
+            statistics=self.frequencies.kind,
+            everything=self.everything,
+        )
+
+    @property
+    def awaiting(self) -> bool:
+        """Whether rewards are put off until the global Q-table comes: AWAIT of Algorithm 2."""
+        return len(self.table.buffer.decay) > 0
+
+    def end_slide(self) -> None:
+        """A slide has ended: the oldest one leaves the windows."""
+        self.loads.advance()
+        self.table.numbers[TOTAL] = self.loads.past.sum()
+        self.table.fragmentation.advance()
+        self.changed()
+        self.tidy()
+
+    def changed(self) -> None:
+        """Something came after the last synchronisation."""
+        self.synchronised = False
+        self.split_by_others = np.empty(0, np.uint64)
+
+    def end_statistics(self) -> None:
+        """A STATS_WIN has ended. Keys that were not hot in it expire. One without records tells nothing."""
+        followed, numbers, rows = self.table.followed, self.table.numbers, self.table.count
+        if not numbers[SEEN]:
+            return
+        followed.status[:rows] = np.maximum(followed.status[:rows] - 1, COLD)
+        followed.last[:rows] = followed.frequency[:rows]
+        followed.frequency[:rows] = 0
+        self.load = self.local_load = self.unreported = int(numbers[SEEN])
+        self.frequencies.begin_window(int(numbers[KEYS]))
+        numbers[SEEN] = numbers[KEYS] = 0
+        self.table.count_live()
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Let go of the rows that nothing needs any more."""
+        table, rows = self.table, self.table.count
+        followed = table.followed
+        often = followed.last[:rows] * (FOLLOWED * self.workers) >= max(self.local_load, 1)
+        kept = (
+            (table.status > COLD)
+            | (followed.frequency[:rows] > 0)
+            | (table.fragmentation.bits.spread[:rows] > 0)
+            | (often & (followed.last[:rows] > 1))
+        )
+        if not kept.all():
+            table.fit(np.flatnonzero(kept))
+
+    def message(self, replica: int, *, slower: bool = False) -> SyncMessage:
+        """SYNC, about this STATS_WIN, or that which ended last while this one has no records."""
+        table, rows = self.table, self.table.count
+        followed = table.followed
+        running = bool(table.numbers[SEEN])
+        learned = table.status >= (CARRIED if running else EXPIRED)
+        return SyncMessage(
+            replica=replica,
+            workers=self.workers,
+            load=int(table.numbers[SEEN]) if running else self.unreported,
+            keys=table.keys.copy(),
+            frequencies=(followed.frequency if running else followed.last)[:rows].copy(),
+            split=split_keys(table),
+            learned=learned,
+            q=table.policy.q[:rows][learned],
+            slower=slower,
+        )
+
+    def reported(self) -> None:
+        """The reducer has been told of the STATS_WIN that ended last."""
+        self.table.followed.last[:] = 0
+        self.unreported = 0
+
+    def put_rewards_off(self) -> None:
+        """Enter AWAIT."""
+        shape = self.table.policy.q.shape
+        self.table.buffer = Buffer(np.ones(shape), np.zeros(shape))
+
+    def adopt(self, policy: GlobalPolicy) -> None:
+        """Q and L are the global ones; what was put off is learned on top of them (Algorithm 2, lines 18 to 20).
+
+        A policy from no records at all says nothing, so the local values stay.
+        """
+        if policy.load:
+            self._replace_values(policy)
+        self._learn_what_was_put_off()
+        self.table.search()
+        self.table.count_live()
+        self.tidy()
+        self.synchronised = True
+        self.split_by_others = policy.split
+
+    def _replace_values(self, policy: GlobalPolicy) -> None:
+        table = self.table
+        unknown = policy.keys[table.rows_of(policy.keys) < 0]
+        table.append(unknown, self.homes(unknown))
+        rows = table.rows_of(policy.keys)
+        status = np.full(table.count, COLD, np.int8)
+        status[rows] = np.maximum(table.status[rows], CARRIED)
+        table.status[:] = status
+        table.policy.q[rows] = policy.q
+        self.load = policy.load
+        self.local_load = policy.load // policy.replicas
+
+    def _learn_what_was_put_off(self) -> None:
+        table = self.table
+        if self.awaiting:
+            table.policy.q[:] = table.buffer.decay * table.policy.q + table.buffer.gain
+        none = np.empty((0, self.workers))
+        table.buffer = Buffer(none, none)
+
+    def resize(self, workers: int) -> None:
+        """Go on with another number of workers: new ones are untried and have no records in the window.
+
+        Hash workers are drawn anew. When n falls, the least frequent keys above it are not the bandit's any more.
+        """
+        kept = min(workers, self.workers)
+        table, rows = self.table, self.table.count
+        self.workers = workers
+        history = np.zeros((self.loads.history.shape[0], workers), np.int64)
+        history[:, :kept] = self.loads.history[:, :kept]
+        self.loads = SlidingCounts.of(history)
+        table.numbers[TOTAL] = history.sum()
+        table.fragmentation.resize(workers)
+        q = _columns(table.policy.q, workers, INITIAL)
+        table.policy = Policy(q, table.policy.best, table.policy.bound, table.policy.homes)
+        table.policy.homes[:rows] = self.homes(table.keys)
+        table.buffer = Buffer(_columns(table.buffer.decay, workers, 1.0), _columns(table.buffer.gain, workers, 0.0))
+        table.search()
+        if not self.everything:
+            self._keep_most_frequent()
+        self.tidy()
+
+    def _keep_most_frequent(self) -> None:
+        """Leave the bandit at most n keys."""
+        table = self.table
+        live = np.flatnonzero(table.status >= CARRIED)
+        followed = table.followed
+        order = np.lexsort((table.keys[live], followed.last[live], followed.frequency[live]))
+        table.status[live[order][: max(0, len(live) - self.workers)]] = COLD
+        table.count_live()
+
+    def homes(self, keys: Hashes) -> NDArray[np.int32]:
+        """Shape of ``keys``: their hash workers."""
+        return (seeded(keys, self._seed) % np.uint64(self.workers)).astype(np.int32)
+
+
+def _columns(array: NDArray[np.float64], workers: int, new: float) -> NDArray[np.float64]:
+    out = np.full((len(array), workers), new)
+    kept = min(workers, array.shape[1])
+    out[:, :kept] = array[:, :kept]
+    return out

@@ -1,0 +1,225 @@
+"""Dalton as one replica uses it: routing, the ends of windows, and synchronisation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millrace_jobs.kernels.mixing import salts, seeded_hash
+from millrace_jobs.partitioners.arguments import key_block, whole_number
+from millrace_jobs.partitioners.base import Hashes, Workers
+from millrace_jobs.partitioners.state import pack, unpack
+
+from .cooperative import GlobalPolicy, SyncMessage, reduce
+from .forwarding import forwardable
+from .memory import Memory
+from .placing import Knowledge, Loads, Situation, place
+from .saving import restored, state_of
+from .table import CARRIED, DRAWS, KEYS, SEEN
+
+
+class Dalton:
+    """Learns on which workers a hot key should be, and hashes the others.
+
+    ``slides`` is W/s, the slides in a window. ``balance`` is p1, the weight of the imbalance; that of the
+    aggregation is p2 = 1 - p1. ``epsilon`` is the part of a hot key's records that explore, ``gamma`` the step size.
+
+    ``fragmentation``: of the current ``batch`` (slide), as in the micro-batch model of section 3.4, whose combiners
+    reduce batches and not windows; or of the ``window``, as in the tuple-at-a-time model.
+
+    Exploration takes a hot key to every worker in a window of more than about n²/epsilon records; its fragmentation
+    then is n whatever is learned. Smaller values of ``epsilon`` learn more slowly and split less.
+
+    ``statistics``: how keys are counted, see the module of that name. ``statistics_window`` is STATS_WIN in records,
+    0 for one slide; if it is in records, a synchronisation ends it too, and a state saved between slides holds what
+    was counted so far.
+
+    ``keys``: the bandit gets the ``hot`` ones, or ``all``: the paper's variant without heavy hitters, whose memory
+    grows with the number of keys times n.
+    """
+
+    NAME = "dalton"
+    VERSION = 1
+
+    def __init__(
+        self,
+        *,
+        workers: int,
+        seed: int,
+        replica: int,
+        replicas: int,
+        slides: int,
+        balance: float,
+        epsilon: float,
+        gamma: float,
+        statistics: str,
+        statistics_window: int,
+        keys: str,
+        fragmentation: str,
+    ) -> None:
+        self._replica = replica
+        self._alone = replicas == 1
+        self._salt = salts(seed, 1)[0]
+        # Replicas that restore one state still explore each on its own.
+        self._stream = np.uint64(seeded_hash(np.uint64(replica), salts(seed, 2)[1]))
+        self._balance, self._epsilon, self._gamma = balance, epsilon, gamma
+        self._statistics_window = statistics_window
+        self._everything = keys == "all"
+        self._memory = Memory(
+            workers=whole_number("workers", workers, 1),
+            seed=seed,
+            slides=slides,
+            bit_slides=1 if fragmentation == "batch" else slides,
+            statistics=statistics,
+            everything=self._everything,
+        )
+
+    @property
+    def workers(self) -> int:
+        """Number of workers ``n``."""
+        return self._memory.workers
+
+    @property
+    def loads(self) -> NDArray[np.int64]:
+        """Shape ``(n,)``: L_w, the records sent to each worker in the window; a copy."""
+        return self._memory.loads.totals
+
+    @property
+    def hot(self) -> Hashes:
+        """Shape ``(hot,)``: the bandit's keys, at most n unless it has all; a copy."""
+        table = self._memory.table
+        return table.keys[table.status >= CARRIED]
+
+    def values(self, keys: Hashes) -> NDArray[np.float64]:
+        """Shape ``(keys, n)``: the rows of the Q-table; NaN for keys that are not hot."""
+        rows, live = self._rows(keys)
+        return np.where(live[:, None], self._memory.table.policy.q[rows], np.nan)
+
+    def spread(self, keys: Hashes) -> NDArray[np.int32]:
+        """Shape ``(keys,)``: ‖X_w(k)‖, the number of workers of each hot key in the window; 0 for other keys."""
+        rows, live = self._rows(keys)
+        return np.where(live, self._memory.table.fragmentation.bits.spread[rows], np.int32(0))
+
+    def forwardable(self, keys: Hashes) -> NDArray[np.bool_]:
+        """Shape of ``keys``: whose partial aggregates their combiner may send straight to the output.
+
+        To be asked before ``advance``, of the window that now ends. With several replicas none are, unless they
+        have synchronised after the window's last record.
+        """
+        if self._alone or self._memory.synchronised:
+            return forwardable(key_block(keys), self._memory.table, self._memory.split_by_others)
+        return np.zeros(len(key_block(keys)), np.bool_)
+
+    def route(self, keys: Hashes) -> Workers:
+        """Algorithm 1, or while the reducer's reply is awaited, that branch of Algorithm 2."""
+        block = key_block(keys)
+        ids = np.empty(len(block), np.int32)
+        if len(block):
+            self._memory.changed()
+        done = 0
+        while done < len(block):
+            end = min(len(block), done + self._until_statistics_end())
+            done = place(block[:end], done, ids, self._situation(), self._knowledge())
+            if done < end:
+                self._make_room()
+            elif not self._until_statistics_end():
+                self._memory.end_statistics()
+        return ids
+
+    def advance(self) -> None:
+        """A slide has ended; unless it is counted in records, STATS_WIN too."""
+        self._memory.end_slide()
+        if not self._statistics_window:
+            self._memory.end_statistics()
+
+    def begin_sync(self, *, slower: bool = False) -> SyncMessage:
+        """End STATS_WIN and give the SYNC message about it; until ``end_sync``, rewards are put off (AWAIT)."""
+        self._memory.end_statistics()
+        message = self._memory.message(self._replica, slower=slower)
+        self._memory.reported()
+        self._memory.put_rewards_off()
+        return message
+
+    def end_sync(self, policy: GlobalPolicy) -> None:
+        """Go on with the reducer's reply. Raises ValueError if it is for another number of workers."""
+        if policy.workers != self.workers:
+            raise ValueError(f"cannot adopt a Q-table for {policy.workers} workers among {self.workers}")
+        self._memory.adopt(policy)
+
+    def save(self) -> bytes:
+        """What was learned, and what the running windows hold; parameters and seed belong to the plan.
+
+        After ``advance``, with one slide per window, O(n**2) numbers.
+        """
+        return pack(state_of(self._memory, self.NAME, self.VERSION))
+
+    def restore(self, state: bytes) -> None:
+        """Adopt a saved state and its number of workers. Raises ValueError on anything else."""
+        self._memory = restored(unpack(state, self.NAME, self.VERSION), self._memory)
+
+    def merge(self, others: Sequence[Self]) -> None:
+        """Synchronise at a batch boundary: go on with the policy that the QtableReducer makes of all Q-tables.
+
+        Loads and fragmentation stay the replica's own: SYNC does not carry them. The same for all replicas then
+        to restore. Raises ValueError if another replica has another number of workers.
+        """
+        if not others:
+            return
+        replicas = [self, *others]
+        policy = reduce([replica._memory.message(replica._replica) for replica in replicas])
+        self._memory.end_statistics()
+        self._memory.reported()
+        self._memory.adopt(policy)
+        self._memory.table.numbers[DRAWS] = max(replica._memory.table.numbers[DRAWS] for replica in replicas)
+
+    def resize(self, workers: int) -> None:
+        """Keep what was learned of the workers that stay; new ones are untried. Cold keys are hashed anew."""
+        self._memory.resize(whole_number("workers", workers, 1))
+
+    def _until_statistics_end(self) -> int:
+        if not self._statistics_window:
+            return np.iinfo(np.int64).max
+        return max(0, self._statistics_window - int(self._memory.table.numbers[SEEN]))
+
+    def _situation(self) -> Situation:
+        memory = self._memory
+        return Situation(
+            self._salt,
+            self._stream,
+            self._everything,
+            memory.frequencies.most,
+            memory.load,
+            memory.local_load,
+            self._balance,
+            self._epsilon,
+            self._gamma,
+        )
+
+    def _knowledge(self) -> Knowledge:
+        table, frequencies, loads = self._memory.table, self._memory.frequencies, self._memory.loads
+        return Knowledge(
+            table.followed,
+            table.policy,
+            table.buffer,
+            table.fragmentation.bits,
+            Loads(loads.head, loads.past),
+            frequencies.table,
+            frequencies.cells,
+            table.numbers,
+        )
+
+    def _make_room(self) -> None:
+        """For another row, or for another key in the map of frequencies."""
+        table, frequencies = self._memory.table, self._memory.frequencies
+        if table.full:
+            table.fit(np.arange(table.count))
+        else:
+            table.numbers[KEYS] = frequencies.make_room(int(table.numbers[KEYS]))
+
+    def _rows(self, keys: Hashes) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        rows = self._memory.table.rows_of(key_block(keys))
+        live = (rows >= 0) & (self._memory.table.followed.status[rows] >= CARRIED)
+        return rows, live

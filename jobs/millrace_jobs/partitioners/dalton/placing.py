@@ -1,0 +1,184 @@
+"""The loop of Algorithms 1 and 2 over a block of records. Frozen, like ``mixing``.
+
+One numbered line of Algorithm 1 after the other, with these readings where it is silent:
+
+- a key is a heavy hitter (Definition 3.3) when ``f(k) >= L/n``, and has come more than once, as one record cannot
+  be split. L is that of the last STATS_WIN, as in section 3.3, but never less than what this one already has:
+  so there are at most n (Theorem 3.4), also while a stream grows, and in the first window, which has nothing else;
+- a new heavy hitter for which there is no room among n takes that of the least frequent key (of the least hash
+  among equals) that is none, or none any more; by the theorem there is one, unless a sketch overestimates.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millrace_jobs.kernels.compiling import kernel
+from millrace_jobs.kernels.inlining import inlined
+from millrace_jobs.kernels.key_table import Rows
+from millrace_jobs.kernels.mixing import GOLDEN, Hashes, seeded_hash, splitmix64
+from millrace_jobs.partitioners.base import Workers
+from millrace_jobs.sketches.count_min import Cells
+
+from .bandit import Buffer, Policy, Whole, forget, learn, postpone, reward
+from .statistics import count, needs_room
+from .table import CARRIED, COLD, DRAWS, FOLLOWED, HOT, KEYS, LIVE, ROWS, SEEN, TOTAL, Followed, Numbers, append, row_of
+from .windows import Bits, touch
+
+
+class Situation(NamedTuple):
+    """What stays the same during a block."""
+
+    salt: np.uint64
+    """Of the hash that places cold keys."""
+    stream: np.uint64
+    """Start of the random numbers, different on every replica."""
+    everything: bool
+    """Every key is the bandit's: the paper's variant without heavy hitters."""
+    most: int
+    """Keys that the map of frequencies may have."""
+    load: int
+    """L, the records of the last STATS_WIN, of all replicas if there are several."""
+    local_load: int
+    """The same for this replica alone; at most L."""
+    balance: float
+    epsilon: float
+    gamma: float
+
+
+class Loads(NamedTuple):
+    """L(c_i, w) by subtract-on-evict, both of shape ``(n,)``."""
+
+    head: NDArray[np.int64]
+    past: NDArray[np.int64]
+
+
+class Knowledge(NamedTuple):
+    """Everything that placing a record changes."""
+
+    followed: Followed
+    policy: Policy
+    buffer: Buffer
+    bits: Bits
+    loads: Loads
+    table: Rows
+    cells: Cells
+    numbers: Numbers
+
+
+@kernel
+def place(keys: Hashes, start: int, ids: Workers, at: Situation, known: Knowledge) -> int:
+    """Place the records from ``start`` on, and give the first that is not: the end, or where room is needed."""
+    followed, policy, bits, loads = known.followed, known.policy, known.bits, known.loads
+    numbers, table, cells = known.numbers, known.table, known.cells
+    workers = len(loads.head)
+    awaiting = len(known.buffer.decay) > 0
+    for record in range(start, len(keys)):
+        if numbers[ROWS] == len(followed.keys) or needs_room(table, numbers[KEYS], at.most):
+            return record
+        key = keys[record]
+        worker = np.int64(seeded_hash(key, at.salt) % np.uint64(workers))
+        numbers[SEEN] += 1
+        row = row_of(followed.places, key)
+        if row >= 0:
+            followed.frequency[row] += 1
+        else:
+            frequency = np.int64(1) if at.everything else _count(table, cells, numbers, key)
+            local_load = max(at.local_load, numbers[SEEN])
+            if at.everything or _is_frequent(frequency, FOLLOWED, local_load, workers):
+                row = _follow(known, key, worker, frequency)
+        if row >= 0:
+            load = max(at.load, numbers[SEEN])
+            if followed.status[row] != HOT and (
+                at.everything or _is_frequent(followed.frequency[row], 1, load, workers)
+            ):
+                _make_hot(known, row, load, at.everything)
+            hot = followed.status[row] >= CARRIED
+            if hot:
+                worker = _choose(policy.best[row], workers, at.epsilon, at.stream, numbers)
+            touch(bits, row, worker)
+            if hot:
+                own_load = loads.past[worker] + loads.head[worker] + 1
+                paid = reward(own_load, numbers[TOTAL] + 1, bits.spread[row], workers, at.balance)
+                if awaiting:
+                    postpone(known.buffer, row, worker, paid, at.gamma)
+                else:
+                    learn(policy, row, worker, paid, at.gamma)
+        loads.head[worker] += 1
+        numbers[TOTAL] += 1
+        ids[record] = worker
+    return len(keys)
+
+
+@inlined
+def _count(table: Rows, cells: Cells, numbers: Numbers, key: np.uint64) -> np.int64:
+    """Lines 1 and 2 of Algorithm 1, for a key that is not followed."""
+    frequency = count(table, cells, key)
+    if frequency == 1 and len(cells) == 0:
+        numbers[KEYS] += 1
+    return frequency
+
+
+@kernel
+def _follow(known: Knowledge, key: np.uint64, home: Whole, frequency: Whole) -> np.int64:
+    """A row for ``key``, which has become frequent."""
+    row = append(known.followed, known.policy, known.buffer, known.numbers, key, home, frequency)
+    if frequency > 1:  # where its earlier records are
+        touch(known.bits, row, home)
+    return row
+
+
+@inlined
+def _is_frequent(frequency: Whole, part: int, load: Whole, workers: int) -> bool:
+    """Whether a key has 1/part of a heavy hitter's frequency. Overflows with 2**63 / (part n) records of a key."""
+    return bool(frequency > 1 and frequency * part * workers >= load)
+
+
+@kernel
+def _make_hot(known: Knowledge, row: Whole, load: Whole, everything: bool) -> None:
+    """Make the key in ``row``, a heavy hitter, the bandit's, if there is room for it."""
+    followed, numbers = known.followed, known.numbers
+    workers = len(known.loads.head)
+    if followed.status[row] < CARRIED:
+        if not everything and numbers[LIVE] == workers:
+            least = _least_frequent(followed, numbers[ROWS])
+            if _is_frequent(followed.frequency[least], 1, load, workers):
+                return
+            followed.status[least] = COLD
+            numbers[LIVE] -= 1
+        numbers[LIVE] += 1
+        forget(known.policy, known.buffer, row)
+    followed.status[row] = HOT
+
+
+@kernel
+def _least_frequent(followed: Followed, rows: int) -> int:
+    """The row of the bandit's least frequent key."""
+    least = -1
+    for row in range(rows):
+        if followed.status[row] >= CARRIED and (
+            least < 0
+            or followed.frequency[row] < followed.frequency[least]
+            or (followed.frequency[row] == followed.frequency[least] and followed.keys[row] < followed.keys[least])
+        ):
+            least = row
+    return least
+
+
+@inlined
+def _choose(best: Whole, workers: int, epsilon: float, stream: np.uint64, numbers: Numbers) -> np.int64:
+    """Epsilon-greedy: mostly the best worker, sometimes any."""
+    if np.float64(_draw(stream, numbers) >> np.uint64(11)) * 2.0**-53 < epsilon:
+        return np.int64(_draw(stream, numbers) % np.uint64(workers))
+    return np.int64(best)
+
+
+@inlined
+def _draw(stream: np.uint64, numbers: Numbers) -> np.uint64:
+    """The next output of the replica's SplitMix64 generator."""
+    drawn = splitmix64(stream + GOLDEN * np.uint64(numbers[DRAWS]))
+    numbers[DRAWS] += 1
+    return drawn

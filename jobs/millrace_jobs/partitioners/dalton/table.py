@@ -1,0 +1,196 @@
+"""The keys that Dalton follows one by one, a row each: the hot ones, and those that may become so.
+
+A key gets a row when it has ``1 / FOLLOWED`` of the records that make a heavy hitter (Definition 3.3). From then
+on it is counted in its row, and its fragmentation is known. Before, all of its records went to its hash worker.
+A row goes at the end of a STATS_WIN in which its key was rare, once it has no records in the window either.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millrace_jobs.kernels.compiling import Scalar, kernel, read_only
+from millrace_jobs.kernels.inlining import inlined
+from millrace_jobs.kernels.key_table import Rows, empty_table, find
+
+from .bandit import Buffer, Policy, Whole, forget, search
+from .windows import Fragmentation
+
+FOLLOWED = 4
+"""A key is followed from this part of a heavy hitter's frequency on. Replicas report the keys they follow, so the
+reducer misses no global heavy hitter that exceeds the threshold by more than that part."""
+
+COLD, EXPIRED, CARRIED, HOT = range(4)
+"""Of a row: its key is hashed; the same, but its values of the last STATS_WIN are kept for the reducer; the bandit's,
+since it was hot in the last STATS_WIN; the bandit's, since it is hot in this one."""
+
+ROWS, LIVE, KEYS, SEEN, TOTAL, DRAWS = range(6)
+"""Numbers that the kernels keep: rows in use; those of them that are the bandit's; keys in the map of frequencies;
+records of this STATS_WIN; records in the window W; random numbers drawn."""
+
+Numbers = NDArray[np.int64]
+
+
+class Followed(NamedTuple):
+    """What is known of each key, in arrays of shape ``(rows,)``, and what finds its row."""
+
+    keys: NDArray[np.uint64]
+    status: NDArray[np.int8]
+    frequency: NDArray[np.int64]
+    """f(k) in this STATS_WIN."""
+    last: NDArray[np.int64]
+    """f(k) in the STATS_WIN that ended last, until it was reported."""
+    places: Rows
+    """Where a key is: its row plus 1."""
+
+
+class KeyTable:
+    """Rows for keys over ``workers`` workers, with the fragmentation of a window of ``slides`` slides."""
+
+    def __init__(self, workers: int, slides: int) -> None:
+        none = np.empty((0, workers))
+        self.fragmentation = Fragmentation(slides, 0, workers)
+        self.policy = Policy(none, _none(np.int32), _none(np.float64), _none(np.int32))
+        self.buffer = Buffer(none, none)
+        self.followed = Followed(_none(np.uint64), _none(np.int8), _none(np.int64), _none(np.int64), empty_table(0, 1))
+        self.numbers: Numbers = np.zeros(6, np.int64)
+        self.fit(np.arange(0))
+
+    @property
+    def count(self) -> int:
+        """Rows in use; arrays have room for more."""
+        return int(self.numbers[ROWS])
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no room for another row."""
+        return self.count == len(self.followed.keys)
+
+    @property
+    def keys(self) -> NDArray[np.uint64]:
+        """Shape ``(count,)``: the keys of the rows; a view."""
+        return self.followed.keys[: self.count]
+
+    @property
+    def status(self) -> NDArray[np.int8]:
+        """Shape ``(count,)``: the status of the rows; a view."""
+        return self.followed.status[: self.count]
+
+    def rows_of(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Shape of ``keys``: their rows, -1 for a key without one."""
+        return _rows_of(self.followed.places, read_only(keys))
+
+    def fit(self, kept: NDArray[np.intp]) -> None:
+        """Keep the rows ``kept``, numbered anew, with room for as many more; all with records must be among them."""
+        size = 2 * max(len(kept), 32)
+        q, best, bound, homes = self.policy
+        self.policy = Policy(
+            _fitted(q, kept, size), _fitted(best, kept, size), _fitted(bound, kept, size), _fitted(homes, kept, size)
+        )
+        if len(self.buffer.decay):
+            decay, gain = self.buffer
+            self.buffer = Buffer(_fitted(decay, kept, size), _fitted(gain, kept, size))
+        keys, status, frequency, last, _ = self.followed
+        self.followed = Followed(
+            _fitted(keys, kept, size),
+            _fitted(status, kept, size),
+            _fitted(frequency, kept, size),
+            _fitted(last, kept, size),
+            empty_table(size, 1),
+        )
+        self.fragmentation.fit(kept, size)
+        self.numbers[ROWS] = len(kept)
+        _enter(self.followed.places, self.keys)
+
+    def append(self, keys: NDArray[np.uint64], homes: NDArray[np.int32]) -> None:
+        """Add rows for ``keys`` that have none, with their hash workers."""
+        while self.count + len(keys) > len(self.followed.keys):
+            self.fit(np.arange(self.count))
+        _append_all(self.followed, self.policy, self.buffer, self.numbers, read_only(keys), read_only(homes))
+
+    def search(self) -> None:
+        """Find the best worker of every row, after values were written."""
+        _search_all(self.policy, self.count)
+
+    def count_live(self) -> None:
+        """Count the bandit's keys, after statuses were written."""
+        self.numbers[LIVE] = np.count_nonzero(self.status >= CARRIED)
+
+
+@inlined
+def row_of(places: Rows, key: np.uint64) -> np.int64:
+    """The row of ``key``, -1 if it has none."""
+    return np.int64(places[find(places, key), 1]) - np.int64(1)
+
+
+@kernel
+def append(
+    followed: Followed,
+    policy: Policy,
+    buffer: Buffer,
+    numbers: Numbers,
+    key: np.uint64,
+    home: Whole,
+    frequency: Whole,
+) -> np.int64:
+    """A row for ``key``, which has none; there must be room."""
+    row = np.int64(numbers[ROWS])
+    numbers[ROWS] += 1
+    followed.keys[row] = key
+    followed.status[row] = COLD
+    followed.frequency[row] = frequency
+    followed.last[row] = 0
+    policy.homes[row] = home
+    forget(policy, buffer, row)
+    slot = find(followed.places, key)
+    followed.places[slot, 0] = key
+    followed.places[slot, 1] = np.uint64(row + 1)
+    return row
+
+
+@kernel
+def _append_all(
+    followed: Followed,
+    policy: Policy,
+    buffer: Buffer,
+    numbers: Numbers,
+    keys: NDArray[np.uint64],
+    homes: NDArray[np.int32],
+) -> None:
+    for at in range(len(keys)):
+        append(followed, policy, buffer, numbers, keys[at], homes[at], 0)
+
+
+@kernel
+def _search_all(policy: Policy, rows: int) -> None:
+    for row in range(rows):
+        search(policy, row)
+
+
+@kernel
+def _rows_of(places: Rows, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+    out = np.empty(len(keys), np.int64)
+    for at in range(len(keys)):
+        out[at] = row_of(places, keys[at])
+    return out
+
+
+@kernel
+def _enter(places: Rows, keys: NDArray[np.uint64]) -> None:
+    for row in range(len(keys)):
+        slot = find(places, keys[row])
+        places[slot, 0] = keys[row]
+        places[slot, 1] = np.uint64(row + 1)
+
+
+def _none(dtype: type[Scalar]) -> NDArray[Scalar]:
+    return np.empty(0, dtype)
+
+
+def _fitted(array: NDArray[Scalar], kept: NDArray[np.intp], size: int) -> NDArray[Scalar]:
+    fitted = np.zeros((size, *array.shape[1:]), array.dtype)
+    fitted[: len(kept)] = array[kept]
+    return fitted

@@ -1,0 +1,108 @@
+"""X_w: on which workers each key has records in a sliding window (paper 003, section 3.3, "Reward Computation").
+
+The paper's pool of one block per slide in a circular list. The head is a bit-vector per key; a slide that has
+ended is kept as the list of its bits that are set. The aggregate of the earlier slides counts, per key and worker,
+in how many of them the bit is set, so that a slide is evicted in time proportional to its own bits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millrace_jobs.kernels.inlining import inlined
+
+Places = NDArray[np.int64]
+"""Shape ``(bits,)``: the set bits of one slide, as ``row * n + worker``, ascending."""
+
+
+class Bits(NamedTuple):
+    """What kernels work on: one row per key, of which the table of keys knows how many are in use."""
+
+    head: NDArray[np.bool_]
+    """Shape ``(rows, n)``: the workers on which the key has records in the current slide."""
+    past: NDArray[np.int32]
+    """Shape ``(rows, n)``: in how many earlier slides of the window it has."""
+    spread: NDArray[np.int32]
+    """Shape ``(rows,)``: ‖X_w‖, the number of workers on which it has records in the window."""
+
+
+@inlined
+def touch(bits: Bits, row: int | np.int64, worker: int | np.int64) -> None:
+    """The key in ``row`` has a record on ``worker`` in the current slide."""
+    if not bits.head[row, worker]:
+        bits.head[row, worker] = True
+        if bits.past[row, worker] == 0:
+            bits.spread[row] += 1
+
+
+class Fragmentation:
+    """The fragmentation vector of a window of ``slides`` slides, for up to ``rows`` keys."""
+
+    def __init__(self, slides: int, rows: int, workers: int) -> None:
+        self.most_slides = slides
+        """Slides in a window."""
+        self._blocks: deque[Places] = deque()
+        self.bits = _empty(rows, workers)
+
+    def advance(self) -> None:
+        """The current slide has ended; the oldest one leaves the window."""
+        head, past, spread = self.bits
+        workers = head.shape[1]
+        ended = np.flatnonzero(head)
+        past.reshape(-1)[ended] += 1
+        head[:] = False
+        self._blocks.append(ended)
+        if len(self._blocks) == self.most_slides:
+            evicted = self._blocks.popleft()
+            past.reshape(-1)[evicted] -= 1
+            gone = evicted[past.reshape(-1)[evicted] == 0]
+            spread -= np.bincount(gone // workers, minlength=len(spread)).astype(np.int32)
+
+    def fit(self, kept: NDArray[np.intp], rows: int) -> None:
+        """Keep the rows ``kept``, now numbered from 0, with room for ``rows``; all with a bit must be among them."""
+        head, past, spread = self.bits
+        workers = head.shape[1]
+        fitted = _empty(rows, workers)
+        for new, old in zip(fitted, (head, past, spread), strict=True):
+            new[: len(kept)] = old[kept]
+        numbers = np.zeros(len(head), np.int64)
+        numbers[kept] = np.arange(len(kept))
+        self._blocks = deque(numbers[block // workers] * workers + block % workers for block in self._blocks)
+        self.bits = fitted
+
+    def slides(self) -> list[Places]:
+        """The bits set in each slide of the window that there was so far, the current one last."""
+        return [*self._blocks, np.flatnonzero(self.bits.head)]
+
+    def replay(self, slides: list[Places]) -> None:
+        """Begin anew with these bits, as ``slides`` gives them."""
+        rows, workers = self.bits.head.shape
+        head, past, spread = self.bits = _empty(rows, workers)
+        self._blocks = deque(slides[:-1])
+        for block in self._blocks:
+            past.reshape(-1)[block] += 1
+        head.reshape(-1)[slides[-1]] = True
+        spread[:] = (head | (past > 0)).sum(axis=1)
+
+    def resize(self, workers: int) -> None:
+        """Go on with another number of workers; the bits of workers that are gone are forgotten."""
+        rows, before = self.bits.head.shape
+        slides = [block[block % before < workers] for block in self.slides()]
+        self.bits = _empty(rows, workers)
+        self.replay([block // before * workers + block % before for block in slides])
+
+    def elsewhere(self, homes: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Shape of ``homes``: which of the first rows have a record on another worker than their home."""
+        rows = np.arange(len(homes))
+        at_home = self.bits.head[rows, homes] | (self.bits.past[rows, homes] > 0)
+        away: NDArray[np.bool_] = self.bits.spread[: len(homes)] > at_home
+        return away
+
+
+def _empty(rows: int, workers: int) -> Bits:
+    shape = (rows, workers)
+    return Bits(np.zeros(shape, np.bool_), np.zeros(shape, np.int32), np.zeros(rows, np.int32))

@@ -1,0 +1,115 @@
+"""Profile of a stream's keys: a uniform sample of them with their counts, and the heaviest ones.
+
+The sample holds the keys with the smallest hashes (bottom-k; Beyer, Haas, Reinwald, Sismanis, Gemulla: On Synopses
+for Distinct-Value Estimation Under Multiset Operations, SIGMOD 2007). All workers sample by the same hash, so that a
+key which several of them saw is in the samples of all, and its counts add up. The keys that are below the smallest
+of the workers' thresholds are then a uniform sample of the keys of all of them.
+
+Below ``K`` different keys a profile is exact. Above, the relative standard error of the number of keys is at most
+about 1 / sqrt(K - 1), and less where workers have different keys.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .key_counts import KeyCounts, added
+
+K = 256
+"""Keys in the sample of one worker."""
+
+HEAVY = 32
+"""Heaviest keys that one worker names."""
+
+EVERY = 1 << 64
+"""The threshold of a sample that holds every key."""
+
+_HEAD = 8
+
+
+@dataclass(frozen=True, eq=False)
+class KeyProfile:
+    """The keys of a stream, in a size that does not grow with it.
+
+    ``sample`` has the keys with a hash below ``threshold``, by ascending hash. ``heavy`` has the keys with the most
+    records, the heaviest first; it is empty where the sample holds every key.
+    """
+
+    rows: int
+    sample: KeyCounts
+    threshold: int
+    heavy: KeyCounts
+
+    @property
+    def complete(self) -> bool:
+        """Whether the sample holds every key."""
+        return self.threshold == EVERY
+
+    @property
+    def distinct(self) -> int:
+        """Number of different keys; an unbiased estimate unless the profile is complete."""
+        return len(self.sample) if self.complete else round(len(self.sample) * (EVERY / self.threshold))
+
+
+def profile(keys: KeyCounts) -> KeyProfile:
+    """The profile of one worker's keys; ``keys`` by ascending hash."""
+    if len(keys) <= K:
+        return KeyProfile(keys.rows, keys, EVERY, KeyCounts.none())
+    heaviest = np.argpartition(keys.counts, len(keys) - HEAVY)[-HEAVY:]
+    heavy = keys.take(heaviest[np.argsort(-keys.counts[heaviest], kind="stable")])
+    return KeyProfile(keys.rows, keys.take(np.arange(K)), int(keys.hashes[K]), heavy)
+
+
+def union(profiles: Sequence[KeyProfile]) -> KeyProfile:
+    """The profile of the workers' streams together."""
+    threshold = min((part.threshold for part in profiles), default=EVERY)
+    sample = added([(part.sample.hashes, part.sample.counts) for part in profiles])
+    if threshold != EVERY:
+        sample = sample.take(sample.hashes < np.uint64(threshold))
+    rows = sum(part.rows for part in profiles)
+    heavy = KeyCounts.none() if threshold == EVERY else _heaviest(profiles, sample, threshold)
+    return KeyProfile(rows, sample, threshold, heavy)
+
+
+def _heaviest(profiles: Sequence[KeyProfile], sample: KeyCounts, threshold: int) -> KeyCounts:
+    """The keys that any worker names, heaviest first, with what workers that do not name them probably have.
+
+    How many workers have a heavy key is seen from the heaviest ones: one if each key has its worker, all under
+    round robin. A key that fewer name is about as frequent, on those that do not, as the last key they name.
+    """
+    named = [part.sample if part.complete else part.heavy for part in profiles]
+    keys = added([(part.hashes, part.counts) for part in named])
+    lists = added([(part.hashes, np.ones(len(part), np.int64)) for part in named]).counts
+    last = float(np.mean([part.heavy.counts[-1] for part in profiles if not part.complete]))
+    spread = int(np.median(lists[np.argsort(-keys.counts, kind="stable")[:_HEAD]]))
+    counts = keys.counts + np.rint(np.maximum(spread - lists, 0) * last).astype(np.int64)
+    counts = np.where(keys.hashes < np.uint64(threshold), sample.counts_of(keys.hashes), counts)
+    order = np.argsort(-counts, kind="stable")
+    return KeyCounts(keys.hashes[order], counts[order])
+
+
+def encode(given: KeyProfile) -> str:
+    """As text for JSON, 3 kB at most: small numbers lie byte by byte, where zlib finds their zeros."""
+    head = [given.rows, len(given.sample), len(given.heavy), given.threshold % EVERY]
+    parts = (np.diff(given.sample.hashes, prepend=np.uint64(0)), given.heavy.hashes)
+    counts = (given.sample.counts.astype(np.uint64), given.heavy.counts.astype(np.uint64))
+    words = np.concatenate([np.array(head, np.uint64), *parts, *counts]).astype("<u8")
+    planes = np.ascontiguousarray(words.view(np.uint8).reshape(-1, 8).T)
+    return base64.b85encode(zlib.compress(planes.tobytes())).decode("ascii")
+
+
+def decode(text: str) -> KeyProfile:
+    """The inverse of ``encode``."""
+    planes = np.frombuffer(zlib.decompress(base64.b85decode(text)), np.uint8).reshape(8, -1)
+    words: NDArray[np.uint64] = np.ascontiguousarray(planes.T).view("<u8").reshape(-1).astype(np.uint64)
+    rows, sampled, heavy, threshold = words[:4].tolist()
+    hashes, heaviest, counts = np.split(words[4:], [sampled, sampled + heavy])
+    numbers = counts.astype(np.int64)
+    sample = KeyCounts(np.cumsum(hashes, dtype=np.uint64), numbers[:sampled])
+    return KeyProfile(rows, sample, threshold or EVERY, KeyCounts(heaviest, numbers[sampled:]))
