@@ -1,0 +1,49 @@
+"""Rerun the papers' comparisons, draw the plots, and put the claims beside ours into ``docs/partitioning.md``.
+
+    python -m bench.papers [--figures FILE]
+
+With ``--figures`` only plots and table are made anew, from the figures of an earlier run.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from . import claims, plots
+from .figures import Figures
+from .rerun import CLAIMS, run
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "partitioning.md"
+BEGIN, END = "<!-- claims: written by make bench-papers -->", "<!-- end of claims -->"
+
+
+def main() -> None:
+    """Measure, or read what was measured, and write what the page shows of it."""
+    parser = argparse.ArgumentParser(prog="python -m bench.papers", description=__doc__)
+    parser.add_argument("--figures", type=Path, help="figures of an earlier run")
+    chosen = parser.parse_args()
+    if chosen.figures:
+        figures = Figures.read(chosen.figures)
+    else:
+        figures = run()
+        figures.write(ROOT / "out" / "papers.json")
+    plots.draw_all(figures, ROOT / "docs" / "img" / "partitioning")
+    PAGE.write_text(_with_table(PAGE.read_text(), claims.table(CLAIMS, figures)))
+    for claim in CLAIMS:
+        outcome = claim.check(figures)
+        print(f"{claim.name:7} {outcome.verdict:10} {outcome.ours}")
+
+
+def _with_table(page: str, table: str) -> str:
+    """The page with another table between its marks. Raises ValueError where it has not both of them."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{PAGE.name} has no place for the table; write a line {BEGIN!r} and a line {END!r}")
+    return f"{before}{begin}\n\n{table}\n\n{end}{after}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""Paper 003 (Zapridou et al., VLDB 2022): Dalton's rewards, shifts of the distribution, several partitioners.
+
+The paper measures throughput of Flink jobs. What a placement shows is the reward, computed alike for every algorithm
+(``reward``), and what bounds the throughput: see ``_pace``. A slide is 10,000 records, and a window 60 slides, as the
+paper's 60 s by 1 s, unless said otherwise.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millrace_jobs.partitioners.base import Hashes, Workers
+
+from .figures import Figures, Key
+from .placing import place
+from .reward import SlideFigures, slide_figures
+from .streams import ZIPF_KEYS, Stream, real, zipf
+
+SLIDE = 10_000
+SLIDES_PER_WINDOW = 60
+COMBINERS = (8, 16, 32, 64)
+EXPONENTS = (0.0, 0.5, 1.0, 1.5, 2.0)
+
+COMPARED = ("FLD", "cAM-2", "SH", "PK-2", "CM-2", "DAGreedy", "Dalton")
+ALL_KEYS = "dalton:keys=all:fragmentation=window"
+"""The paper's Non-Hybrid variant: all keys go through the bandit."""
+
+EVEN, SKEWED = ("zipf 0", "zipf 0.5", "orm-busy"), ("zipf 1", "zipf 1.5", "zipf 2", "w106")
+FORWARDING = ("FLD", "cAM-2", "DAGreedy", "Dalton")
+"""Whose keys that are on one worker need no reducer: by nature, or by key forwarding as in the paper's experiments."""
+BOTH = "uniform and zipf 1.5"
+
+SHIFT_WORKERS, SHIFT_WINDOW, PHASE = 16, 20, 60
+"""In the experiments with shifts: combiners, slides in a window, and slides from one shift to the next."""
+PARTITIONERS = (1, 2, 4, 8)
+
+
+def run(figures: Figures) -> None:
+    """All experiments on paper 003."""
+    rows = 2 * SLIDES_PER_WINDOW * SLIDE
+    for stream in (*(zipf(z, rows) for z in EXPONENTS), real("orm-busy").head(rows), real("w106").head(rows)):
+        for workers in COMBINERS:
+            for algorithm in (*COMPARED, ALL_KEYS):
+                _steady(figures, stream, algorithm, workers)
+    for name, phases in _shifts().items():
+        for algorithm in COMPARED:
+            _shifting(figures, name, phases, algorithm)
+    for partitioners in PARTITIONERS:
+        _cooperating(figures, partitioners)
+    _heavy_hitters(figures)
+
+
+def _steady(figures: Figures, stream: Stream, algorithm: str, workers: int) -> None:
+    """A stream that stays as it is; the second of two windows counts."""
+    slides = stream.slides(SLIDE)
+    began = time.perf_counter()
+    placed = _place(algorithm, slides, workers, SLIDES_PER_WINDOW)
+    seconds = time.perf_counter() - began
+    found = slide_figures(slides, placed, workers, SLIDES_PER_WINDOW)
+    second = SlideFigures(*(series[SLIDES_PER_WINDOW:] for series in found))
+    figures.add(
+        "rewards",
+        stream.name,
+        algorithm,
+        workers,
+        reward=second.reward.mean(),
+        imbalance=second.imbalance.mean(),
+        replication=(second.partials / second.keys).mean(),
+        split=(second.split / second.partials).mean(),
+        pace=_pace(algorithm, second, workers).mean(),
+        pace_without_forwarding=_pace("", second, workers).mean(),
+        seconds=seconds,
+    )
+
+
+def _place(algorithm: str, slides: Sequence[Hashes], workers: int, slides_per_window: int) -> list[Workers]:
+    """As ``place``, but cAM and CM never begin anew: in sliding windows, keys would else be on two workers."""
+    window = len(slides) if algorithm in ("cAM-2", "CM-2") else slides_per_window
+    return place(algorithm, slides, workers, slides_per_window=window)
+
+
+def _pace(algorithm: str, found: SlideFigures, workers: int) -> NDArray[np.float64]:
+    """How many times faster than one combiner the combiners and reducers are at best, slide by slide.
+
+    In each slide the slowest combiner takes in its part of the records, and n/8 reducers, as in section 5.1, merge
+    the window's partial results, but for those that are forwarded; both at the same speed and at the same time.
+    """
+    merged = found.split if algorithm in FORWARDING else found.partials
+    return SLIDE / np.maximum((1 + found.imbalance) * SLIDE / workers, merged / (workers / 8))
+
+
+def _shifts() -> dict[str, list[Stream]]:
+    """Phases of a stream: the paper's Figure 9a, and its Figure 9d with exponents drawn from 0.5 to 1.5."""
+    rows = PHASE * SLIDE
+    alternating = [
+        zipf(z, rows, seed=phase, first_key=phase * ZIPF_KEYS) for phase, z in enumerate((0.0, 1.5, 0.0, 1.5))
+    ]
+    exponents = np.random.default_rng(9).uniform(0.5, 1.5, 6)
+    drawn = [zipf(float(z), rows, seed=phase, first_key=phase * ZIPF_KEYS) for phase, z in enumerate(exponents)]
+    return {"alternating": alternating, "drawn": drawn}
+
+
+def _shifting(figures: Figures, name: str, phases: Sequence[Stream], algorithm: str) -> None:
+    slides = [slide for phase in phases for slide in phase.slides(SLIDE)]
+    placed = _place(algorithm, slides, SHIFT_WORKERS, SHIFT_WINDOW)
+    found = slide_figures(slides, placed, SHIFT_WORKERS, SHIFT_WINDOW)
+    pace = _pace(algorithm, found, SHIFT_WORKERS)
+    for figure, values in (("pace by slide", pace), ("imbalance by slide", found.imbalance)):
+        figures.series[Key(f"shifts {name}", "phases", algorithm, SHIFT_WORKERS, figure)] = values.tolist()
+    skewed = np.concatenate([pace[phase * PHASE : (phase + 1) * PHASE] for phase in range(1, len(phases), 2)])
+    figures.add(
+        f"shifts {name}",
+        "phases",
+        algorithm,
+        SHIFT_WORKERS,
+        pace=pace.mean(),
+        skewed_pace=skewed.mean(),
+        settling=_settling(found.imbalance[PHASE : 2 * PHASE]),
+    )
+
+
+def _settling(values: NDArray[np.float64]) -> int:
+    """Slides until the mean of five is, and stays, within a tenth of the values' range of the mean of the last ten."""
+    smooth = np.convolve(values, np.full(5, 0.2), "valid")
+    off = np.abs(smooth - values[-10:].mean()) > 0.1 * np.ptp(values)
+    return int(np.flatnonzero(off)[-1]) + 1 if off.any() else 0
+
+
+def _cooperating(figures: Figures, partitioners: int) -> None:
+    """Half of the partitioners see uniform keys, half Zipf(1.5); one alone sees both by turns (Figure 15)."""
+    rows = 2 * SLIDES_PER_WINDOW * SLIDE // 2
+    uniform, skewed = zipf(0.0, rows, first_key=ZIPF_KEYS), zipf(1.5, rows)
+    slides = [
+        np.column_stack(halves).ravel() if partitioners == 1 else np.concatenate(halves)
+        for halves in zip(uniform.slides(SLIDE // 2), skewed.slides(SLIDE // 2), strict=True)
+    ]
+    for algorithm, learns in (("Dalton", True), ("Dalton, never syncing", False), ("DAGreedy", False), ("FLD", False)):
+        placed = place(
+            algorithm.partition(",")[0],
+            slides,
+            SHIFT_WORKERS,
+            replicas=partitioners,
+            slides_per_window=SHIFT_WINDOW,
+            cooperative=learns,
+        )
+        found = slide_figures(slides, placed, SHIFT_WORKERS, SHIFT_WINDOW)
+        figures.add(
+            f"partitioners {partitioners}",
+            BOTH,
+            algorithm,
+            SHIFT_WORKERS,
+            imbalance=found.imbalance[-SLIDES_PER_WINDOW:].mean(),
+            pace=_pace(algorithm, found, SHIFT_WORKERS)[-SLIDES_PER_WINDOW:].mean(),
+        )
+
+
+def _heavy_hitters(figures: Figures) -> None:
+    """Zipf(1.0) over some 600 keys and 32 combiners, section 5.3: keys with f(k) >= L/n, Definition 3.3."""
+    ranks = np.arange(1, 601)
+    frequencies = np.random.default_rng(0).multinomial(SLIDE, 1 / ranks / (1 / ranks).sum())
+    for workers in COMBINERS:
+        figures.add("heavy hitters", "600 keys", "", workers, keys=int((frequencies * workers >= SLIDE).sum()))

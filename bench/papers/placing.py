@@ -1,0 +1,119 @@
+"""Running an algorithm, by its name in the papers, over a stream, and what its placement costs per window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import mean
+
+import numpy as np
+
+from millrace_jobs.benchmark.contenders import Setting, parse_contender
+from millrace_jobs.benchmark.replaying import replay
+from millrace_jobs.benchmark.slides import Slides
+from millrace_jobs.benchmark.window_costs import PlacedStream, key_codes
+from millrace_jobs.partitioners import registry
+from millrace_jobs.partitioners.base import Hashes, Partitioner, Workers
+from millrace_jobs.partitioners.metrics import PlacementCost
+
+SEED = 1
+
+ALGORITHMS = {
+    "SH": "shuffle",
+    "FLD": "hash",
+    "PK-2": "pkg",
+    "PK-5": "pkg:choices=5",
+    "CM-2": "cm",
+    "CM-2-H": "cm:cardinality=hll",
+    "AM-2": "am",
+    "AM-2-H": "am:cardinality=hll",
+    "AM-5": "am:choices=5",
+    "cAM-2": "cam",
+    "cAM-5": "cam:choices=5",
+    "LM-2": "lm",
+    "LM-2-H": "lm:cardinality=hll",
+    "D-Choices": "dchoices",
+    "W-Choices": "wchoices",
+    "DAGreedy": "dagreedy",
+    "Dalton": "dalton:fragmentation=window",
+    "Prompt": "prompt",
+}
+"""The papers' names, and what they are here."""
+
+
+def place(
+    algorithm: str,
+    slides: Sequence[Hashes],
+    workers: int,
+    *,
+    replicas: int = 1,
+    slides_per_window: int = 1,
+    cooperative: bool = True,
+) -> list[Workers]:
+    """Where the records of each slide go; replicas get contiguous parts of each slide, equally long.
+
+    Those of a cooperative algorithm exchange what they know after each slide, unless ``cooperative`` is False.
+    """
+    contender = parse_contender(ALGORITHMS.get(algorithm, algorithm), slides_per_window)
+    lengths = [len(slide) for slide in slides]
+    cuts = Slides(np.arange(len(slides)), np.cumsum([0, *lengths]), 0, 0)
+    runs = replay(
+        contender.replicas(Setting(workers, replicas, SEED, slides_per_window)),
+        np.concatenate(slides),
+        cuts,
+        slides_per_window=slides_per_window,
+        cooperative=cooperative and registry.is_cooperative(contender.algorithm),
+        states=False,
+    )
+    return [run.ids for run in runs]
+
+
+def new_replica(algorithm: str, workers: int) -> Partitioner:
+    """One replica that has seen nothing."""
+    return parse_contender(ALGORITHMS.get(algorithm, algorithm), 1).replicas(Setting(workers, 1, SEED, 1))[0]
+
+
+@dataclass(frozen=True)
+class MeanCost:
+    """What windows cost on average."""
+
+    imbalance: float
+    """Load imbalance as a fraction of the average load."""
+    cardinality_imbalance: float
+    """Cardinality imbalance as a fraction of the average cardinality."""
+    replication: float
+    """Γ/‖S‖."""
+    pays: float
+    """Share of windows in which Γ ≤ max |L_w|, paper 000's Eq. 3."""
+    worst_imbalance: float
+    """The largest load imbalance of a window, in records."""
+    hybrid_imbalance: float
+    """Paper 000's Eq. 10 with p = 1/2."""
+    aggregation_cost: float
+    """Γ, in keys."""
+    speedup: float
+    """Records by the largest load: how many times faster the partial evaluation is than on one worker, at best."""
+
+
+def mean_cost(costs: Iterable[PlacementCost]) -> MeanCost:
+    """The averages over windows, each counting once."""
+    costs = list(costs)
+    return MeanCost(
+        imbalance=mean(cost.load_imbalance_ratio for cost in costs),
+        cardinality_imbalance=mean(cost.cardinality_imbalance_ratio for cost in costs),
+        replication=mean(cost.replication_factor or 1.0 for cost in costs),
+        pays=mean(cost.pays for cost in costs),
+        worst_imbalance=max(cost.load_imbalance for cost in costs),
+        hybrid_imbalance=mean(cost.hybrid_imbalance for cost in costs),
+        aggregation_cost=mean(cost.aggregation_cost for cost in costs),
+        speedup=mean(cost.rows / cost.largest_load for cost in costs),
+    )
+
+
+def window_costs(windows: Sequence[Hashes], placed: Sequence[Workers], workers: int) -> list[PlacementCost]:
+    """The cost of each window of one slide."""
+    costs = []
+    for window, ids in zip(windows, placed, strict=True):
+        codes, keys = key_codes(window)
+        costs.append(PlacedStream(ids, codes, keys, workers).total())
+    return costs
