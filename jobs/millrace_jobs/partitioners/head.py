@@ -4,8 +4,8 @@ Source: Nasir, De Francisci Morales, Kourtellis, Serafini, "When Two Choices Are
 Distributed Stream Processing", ICDE 2016 (arXiv:1510.05714), which is not among our papers: its Algorithm 1 and
 its constraint are given here from the publication's formulas, without its text.
 
-The *head* H are the keys with a frequency of at least theta, as space-saving estimates it over the whole stream;
-the others are the *tail*. A record of the tail goes to the least loaded of its key's two candidates, as in PKG.
+The *head* H are the keys with a frequency of at least theta, as space-saving estimates it; the others are the
+*tail*. A record of the tail goes to the least loaded of its key's two candidates, as in PKG.
 One of the head has more choices: all n workers in W-Choices, d candidates in D-Choices, where d is the least
 number at which, for every prefix of the h most frequent keys, the load that is expected on the workers these keys
 are on does not exceed what balance allows: with p_i the frequencies in descending order and
@@ -44,6 +44,9 @@ from .state import State, pack, unpack
 
 HEAD = Number(default=0.2, least=0.2, most=2.0)
 """The parameter ``head``: theta times n. The source considers thetas from 1/(5n) to 2/n."""
+
+_MEMORY = 256
+"""Records per counter of the summary that are remembered at least: a key of frequency theta came 512 times in them."""
 
 _EPSILON = 1e-4
 _TAIL_CHOICES = 2
@@ -115,10 +118,14 @@ class HeadSplitting:
         return ids
 
     def advance(self) -> None:
-        """Nothing: loads and frequencies count from the beginning of the stream, as in the source.
+        """Halve the weight of what came before until it is that of less than ``2 * _MEMORY`` records per counter.
 
-        A key that becomes frequent late enters the head when it has a share of theta of all records so far.
+        The source counts from the beginning of the stream, which then rules the head for ever: a key that becomes
+        frequent on the tenth day would have to make up for nine. Loads are leads, and need no ageing.
         """
+        while self._summary.total >= 2 * _MEMORY * self._summary.capacity:
+            self._summary.age(2)
+            self._due = 0
 
     def save(self) -> bytes:
         """The loads and the summary, whose 2 / theta counters take 24 bytes each: at most 240 n bytes."""

@@ -182,12 +182,27 @@ def test_after_a_resize_the_head_is_known(kind):
 
 
 @kinds
-def test_advancing_changes_nothing(kind):
+def test_a_short_history_is_remembered_whole(kind):
     partitioner = of(kind, 5)
-    partitioner.route(np.arange(50, dtype=np.uint64))
+    partitioner.route(np.arange(12_000, dtype=np.uint64) % 40)
     state = partitioner.save()
     partitioner.advance()
     assert partitioner.save() == state
+
+
+@kinds
+def test_a_key_that_becomes_frequent_late_is_in_the_head_soon(kind):
+    """After ten slides without it, a key has a third of the records."""
+    partitioner, n = of(kind, 8), 8
+    for _ in range(10):
+        partitioner.route(zipf(rows=100_000, distinct=10_000, exponent=0.5))
+        partitioner.advance()
+    assert partitioner.summary.total < 2 * 256 * partitioner.summary.capacity
+    stream = zipf(rows=200_000, distinct=10_000, exponent=0.5)
+    stream[::3] = 999_999
+    ids = partitioner.route(stream)
+    assert np.bincount(ids[-10_000:], minlength=n).max() < 1.1 * 10_000 / n
+    assert partitioner.summary.keys[0] == 999_999
 
 
 @kinds
