@@ -2,13 +2,13 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help prerequisites setup run test test-unit lint format bench constraints generate clean
+.PHONY: help prerequisites setup run test test-unit lint format bench bench-partitioners bench-papers constraints generate clean
 
 BIN := .venv/bin
 UV ?= uv
 
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 prerequisites:
 	@tools/prerequisites >/dev/null
@@ -62,6 +62,12 @@ generate: setup  ## Write the files that are generated from the API's models
 
 bench: setup  ## Measure rows/s of the pipeline under each partitioner
 	$(BIN)/python -m bench.pipeline
+
+bench-partitioners: setup  ## Measure records/s and the state's memory of each partitioner on one core
+	$(BIN)/python -m bench.partitioners
+
+bench-papers: setup  ## Rerun the papers' comparisons; write docs/partitioning.md's plots and claims
+	$(BIN)/python -m bench.papers
 
 constraints:  ## Pin what pyproject.toml asks for (needs uv; UPGRADE=--upgrade renews every pin)
 	@command -v $(UV) >/dev/null || { echo "missing: uv; install it, for instance: pip install uv" >&2; exit 1; }

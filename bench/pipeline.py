@@ -73,11 +73,11 @@ class Figure:
         return max(self.worker_rows) / statistics.mean(self.worker_rows) - 1 if sum(self.worker_rows) else None
 
 
-def make_stream(path: Path, rows: int, skew: float, batch: int) -> None:
-    """Write a recording: 200 keys by Zipf(skew), 50 values, and one minute of event time for every batch."""
+def make_stream(path: Path, rows: int, skew: float, batch: int, different: int = KEYS) -> None:
+    """Write a recording: ``different`` keys by Zipf(skew), 50 values, and a minute of event time for every batch."""
     rng = np.random.default_rng(7)
-    shares = np.arange(1, KEYS + 1, dtype=np.float64) ** -skew
-    keys = rng.choice(KEYS, size=rows, p=shares / shares.sum())
+    shares = np.arange(1, different + 1, dtype=np.float64) ** -skew
+    keys = rng.choice(different, size=rows, p=shares / shares.sum())
     at = np.arange(rows, dtype=np.int64) * 60_000_000 // batch
     table = pa.table(
         {

@@ -34,10 +34,10 @@ class BatchReport:
 
     ``seconds`` is its processing time, ``interval`` the batch interval, both in seconds. ``waiting`` is what the
     sources had left when the batch was planned. ``worker_rows`` and ``worker_keys`` have one entry per worker of
-    the plan, and are empty where nothing was routed.
-    ``distinct_keys`` and ``profile`` are None where no worker counted, ``placement`` where nothing was routed. ``combined`` has one entry for each that
-    combined records: a worker, or a replica under ``native``. ``state_updates`` is the number of
-    groups whose state changed. ``states`` is what each replica's partitioner ended with.
+    the plan, and are empty where nothing was routed. ``distinct_keys`` and ``profile`` are None where no worker
+    counted, ``placement`` where nothing was routed. ``combined`` has one entry for each that combined records: a
+    worker, or a replica under ``native``. ``state_updates`` is the number of groups whose state changed. ``states``
+    is what each replica's partitioner ended with, as it travels.
     """
 
     batch: int

@@ -10,6 +10,8 @@ from millrace_api.loading import load_queries, locate, validate_file
 from millrace_api.streamquery import Spec
 from millrace_jobs.partitioners.registry import resolve_parameters
 
+_FIELD = "spec.partitioner.parameters"
+
 
 def check_file(path: Path) -> list[Problem]:
     """All problems of a file of queries, each with its line."""
@@ -28,10 +30,10 @@ def partitioner_problem(spec: Spec) -> Problem | None:
             return None
         names = ", ".join(wanted.parameters)
         hint = "leave them out, or name the algorithm that they are for"
-        return Problem(f"algorithm auto takes no parameters, but has {names}", hint, field="spec.partitioner.parameters")
+        return Problem(f"algorithm auto takes no parameters, but has {names}", hint, field=_FIELD)
     try:
         resolve_parameters(wanted.algorithm.value, wanted.parameters)
     except ValueError as error:
         message, _, hint = str(error).rpartition("; ")
-        return Problem(message, hint, field="spec.partitioner.parameters")
+        return Problem(message, hint, field=_FIELD)
     return None
