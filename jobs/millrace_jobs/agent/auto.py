@@ -1,0 +1,81 @@
+"""``algorithm: auto`` as a source of plans: the selector's choice, with everything else as the first plan has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from millrace_api.deployment import Algorithm
+from millrace_api.plan import Plan
+from millrace_jobs.agent.progress import BatchReport
+from millrace_jobs.pipeline.analysis import Routed
+from millrace_jobs.selection.costs import Batch, Resources
+from millrace_jobs.selection.prior import Prior, python_prior, sql_prior
+from millrace_jobs.selection.rule import starting_algorithm
+from millrace_jobs.selection.selector import Selector
+
+
+class AutoPlans:
+    """Plans whose algorithm follows the batches that ``observe`` is shown.
+
+    Args:
+        plan: the first plan.
+        routed: the query, which ``auto`` can choose for; any other has only ``native``.
+        resources: what its tasks run on.
+        tell: takes the sentence that explains a switch.
+    """
+
+    def __init__(self, plan: Plan, routed: Routed, resources: Resources, tell: Callable[[str], None]) -> None:
+        self._plan = plan
+        self._news: Plan | None = plan
+        self._tell = tell
+        self.selector = Selector(prior_of(routed), resources, plan.algorithm.value)
+
+    def current(self) -> Plan | None:
+        """The newest plan, or None where it has not changed since the last call."""
+        news, self._news = self._news, None
+        return news
+
+    def observe(self, report: BatchReport) -> None:
+        """Take in a finished batch; tell of a switch, which the next plan then makes."""
+        if report.pin is None:
+            return
+        switch = self.selector.observe(measured(report))
+        if switch is None:
+            return
+        algorithm = Algorithm(switch.after.algorithm)
+        changes = {"epoch": self._plan.epoch + 1, "algorithm": algorithm, "parameters": {}}
+        self._plan = self._news = self._plan.model_copy(update=changes)
+        self._tell(str(switch))
+
+
+def first_algorithm(routed: Routed) -> Algorithm:
+    """What a query starts as, before anything of it is known."""
+    windows = routed.window.per_record if routed.window is not None else 1
+    sql, grouped = routed.aggregation is not None, routed.projection.keys > 0
+    return Algorithm(starting_algorithm(sql=sql, windows=windows, grouped=grouped))
+
+
+def prior_of(routed: Routed) -> Prior:
+    """What is assumed of a query's costs before they are measured."""
+    if routed.aggregation is None:
+        return python_prior()
+    return sql_prior(routed.window.per_record if routed.window is not None else 1)
+
+
+def measured(report: BatchReport) -> Batch:
+    """What the selector has to know of a batch, which must have a pin."""
+    pin = report.pin
+    assert pin is not None
+    return Batch(
+        number=report.batch,
+        algorithm=pin.algorithm,
+        workers=pin.workers,
+        replicas=pin.replicas,
+        rows=report.rows,
+        seconds=report.seconds,
+        route_seconds=sum(report.route.tasks),
+        merge_seconds=report.merge_seconds,
+        state_updates=report.state_updates,
+        tasks=report.combined,
+        profile=report.profile,
+    )

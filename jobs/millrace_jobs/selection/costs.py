@@ -1,0 +1,183 @@
+"""What the stages of a query cost, learned from its batches, and the batch time that follows for any placement."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millrace_jobs.partitioners.registry import NATIVE
+from millrace_jobs.sketches.key_profile import KeyProfile
+
+from .least_squares import fit_costs
+from .prior import TASK_SECONDS, Prior
+from .shadow import Placement
+from .work import Loads, Task, makespan
+
+BATCHES = 32
+"""Batches of which each cost remembers its measurements."""
+
+_TASKS = 64
+"""Tasks of a batch of which the measurements are kept, evenly over all."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a finished batch measured.
+
+    ``rows`` were read. ``seconds`` is the processing time, ``route_seconds`` and ``merge_seconds`` those of all tasks
+    together. ``state_updates`` is the number of results that changed. ``tasks`` did the combining, and ``profile``
+    tells of their keys: none and None under Spark's own plan.
+    """
+
+    number: int
+    algorithm: str
+    workers: int
+    replicas: int
+    rows: int
+    seconds: float
+    route_seconds: float
+    merge_seconds: float
+    state_updates: int
+    tasks: tuple[Task, ...]
+    profile: KeyProfile | None
+
+    @property
+    def groups(self) -> int:
+        """Partial results that tasks told of."""
+        return sum(task.groups for task in self.tasks)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Cores that run tasks, and state partitions, which are the tasks of the merge."""
+
+    cores: int
+    state_partitions: int
+
+
+@dataclass(frozen=True)
+class BatchTime:
+    """Predicted seconds of a batch, by stage; ``rest`` is all that is no stage's work."""
+
+    route: float
+    combine: float
+    merge: float
+    rest: float
+
+    @property
+    def stages(self) -> float:
+        """Seconds of the stages."""
+        return self.route + self.combine + self.merge
+
+    @property
+    def total(self) -> float:
+        """Seconds of the batch."""
+        return max(self.stages + self.rest, 1e-3)
+
+
+@dataclass(frozen=True, eq=False)
+class Costs:
+    """Costs in seconds of one core: ``combine`` and ``merge`` as in ``Prior``, the others for a record.
+
+    ``route`` has the algorithms that were measured; ``own`` has what each partitioner alone takes, and
+    ``route_base`` is what routing takes besides it. ``slice_record`` is as in ``Prior``.
+    """
+
+    combine: NDArray[np.float64]
+    merge: NDArray[np.float64]
+    route: Mapping[str, float]
+    own: Mapping[str, float]
+    route_base: float
+    slice_record: float | None
+    resources: Resources
+
+    def route_record(self, algorithm: str) -> float:
+        """Seconds to project, route and cut a record: as measured, or by the partitioner's own speed."""
+        return self.route.get(algorithm, self.route_base + self.own.get(algorithm, 0.0))
+
+    def predict(self, algorithm: str, loads: Loads, replicas: int, rest: float) -> BatchTime:
+        """The time of a batch whose combine tasks have these loads; ``rest`` is in seconds, beside the stages."""
+        cores = self.resources.cores
+        merge = float(self.merge @ [1.0, loads.groups.sum()]) / min(cores, self.resources.state_partitions)
+        combine = self.combine[0] + self.combine[1] * loads.rows + self.combine[2] * loads.groups
+        route = self.route_record(algorithm)
+        if algorithm != NATIVE:
+            slices = [route * float(loads.rows.sum()) / replicas] * replicas
+            return BatchTime(makespan(slices, cores), makespan(combine + TASK_SECONDS, cores), merge, rest)
+        each = combine + route * loads.rows if self.slice_record is None else self.slice_record * loads.rows
+        return BatchTime(0.0, makespan(each, cores), merge, rest)
+
+
+class Measurements:
+    """What batches told about costs; its memory is bounded by ``BATCHES`` for each of them."""
+
+    def __init__(self, prior: Prior, resources: Resources) -> None:
+        self._prior, self._resources = prior, resources
+        self._combine: deque[tuple[NDArray[np.float64], NDArray[np.float64]]] = deque(maxlen=BATCHES)
+        self._slices: deque[tuple[NDArray[np.float64], NDArray[np.float64]]] = deque(maxlen=BATCHES)
+        self._merge: deque[tuple[float, float]] = deque(maxlen=BATCHES)
+        self._route: dict[str, deque[float]] = {}
+        self._own: dict[str, float] = {}
+
+    def add(self, batch: Batch) -> None:
+        """Take in what a batch measured.
+
+        Under ``native`` the tasks also read and route, of which only the latter is measured: what they tell of
+        combining counts until workers have told more.
+        """
+        if not batch.tasks:
+            return
+        native = batch.algorithm == NATIVE
+        seconds = np.array([task.seconds for task in batch.tasks])
+        if native:
+            seconds = np.maximum(seconds - batch.route_seconds / len(seconds), 0.0)
+        else:
+            rates = self._route.setdefault(batch.algorithm, deque(maxlen=BATCHES))
+            rates.append(batch.route_seconds / max(sum(task.rows for task in batch.tasks), 1))
+        some = slice(None, None, -(-len(seconds) // _TASKS))
+        work = np.array([[1.0, task.rows, task.groups] for task in batch.tasks[some]])
+        (self._slices if native else self._combine).append((work, seconds[some]))
+
+    def add_merge(self, groups: float, seconds: float) -> None:
+        """Take in what all tasks of a merge of so many partial results took together."""
+        if seconds > 0:
+            self._merge.append((groups, seconds))
+
+    def add_partitioners(self, placements: Iterable[Placement]) -> None:
+        """Take in what the partitioners themselves took in a shadow run; the quickest run counts."""
+        for placed in placements:
+            self._own[placed.algorithm] = min(placed.route_seconds, self._own.get(placed.algorithm, np.inf))
+
+    def costs(self) -> Costs:
+        """What everything costs by these measurements, and by the prior where there are none."""
+        prior = self._prior
+        route = {name: float(np.median(rates)) for name, rates in self._route.items()}
+        beside = [max(seconds - self._own.get(name, 0.0), 0.0) for name, seconds in route.items()]
+        base = float(np.median(beside)) if beside else prior.route
+        speed = base / prior.route
+        return Costs(
+            combine=_fitted(prior.combine, self._combine or self._slices, speed),
+            merge=_fitted(prior.merge, [_merge_work(*one) for one in self._merge], speed),
+            route=route,
+            own=dict(self._own),
+            route_base=base,
+            slice_record=None if prior.slice_record is None else prior.slice_record * speed,
+            resources=self._resources,
+        )
+
+
+def _fitted(
+    prior: NDArray[np.float64], measured: Collection[tuple[NDArray[np.float64], NDArray[np.float64]]], speed: float
+) -> NDArray[np.float64]:
+    if not measured:
+        return prior * speed
+    work, seconds = (np.concatenate(parts) for parts in zip(*measured, strict=True))
+    return fit_costs(work, seconds, prior)
+
+
+def _merge_work(groups: float, seconds: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    return np.array([[1.0, groups]]), np.array([seconds])

@@ -1,0 +1,88 @@
+"""Predicts a query's batch time under every algorithm, from what its batches have told."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+import numpy as np
+
+from millrace_jobs.kernels.mixing import seeded
+from millrace_jobs.sketches.key_counts import KeyCounts
+from millrace_jobs.sketches.key_profile import KeyProfile, profile
+
+from .costs import Batch, Measurements, Resources
+from .prior import Prior
+from .residuals import Observed, Residuals
+from .rule import by_rule
+from .shadow import Clock, Shadow
+from .switch import Candidate
+from .work import Loads
+
+
+class Forecaster:
+    """Knows what a query's stages cost and what its keys are like; memory is bounded."""
+
+    def __init__(self, prior: Prior, resources: Resources, among: Sequence[str], clock: Clock) -> None:
+        self.residuals = Residuals()
+        self._prior, self._among, self._clock = prior, tuple(among), clock
+        self._measured = Measurements(prior, resources)
+        self._profiled: Batch | None = None
+        self._panes = 1.0
+
+    def add(self, batch: Batch) -> None:
+        """Take in a batch."""
+        self._measured.add(batch)
+        if batch.profile is not None:
+            self._profiled = batch
+
+    def forecast(self, window: Sequence[Batch]) -> dict[str, Candidate]:
+        """What is predicted of each candidate for a batch like those of the window, which ran under one plan.
+
+        Candidates are judged by the work their tasks would have, and by what batches really took beyond that.
+        """
+        now, rows = window[-1], statistics.median(batch.rows for batch in window)
+        loads = {name: load.scaled(rows) for name, load in self._loads(now).items()}
+        for batch in window:
+            expected = loads[now.algorithm].groups.sum() * batch.rows / rows
+            self._measured.add_merge(batch.groups or float(expected), batch.merge_seconds)
+        seconds = statistics.median(batch.seconds / batch.rows for batch in window) * rows
+        self.residuals.add(Observed(now.number, now.algorithm, seconds, loads[now.algorithm]))
+        costs = self._measured.costs()
+
+        def stages(name: str, load: Loads) -> float:
+            return costs.predict(name, load, now.replicas, 0.0).stages
+
+        return {
+            name: Candidate(
+                name,
+                costs.predict(name, load, now.replicas, self.residuals.rest(name, now.number, stages)),
+                load.imbalance,
+                float(load.groups.sum()),
+                name == self._rule,
+            )
+            for name, load in loads.items()
+        }
+
+    def _loads(self, now: Batch) -> dict[str, Loads]:
+        """What each candidate's tasks would get of the last batch whose keys are known.
+
+        Spark's own plan tells nothing of keys but how many there are. Before anything else is known, they are taken
+        to be equally frequent: where even that promises no gain, nothing is tried.
+        """
+        basis = self._profiled or now
+        keys = basis.profile or _equal_keys(basis.rows, round(basis.state_updates / self._prior.windows))
+        self._rule = by_rule(keys.distinct, keys.rows, now.workers)
+        shadow = Shadow(keys, workers=now.workers, replicas=now.replicas, clock=self._clock)
+        placements = {name: shadow.place(name) for name in self._among}
+        self._measured.add_partitioners(placements.values())
+        if basis.algorithm == now.algorithm and basis.groups:
+            self._panes = placements[basis.algorithm].panes(basis.groups)
+        return {name: Loads(placed.rows, placed.groups(self._panes), basis.rows) for name, placed in placements.items()}
+
+
+def _equal_keys(rows: int, keys: int) -> KeyProfile:
+    """A batch of ``rows`` records whose keys have equally many each."""
+    keys = min(max(keys, 1), rows)
+    counts = np.full(keys, -(-rows // keys))
+    return profile(KeyCounts(np.sort(seeded(np.arange(keys, dtype=np.uint64), 1)), counts))

@@ -1,0 +1,116 @@
+"""From a profile to keys and records to try partitioners on: an estimate of all keys, and a sample of the stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millrace_jobs.kernels.mixing import Hashes, seeded
+from millrace_jobs.sketches.key_profile import KeyProfile
+
+MOST_KEYS = 1 << 20
+"""Keys in an estimate; beyond it, each of them in the tail stands for several."""
+
+_TAIL_SEED = 0x7461696C
+_NOTABLE = 2.0
+_NEARLY_ALL = 0.98
+
+
+@dataclass(frozen=True, eq=False)
+class KeyEstimate:
+    """Every key of a batch, the heaviest first: shape ``(keys,)`` each, in records and in keys stood for."""
+
+    hashes: Hashes
+    counts: NDArray[np.int64]
+    stands_for: NDArray[np.float64]
+
+    @property
+    def rows(self) -> float:
+        """Records of all keys."""
+        return float(np.dot(self.counts, self.stands_for))
+
+
+def estimate_keys(profile: KeyProfile) -> KeyEstimate:
+    """All keys of a batch: those that are known, and a tail between and beyond them.
+
+    The sampled keys, by falling count, are quantiles of the tail; between two of them, counts follow a power law of
+    the rank, which is exact for Zipf's. The tail's records are scaled to those that the heavy keys leave over.
+    """
+    if profile.complete:
+        known = profile.sample.take(np.argsort(-profile.sample.counts, kind="stable"))
+        return KeyEstimate(known.hashes, known.counts, np.ones(len(known)))
+    quantile = np.quantile(profile.sample.counts, _NEARLY_ALL)
+    heavy = profile.heavy.take(profile.heavy.counts >= _NOTABLE * quantile)
+    sampled = np.sort(profile.sample.counts[~np.isin(profile.sample.hashes, heavy.hashes)])[::-1]
+    rows = max(profile.rows - heavy.rows, 1)
+    keys = min(max(profile.distinct - len(heavy), 1), rows)
+    shown = min(keys, MOST_KEYS)
+    tail = _interpolated(sampled if len(sampled) else np.ones(1, np.int64), heavy.counts, keys, shown)
+    counts = _whole(_with_total(tail, rows * shown / keys))
+    hashes = np.concatenate([heavy.hashes, seeded(np.arange(shown, dtype=np.uint64), _TAIL_SEED)])
+    stands_for = np.concatenate([np.ones(len(heavy)), np.full(shown, keys / shown)])
+    return KeyEstimate(hashes, np.concatenate([heavy.counts, counts]), stands_for)
+
+
+def _interpolated(sampled: NDArray[np.int64], heavy: NDArray[np.int64], keys: int, shown: int) -> NDArray[np.float64]:
+    """Shape ``(shown,)``: falling counts for the tail's ``keys``, whose ranks come after those of the heavy ones."""
+    first = len(heavy)
+    ranks = first + (np.arange(len(sampled)) + 0.5) * keys / len(sampled)
+    counts = sampled.astype(np.float64)
+    if first:
+        ranks, counts = np.append(first, ranks), np.append(max(heavy[-1], sampled[0]), counts)
+    wanted = first + (np.arange(shown) + 0.5) * keys / shown
+    interpolated: NDArray[np.float64] = np.exp(np.interp(np.log(wanted), np.log(ranks), np.log(counts)))
+    return interpolated
+
+
+def _with_total(counts: NDArray[np.float64], total: float) -> NDArray[np.float64]:
+    """The same shares of what each key has beyond one record, scaled so that all counts together are ``total``."""
+    beyond = counts - 1
+    spare = float(beyond.sum())
+    return 1 + beyond * (max(total - len(counts), 0.0) / spare) if spare > 0 else counts * (total / len(counts))
+
+
+def _whole(counts: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Whole numbers of at least 1 with the same running total."""
+    return np.maximum(np.diff(np.floor(np.cumsum(counts) + 0.5), prepend=0.0), 1).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class SampledStream:
+    """A stream in which a batch's keys have the shares they have in the batch.
+
+    ``keys`` are the positions of the records' keys, shape ``(records,)``, and ``hashes`` those of the keys, shape
+    ``(keys,)``. A key in it stands for ``stands_for`` keys of the batch, and one record of it for ``scale``.
+    ``rows`` are the batch's records.
+    """
+
+    keys: NDArray[np.int64]
+    hashes: Hashes
+    stands_for: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    rows: float
+
+
+def sample_stream(estimate: KeyEstimate, workers: int, most: int, seed: int = 0) -> SampledStream:
+    """A stream of about ``most`` records, in random order.
+
+    A key that keeps at least one record for each worker is thinned: it stands for itself. Of the others some
+    are taken, evenly over all ranks and with all their records: thinning would hide how often they meet a worker.
+    """
+    rate = min(1.0, most / max(estimate.rows, 1.0))
+    thinned = np.flatnonzero((estimate.counts * rate >= workers) & (estimate.stands_for == 1))
+    others = np.setdiff1d(np.arange(len(estimate.counts)), thinned, assume_unique=True)
+    due = np.cumsum(rate * estimate.stands_for[others]) + 0.5
+    taken = others[np.diff(np.floor(due), prepend=0.0) > 0]
+    stood_for = float(estimate.stands_for[others].sum()) / len(taken) if len(taken) else 0.0
+    kept = np.rint(estimate.counts[thinned] * rate).astype(np.int64)
+    records = np.concatenate([kept, estimate.counts[taken]])
+    keys = np.repeat(np.arange(len(records)), records)
+    np.random.default_rng(seed).shuffle(keys)
+    chosen = np.concatenate([thinned, taken])
+    stands_for = np.concatenate([np.ones(len(thinned)), np.full(len(taken), stood_for)])
+    scale = np.concatenate([estimate.counts[thinned] / np.maximum(kept, 1), np.full(len(taken), 1.0)])
+    return SampledStream(keys, estimate.hashes[chosen], stands_for, scale, estimate.rows)

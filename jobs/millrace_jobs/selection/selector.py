@@ -1,0 +1,153 @@
+"""The selector behind ``algorithm: auto``: compares the batch times predicted, and switches when it is worth it."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from millrace_jobs.partitioners.registry import ALGORITHMS, NATIVE
+
+from .costs import Batch, Resources
+from .forecast import Forecaster
+from .prior import Prior
+from .shadow import Clock
+from .switch import Candidate, Switch
+
+CANDIDATES = tuple(name for name in ALGORITHMS if name not in ("cm", "lm", "dagreedy"))
+"""What is chosen among. Those left out are there for comparison: others are always as good, and what they do on a
+sample tells too little of what they do on a whole batch, since they weigh numbers of keys against numbers of records.
+"""
+
+MARGIN = 0.02
+"""Predicted gain, as a share of the batch time, below which nothing changes; doubled by each disappointment."""
+
+AGREEING = 2
+"""Evaluations in a row that must find a gain."""
+
+PLAIN = 0.25
+"""Predicted gain for which one evaluation is enough."""
+
+SOONEST, LATEST = 2, 16
+"""Batches between evaluations: few after a change, and then twice as many each time nothing is to be gained."""
+
+RESTART_SECONDS, HORIZON = 2.0, 1000
+"""What it costs to begin or end ``native``, since Spark's query is exchanged, and the batches it has to pay off in:
+half of them for each exchange there was within as many.
+"""
+
+TRIAL = 40
+"""Batches after which a chosen algorithm has proved itself; left before, it has disappointed."""
+
+_TIE = 0.01
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was predicted of batches, and what they took: median seconds up to ``batch``."""
+
+    batch: int
+    algorithm: str
+    predicted: float
+    observed: float
+
+    @property
+    def error(self) -> float:
+        """Prediction less observation, as a share of the latter."""
+        return self.predicted / self.observed - 1
+
+
+class Selector:
+    """Watches batches and says when to run under another algorithm.
+
+    ``algorithm`` is the one it wants. ``candidates`` is what it last predicted of each, and ``outcomes`` are its last
+    predictions with what came of them.
+    """
+
+    def __init__(
+        self,
+        prior: Prior,
+        resources: Resources,
+        algorithm: str,
+        among: Sequence[str] = CANDIDATES,
+        clock: Clock = time.thread_time,
+    ) -> None:
+        self.algorithm = algorithm
+        self.candidates: Mapping[str, Candidate] = MappingProxyType({})
+        self.outcomes: deque[Outcome] = deque(maxlen=64)
+        self._forecaster = Forecaster(prior, resources, among, clock)
+        self._tasks: tuple[int, int] | None = None
+        self._chosen_at: int | None = None
+        self._exchanges: deque[int] = deque(maxlen=8)
+        self._watch()
+
+    def _watch(self) -> None:
+        """Begin to watch a plan."""
+        self._window: list[Batch] = []
+        self._warm = False
+        self._every, self._agreed = 1, 0
+        self._expected: float | None = None
+
+    def observe(self, batch: Batch) -> Switch | None:
+        """Take in a finished batch; a switch where the next ones shall run under another algorithm.
+
+        The first batch under a plan does not count: in it, processes start and kernels are compiled.
+        """
+        if batch.algorithm != self.algorithm or not batch.rows:
+            return None
+        if self._tasks != (batch.workers, batch.replicas):
+            self._tasks = batch.workers, batch.replicas
+            self._forecaster.residuals.clear()
+            self._watch()
+        if not self._warm:
+            self._warm = True
+            return None
+        self._forecaster.add(batch)
+        self._window.append(batch)
+        if len(self._window) < self._every:
+            return None
+        window, self._window = self._window, []
+        self.candidates = MappingProxyType(self._forecaster.forecast(window))
+        self._compare(window)
+        return self._decide(batch.number, statistics.median(batch.rows for batch in window))
+
+    def _compare(self, window: Sequence[Batch]) -> None:
+        """Note what was predicted of these batches and what they took, by record since batches differ in size."""
+        rows = statistics.median(batch.rows for batch in window)
+        if self._expected is not None:
+            observed = statistics.median(batch.seconds / batch.rows for batch in window)
+            self.outcomes.append(Outcome(window[-1].number, self.algorithm, self._expected * rows, observed * rows))
+        self._expected = self.candidates[self.algorithm].time.total / rows
+
+    def _decide(self, number: int, rows: float) -> Switch | None:
+        """Hysteresis: switch when several evaluations in a row find a gain that is worth it."""
+        current = self.candidates[self.algorithm]
+        better = [one for one in self.candidates.values() if self._worth_it(current, one, number)]
+        if not better:
+            self._agreed, self._every = 0, min(self._every * 2, LATEST)
+            return None
+        best = min(better, key=lambda one: one.time.total * (1 - _TIE * one.by_rule))
+        self._agreed, self._every = self._agreed + 1, SOONEST
+        switch = Switch(number, current, best)
+        if self._agreed < AGREEING and switch.gain < PLAIN:
+            return None
+        if self._chosen_at is not None and number - self._chosen_at < TRIAL:
+            self._forecaster.residuals.disappointed(number, self.algorithm)
+        if NATIVE in (current.algorithm, best.algorithm):
+            self._exchanges.append(number)
+        self.algorithm, self._chosen_at = best.algorithm, number
+        self._watch()
+        self._expected = best.time.total / rows
+        return switch
+
+    def _worth_it(self, current: Candidate, other: Candidate, number: int) -> bool:
+        """Whether the predicted gain is above the margin, and pays for an exchange of Spark's query."""
+        saved = current.time.total - other.time.total
+        if NATIVE in (current.algorithm, other.algorithm):
+            lately = sum(number - exchange <= HORIZON for exchange in self._exchanges)
+            saved -= RESTART_SECONDS / HORIZON * (1 << lately)
+        margin = MARGIN * (1 << self._forecaster.residuals.disappointments(other.algorithm, number))
+        return saved > margin * current.time.total

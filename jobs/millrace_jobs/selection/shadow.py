@@ -1,0 +1,147 @@
+"""Shadow evaluation: where a partitioner would place a batch's records, found out on a sample of its stream."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millrace_jobs.partitioners.base import Hashes, Workers
+from millrace_jobs.partitioners.fields import Hash
+from millrace_jobs.partitioners.registry import NATIVE, is_cooperative, make
+from millrace_jobs.sketches.key_profile import KeyProfile
+
+from .key_stream import estimate_keys, sample_stream
+
+RECORDS_PER_WORKER = 2000
+FEWEST_RECORDS, MOST_RECORDS = 1 << 15, 1 << 17
+
+_LEARNED_BATCHES = 2
+_HIGH = 1e3
+_HALVINGS = 40
+
+Clock = Callable[[], float]
+"""Seconds since some moment."""
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """What each combine task of a batch would get.
+
+    ``rows`` are the tasks' records, shape ``(tasks,)``. A *pair* is a key and a task that has records of it;
+    ``pair_task``, ``pair_records`` and ``pair_keys`` (how many such pairs it stands for) have shape ``(pairs,)``.
+    ``route_seconds`` is what the partitioner itself took on this machine for one record; 0 where none places them.
+    """
+
+    algorithm: str
+    rows: NDArray[np.float64]
+    pair_task: NDArray[np.integer[Any]]
+    pair_records: NDArray[np.float64]
+    pair_keys: NDArray[np.float64]
+    route_seconds: float
+
+    def groups(self, panes: float) -> NDArray[np.float64]:
+        """Shape ``(tasks,)``: partial results, where the records of a key are spread evenly over ``panes`` panes.
+
+        Their sum is Γ of paper 000, Eq. 2, with keys counted by pane.
+        """
+        each = self.pair_keys * _panes_hit(self.pair_records, panes)
+        return _totals(self.pair_task, each, len(self.rows))
+
+    def panes(self, groups: float) -> float:
+        """The number of panes with which the partial results are ``groups`` in all; at least 1."""
+        low, high = 1.0, max(float(self.pair_records.max(initial=1.0)), 1.0) * _HIGH
+        for _ in range(_HALVINGS):
+            middle = (low * high) ** 0.5
+            if float(self.pair_keys @ _panes_hit(self.pair_records, middle)) < groups:
+                low = middle
+            else:
+                high = middle
+        return low
+
+
+def _panes_hit(records: NDArray[np.float64], panes: float) -> NDArray[np.float64]:
+    """The panes that so many records are expected to be in, of ``panes`` that are equally likely."""
+    return np.ones(len(records)) if panes <= 1 else panes * -np.expm1(records * np.log1p(-1 / panes))
+
+
+class Shadow:
+    """One batch's keys, on which any algorithm can be tried.
+
+    ``clock`` counts the CPU's seconds: wall-clock time would include what else the driver does meanwhile.
+    """
+
+    def __init__(
+        self, profile: KeyProfile, *, workers: int, replicas: int, seed: int = 0, clock: Clock = time.thread_time
+    ) -> None:
+        most = min(max(workers * RECORDS_PER_WORKER, FEWEST_RECORDS), MOST_RECORDS)
+        self._keys = estimate_keys(profile)
+        self._stream = sample_stream(self._keys, workers, most, seed)
+        self._workers, self._replicas, self._seed, self._clock = workers, replicas, seed, clock
+
+    def place(self, algorithm: str) -> Placement:
+        """Where the algorithm would place the batch.
+
+        ``hash`` places a key whatever came before it, and so is tried on all keys, without the noise of a sample;
+        ``native`` combines each replica's slice where it is.
+        """
+        if algorithm == Hash.NAME:
+            return self._place_keys()
+        stream = self._stream
+        slices = np.array_split(stream.hashes[stream.keys], self._replicas)
+        if algorithm == NATIVE:
+            tasks = np.repeat(np.arange(len(slices)), [len(piece) for piece in slices])
+            return self._counted(algorithm, tasks, len(slices), 0.0)
+        placed, seconds = [], 0.0
+        for replica, piece in enumerate(slices):
+            ids, taken = self._route(algorithm, piece, replica)
+            placed.append(ids)
+            seconds += taken
+        each = seconds / max(len(stream.keys), 1)
+        return self._counted(algorithm, np.concatenate(placed), self._workers, each)
+
+    def _place_keys(self) -> Placement:
+        keys = self._keys
+        ids, seconds = self._route(Hash.NAME, keys.hashes, 0)
+        rows = _totals(ids, keys.counts * keys.stands_for, self._workers)
+        counts = keys.counts.astype(np.float64)
+        return Placement(Hash.NAME, rows, ids, counts, keys.stands_for, seconds / max(len(ids), 1))
+
+    def _counted(self, algorithm: str, ids: NDArray[np.integer[Any]], tasks: int, route_seconds: float) -> Placement:
+        stream = self._stream
+        pairs, counts = np.unique(stream.keys * tasks + ids, return_counts=True)
+        keys = pairs // tasks
+        rows = _totals(ids, np.full(len(ids), stream.rows / max(len(ids), 1)), tasks)
+        records = counts * stream.scale[keys]
+        return Placement(algorithm, rows, pairs % tasks, records, stream.stands_for[keys], route_seconds)
+
+    def _route(self, algorithm: str, keys: Hashes, replica: int) -> tuple[Workers, float]:
+        """Worker ids, and the seconds it took. What learns from batch to batch has seen some before."""
+        _compile(algorithm)
+        at = {"replica": replica, "replicas": self._replicas, "seed": self._seed}
+        partitioner = make(algorithm, workers=self._workers, parameters={}, **at)
+        if is_cooperative(algorithm):
+            for _ in range(_LEARNED_BATCHES):
+                partitioner.route(keys)
+                partitioner.advance()
+        began = self._clock()
+        ids = partitioner.route(keys)
+        return ids, self._clock() - began
+
+
+def _totals(tasks: NDArray[np.integer[Any]], amounts: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+    """Shape ``(size,)``: the sum of the amounts of each task."""
+    totals: NDArray[np.float64] = np.bincount(tasks, amounts, size).astype(np.float64)
+    return totals
+
+
+@functools.cache
+def _compile(algorithm: str) -> None:
+    """Let Numba compile the algorithm's kernels before anything is timed."""
+    partitioner = make(algorithm, workers=2, replica=0, replicas=1, seed=0, parameters={})
+    partitioner.route(np.arange(16, dtype=np.uint64))

@@ -1,0 +1,69 @@
+"""A switch from one algorithm to another, and why: as numbers and as a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .costs import BatchTime
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What is predicted of one algorithm.
+
+    ``imbalance`` is the largest load over the mean, less 1; ``aggregation_cost`` is Γ in partial results.
+    ``by_rule``: the selector rule of paper 000 names it.
+    """
+
+    algorithm: str
+    time: BatchTime
+    imbalance: float
+    aggregation_cost: float
+    by_rule: bool
+
+
+@dataclass(frozen=True)
+class Switch:
+    """The batch after which the algorithm changes, and what was predicted of both algorithms."""
+
+    batch: int
+    before: Candidate
+    after: Candidate
+
+    @property
+    def gain(self) -> float:
+        """Predicted share of the batch time that is saved."""
+        return 1 - self.after.time.total / self.before.time.total
+
+    @property
+    def reason(self) -> str:
+        """The stage that saves most, and what in it: ``imbalance``, ``aggregation cost``, ``routing`` or ``measured``.
+
+        ``measured``: what the batches really took beyond the predicted stages.
+        """
+        old, new = self.before.time, self.after.time
+        savings = {
+            "routing": old.route - new.route,
+            "combine": old.combine - new.combine,
+            "aggregation cost": old.merge - new.merge,
+            "measured": old.rest - new.rest,
+        }
+        most = max(savings, key=lambda stage: savings[stage])
+        if most != "combine":
+            return most
+        return "imbalance" if self.before.imbalance > self.after.imbalance else "aggregation cost"
+
+    def __str__(self) -> str:
+        """One sentence with the numbers."""
+        old, new = self.before, self.after
+        because = {
+            "imbalance": f"the busiest task has {old.imbalance:.0%} more than the mean, with {new.algorithm} "
+            f"{new.imbalance:.0%}",
+            "aggregation cost": f"{old.aggregation_cost:,.0f} partial results become {new.aggregation_cost:,.0f}",
+            "routing": f"routing takes {old.time.route:.2f} s, with {new.algorithm} {new.time.route:.2f} s",
+            "measured": f"its batches took {old.time.rest - new.time.rest:.2f} s longer than their stages account for",
+        }[self.reason]
+        return (
+            f"auto: from {old.algorithm} to {new.algorithm}, for {new.time.total:.2f} s a batch instead of "
+            f"{old.time.total:.2f} s as predicted, because {because}"
+        )
