@@ -142,6 +142,11 @@ class Measurements:
         work = np.array([[1.0, task.rows, task.groups] for task in batch.tasks[some]])
         (self._slices if native else self._combine).append((work, seconds[some]))
 
+    @property
+    def routed(self) -> bool:
+        """Whether any of the batches was routed."""
+        return bool(self._route)
+
     def add_merge(self, groups: float, seconds: float) -> None:
         """Take in what all tasks of a merge of so many partial results took together."""
         if seconds > 0:

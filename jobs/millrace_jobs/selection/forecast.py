@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from millrace_jobs.kernels.mixing import seeded
-from millrace_jobs.sketches.key_counts import KeyCounts
+from millrace_jobs.sketches.key_counts import added
 from millrace_jobs.sketches.key_profile import KeyProfile, profile
 
 from .costs import Batch, Measurements, Resources
@@ -36,6 +36,11 @@ class Forecaster:
         if batch.profile is not None:
             self._profiled = batch
 
+    @property
+    def workers_measured(self) -> bool:
+        """Whether a routed batch has told what combining costs."""
+        return self._measured.routed
+
     def forecast(self, window: Sequence[Batch]) -> dict[str, Candidate]:
         """What is predicted of each candidate for a batch like those of the window, which ran under one plan.
 
@@ -47,11 +52,13 @@ class Forecaster:
             expected = loads[now.algorithm].groups.sum() * batch.rows / rows
             self._measured.add_merge(batch.groups or float(expected), batch.merge_seconds)
         seconds = statistics.median(batch.seconds / batch.rows for batch in window) * rows
-        self.residuals.add(Observed(now.number, now.algorithm, seconds, loads[now.algorithm]))
+        known = loads[now.algorithm] if self._profiled is not None else None
+        self.residuals.add(Observed(now.number, now.algorithm, seconds, rows, known))
         costs = self._measured.costs()
 
-        def stages(name: str, load: Loads) -> float:
-            return costs.predict(name, load, now.replicas, 0.0).stages
+        def stages(past: Observed) -> float:
+            load = past.loads or loads[past.algorithm].scaled(past.rows)
+            return costs.predict(past.algorithm, load, now.replicas, 0.0).stages
 
         return {
             name: Candidate(
@@ -84,5 +91,6 @@ class Forecaster:
 def _equal_keys(rows: int, keys: int) -> KeyProfile:
     """A batch of ``rows`` records whose keys have equally many each."""
     keys = min(max(keys, 1), rows)
-    counts = np.full(keys, -(-rows // keys))
-    return profile(KeyCounts(np.sort(seeded(np.arange(keys, dtype=np.uint64), 1)), counts))
+    counts = np.full(keys, rows // keys)
+    counts[: rows % keys] += 1
+    return profile(added([(seeded(np.arange(keys, dtype=np.uint64), 1), counts)]))

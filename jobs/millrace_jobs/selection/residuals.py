@@ -19,12 +19,13 @@ REMEMBERED = 200
 
 @dataclass(frozen=True)
 class Observed:
-    """Batches up to ``batch`` took ``seconds``, where tasks had these ``loads``."""
+    """Batches up to ``batch`` took ``seconds`` for ``rows`` records each; ``loads`` if their keys were known."""
 
     batch: int
     algorithm: str
     seconds: float
-    loads: Loads
+    rows: float
+    loads: Loads | None
 
 
 class Residuals:
@@ -51,14 +52,14 @@ class Residuals:
         last, times = self._disappointed.get(algorithm, (batch, 0))
         return times if batch - last <= REMEMBERED << times else 0
 
-    def rest(self, algorithm: str, batch: int, stages: Callable[[str, Loads], float]) -> float:
+    def rest(self, algorithm: str, batch: int, stages: Callable[[Observed], float]) -> float:
         """Seconds to expect beyond the stages at the time of ``batch``; ``stages`` predicts those of past batches."""
         oldest = batch - (REMEMBERED << self.disappointments(algorithm, batch))
         own = [one for one in self._observed if one.algorithm == algorithm and one.batch >= oldest]
         known = (own or list(self._observed))[-_RECENT:]
         if not known:
             return REST_SECONDS
-        return statistics.median(one.seconds - stages(one.algorithm, one.loads) for one in known)
+        return statistics.median(one.seconds - stages(one) for one in known)
 
     def clear(self) -> None:
         """Forget everything, since the plan has other numbers of tasks now."""

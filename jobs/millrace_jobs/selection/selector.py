@@ -31,6 +31,11 @@ AGREEING = 2
 PLAIN = 0.25
 """Predicted gain for which one evaluation is enough."""
 
+DOUBT = 0.2
+"""How wrong the prior may be: until workers have been measured, ``native`` is left once for what is predicted to take
+so much longer at most.
+"""
+
 SOONEST, LATEST = 2, 16
 """Batches between evaluations: few after a change, and then twice as many each time nothing is to be gained."""
 
@@ -145,9 +150,13 @@ class Selector:
 
     def _worth_it(self, current: Candidate, other: Candidate, number: int) -> bool:
         """Whether the predicted gain is above the margin, and pays for an exchange of Spark's query."""
+        if other is current:
+            return False
         saved = current.time.total - other.time.total
         if NATIVE in (current.algorithm, other.algorithm):
             lately = sum(number - exchange <= HORIZON for exchange in self._exchanges)
             saved -= RESTART_SECONDS / HORIZON * (1 << lately)
         margin = MARGIN * (1 << self._forecaster.residuals.disappointments(other.algorithm, number))
+        if current.algorithm == NATIVE and not self._forecaster.workers_measured:
+            margin = -DOUBT
         return saved > margin * current.time.total

@@ -39,8 +39,11 @@ class Switch:
     def reason(self) -> str:
         """The stage that saves most, and what in it: ``imbalance``, ``aggregation cost``, ``routing`` or ``measured``.
 
-        ``measured``: what the batches really took beyond the predicted stages.
+        ``measured``: what the batches really took beyond the predicted stages. ``trial``: no gain is predicted, but
+        the prediction rests on nothing measured.
         """
+        if self.gain <= 0:
+            return "trial"
         old, new = self.before.time, self.after.time
         savings = {
             "routing": old.route - new.route,
@@ -61,6 +64,7 @@ class Switch:
             f"{new.imbalance:.0%}",
             "aggregation cost": f"{old.aggregation_cost:,.0f} partial results become {new.aggregation_cost:,.0f}",
             "routing": f"routing takes {old.time.route:.2f} s, with {new.algorithm} {new.time.route:.2f} s",
+            "trial": "what it costs here has not been measured yet",
             "measured": f"its batches took {old.time.rest - new.time.rest:.2f} s longer than their stages account for",
         }[self.reason]
         return (
