@@ -1,0 +1,219 @@
+"""``auto`` and fixed choices as queries in Spark, in six corners of the grid: seconds per batch on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
+from rich.table import Table
+
+from bench.pipeline import QUERIES, make_stream
+from millrace_api.deployment import Algorithm
+from millrace_api.plan import Plan
+from millrace_api.streamquery import StreamQuery
+from millrace_jobs.agent.auto import AutoPlans, first_algorithm
+from millrace_jobs.agent.checkpoint import Checkpoint
+from millrace_jobs.agent.progress import BatchReport
+from millrace_jobs.agent.run import QueryRun
+from millrace_jobs.pipeline.analysis import Routed, plan_query
+from millrace_jobs.plan.following import FixedPlan
+from millrace_jobs.selection.costs import Resources
+from millrace_jobs.selection.selector import CANDIDATES
+from millrace_jobs.session import local_session
+from millrace_jobs.sources.replay import ReplaySource
+
+KEYS = 20_000
+REPLICAS = 2
+WARM_UP = 2
+COUNTED = 4
+AUTO_BATCHES = 24
+"""Batches of ``auto``, of which the last ``COUNTED`` count."""
+
+_HEAVY = {
+    "python": {
+        "aggregator": "bench.digests:Digests",
+        "options": {"column": "value"},
+        "groupBy": ["key"],
+        "window": {"column": "at", "size": "10s"},
+    }
+}
+
+
+@dataclass(frozen=True)
+class Corner:
+    """A query over a stream of this skew on ``workers`` workers; ``share`` of the records of a batch."""
+
+    query: dict[str, object]
+    skew: float
+    workers: int
+    share: float = 1.0
+
+
+CORNERS = {
+    "cheap-uniform-4": Corner(QUERIES["tumbling"], 0.0, 4),
+    "cheap-skewed-64": Corner(QUERIES["tumbling"], 2.0, 64),
+    "hopping-uniform-4": Corner(QUERIES["hopping"], 0.0, 4, share=0.2),
+    "heavy-uniform-4": Corner(_HEAVY, 0.0, 4, share=0.2),
+    "heavy-skewed-4": Corner(_HEAVY, 2.0, 4, share=0.2),
+    "heavy-skewed-64": Corner(_HEAVY, 2.0, 64, share=0.2),
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Median seconds of the counted batches; ``chosen`` is what ``auto`` ended with."""
+
+    corner: str
+    plan: str
+    seconds: float
+    chosen: str = ""
+    switches: tuple[str, ...] = ()
+
+
+@dataclass
+class Collector:
+    """Watches a run; ``auto`` is shown every batch."""
+
+    auto: AutoPlans | None = None
+    reports: list[BatchReport] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+
+    def batch(self, report: BatchReport) -> None:
+        """Keep it, and show it to ``auto``."""
+        if report.rows:
+            self.reports.append(report)
+        if self.auto is not None:
+            self.auto.observe(report)
+
+    def message(self, text: str) -> None:
+        """Keep it."""
+        self.messages.append(text)
+
+    def idle(self) -> None:
+        """Nothing to note."""
+
+
+class NoSink:
+    """Computes results and drops them."""
+
+    place = "nowhere"
+
+    def prepare(self) -> None:
+        """Nothing to make ready."""
+
+    def write(self, results: DataFrame, batch: int) -> int:
+        """Compute them."""
+        results.write.format("noop").mode("overwrite").save()
+        return 0
+
+
+class Bench:
+    """Runs plans one after the other in one Spark session."""
+
+    def __init__(self, spark: SparkSession, folder: Path, rows: int) -> None:
+        self._spark, self._folder, self._rows = spark, folder, rows
+
+    def measure(self, name: str, plan: str) -> Figure:
+        """Run a corner's query under one plan, or under ``auto``."""
+        corner = CORNERS[name]
+        rows = int(self._rows * corner.share)
+        batches = AUTO_BATCHES if plan == "auto" else WARM_UP + COUNTED
+        source = self._source(corner, rows, batches)
+        query = _query(corner)
+        planned = plan_query(self._spark, query.spec, {"s": source.schema})
+        assert isinstance(planned.plan, Routed)
+        first = first_algorithm(planned.plan) if plan == "auto" else Algorithm(plan)
+        start = Plan(epoch=1, algorithm=first, replicas=REPLICAS, parallelism=corner.workers)
+        collector = Collector()
+        checkpoint = Checkpoint(Path(tempfile.mkdtemp(dir=self._folder)))
+        checkpoint.open(query)
+        if plan == "auto":
+            resources = Resources(os.cpu_count() or 1, checkpoint.state_partitions)
+            collector.auto = AutoPlans(start, planned.plan, resources, collector.message)
+        QueryRun(
+            spark=self._spark,
+            name=query.name,
+            spec=query.spec,
+            query=planned,
+            sources={"s": source},
+            sink=NoSink(),
+            checkpoint=checkpoint,
+            plans=collector.auto or FixedPlan(start),
+            watcher=collector,
+            workspace=Path(tempfile.mkdtemp(dir=self._folder)),
+            once=True,
+        ).run()
+        checkpoint.close()
+        seconds = statistics.median(report.seconds for report in collector.reports[-COUNTED:])
+        chosen = collector.auto.selector.algorithm if collector.auto is not None else plan
+        return Figure(name, plan, seconds, chosen, tuple(m for m in collector.messages if m.startswith("auto")))
+
+    def _source(self, corner: Corner, rows: int, batches: int) -> ReplaySource:
+        path = self._folder / f"{corner.skew}-{rows}-{batches}.parquet"
+        if not path.exists():
+            make_stream(path, rows * batches, corner.skew, rows, KEYS)
+        schema, cache = pq.read_schema(path), str(self._folder / "cache")
+        return ReplaySource("s", str(path), "parquet", schema, "at", cache, max_rows_per_batch=rows)
+
+
+def _query(corner: Corner) -> StreamQuery:
+    document = {
+        "apiVersion": "millrace.io/v1alpha1",
+        "kind": "StreamQuery",
+        "metadata": {"name": "bench"},
+        "spec": {
+            "sources": {
+                "s": {
+                    "replay": {"path": "stream.parquet", "format": "parquet", "timeColumn": "at"},
+                    "schema": "at TIMESTAMP, key STRING, value STRING",
+                    "watermark": {"column": "at", "delay": "5s"},
+                }
+            },
+            "query": corner.query,
+            "parallelism": {"initial": corner.workers, "max": 64},
+            "sink": {"console": {}},
+        },
+    }
+    return StreamQuery.model_validate(document)
+
+
+def run_corners(rows: int, corners: Sequence[str] | None, plans: Sequence[str] | None, file: Path | None) -> None:
+    """Run all corners and print them; ``auto`` comes last in each."""
+    figures = []
+    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name:
+        folder = Path(name)
+        spark = local_session("bench", 4, {}, folder, folder / "spark.log")
+        bench = Bench(spark, folder, rows)
+        for corner in corners or CORNERS:
+            for plan in [*(plans or CANDIDATES), "auto"]:
+                figures.append(bench.measure(corner, plan))
+                print(json.dumps(asdict(figures[-1])), file=sys.stderr, flush=True)
+        spark.stop()
+    show(figures, Console(width=140))
+    if file:
+        file.write_text(json.dumps([asdict(figure) for figure in figures], indent=1))
+
+
+def show(figures: Sequence[Figure], console: Console) -> None:
+    """Print seconds per batch, and for ``auto`` the ratio to the best fixed choice."""
+    table = Table(title="auto against fixed choices, as queries in Spark")
+    for column in ("corner", "plan", "s/batch", "x best", "chosen"):
+        table.add_column(column, justify="right" if column in ("s/batch", "x best") else "left")
+    for figure in figures:
+        fixed = [one.seconds for one in figures if one.corner == figure.corner and one.plan != "auto"]
+        ratio = f"{figure.seconds / min(fixed):.2f}" if fixed else "-"
+        chosen = figure.chosen if figure.plan == "auto" else ""
+        table.add_row(figure.corner, figure.plan, f"{figure.seconds:.2f}", ratio, chosen)
+    console.print(table)
+    for figure in figures:
+        for text in figure.switches:
+            console.print(f"{figure.corner}: {text}")

@@ -1,0 +1,80 @@
+"""A query whose costs are known: batches as a job reports them, for a selector that does not know the costs."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from millrace_jobs.kernels.mixing import seeded
+from millrace_jobs.partitioners.registry import NATIVE, make
+from millrace_jobs.selection.costs import Batch
+from millrace_jobs.selection.work import Task, makespan
+from millrace_jobs.sketches.key_counts import added
+from millrace_jobs.sketches.key_profile import profile, union
+
+
+def zipf(rows, keys, skew, seed=1):
+    shares = np.arange(1, keys + 1, dtype=np.float64) ** -skew
+    drawn = np.random.default_rng(seed).choice(keys, size=rows, p=shares / shares.sum())
+    return seeded(drawn.astype(np.uint64), 1)
+
+
+def profile_of(stream):
+    return profile(added([(stream, np.ones(len(stream), np.int64))]))
+
+
+def placed(stream, algorithm, workers, replicas):
+    """Worker of every record; under native its slice."""
+    slices = np.array_split(stream, replicas)
+    if algorithm == NATIVE:
+        return np.repeat(np.arange(replicas), [len(piece) for piece in slices])
+    at = {"workers": workers, "replicas": replicas, "seed": 0, "parameters": {}}
+    return np.concatenate([make(algorithm, replica=i, **at).route(piece) for i, piece in enumerate(slices)])
+
+
+@dataclass
+class SimulatedQuery:
+    """Seconds of one core for a record and a partial result; a core for every worker."""
+
+    record: float = 1e-6
+    group: float = 5e-6
+    merge: float = 5e-6
+    route: float = 0.3e-6
+    slice_record: float | None = None
+    workers: int = 8
+    replicas: int = 2
+    overhead: float = 0.1
+    burden: float = 0.0  # seconds that batches of `burdened` take beyond what any model knows
+    burdened: str = ""
+
+    def batch(self, number, algorithm, stream):
+        tasks = self.replicas if algorithm == NATIVE else self.workers
+        ids = placed(stream, algorithm, self.workers, self.replicas)
+        parts = [stream[ids == task] for task in range(tasks)]
+        rows = np.array([len(part) for part in parts])
+        groups = np.array([len(np.unique(part)) for part in parts])
+        combine = 0.005 + self.record * rows + self.group * groups
+        merge = 0.05 + self.merge * groups.sum()
+        reports = algorithm != NATIVE or self.slice_record is None
+        if algorithm != NATIVE:
+            slices = [self.route * len(stream) / self.replicas] * self.replicas
+            seconds = makespan(slices, self.workers) + makespan(combine + 0.04, self.workers)
+        else:
+            combine = combine + self.route * rows if reports else self.slice_record * rows
+            seconds = makespan(combine, self.workers)
+        seconds += self.overhead + merge / self.workers + self.burden * (algorithm == self.burdened)
+        return Batch(
+            number=number,
+            algorithm=algorithm,
+            workers=self.workers,
+            replicas=self.replicas,
+            rows=len(stream),
+            seconds=seconds,
+            route_seconds=self.route * len(stream) if reports else 0.0,
+            merge_seconds=merge,
+            state_updates=len(np.unique(stream)),
+            tasks=tuple(map(Task, rows.tolist(), groups.tolist(), combine.tolist())) if reports else (),
+            profile=union([profile_of(part) for part in parts]) if reports else None,
+        )
+
+    def seconds(self, algorithm, stream):
+        return self.batch(0, algorithm, stream).seconds
