@@ -97,7 +97,9 @@ def test_validate_checks_the_parameters_of_the_partitioner(project: Project, mil
     file = project.query(SQL, name="placed", partitioner={"algorithm": "pkg", "parameters": {"choices": 0}})
     result = millrace("validate", file)
     assert result.status == 1
-    said = r"placed\.yaml:\d+: spec\.partitioner\.parameters: parameter 'choices' of partitioner pkg is 0; write a whole"
+    said = (
+        r"placed\.yaml:\d+: spec\.partitioner\.parameters: parameter 'choices' of partitioner pkg is 0; write a whole"
+    )
     assert re.search(said, result.out), result.out
 
 

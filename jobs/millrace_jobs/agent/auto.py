@@ -7,11 +7,14 @@ from collections.abc import Callable
 from millrace_api.deployment import Algorithm
 from millrace_api.plan import Plan
 from millrace_jobs.agent.progress import BatchReport
+from millrace_jobs.partitioners.registry import ALGORITHMS
 from millrace_jobs.pipeline.analysis import Routed
+from millrace_jobs.plan.pin import Pin
 from millrace_jobs.selection.costs import Batch, Resources
 from millrace_jobs.selection.prior import Prior, python_prior, sql_prior
 from millrace_jobs.selection.rule import starting_algorithm
 from millrace_jobs.selection.selector import Selector
+from millrace_jobs.selection.switch import Switch
 
 
 class AutoPlans:
@@ -35,21 +38,24 @@ class AutoPlans:
         news, self._news = self._news, None
         return news
 
-    def observe(self, report: BatchReport) -> None:
+    def observe(self, report: BatchReport) -> Switch | None:
         """Take in a finished batch; tell of a switch, which the next plan then makes."""
         if report.pin is None:
-            return
+            return None
         switch = self.selector.observe(measured(report))
         if switch is None:
-            return
+            return None
         algorithm = Algorithm(switch.after.algorithm)
         changes = {"epoch": self._plan.epoch + 1, "algorithm": algorithm, "parameters": {}}
         self._plan = self._news = self._plan.model_copy(update=changes)
         self._tell(str(switch))
+        return switch
 
 
-def first_algorithm(routed: Routed) -> Algorithm:
-    """What a query starts as, before anything of it is known."""
+def first_algorithm(routed: Routed, last: Pin | None = None) -> Algorithm:
+    """What a query starts as: the algorithm of its last batch, or by rule before anything of it is known."""
+    if last is not None and last.algorithm in ALGORITHMS:
+        return Algorithm(last.algorithm)
     windows = routed.window.per_record if routed.window is not None else 1
     sql, grouped = routed.aggregation is not None, routed.projection.keys > 0
     return Algorithm(starting_algorithm(sql=sql, windows=windows, grouped=grouped))

@@ -87,12 +87,18 @@ class Checkpoint:
             return {}
         return {offset["source"]: offset for offset in self._offsets(last)}
 
-    def begun_under(self) -> Pin | None:
-        """The plan of the batch that was begun and is not finished; None where there is no such batch."""
+    def last_pin(self) -> Pin | None:
+        """The plan of the newest batch that was begun; None where there is none."""
         last = _newest(self.spark / "offsets")
-        if last is None or last == _newest(self.spark / "commits"):
+        if last is None:
             return None
         return next((Pin.from_json(offset["pin"]) for offset in self._offsets(last) if "pin" in offset), None)
+
+    def begun_under(self) -> Pin | None:
+        """The plan of the batch that was begun and is not finished; None where there is no such batch."""
+        if _newest(self.spark / "offsets") == _newest(self.spark / "commits"):
+            return None
+        return self.last_pin()
 
     def _offsets(self, batch: int) -> list[Mapping[str, Any]]:
         lines = (self.spark / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()[2:]

@@ -34,6 +34,7 @@ from millrace_jobs.pipeline.analysis import PlannedQuery, Routed, plan_query
 from millrace_jobs.pipeline.explain import explain
 from millrace_jobs.plan.checking import partitioner_problem
 from millrace_jobs.plan.following import FixedPlan, PlanFile, PlanSource, pin_of
+from millrace_jobs.plan.pin import Pin
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.session import local_session
 from millrace_jobs.sinks.opening import open_sink
@@ -58,7 +59,8 @@ class Observer:
         self.tally.add(report)
         self.display.batch(report)
         if self.auto is not None:
-            self.auto.observe(report)
+            switch = self.auto.observe(report)
+            self.metrics.record_choice(self.auto.selector.outcomes, switch)
 
     def message(self, text: str) -> None:
         """Something the user should know has happened."""
@@ -135,7 +137,7 @@ class LocalRun:
         planned = plan_query(spark, self.query.spec, {name: source.schema for name, source in sources.items()})
         self._check_sink(planned)
         resources = Resources(spark.sparkContext.defaultParallelism, checkpoint.state_partitions)
-        plans = self._plans(planned, resources, display)
+        plans = self._plans(self._first_plan(planned, checkpoint.last_pin()), planned, resources, display)
         auto = plans if isinstance(plans, AutoPlans) else None
         observer = Observer(display, JobMetrics(self.query.name), Health(_patience(self.query)), auto)
         server = start_server(observer.metrics.registry, observer.health, port=self.metrics_port)
@@ -216,18 +218,17 @@ class LocalRun:
         self._stack.callback(spark.stop)
         return spark
 
-    def _plans(self, planned: PlannedQuery, resources: Resources, display: Display) -> PlanSource:
+    def _plans(self, plan: Plan, planned: PlannedQuery, resources: Resources, display: Display) -> PlanSource:
         if self.plan_file is not None:
             return PlanFile(self.plan_file)
-        plan = self._first_plan(planned)
         if self.query.spec.partitioner.algorithm is Algorithm.AUTO and isinstance(planned.plan, Routed):
             return AutoPlans(plan, planned.plan, resources, display.message)
         return FixedPlan(plan)
 
-    def _first_plan(self, planned: PlannedQuery) -> Plan:
+    def _first_plan(self, planned: PlannedQuery, last: Pin | None = None) -> Plan:
         """The plan without a plan file; a query that is not routed has only ``native``."""
         routed = planned.plan if isinstance(planned.plan, Routed) else None
-        return Plan.initial(self.query.spec, auto=first_algorithm(routed) if routed else Algorithm.NATIVE)
+        return Plan.initial(self.query.spec, auto=first_algorithm(routed, last) if routed else Algorithm.NATIVE)
 
     def _check_plan(self) -> None:
         """Find out before Spark is started whether the first plan can be followed."""

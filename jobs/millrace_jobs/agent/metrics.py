@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from threading import Lock
@@ -15,6 +15,8 @@ from prometheus_client.registry import Collector
 from millrace_jobs.agent.placement import placement_of
 from millrace_jobs.agent.progress import BatchReport
 from millrace_jobs.partitioners.streaming_metrics import PlacementSketch
+from millrace_jobs.selection.selector import Outcome
+from millrace_jobs.selection.switch import REASONS, Switch
 
 # Of batch intervals between 0.1 s and some minutes; two neighbours differ by at most a factor of 2.
 _BATCH_BUCKETS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600)
@@ -103,6 +105,18 @@ CONTRACT = (
         ("query", "algorithm"),
     ),
     Metric(
+        "millrace_auto_switches_total",
+        "counter",
+        "Switches of algorithm auto. reason is imbalance, aggregation cost, routing, measured or trial.",
+        ("query", "reason"),
+    ),
+    Metric(
+        "millrace_auto_prediction_error_ratio",
+        "gauge",
+        "Batch time that algorithm auto last predicted less the one that was then observed, as a fraction of the "
+        "latter; absent before anything was predicted.",
+    ),
+    Metric(
         "millrace_watermark_delay_seconds",
         "gauge",
         "Event time by which the watermark of the last batch was behind the newest record seen.",
@@ -131,8 +145,11 @@ class JobMetrics(Collector):
         self._histograms = {
             m.name: Histogram(m.name, m.help, m.labels, registry=None, buckets=m.buckets) for m in _of_kind("histogram")
         }
-        for counter in self._counters.values():
-            counter.labels(query)  # present at 0, or Prometheus would miss the first increase
+        for metric in _of_kind("counter"):
+            if metric.labels == ("query",):
+                self._counters[metric.name].labels(query)  # present at 0, or Prometheus would miss the first increase
+        for reason in REASONS:
+            self._counters["millrace_auto_switches_total"].labels(query, reason)
         self.registry.register(self)
 
     def record(self, report: BatchReport) -> None:
@@ -144,6 +161,14 @@ class JobMetrics(Collector):
             self._show_batch(report)
             self._show_plan(report)
             self._show_placement(report)
+
+    def record_choice(self, outcomes: Sequence[Outcome], switch: Switch | None) -> None:
+        """Take in what ``algorithm: auto`` made of the batch that was recorded last."""
+        with self._lock:
+            if outcomes:
+                self._set("millrace_auto_prediction_error_ratio", outcomes[-1].error)
+            if switch is not None:
+                self._add("millrace_auto_switches_total", 1, switch.reason)
 
     def collect(self) -> Iterable[Family]:
         """For the registry: all families as of one batch, in the order of the contract."""
@@ -200,8 +225,8 @@ class JobMetrics(Collector):
             return None
         return (self._newest - report.watermark).total_seconds()
 
-    def _add(self, name: str, amount: float) -> None:
-        self._counters[name].labels(self._query).inc(amount)
+    def _add(self, name: str, amount: float, *labels: str) -> None:
+        self._counters[name].labels(self._query, *labels).inc(amount)
 
     def _observe(self, name: str, value: float, *labels: str) -> None:
         self._histograms[name].labels(self._query, *labels).observe(value)

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from .costs import BatchTime
 
+REASONS = ("imbalance", "aggregation cost", "routing", "measured", "trial")
+"""Every reason that a switch can have."""
+
 
 @dataclass(frozen=True)
 class Candidate:

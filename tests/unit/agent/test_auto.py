@@ -65,6 +65,11 @@ def test_keys_are_collocated_at_first(query):
     assert first_algorithm(query) in ("cam", "pkg")
 
 
+def test_a_later_run_goes_on_with_the_algorithm_of_the_last_batch():
+    assert first_algorithm(routed(), replace(PIN, algorithm="dalton")) == "dalton"
+    assert first_algorithm(routed(keys=0), replace(PIN, algorithm="of another version")) == "shuffle"
+
+
 def test_priors_are_by_query():
     assert prior_of(routed()).slice_record is None
     assert prior_of(routed(sql=True)).windows == 1

@@ -200,11 +200,12 @@ def test_what_is_committed_is_the_offset_of_the_last_finished_batch(open_checkpo
     assert checkpoint.committed() == {"trips": offset(10, epoch=10)}
     assert checkpoint.watermark_ms() == 10_500
     assert checkpoint.begun_under() is None
+    assert checkpoint.last_pin() is not None
 
     log.begin(11, offset(11, epoch=7))
     assert checkpoint.committed() == {"trips": offset(10, epoch=10)}
     assert checkpoint.watermark_ms() == 10_500
-    assert checkpoint.begun_under() == Pin(7, "hash", 2, 4)
+    assert checkpoint.begun_under() == checkpoint.last_pin() == Pin(7, "hash", 2, 4)
 
 
 def test_the_first_batch_may_be_unfinished(open_checkpoint):

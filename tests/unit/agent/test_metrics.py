@@ -15,6 +15,9 @@ from builders import PIN, a_batch, a_native_batch
 from millrace_jobs.agent.metrics import CONTRACT, JobMetrics
 from millrace_jobs.agent.progress import StageTimes
 from millrace_jobs.partitioners.streaming_metrics import PlacementSketch
+from millrace_jobs.selection.costs import BatchTime
+from millrace_jobs.selection.selector import Outcome
+from millrace_jobs.selection.switch import Candidate, Switch
 
 QUERY = {"query": "flights"}
 COMBINE = QUERY | {"stage": "combine"}
@@ -55,6 +58,7 @@ def placed(*ids):
 
 def test_exports_exactly_the_contract():
     metrics = recorded(placed(0, 1), placed(0, 1))
+    metrics.record_choice([Outcome(1, "hash", 1.5, 1.0)], None)
     assert names(metrics) == {metric.name for metric in CONTRACT}
     labels = {metric.name: set(metric.labels) for metric in CONTRACT}
     for family in metrics.registry.collect():
@@ -81,9 +85,9 @@ def test_names_follow_the_conventions():
 
 def test_before_the_first_batch_counters_are_zero_and_nothing_else_is_claimed():
     counters = {metric.name for metric in CONTRACT if metric.kind == "counter"}
-    assert {name: scrape(JobMetrics("flights"))[name, (("query", "flights"),)] for name in counters} == dict.fromkeys(
-        counters, 0
-    )
+    shown = scrape(JobMetrics("flights"))
+    assert set(shown.values()) == {0}
+    assert all(("query", "flights") in labels for _, labels in shown)
     assert names(JobMetrics("flights")) == counters
 
 
@@ -158,8 +162,21 @@ def test_what_a_batch_does_not_know_is_absent():
         "millrace_plan_workers",
         "millrace_plan_replicas",
         "millrace_plan_info",
+        "millrace_auto_prediction_error_ratio",
         "millrace_watermark_delay_seconds",
     }
+
+
+def test_what_auto_predicted_and_switched():
+    metrics = recorded(a_batch())
+    candidate = Candidate("hash", BatchTime(0.1, 2.0, 0.1, 0.1), 3.0, 100, by_rule=False)
+    even = replace(candidate, algorithm="pkg", time=BatchTime(0.1, 1.0, 0.1, 0.1), imbalance=0.0)
+    switches = QUERY | {"reason": "imbalance"}
+    assert value(metrics, "millrace_auto_switches_total", switches) == 0
+    assert value(metrics, "millrace_auto_prediction_error_ratio") is None
+    metrics.record_choice([Outcome(3, "hash", 2.0, 4.0), Outcome(5, "hash", 2.5, 2.0)], Switch(5, candidate, even))
+    assert value(metrics, "millrace_auto_switches_total", switches) == 1
+    assert value(metrics, "millrace_auto_prediction_error_ratio") == 0.25
 
 
 def test_keys_that_went_to_other_workers_than_in_the_batch_before_have_moved():
