@@ -21,8 +21,8 @@ SEED = 1
 ALGORITHMS = {
     "SH": "shuffle",
     "FLD": "hash",
-    "PK-2": "pkg",
-    "PK-5": "pkg:choices=5",
+    "PK-2": "pkg:slides=0",
+    "PK-5": "pkg:choices=5:slides=0",
     "CM-2": "cm",
     "CM-2-H": "cm:cardinality=hll",
     "AM-2": "am",

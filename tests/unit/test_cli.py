@@ -113,7 +113,16 @@ def test_validate_checks_the_parameters_of_the_partitioner(project: Project, mil
         ({"source": {"files": {"path": "gone/*.csv", "format": "csv"}}}, ["gone/*.csv", "no file matches this path"]),
         (
             {"partitioner": {"algorithm": "pkg", "parameters": {"choises": 3}}},
-            [": spec.partitioner.parameters: partitioner pkg has no parameter 'choises'; write one of: choices"],
+            [
+                ": spec.partitioner.parameters: partitioner pkg has no parameter 'choises'; write one of: choices, slides"
+            ],
+        ),
+        (
+            {"partitioner": {"algorithm": "cam", "parameters": {"slides": 3}}},
+            [
+                "parameter 'slides' of partitioner cam is 3, but workers combine micro-batch by micro-batch",
+                "leave it out",
+            ],
         ),
         (
             {"partitioner": {"algorithm": "auto", "parameters": {"choices": 3}}},

@@ -37,7 +37,7 @@ class BatchReport:
     the plan, and are empty where nothing was routed. ``distinct_keys`` and ``profile`` are None where no worker
     counted, ``placement`` where nothing was routed. ``combined`` has one entry for each that combined records: a
     worker, or a replica under ``native``. ``state_updates`` is the number of groups whose state changed. ``states``
-    is what each replica's partitioner ended with, as it travels.
+    is what each replica's partitioner ended with, as it travels; None where that is too large.
     """
 
     batch: int
@@ -59,7 +59,7 @@ class BatchReport:
     state_rows: int
     state_bytes: int
     max_event_time: datetime | None
-    states: Mapping[int, str] = field(default_factory=dict)
+    states: Mapping[int, str | None] = field(default_factory=dict)
     combined: tuple[Task, ...] = ()
     profile: KeyProfile | None = None
     placement: PlacementSketch | None = None

@@ -32,7 +32,7 @@ from millrace_jobs.pipeline.front_end import Native
 from millrace_jobs.plan.control import Control, write_control
 from millrace_jobs.plan.following import PlanSource, pin_of
 from millrace_jobs.plan.pin import Pin
-from millrace_jobs.plan.policies import Policies
+from millrace_jobs.plan.policies import MAX_STATE, Policies
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sources.base import Source
 
@@ -89,6 +89,7 @@ class QueryRun:
     _latest_event: int = 0
     _events: queue.Queue[Event] = field(default_factory=queue.Queue)
     _policies: Policies = field(init=False)
+    _forgetful: int | None = None
 
     def __post_init__(self) -> None:
         """Find what the partitioners of an earlier run have learned."""
@@ -222,9 +223,19 @@ class QueryRun:
         if report.max_event_time is not None:
             self._latest_event = max(self._latest_event, int(report.max_event_time.timestamp() * 1e6))
         if report.pin is not None and self._is_routed(report.pin):
-            self._policies.keep(report.batch, report.pin, report.states)
+            self._keep_policy(report.batch, report.pin, report.states)
         self.watcher.batch(report)
         return None
+
+    def _keep_policy(self, batch: int, pin: Pin, states: Mapping[int, str | None]) -> None:
+        """Let later batches begin with what the partitioners have learned; tell once per plan where they cannot."""
+        self._policies.keep(batch, pin, states)
+        if None in states.values() and self._forgetful != pin.epoch:
+            self._forgetful = pin.epoch
+            self.watcher.message(
+                f"what a replica of {pin.algorithm} learns is more than {MAX_STATE // 1024} KiB, too much to be carried "
+                "from batch to batch: each batch begins anew; results stay right"
+            )
 
     def _follow_plan(self) -> None:
         """Take over a new plan; a plan that cannot be followed is told, and the last good one stays."""

@@ -118,11 +118,12 @@ class HeadSplitting:
         return ids
 
     def advance(self) -> None:
-        """Halve the weight of what came before until it is that of less than ``2 * _MEMORY`` records per counter.
+        """Forget the loads, and halve the weight of the past until it is below ``2 * _MEMORY`` records per counter.
 
-        The source counts from the beginning of the stream, which then rules the head for ever: a key that becomes
-        frequent on the tenth day would have to make up for nine. Loads are leads, and need no ageing.
+        The source counts both from the beginning of the stream, which then rules for ever: a key that becomes
+        frequent on the tenth day would have to make up for nine.
         """
+        self._loads = LocalLoads(self._workers)
         while self._summary.total >= 2 * _MEMORY * self._summary.capacity:
             self._summary.age(2)
             self._due = 0

@@ -28,15 +28,21 @@ class PartialKeyGrouping:
 
     A key's candidates are distinct and the same on every replica: they are drawn without replacement, and are
     all the workers when there are no more than ``choices``. The first candidate wins ties.
+
+    Loads are those of a window of ``slides`` slides, as in the implementation that paper 000 compares with: in a
+    job, what workers had in earlier micro-batches is no load of theirs any more. With ``slides`` 0 they are those
+    of the whole stream, as paper 001 defines them.
     """
 
     NAME = "pkg"
     VERSION = 1
 
-    def __init__(self, *, workers: int, seed: int, choices: int) -> None:
+    def __init__(self, *, workers: int, seed: int, choices: int, slides: int) -> None:
         self._workers = whole_number("workers", workers, 1)
         self._seed = seed
         self._choices = whole_number("choices", choices, 1)
+        self._slides = whole_number("slides", slides, 0)
+        self._slide = 0  # slides of this window that have ended
         self._loads = LocalLoads(workers)
 
     @property
@@ -73,16 +79,21 @@ class PartialKeyGrouping:
         self._loads.probe(true)
 
     def advance(self) -> None:
-        """Nothing: loads count from the beginning of the stream (paper 001, its definition of load)."""
+        """A slide has ended; after the window's last one, forget the loads."""
+        if self._slides:
+            self._slide = (self._slide + 1) % self._slides
+            if self._slide == 0:
+                self._loads = LocalLoads(self._workers)
 
     def save(self) -> bytes:
-        """The loads; seed and choices belong to the plan."""
-        return pack(State(self.NAME, self.VERSION, self._workers, {}, self._loads.vectors()))
+        """The loads; seed, choices and slides belong to the plan."""
+        return pack(State(self.NAME, self.VERSION, self._workers, {"slide": self._slide}, self._loads.vectors()))
 
     def restore(self, state: bytes) -> None:
         """Adopt saved loads and their number of workers. Raises ValueError on anything else."""
         saved = unpack(state, self.NAME, self.VERSION)
-        self._workers, self._loads = saved.workers, LocalLoads.restored(saved)
+        slide = whole_number("the saved number of slides", saved.counters.get("slide"), 0)
+        self._workers, self._slide, self._loads = saved.workers, slide, LocalLoads.restored(saved)
 
     def merge(self, others: Sequence[Self]) -> None:
         """Add what each other replica sent since its own last merge or probe: the loads become the global ones.

@@ -71,7 +71,7 @@ _DECLARED: Mapping[str, Declaration] = MappingProxyType(
         Hash.NAME: Declaration(lambda at, _: Hash(workers=at.workers, seed=at.seed)),
         PartialKeyGrouping.NAME: Declaration(
             lambda at, given: PartialKeyGrouping(workers=at.workers, seed=at.seed, **given),
-            {"choices": WholeNumber(default=2, least=1)},
+            {"choices": WholeNumber(default=2, least=1), "slides": WholeNumber(default=1, least=0)},
         ),
         CardinalityImbalanceMinimization.NAME: _cardinality_aware(CardinalityImbalanceMinimization),
         GroupAffinity.NAME: _cardinality_aware(GroupAffinity),

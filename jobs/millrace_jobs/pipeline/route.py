@@ -79,8 +79,8 @@ class Router:
             "late": late,
             "seconds": round(watch.seconds, 6),
             "epoch": pin.epoch,
+            "state": ended,
         }
-        note |= {} if ended is None else {"state": ended}
         return note if latest is None else note | {"latest": latest}
 
     def _latest(self, source_batch: pa.RecordBatch, before: int | None) -> int | None:

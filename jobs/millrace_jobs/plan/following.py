@@ -9,7 +9,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.loading import load_plan
 from millrace_api.plan import Plan
 from millrace_api.streamquery import Spec
-from millrace_jobs.partitioners.registry import resolve_parameters
+from millrace_jobs.plan.checking import job_parameters
 from millrace_jobs.plan.pin import Pin
 
 
@@ -83,7 +83,7 @@ def pin_of(plan: Plan, spec: Spec) -> Pin:
     if plan.shares is not None:
         raise MillraceError(Problem("no algorithm of this version has shares", "leave shares out", field="shares"))
     try:
-        parameters = resolve_parameters(plan.algorithm.value, plan.parameters)
+        parameters = job_parameters(plan.algorithm.value, plan.parameters)
     except ValueError as error:
         raise MillraceError(Problem(str(error), field="algorithm")) from None
     return Pin(plan.epoch, plan.algorithm.value, plan.replicas, plan.parallelism, parameters)

@@ -73,11 +73,20 @@ class Policies:
             return replace(pin, policy=None)
         return replace(pin, policy=self._newest[0])
 
-    def keep(self, batch: int, pin: Pin, states: Mapping[int, str]) -> None:
-        """Write what the replicas of a finished batch ended with, before any other batch is pinned to it."""
+    def keep(self, batch: int, pin: Pin, states: Mapping[int, str | None]) -> None:
+        """Write what the replicas of a finished batch ended with, before any other batch is pinned to it.
+
+        A replica that had no slice keeps what it began with. Where a state is too large to be carried (None), the
+        next batch begins without any, rather than with an older one.
+        """
         if not states:
             return
-        policy = Policy(pin.algorithm, dict(pin.parameters), pin.seed, tuple(states[i] for i in sorted(states)))
+        if None in states.values():
+            self._newest = None
+            return
+        known = self._begun_with(pin) if len(states) < pin.replicas else {}
+        known |= {replica: state for replica, state in states.items() if state is not None}
+        policy = Policy(pin.algorithm, dict(pin.parameters), pin.seed, tuple(known[i] for i in sorted(known)))
         self._folder.mkdir(exist_ok=True)
         partial = self._folder / "new"
         with partial.open("w", encoding="utf-8") as file:
@@ -98,6 +107,11 @@ class Policies:
         except (OSError, ValueError, KeyError, TypeError) as error:
             log.warning("the policy in %s cannot be read, so partitioners learn anew: %s", path, error)
             return None
+
+    def _begun_with(self, pin: Pin) -> dict[int, str]:
+        """What the replicas of a batch began with, as far as a policy has it for each of them."""
+        policy = None if pin.policy is None else self.read(pin.policy)
+        return dict(enumerate(policy.states)) if policy and len(policy.states) == pin.replicas else {}
 
     def beginnings(self, pin: Pin) -> list[bytes]:
         """The state with which each replica of a batch begins; empty where they begin without one."""

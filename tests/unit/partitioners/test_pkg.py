@@ -13,8 +13,8 @@ from .streams import blocks, keys, make, seeds, workers, zipf
 choices = st.integers(1, 6)
 
 
-def pkg(n, seed=1, choices=2):
-    return PartialKeyGrouping(workers=n, seed=seed, choices=choices)
+def pkg(n, seed=1, choices=2, slides=1):
+    return PartialKeyGrouping(workers=n, seed=seed, choices=choices, slides=slides)
 
 
 def leads(loads):
@@ -93,6 +93,32 @@ def test_the_imbalance_of_all_is_at_most_the_sum_of_the_local_ones(streams, n):
     assert total.max() - total.mean() <= sum(loads.max() - loads.mean() for loads in local) + 1e-9
 
 
+@given(keys, workers, st.integers(1, 4))
+def test_loads_are_forgotten_with_their_window(stream, n, slides):
+    partitioner = pkg(n, slides=slides)
+    for _ in range(slides):
+        partitioner.route(stream)
+        partitioner.advance()
+    assert partitioner.save() == pkg(n, slides=slides).save()
+
+
+def test_a_hot_key_that_has_gone_leaves_no_trace_in_the_next_batch():
+    stream = zipf(rows=20_000, distinct=5000, exponent=0.0)
+    partitioner = pkg(8)
+    partitioner.route(np.zeros(100_000, np.uint64))
+    partitioner.advance()
+    assert placement_cost(partitioner.route(stream), stream, 8).load_imbalance_ratio < 0.01
+
+
+@given(keys, workers)
+def test_loads_of_the_whole_stream_stay(stream, n):
+    partitioner, expected = pkg(n, slides=0), [0] * n
+    for _ in range(3):
+        assert partitioner.route(stream).tolist() == oracles.partial_key_grouping(map(int, stream), n, 1, 2, expected)
+        partitioner.advance()
+    assert partitioner.loads.tolist() == leads(expected)
+
+
 @given(st.lists(keys, min_size=1, max_size=4), workers)
 def test_merging_adds_local_loads(streams, n):
     replicas = [pkg(n) for _ in streams]
@@ -165,7 +191,7 @@ def test_what_came_by_merge_counts_once_also_across_a_resize(before, after, n, r
 
 def test_loads_at_the_limit_still_decide_and_do_not_overflow():
     loads = np.array([2**56, 0, 2**56], np.int64)
-    state = pack(State("pkg", 1, 3, {}, {"loads": loads, "shared": np.zeros(3, np.int64)}))
+    state = pack(State("pkg", 1, 3, {"slide": 0}, {"loads": loads, "shared": np.zeros(3, np.int64)}))
     replicas = [pkg(3, choices=3) for _ in range(65)]
     for replica in replicas:
         replica.restore(state)
@@ -187,4 +213,4 @@ def test_loads_at_the_limit_still_decide_and_do_not_overflow():
 def test_a_state_without_usable_loads_is_refused(vectors):
     arrays = {name: np.array(vector, np.int64) for name, vector in vectors.items()}
     with pytest.raises(ValueError, match="the saved state of pkg has no usable"):
-        pkg(3).restore(pack(State("pkg", 1, 3, {}, arrays)))
+        pkg(3).restore(pack(State("pkg", 1, 3, {"slide": 0}, arrays)))

@@ -12,7 +12,7 @@ from .streams import keys, workers, zipf
 
 
 def pkg(n):
-    return PartialKeyGrouping(workers=n, seed=1, choices=2)
+    return PartialKeyGrouping(workers=n, seed=1, choices=2, slides=0)
 
 
 def simulate(stream, n, sources, period=None):

@@ -116,8 +116,8 @@ def test_a_file_that_never_was_is_a_problem(file):
 
 def test_a_pin_has_the_plan_with_all_its_parameters():
     assert pin_of(a_plan(epoch=3), SPEC) == Pin(3, "hash", 2, 4)
-    assert pin_of(a_plan(algorithm="pkg"), SPEC).parameters == {"choices": 2}
-    assert pin_of(a_plan(algorithm="pkg", parameters={"choices": 3}), SPEC).parameters == {"choices": 3}
+    assert pin_of(a_plan(algorithm="pkg"), SPEC).parameters == {"choices": 2, "slides": 1}
+    assert pin_of(a_plan(algorithm="pkg", parameters={"choices": 3}), SPEC).parameters == {"choices": 3, "slides": 1}
     assert pin_of(a_plan(algorithm="native", parallelism=16, replicas=4), SPEC) == Pin(0, "native", 4, 16)
 
 

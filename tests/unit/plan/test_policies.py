@@ -73,6 +73,21 @@ def test_the_next_run_goes_on_with_it(policies, tmp_path):
     assert later.beginnings(replace(PIN, policy=4)) == policies.beginnings(replace(PIN, policy=4))
 
 
+def test_a_replica_without_a_slice_keeps_what_it_began_with(policies):
+    policies.keep(4, PIN, states(PIN))
+    pin = policies.attach(PIN)
+    policies.keep(5, pin, {1: state_text(learned(PIN, 1, 70))})
+    assert policies.beginnings(replace(PIN, policy=5)) == [learned(PIN, 0, 10), learned(PIN, 1, 70)]
+
+
+def test_where_a_state_is_too_large_the_next_batch_begins_anew(policies):
+    policies.keep(4, PIN, states(PIN))
+    policies.keep(5, policies.attach(PIN), {0: state_text(learned(PIN, 0)), 1: None})
+    assert policies.attach(PIN).policy is None
+    policies.keep(6, PIN, states(PIN))
+    assert policies.attach(PIN).policy == 6
+
+
 @pytest.mark.parametrize(
     "other",
     [
