@@ -55,14 +55,15 @@ def place(
     Those of a cooperative algorithm exchange what they know after each slide, unless ``cooperative`` is False.
     """
     contender = parse_contender(ALGORITHMS.get(algorithm, algorithm), slides_per_window)
+    setting = Setting(workers, replicas, SEED, slides_per_window)
     lengths = [len(slide) for slide in slides]
     cuts = Slides(np.arange(len(slides)), np.cumsum([0, *lengths]), 0, 0)
     runs = replay(
-        contender.replicas(Setting(workers, replicas, SEED, slides_per_window)),
+        contender.replicas(setting),
         np.concatenate(slides),
         cuts,
         slides_per_window=slides_per_window,
-        cooperative=cooperative and registry.is_cooperative(contender.algorithm),
+        copies=contender.replicas(setting) if cooperative and registry.is_cooperative(contender.algorithm) else (),
         states=False,
     )
     return [run.ids for run in runs]

@@ -127,13 +127,14 @@ def crd(
 @bench.command()
 def partitioners(
     input: Annotated[Path, typer.Option(help="Recorded stream: .csv with a header, .json lines or .parquet.")],
-    key: Annotated[list[str], typer.Option(help="Column of the key; several make a composite key.")],
+    key: Annotated[list[str], typer.Option(help="Column of the key; for a composite key: --key a --key b.")],
     workers: Annotated[int, typer.Option(help="Workers that records are placed on.")],
     window: Annotated[str, typer.Option(help="Length of a window: a duration with --time, else records.")],
-    algorithm: Annotated[str, typer.Option(help="Algorithms and parameters: hash,pkg,pkg:choices=5.")],
+    algorithm: Annotated[str, typer.Option(help="Algorithms and parameters: hash,pkg,pkg:choices=5; or all.")],
     slide: Annotated[str | None, typer.Option(help="From window to window; as long as a window if not given.")] = None,
     time: Annotated[str | None, typer.Option(help="Column of event time: timestamps, or numbers of seconds.")] = None,
     replicas: Annotated[int, typer.Option(help="Partitioner replicas, each with a part of every slide.")] = 1,
+    resize: Annotated[int | None, typer.Option(help="Workers to resize to at the end, to see which keys move.")] = None,
     assignments: Annotated[Path | None, typer.Option(help="Folder for worker ids, one .npy per algorithm.")] = None,
     format: Annotated[TableFormat, typer.Option(help="table, or json with all figures over time.")] = TableFormat.TABLE,
     plot: Annotated[Path | None, typer.Option(help="SVG picture to draw (needs the extra 'plots').")] = None,
@@ -152,7 +153,7 @@ def partitioners(
     if plot is not None:
         check_plotting(plot)
     report = compare(
-        Request(input, key, time, workers, replicas, window, slide or window, algorithm, seed, assignments)
+        Request(input, key, time, workers, replicas, window, slide or window, algorithm, seed, assignments, resize)
     )
     if plot is not None:
         write_plot(report, plot)

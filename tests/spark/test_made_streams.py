@@ -50,9 +50,7 @@ ROWS = st.tuples(
     AMOUNTS,
     st.none() | st.integers(0, 999_999_999).map(lambda cents: Decimal(cents) / 100),
 )
-PLACINGS = st.tuples(
-    st.sampled_from(ALGORITHMS), st.sampled_from([1, 2, 7, 16]), st.sampled_from([1, 3])
-)
+PLACINGS = st.tuples(st.sampled_from(ALGORITHMS), st.sampled_from([1, 2, 7, 16]), st.sampled_from([1, 3]))
 
 
 @st.composite

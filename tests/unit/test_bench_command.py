@@ -68,7 +68,10 @@ def test_json_assignments_and_a_picture(bench: Bench, tmp_path: Path) -> None:
         ({"slide": "7"}, "--slide 7 does not divide --window 20; write a window that is a whole number of slides long"),
         ({"window": "20s"}, "--window 20s is not a number of records; write a whole number of at least 1, or name"),
         ({"workers": "0"}, "--workers is 0; write a whole number from 1 to 1000000"),
-        ({"algorithm": "native"}, "--algorithm native: native routes nothing"),
+        ({"key": "at,key"}, "has no column at,key; its columns are at, key; repeat --key for each column of the key"),
+        ({"algorithm": "native"}, "--algorithm native: native routes nothing; write all, or some of: shuffle, hash, "),
+        ({"algorithm": "hash,"}, "--algorithm hash,: there is an empty name; remove the comma"),
+        ({"resize": "0"}, "--resize is 0; write a whole number from 1 to 1000000"),
         ({"algorithm": "pkg:choices=0"}, "parameter 'choices' of partitioner pkg is 0"),
         ({"assignments": "stream.csv/ids"}, "assignments cannot be written to stream.csv/ids: Not a directory"),
         ({"plot": "out.svg", "input": "gone.csv"}, "gone.csv: there is no such file; check the path"),
@@ -78,6 +81,14 @@ def test_json_assignments_and_a_picture(bench: Bench, tmp_path: Path) -> None:
 def test_a_mistake_is_one_sentence(bench: Bench, changes: dict[str, str], said: str) -> None:
     bench(**changes).assert_failed(said)
     assert not Path("out.svg").exists()
+
+
+def test_a_resize(bench: Bench) -> None:
+    result = bench(format="json", resize="6")
+    assert result.status == 0
+    report = json.loads(result.out)
+    assert report["resize"] == 6
+    assert [found["moved_on_resize"]["keys"] for found in report["algorithms"]] == [7, 7]
 
 
 def test_a_picture_needs_an_extra(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -233,8 +233,8 @@ class QueryRun:
         if None in states.values() and self._forgetful != pin.epoch:
             self._forgetful = pin.epoch
             self.watcher.message(
-                f"what a replica of {pin.algorithm} learns is more than {MAX_STATE // 1024} KiB, too much to be carried "
-                "from batch to batch: each batch begins anew; results stay right"
+                f"what a replica of {pin.algorithm} learns is more than {MAX_STATE // 1024} KiB, too much to be "
+                "carried from batch to batch: each batch begins anew; results stay right"
             )
 
     def _follow_plan(self) -> None:

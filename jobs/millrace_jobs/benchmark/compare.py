@@ -10,11 +10,12 @@ import numpy as np
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.partitioners import registry
-from millrace_jobs.partitioners.base import Hashes, Workers
+from millrace_jobs.partitioners.base import Hashes, Partitioner, Workers
+from millrace_jobs.partitioners.moved_keys import MovedKeys, moved_on_resize
 
 from .contenders import Contender, Setting, parse_contender, parse_contenders
 from .reading import read_stream
-from .replaying import SlideRun, replay
+from .replaying import SlideRun, last_window, replay
 from .report import Input, Report, Result, Slide, Window
 from .slides import Slides, cut, parse_spans
 from .window_costs import Codes, PlacedStream, key_codes
@@ -36,16 +37,19 @@ class Request:
     algorithms: str
     seed: int
     assignments: Path | None = None
+    resize: int | None = None
 
 
 def compare(request: Request) -> Report:
     """Run the comparison. Raises MillraceError, in one sentence, on anything that is wrong with the request."""
     _check_count("--workers", request.workers, 1)
     _check_count("--replicas", request.replicas, 1)
+    if request.resize is not None:
+        _check_count("--resize", request.resize, 1)
     _check_count("--seed", request.seed, 0, most=2**64 - 1)
     spans = parse_spans(request.window, request.slide, timed=request.time is not None)
     contenders = parse_contenders(request.algorithms, spans.slides)
-    setting = Setting(request.workers, request.replicas, request.seed, spans.slides)
+    setting = Setting(request.workers, request.replicas, request.seed, spans.slides, request.resize)
     if request.assignments is not None:
         _make_folder(request.assignments)
     stream = read_stream(request.file, request.keys, request.time)
@@ -89,8 +93,10 @@ class _Bench:
 
     def measure(self, contender: Contender) -> tuple[Result, Workers]:
         """Place the stream twice: once to compile the kernels and for the states, once for the time it takes."""
-        states = [(run.peak_state_bytes, run.state_bytes) for run in self._replay(contender, states=True)]
-        runs = list(self._replay(contender, states=False))
+        compiled = self._replay(contender, contender.replicas(self._setting), states=True)
+        states = [(run.peak_state_bytes, run.state_bytes) for run in compiled]
+        replicas = contender.replicas(self._setting)
+        runs = list(self._replay(contender, replicas, states=False))
         ids = np.concatenate([run.ids for run in runs])
         placed = PlacedStream(ids, self._codes, self._keys, self._setting.workers)
         numbers = self._slides.numbers.tolist()
@@ -104,17 +110,25 @@ class _Bench:
             Slide(number, size, run.route_seconds, run.advance_seconds, *state)
             for number, size, run, state in zip(numbers, rows, runs, states, strict=True)
         ]
-        return Result(contender, placed.total(), windows, slides), ids
+        return Result(contender, placed.total(), windows, slides, self._moved_on_resize(replicas)), ids
 
-    def _replay(self, contender: Contender, *, states: bool) -> Iterator[SlideRun]:
+    def _replay(self, contender: Contender, replicas: Sequence[Partitioner], *, states: bool) -> Iterator[SlideRun]:
         return replay(
-            contender.replicas(self._setting),
+            replicas,
             self._hashes,
             self._slides,
             slides_per_window=self._setting.slides,
-            cooperative=registry.is_cooperative(contender.algorithm),
+            copies=contender.replicas(self._setting) if registry.is_cooperative(contender.algorithm) else (),
             states=states,
         )
+
+    def _moved_on_resize(self, replicas: Sequence[Partitioner]) -> MovedKeys | None:
+        """Of the keys of the last window, when the stream has ended; None where no resize is asked for."""
+        if self._setting.resize is None:
+            return None
+        parts = last_window(self._hashes, self._slides, slides_per_window=self._setting.slides, replicas=len(replicas))
+        first, *others = zip(replicas, parts, strict=True)
+        return moved_on_resize(*first, self._setting.resize, others)
 
     def reference(self, algorithm: str, results: Sequence[Result]) -> Result:
         """What ``algorithm`` did: among the results, or measured now."""

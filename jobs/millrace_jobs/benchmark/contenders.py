@@ -1,4 +1,4 @@
-"""Which algorithms are compared: ``pkg``, ``pkg:choices=5``, ``am:choices=5:cardinality=hll``."""
+"""Which algorithms are compared: ``pkg``, ``pkg:choices=5``, ``am:choices=5:cardinality=hll``, or ``all``."""
 
 from __future__ import annotations
 
@@ -14,15 +14,32 @@ from millrace_jobs.partitioners.parameters import Number, Parameter, Value, Whol
 SLIDES = "slides"
 """The parameter of algorithms with windows: slides per window."""
 
+ROUTED = tuple(name for name in registry.ALGORITHMS if registry.is_routed(name))
+"""What can be compared."""
+
+ALL = "all"
+"""Stands for each of ``ROUTED``."""
+
+_NOT_ONE = {
+    ALL: "all takes no parameters",
+    "auto": "auto is not one algorithm but chooses among them",
+    registry.NATIVE: "native routes nothing",
+}
+_HINT = f"write {ALL}, or some of: {', '.join(ROUTED)}"
+
 
 @dataclass(frozen=True)
 class Setting:
-    """Where all contenders run: ``replicas`` over ``workers``; windows of ``slides`` slides."""
+    """Where all contenders run: ``replicas`` over ``workers``; windows of ``slides`` slides.
+
+    At the end of the stream they are resized to ``resize`` workers, unless it is None.
+    """
 
     workers: int
     replicas: int
     seed: int
     slides: int
+    resize: int | None = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +75,13 @@ def parse_contenders(text: str, slides: int) -> list[Contender]:
 
     Raises MillraceError, which says what to write, for unknown names and values, and for one that comes twice.
     """
-    contenders = [parse_contender(label.strip(), slides) for label in text.split(",")]
+    if not text.strip():
+        raise MillraceError(Problem("--algorithm names nothing", _HINT))
+    labels = [label.strip() for label in text.split(",")]
+    if "" in labels:
+        raise MillraceError(Problem(f"--algorithm {text}: there is an empty name", "remove the comma"))
+    named = [name for label in labels for name in (ROUTED if label == ALL else (label,))]
+    contenders = [parse_contender(label, slides) for label in named]
     stems = [contender.file_stem for contender in contenders]
     for place, stem in enumerate(stems):
         if stem in stems[:place]:
@@ -69,9 +92,8 @@ def parse_contenders(text: str, slides: int) -> list[Contender]:
 def parse_contender(label: str, slides: int) -> Contender:
     """One contender. Raises MillraceError as ``parse_contenders`` does."""
     algorithm, *settings = label.split(":")
+    _check_name(label, algorithm)
     try:
-        if not registry.is_routed(algorithm):
-            raise MillraceError(Problem(f"--algorithm {label}: {algorithm} routes nothing", "name algorithms that do"))
         declared = registry.parameters_of(algorithm)
         given: dict[str, Value] = {SLIDES: slides} if SLIDES in declared else {}
         for setting in settings:
@@ -84,6 +106,22 @@ def parse_contender(label: str, slides: int) -> Contender:
         return Contender(label, algorithm, registry.resolve_parameters(algorithm, given))
     except ValueError as error:
         raise MillraceError(Problem(f"--algorithm {label}: {error}")) from None
+
+
+def _check_name(label: str, algorithm: str) -> None:
+    spaced = len(label.split()) > 1
+    if spaced and label.replace(":", " ").split()[0] in ROUTED:
+        raise MillraceError(Problem(f"--algorithm {label}: there is a space in it", f"write {_without_spaces(label)}"))
+    if algorithm in ROUTED:
+        return
+    problem = _NOT_ONE.get(algorithm, f"there is no partitioner {algorithm!r}")
+    raise MillraceError(Problem(f"--algorithm {label}: {problem}", _HINT))
+
+
+def _without_spaces(label: str) -> str:
+    """What was meant: ``pkg:choices=3`` by ``pkg choices=3``, and ``hash,pkg`` by ``hash pkg``."""
+    joined = re.sub(r"\s*([:=])\s*", r"\1", label)
+    return re.sub(r"\s+", ",", re.sub(r"\s+(?=[^\s:=]+=)", ":", joined))
 
 
 def _value(kind: Parameter | None, text: str) -> Value:

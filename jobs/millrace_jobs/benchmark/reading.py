@@ -102,7 +102,10 @@ def _read_csv(file: Path, columns: list[str]) -> pa.Table:
 
 def _check_columns(there: list[str], wanted: list[str], file: Path) -> None:
     if missing := [name for name in wanted if name not in there]:
-        raise _problem(file, f"has no column {', '.join(missing)}", f"its columns are {', '.join(there)}")
+        hint = f"its columns are {', '.join(there)}"
+        if any("," in name for name in missing):
+            hint += "; repeat --key for each column of the key"
+        raise _problem(file, f"has no column {', '.join(missing)}", hint)
     if repeated := [name for name in wanted if there.count(name) > 1]:
         raise _problem(file, f"has the column {', '.join(repeated)} more than once", "name every column once")
 

@@ -2,7 +2,8 @@
 
 The records of each slide are cut into as many nearly equal contiguous slices as there are replicas, as a job
 cuts its batches (``sources.slicing``). At the end of a slide every replica advances, once for each slide that
-has gone by; then replicas that learn together exchange what they know, as ``partitioners.handover`` does it.
+has gone by; then replicas that learn together merge what the others know. What a window of several slides leaves
+in a replica, such as its loads, stays its own; in a job, where a window is one slide, nothing of it is left.
 """
 
 from __future__ import annotations
@@ -44,17 +45,19 @@ def replay(
     slides: Slides,
     *,
     slides_per_window: int,
-    cooperative: bool,
+    copies: Sequence[Partitioner] = (),
     states: bool,
 ) -> Iterator[SlideRun]:
-    """Run the stream through the replicas, one core for all; gives one run per slide that has records."""
+    """Run the stream through the replicas, one core for all; gives one run per slide that has records.
+
+    For replicas that learn together, ``copies`` are as many more of them, which are used to hold their states.
+    """
     steps = _advances(slides, slides_per_window)
     batches = [replica if isinstance(replica, BatchPartitioner) else None for replica in replicas]
     for (begin, end), advances in zip(pairwise(slides.edges.tolist()), steps, strict=True):
-        cuts = [begin + offset for offset in bounds(end - begin, len(replicas))]
         parts: list[Workers] = []
         routing, peak = 0.0, 0
-        for replica, batch, (low, high) in zip(replicas, batches, pairwise(cuts), strict=True):
+        for replica, batch, (low, high) in zip(replicas, batches, _slices(begin, end, len(replicas)), strict=True):
             blocks = [hashes[row : min(row + BLOCK, high)] for row in range(low, high, BLOCK)]
             began = time.thread_time()
             parts += _take(replica, batch, blocks)
@@ -65,10 +68,23 @@ def replay(
                 parts.append(batch.cut())
                 routing += time.thread_time() - began
         began = time.thread_time()
-        _end_slide(replicas, advances, cooperative)
+        _end_slide(replicas, advances)
+        _exchange(replicas, copies)
         ending = time.thread_time() - began
         kept = max(len(replica.save()) for replica in replicas) if states else 0
         yield SlideRun(np.concatenate(parts), routing, ending, peak, kept)
+
+
+def last_window(hashes: Hashes, slides: Slides, *, slides_per_window: int, replicas: int) -> list[Hashes]:
+    """The records of the last window that has any, dealt to the replicas as ``replay`` deals them."""
+    oldest = np.searchsorted(slides.numbers, slides.numbers[-1] - slides_per_window, side="right")
+    dealt = [_slices(begin, end, replicas) for begin, end in pairwise(slides.edges[oldest:].tolist())]
+    return [np.concatenate([hashes[low:high] for low, high in of_replica]) for of_replica in zip(*dealt, strict=True)]
+
+
+def _slices(begin: int, end: int, replicas: int) -> list[tuple[int, int]]:
+    """Which of the records ``[begin, end)`` each replica gets."""
+    return list(pairwise(begin + offset for offset in bounds(end - begin, replicas)))
 
 
 def _take(replica: Partitioner, batch: BatchPartitioner | None, blocks: Sequence[Hashes]) -> list[Workers]:
@@ -80,16 +96,20 @@ def _take(replica: Partitioner, batch: BatchPartitioner | None, blocks: Sequence
     return []
 
 
-def _end_slide(replicas: Sequence[Partitioner], advances: int, cooperative: bool) -> None:
+def _end_slide(replicas: Sequence[Partitioner], advances: int) -> None:
     for replica in replicas:
         for _ in range(advances):
             replica.advance()
-    if cooperative and len(replicas) > 1:
-        first, *others = replicas
-        first.merge(others)
-        state = first.save()
-        for other in others:
-            other.restore(state)
+
+
+def _exchange(replicas: Sequence[Partitioner], copies: Sequence[Partitioner]) -> None:
+    """Each replica merges what all others knew before any had merged."""
+    if len(copies) < 2:
+        return
+    for replica, copy in zip(replicas, copies, strict=True):
+        copy.restore(replica.save())
+    for place, replica in enumerate(replicas):
+        replica.merge([*copies[:place], *copies[place + 1 :]])
 
 
 def _advances(slides: Slides, slides_per_window: int) -> list[int]:

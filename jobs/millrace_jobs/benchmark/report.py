@@ -55,6 +55,11 @@ class Result:
     """Of the whole input as one window."""
     windows: Sequence[Window]
     slides: Sequence[Slide]
+    moved_on_resize: MovedKeys | None = None
+    """When the stream has ended, its last window is placed again, all replicas are resized, and it is placed once more.
+
+    A slide ends in between, as at the end of a micro-batch. None without a resize.
+    """
 
     @property
     def records_per_second(self) -> float:
@@ -143,6 +148,7 @@ class Report:
             "workers": self.setting.workers,
             "replicas": self.setting.replicas,
             "seed": self.setting.seed,
+            **({} if self.setting.resize is None else {"resize": self.setting.resize}),
             "unit_of_time": "seconds" if self.spans.timed else "records",
             "window": self.spans.window / unit,
             "slide": self.spans.slide / unit,
@@ -158,6 +164,7 @@ class Report:
             "state_bytes": result.state_bytes,
             "peak_state_bytes": result.peak_state_bytes,
             "moved_keys": _moved(result.moved),
+            **({} if result.moved_on_resize is None else {"moved_on_resize": _moved(result.moved_on_resize)}),
             "relative": _imbalance(self.relative(result)),
             "total": cost_figures(result.total),
             "mean_of_windows": result.means(),

@@ -47,6 +47,7 @@ def _introduction(report: Report) -> list[str]:
 
 
 def _windows(report: Report) -> Table:
+    resize = report.setting.resize
     means = report.results[0].means()
     least, most = (_figure(means[f"aggregation_cost_{bound}"]) for bound in ("least", "most"))
     table = _table(
@@ -61,6 +62,7 @@ def _windows(report: Report) -> Table:
         "MPI",
         "relative\nMPI",
         "keys\nmoved",
+        *([] if resize is None else [f"moved by resize\nto {_count(resize)} workers"]),
     )
     for result in report.results:
         mean, worst = result.means(), result.worst()
@@ -76,10 +78,15 @@ def _windows(report: Report) -> Table:
             _figure(mean["mpi"]),
             _relative(report, result),
             _percent(result.moved.share) if len(result.windows) > 1 else "-",
+            *([] if result.moved_on_resize is None else [_percent(result.moved_on_resize.share)]),
         )
     table.caption = (
         "relative MPI: the mean of BSI over hashing's, BCI and KSR over shuffle's (paper 004, Figure 10, and KSR)"
     )
+    if resize is not None:
+        table.caption += (
+            "\nmoved by resize: of the last window's keys, placed again at the end of the input, before and after it"
+        )
     return table
 
 

@@ -7,6 +7,7 @@ measure, since a key that has found one more worker, or one less, has moved too.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,17 +51,29 @@ def moved_keys(before: Placement, after: Placement) -> MovedKeys:
     return MovedKeys(len(common), len(np.intersect1d(common, changed, assume_unique=True)))
 
 
-def moved_on_resize(partitioner: Partitioner, keys: Hashes, workers: int) -> MovedKeys:
-    """The keys that ``partitioner`` moves when it is resized to ``workers`` workers.
+def moved_on_resize(
+    partitioner: Partitioner, keys: Hashes, workers: int, others: Sequence[tuple[Partitioner, Hashes]] = ()
+) -> MovedKeys:
+    """The keys that ``partitioner`` moves when it is resized to ``workers`` workers between two slides.
 
-    The records ``keys`` are placed by it as it is and once more after the resize; for an algorithm without
-    affinity most keys move even when the number of workers stays. It is left as it was.
+    The records ``keys`` are placed by it as it is, in a slide that then ends, and once more after the resize; an
+    algorithm that forgets or learns with its slides moves keys even when the number of workers stays. ``others``
+    are replicas of it with records of their own; a key is then where any of them places it. All are left as they
+    were.
     """
+    replicas = [(partitioner, keys), *others]
+    before, after = zip(*(_around_resize(replica, part, workers) for replica, part in replicas), strict=True)
+    stream = np.concatenate([part for _, part in replicas])
+    return moved_keys((np.concatenate(before), stream), (np.concatenate(after), stream))
+
+
+def _around_resize(partitioner: Partitioner, keys: Hashes, workers: int) -> tuple[Workers, Workers]:
+    """Where the records go before the resize, and after it."""
     state = partitioner.save()
     try:
         before = partitioner.route(keys)
+        partitioner.advance()
         partitioner.resize(workers)
-        after = partitioner.route(keys)
+        return before, partitioner.route(keys)
     finally:
         partitioner.restore(state)
-    return moved_keys((before, keys), (after, keys))

@@ -16,10 +16,10 @@ from millrace_jobs.benchmark.compare import Request, compare
 from millrace_jobs.benchmark.plot import check_plotting, write_plot
 from millrace_jobs.benchmark.table import print_tables
 from millrace_jobs.partitioners import registry
+from millrace_jobs.partitioners.hashing import hash_columns
 from millrace_jobs.partitioners.metrics import placement_cost
 from millrace_jobs.partitioners.moved_keys import moved_keys
 
-ROUTED = ",".join(name for name in registry.ALGORITHMS if registry.is_routed(name))
 WORKERS = 4
 
 
@@ -76,7 +76,7 @@ def test_the_report_as_json(ask):
     assert report["input"]["late"] == 0
     hashing, shuffle, pkg = report["algorithms"]
     assert pkg["label"] == "pkg:choices=3"
-    assert pkg["parameters"] == {"choices": 3}
+    assert pkg["parameters"] == {"choices": 3, "slides": 2}
     assert len(pkg["windows"]) == len(pkg["slides"]) == 10
     assert pkg["windows"][0]["moved_keys"] is None
     assert sum(slide["rows"] for slide in pkg["slides"]) == 300
@@ -115,9 +115,51 @@ def test_windows_of_records(ask):
 
 def test_every_algorithm_gives_the_same_placement_each_time(ask, tmp_path):
     for folder in ("one", "two"):
-        compare(ask(algorithms=ROUTED, assignments=tmp_path / folder))
+        compare(ask(algorithms="all", assignments=tmp_path / folder))
     for file in (tmp_path / "one").iterdir():
         assert file.read_bytes() == (tmp_path / "two" / file.name).read_bytes()
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_keys_that_move_on_a_resize_are_those_of_the_last_window(ask, replicas):
+    """Hashing keeps nothing from record to record, so new replicas place the window as those did that ended it."""
+    request = ask(algorithms="hash", replicas=replicas, resize=6)
+    report = compare(request)
+    table = pq.read_table(request.file)
+    keys = hash_columns([table["key"]], table.num_rows)[table["at"].to_numpy() >= 480]
+    four, six = (
+        registry.make("hash", workers=n, replica=0, replicas=1, seed=3, parameters={}).route(keys) for n in (4, 6)
+    )
+    expected = moved_keys((four, keys), (six, keys))
+    assert expected.moved > 0
+    assert report.results[0].moved_on_resize == expected
+
+
+def test_a_resize_changes_nothing_else(ask, tmp_path):
+    with_resize, without = (
+        compare(ask(algorithms="all", assignments=tmp_path / str(resize), resize=resize)) for resize in (7, None)
+    )
+    for resized, plain in zip(with_resize.results, without.results, strict=True):
+        assert resized.windows == plain.windows
+        assert resized.moved_on_resize.keys == resized.windows[-1].cost.distinct_keys
+        assert plain.moved_on_resize is None
+        file = f"{plain.contender.file_stem}.npy"
+        assert (tmp_path / "7" / file).read_bytes() == (tmp_path / "None" / file).read_bytes()
+
+
+def test_a_resize_is_reported_only_if_it_is_asked_for(ask):
+    asked, plain = compare(ask(resize=4)), compare(ask())
+    found = asked.to_json()
+    assert found["resize"] == 4
+    assert found["algorithms"][0]["moved_on_resize"] == {
+        "keys": asked.results[0].windows[-1].cost.distinct_keys,
+        "moved": 0,
+        "share": 0.0,
+    }
+    assert "resize" not in plain.to_json()
+    assert "moved_on_resize" not in plain.to_json()["algorithms"][0]
+    assert "moved by resize" in printed(asked)
+    assert "moved by resize" not in printed(plain)
 
 
 def test_the_seed_matters(ask):
@@ -165,6 +207,7 @@ def test_the_picture_is_svg_with_all_labels(ask, tmp_path, changes):
     [
         ({"workers": 0}, "--workers is 0; write a whole number from 1 to 1000000"),
         ({"replicas": 0}, "--replicas is 0; write a whole number from 1"),
+        ({"resize": 0}, "--resize is 0; write a whole number from 1 to 1000000"),
         ({"seed": -1}, "--seed is -1; write a whole number from 0"),
         ({"slide": "7s"}, "--slide 7s does not divide --window 2 minutes"),
         ({"algorithms": "dice"}, "there is no partitioner 'dice'"),

@@ -5,12 +5,19 @@ from millrace_jobs.benchmark.contenders import Setting, parse_contender, parse_c
 from millrace_jobs.partitioners import registry
 from millrace_jobs.partitioners.parameters import Number, OneOf, WholeNumber
 
+NAMES = "write all, or some of: " + ", ".join(name for name in registry.ALGORITHMS if name != "native")
+
 
 def test_labels_are_names_and_parameters():
     plain, five = parse_contenders("pkg, pkg:choices=5", 1)
-    assert (plain.label, plain.algorithm, plain.parameters) == ("pkg", "pkg", {"choices": 2})
-    assert (five.label, five.algorithm, five.parameters) == ("pkg:choices=5", "pkg", {"choices": 5})
+    assert (plain.label, plain.algorithm, plain.parameters["choices"]) == ("pkg", "pkg", 2)
+    assert (five.label, five.algorithm, five.parameters["choices"]) == ("pkg:choices=5", "pkg", 5)
     assert (plain.file_stem, five.file_stem) == ("pkg", "pkg-choices=5")
+
+
+def test_all_is_every_algorithm_that_routes():
+    labels = [contender.label for contender in parse_contenders("all, pkg:choices=5", 1)]
+    assert labels == [name for name in registry.ALGORITHMS if name != "native"] + ["pkg:choices=5"]
 
 
 def test_each_replica_is_made_in_its_place():
@@ -43,12 +50,21 @@ def test_values_are_read_as_what_the_parameter_takes(monkeypatch):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("pgk", "--algorithm pgk: there is no partitioner 'pgk'; write one of: native, shuffle, hash, pkg"),
-        ("", "there is no partitioner ''"),
-        ("hash,", "there is no partitioner ''"),
-        ("native", "--algorithm native: native routes nothing"),
+        ("pgk", f"--algorithm pgk: there is no partitioner 'pgk'; {NAMES}"),
+        ("native", f"--algorithm native: native routes nothing; {NAMES}"),
+        ("auto", f"--algorithm auto: auto is not one algorithm but chooses among them; {NAMES}"),
+        ("all:slides=2", f"--algorithm all:slides=2: all takes no parameters; {NAMES}"),
+        ("all,pkg", "--algorithm names pkg twice; name it once"),
+        (" ", f"--algorithm names nothing; {NAMES}"),
+        (":", f"--algorithm :: there is no partitioner ''; {NAMES}"),
+        ("hash,", "--algorithm hash,: there is an empty name; remove the comma"),
+        ("hash,,pkg", "--algorithm hash,,pkg: there is an empty name; remove the comma"),
+        ("pkg choices=3", "--algorithm pkg choices=3: there is a space in it; write pkg:choices=3"),
+        ("pkg : choices = 3", "there is a space in it; write pkg:choices=3"),
+        ("hash pkg choices=3", "there is a space in it; write hash,pkg:choices=3"),
+        ("dice choices=3", "there is no partitioner 'dice choices=3'; write all, or some of"),
         ("pkg:choices", "--algorithm pkg:choices: 'choices' is no parameter; write name=value after each ':'"),
-        ("pkg:choises=3", "partitioner pkg has no parameter 'choises'; write one of: choices"),
+        ("pkg:choises=3", "partitioner pkg has no parameter 'choises'; write one of: choices, slides"),
         ("pkg:choices=0", "parameter 'choices' of partitioner pkg is 0; write a whole number of at least 1"),
         ("pkg:choices=many", "parameter 'choices' of partitioner pkg is 'many'; write a whole number"),
         ("pkg,hash,pkg", "--algorithm names pkg twice; name it once"),

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from millrace_jobs.benchmark import replaying
 from millrace_jobs.benchmark.contenders import Contender, Setting, parse_contender
-from millrace_jobs.benchmark.replaying import replay
+from millrace_jobs.benchmark.replaying import last_window, replay
 from millrace_jobs.benchmark.slides import Slides
 from millrace_jobs.partitioners.base import BatchPartitioner
 
@@ -33,7 +33,7 @@ class Recorder:
         self.calls.append(("restore", len(state)))
 
     def merge(self, others):
-        self.calls.append(("merge", len(others)))
+        self.calls.append(("merge", *others))
 
     def resize(self, workers):
         raise AssertionError
@@ -49,10 +49,10 @@ class BatchRecorder(Recorder):
         return np.full(waiting, self._place, np.int32)
 
 
-def run(replicas, numbers, edges, *, per_window=1, cooperative=False, states=False):
+def run(replicas, numbers, edges, *, per_window=1, copies=(), states=False):
     slides = Slides(np.array(numbers), np.array(edges), 0, 0)
     hashes = np.arange(edges[-1], dtype=np.uint64)
-    return list(replay(replicas, hashes, slides, slides_per_window=per_window, cooperative=cooperative, states=states))
+    return list(replay(replicas, hashes, slides, slides_per_window=per_window, copies=copies, states=states))
 
 
 def test_each_slide_is_cut_into_contiguous_slices_one_per_replica():
@@ -100,14 +100,51 @@ def test_long_gaps_are_short_but_windows_end_where_they_would(gap, per_window):
     assert last == 1
 
 
-def test_replicas_that_learn_together_exchange_states_after_they_advanced():
-    replicas = [Recorder(), Recorder()]
-    run(replicas, [0], [0, 2], cooperative=True)
-    assert [call[0] for call in replicas[0].calls] == ["route", "advance", "merge"]
-    assert [call[0] for call in replicas[1].calls] == ["route", "advance", "restore"]
+def test_replicas_that_learn_together_merge_copies_of_the_others_after_they_advanced():
+    replicas, copies = [Recorder() for _ in range(3)], [Recorder() for _ in range(3)]
+    run(replicas, [0], [0, 3], copies=copies)
+    for place, (replica, copy) in enumerate(zip(replicas, copies, strict=True)):
+        assert replica.calls == [
+            ("route", [place]),
+            ("advance",),
+            ("merge", *(other for other in copies if other is not copy)),
+        ]
+        assert copy.calls == [("restore", 2)]  # what there was before any merge
     alone = Recorder()
-    run([alone], [0], [0, 2], cooperative=True)
+    run([alone], [0], [0, 2], copies=[Recorder()])
     assert [call[0] for call in alone.calls] == ["route", "advance"]
+
+
+def test_dalton_keeps_its_own_window_and_adopts_what_all_have_learned():
+    contender = parse_contender("dalton:slides=3:fragmentation=window", 1)
+    setting = Setting(workers=20, replicas=3, seed=1, slides=3)
+    replicas = contender.replicas(setting)
+    stream = (np.random.default_rng(2).zipf(1.4, 5 * 900) % 200).astype(np.uint64)
+    slides = Slides(np.arange(5), np.arange(6) * 900, 0, 0)
+    runs = replay(replicas, stream, slides, slides_per_window=3, copies=contender.replicas(setting), states=False)
+    placed = np.concatenate([run.ids for run in runs]).reshape(5, 3, 300)[3:]  # by slide and replica, in the window
+    keys = stream.reshape(5, 3, 300)[3:]
+    hot = np.sort(replicas[0].hot)
+    assert len(hot) > 1
+    for place, replica in enumerate(replicas):
+        assert replica.loads.tolist() == np.bincount(placed[:, place].ravel(), minlength=20).tolist()
+        own = [len(np.unique(placed[:, place][keys[:, place] == key])) for key in hot]
+        assert replica.spread(hot).tolist() == own
+        assert np.sort(replica.hot).tolist() == hot.tolist()
+        assert replica.values(hot) == pytest.approx(replicas[0].values(hot), abs=1e-12)
+
+
+def test_the_last_window_is_dealt_as_it_was_placed():
+    slides = Slides(np.array([0, 4, 6]), np.array([0, 3, 7, 9]), 0, 0)
+    hashes = np.arange(9, dtype=np.uint64)
+
+    def dealt(per_window):
+        parts = last_window(hashes, slides, slides_per_window=per_window, replicas=2)
+        return [part.tolist() for part in parts]
+
+    assert dealt(1) == dealt(2) == [[7], [8]]
+    assert dealt(3) == [[3, 4, 7], [5, 6, 8]]
+    assert dealt(7) == [[0, 3, 4, 7], [1, 2, 5, 6, 8]]
 
 
 def test_more_replicas_than_records():
@@ -116,12 +153,12 @@ def test_more_replicas_than_records():
     assert runs[0].route_seconds >= 0
 
 
-@pytest.mark.parametrize("label", ["hash", "shuffle", "pkg"])
+@pytest.mark.parametrize("label", ["hash", "shuffle", "pkg:slides=0"])
 def test_without_windows_it_is_route(label):
     contender: Contender = parse_contender(label, 1)
     setting = Setting(workers=5, replicas=1, seed=3, slides=1)
     hashes = np.arange(20, dtype=np.uint64)
     slides = Slides(np.array([0, 1]), np.array([0, 11, 20]), 0, 0)
-    runs = replay(contender.replicas(setting), hashes, slides, slides_per_window=1, cooperative=False, states=False)
+    runs = replay(contender.replicas(setting), hashes, slides, slides_per_window=1, states=False)
     placed = np.concatenate([run.ids for run in runs])
     assert placed.tolist() == contender.replicas(setting)[0].route(hashes).tolist()

@@ -35,6 +35,7 @@ def sync_message(load, frequencies, q, replica=0, split=(), workers=2):
         split=np.array([key in split for key in frequencies], bool),
         learned=np.array(learned, bool),
         q=np.array([q[key] for key in frequencies if key in q], float).reshape(-1, workers),
+        rehashed=0,
     )
 
 
@@ -213,9 +214,11 @@ def test_awaiting_survives_being_saved(before, during, after, n):
 
 @given(keys, workers, st.booleans())
 def test_messages_survive_the_wire(stream, n, slower):
-    member = make("dalton", n)
+    member = make("dalton", n + 1)
     member.route(stream)
+    member.resize(n)
     sent = member.begin_sync(slower=slower)
+    assert sent.rehashed == 1
     found = SyncMessage.from_bytes(sent.to_bytes())
     policy = replace(reduce([sent]), interval=2.5 if slower else None)
     adopted = GlobalPolicy.from_bytes(policy.to_bytes())

@@ -5,6 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace_jobs.partitioners.dalton.cooperative import reduce
+
 from .streams import keys, make, workers, zipf
 
 slides = st.lists(keys, min_size=1, max_size=4)
@@ -65,6 +67,56 @@ def test_a_key_that_was_split_is_forwarded_again_when_its_records_have_left_the_
         partitioner.advance()
         partitioner.route(others)
     assert forwarded == [False, False, False, True]
+
+
+@given(st.lists(st.tuples(keys, st.none() | workers), min_size=1, max_size=6), workers, st.integers(1, 3))
+def test_no_key_is_forwarded_that_was_split_by_resizing(steps, n, window):
+    partitioner = make("dalton", n, slides=window, fragmentation="window", epsilon=1.0)
+    placed = []
+    for stream, resized in steps:
+        half = len(stream) // 2
+        ids = [partitioner.route(stream[:half])]
+        if resized is not None:
+            partitioner.resize(resized)
+        partitioner.restore(partitioner.save())
+        placed.append((np.concatenate([*ids, partitioner.route(stream[half:])]), stream))
+        ids, seen = (np.concatenate(parts) for parts in zip(*placed[-window:], strict=True))
+        forwarded = partitioner.forwardable(all_keys(seen))
+        where = places(ids, seen)
+        assert all(len(where[key]) == 1 for key in all_keys(seen)[forwarded].tolist())
+        partitioner.advance()
+
+
+def test_after_resizing_nothing_is_forwarded_until_the_window_has_passed():
+    partitioner = make("dalton", 8, slides=5, fragmentation="window")
+    cold = np.arange(5000, dtype=np.uint64)
+    placed = [np.stack([partitioner.route(cold)])]
+    assert partitioner.forwardable(cold).all()
+    partitioner.resize(9)
+    placed[0] = np.stack([*placed[0], partitioner.route(cold)])
+    forwarded, really = [], []
+    for _ in range(6):
+        where = np.concatenate(placed[-5:])
+        forwarded.append(np.count_nonzero(partitioner.forwardable(cold)))
+        really.append(np.count_nonzero((where == where[0]).all(axis=0)))
+        partitioner.advance()
+        placed.append(partitioner.route(cold)[None])
+    assert forwarded == [0] * 5 + [5000]
+    assert all(same < 1000 for same in really[:5])
+    assert really[5] == 5000
+
+
+def test_a_replica_does_not_forward_what_another_one_split_by_resizing():
+    members = [make("dalton", 8, 0, 2, slides=2), make("dalton", 9, 1, 2, slides=2)]
+    cold = np.arange(100, 1100, dtype=np.uint64)
+    before = members[0].route(cold)
+    members[0].resize(9)
+    after = members[1].route(cold)
+    assert (before != after).any()
+    policy = reduce([member.begin_sync() for member in members])
+    for member in members:
+        member.end_sync(policy)
+        assert not member.forwardable(cold).any()
 
 
 @given(st.lists(keys, min_size=2, max_size=3), workers)

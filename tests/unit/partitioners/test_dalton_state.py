@@ -139,6 +139,7 @@ def test_a_state_that_cannot_be_is_refused_and_leaves_no_trace(change, message):
         ({"seen": None}, "the saved seen of dalton is None"),
         ({"local_load": 7}, "no usable counters"),
         ({"seen": 2**60}, "no usable counters"),
+        ({"rehashed": None}, "the saved rehashed of dalton is None"),
         ({"exact": 0}, "no statistics of kind exact"),
     ],
 )

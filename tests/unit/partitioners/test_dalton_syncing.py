@@ -13,12 +13,12 @@ from .streams import make, zipf
 
 def message(replica, slower=False):
     none = np.empty(0, np.uint64)
-    return SyncMessage(replica, 2, 0, none, none.view(np.int64), none > 0, none > 0, np.empty((0, 2)), slower)
+    return SyncMessage(replica, 2, 0, none, none.view(np.int64), none > 0, none > 0, np.empty((0, 2)), 0, slower)
 
 
 def policy(interval):
     none = np.empty(0, np.uint64)
-    return GlobalPolicy(2, 1, 0, none, np.empty((0, 2)), none, interval)
+    return GlobalPolicy(2, 1, 0, none, np.empty((0, 2)), none, 0, interval)
 
 
 def test_a_replica_synchronises_every_interval():

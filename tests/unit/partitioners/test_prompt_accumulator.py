@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from millrace_jobs.kernels.compiling import read_only
 from millrace_jobs.partitioners.prompt import accumulator
 from millrace_jobs.partitioners.prompt.accumulator import ROW, Accumulator, Estimate
-from millrace_jobs.partitioners.prompt.count_tree import in_order, insert, move
+from millrace_jobs.partitioners.prompt.count_tree import in_order
 
 from . import oracles_prompt as oracles
 from .streams import blocks, keys, zipf
@@ -69,22 +69,20 @@ def test_without_an_estimate_the_exact_counts_are_sorted(stream, cut_at):
 
 @given(st.data())
 def test_the_tree_is_traversed_as_a_list_that_is_kept_sorted_the_slow_way(data):
-    table, runs, expected = np.zeros(8, ROW), np.zeros((60, 2), np.int32), []
+    table, expected = np.zeros(8, ROW), []
 
-    def put(count, row):
+    def put(count, row, time):
+        table[row]["updated"], table[row]["last_update"] = count, time
         expected.insert(sum(other >= count for other, _ in expected), (count, row))
 
     for row in range(8):
-        count = data.draw(st.integers(1, 4))
-        table[row]["updated"] = count
-        insert(table, runs, row)
-        put(count, row)
-    for row, more in data.draw(st.lists(st.tuples(st.integers(0, 7), st.integers(1, 3)), max_size=15)):
+        put(data.draw(st.integers(1, 4)), row, time=row + 1)
+    moves = st.lists(st.tuples(st.integers(0, 7), st.integers(1, 3)), max_size=15)
+    for time, (row, more) in enumerate(data.draw(moves), start=9):
         old = next(entry for entry in expected if entry[1] == row)
         expected.remove(old)
-        put(old[0] + more, row)
-        move(table, runs, row, old[0] + more)
-        assert in_order(table, runs).tolist() == [row for _, row in expected]
+        put(old[0] + more, row, time)
+        assert in_order(table, time + 3).tolist() == [row for _, row in expected]
 
 
 @given(keys, estimates, budgets)

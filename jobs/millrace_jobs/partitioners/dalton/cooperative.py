@@ -47,6 +47,8 @@ class SyncMessage:
     """Shape ``(keys,)``: which of them have values in the local Q-table."""
     q: NDArray[np.float64]
     """Shape ``(learned, n)``: the local Q-table."""
+    rehashed: int
+    """Slides, this one included, in which the replica forwards nothing, since hash workers were drawn anew."""
     slower: bool = False
     """Whether the reducer is asked to double DSYNC."""
 
@@ -59,7 +61,12 @@ class SyncMessage:
             "learned": self.learned.astype(np.int64),
             "q": self.q.reshape(-1).view(np.int64),
         }
-        counters = {"replica": self.replica, "load": self.load, "slower": int(self.slower)}
+        counters = {
+            "replica": self.replica,
+            "load": self.load,
+            "rehashed": self.rehashed,
+            "slower": int(self.slower),
+        }
         return pack(State("dalton SYNC", VERSION, self.workers, counters, vectors))
 
     @classmethod
@@ -70,9 +77,9 @@ class SyncMessage:
             keys, frequencies, split, learned, q = (
                 sent.vectors[name] for name in ("keys", "frequencies", "split", "learned", "q")
             )
-            replica, load, slower = (
+            replica, load, rehashed, slower = (
                 whole_number(f"the {name} of a SYNC message", sent.counters[name], 0)
-                for name in ("replica", "load", "slower")
+                for name in ("replica", "load", "rehashed", "slower")
             )
         except KeyError as error:
             raise ValueError(f"a SYNC message without {error.args[0]} cannot be read") from error
@@ -87,6 +94,7 @@ class SyncMessage:
             split=split.astype(np.bool_),
             learned=learned.astype(np.bool_),
             q=_q_table(q, int(np.count_nonzero(learned)), sent.workers),
+            rehashed=rehashed,
             slower=bool(slower),
         )
 
@@ -106,6 +114,8 @@ class GlobalPolicy:
     """Shape ``(keys, n)``: the global Q-table."""
     split: Hashes
     """Shape ``(splits,)``, ascending: keys that some replica may have sent elsewhere than to their hash worker."""
+    rehashed: int
+    """Slides, this one included, in which no replica forwards anything, since one of them drew hash workers anew."""
     interval: float | None = None
     """DSYNC from now on, where the reducer adapts it."""
 
@@ -118,7 +128,7 @@ class GlobalPolicy:
             "split": self.split.view(np.int64),
             "interval": np.array(interval, np.float64).view(np.int64),
         }
-        counters = {"replicas": self.replicas, "load": self.load}
+        counters = {"replicas": self.replicas, "load": self.load, "rehashed": self.rehashed}
         return pack(State("dalton policy", VERSION, self.workers, counters, vectors))
 
     @classmethod
@@ -129,6 +139,7 @@ class GlobalPolicy:
             keys, q, split, interval = (sent.vectors[name] for name in ("keys", "q", "split", "interval"))
             replicas = whole_number("the replicas of a policy", sent.counters["replicas"], 1)
             load = whole_number("the load of a policy", sent.counters["load"], 0)
+            rehashed = whole_number("the rehashed of a policy", sent.counters["rehashed"], 0)
         except KeyError as error:
             raise ValueError(f"a policy without {error.args[0]} cannot be read") from error
         return cls(
@@ -138,6 +149,7 @@ class GlobalPolicy:
             keys=keys.view(np.uint64),
             q=_q_table(q, len(keys), sent.workers),
             split=split.view(np.uint64),
+            rehashed=rehashed,
             interval=float(interval.view(np.float64)[0]) if len(interval) else None,
         )
 
@@ -176,7 +188,8 @@ def reduce(messages: Sequence[SyncMessage]) -> GlobalPolicy:
     q = np.full((len(heavy), workers), INITIAL)
     q[known] = summed[heavy[known]] / weight[heavy[known], None]
     split = np.unique(np.concatenate([message.keys[message.split] for message in messages]))
-    return GlobalPolicy(workers, len(messages), load, keys[heavy], q, split)
+    rehashed = max(message.rehashed for message in messages)
+    return GlobalPolicy(workers, len(messages), load, keys[heavy], q, split, rehashed)
 
 
 def _heavy_hitters(keys: Hashes, total: NDArray[np.int64], load: int, workers: int) -> NDArray[np.intp]:

@@ -4,6 +4,9 @@ The paper forwards what a partitioner hashes. With several, it asks for a synchr
 a wrong decision is repaired before the window's result. That is too little: a replica may split a key after the
 last synchronisation, and the global Q-table leaves out keys that only one replica split. So here a slide's keys are
 forwarded only if a synchronisation came after its last record, and replicas tell each other which keys they split.
+
+After ``resize`` a cold key goes to another hash worker, and which ones had records before is not known. So nothing
+is forwarded until all of these records have left the window.
 """
 
 from __future__ import annotations

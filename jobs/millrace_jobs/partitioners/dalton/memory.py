@@ -42,6 +42,8 @@ class Memory:
         """Whether no record came since the last synchronisation in this slide."""
         self.split_by_others: Hashes = np.empty(0, np.uint64)
         """Keys that some replica had split by then."""
+        self.rehashed = 0
+        """Slides, this one included, whose windows may have records that hash workers got before ``resize``."""
 
     def emptied(self, workers: int) -> Memory:
         """One without history, over ``workers`` workers."""
@@ -64,6 +66,7 @@ class Memory:
         self.loads.advance()
         self.table.numbers[TOTAL] = self.loads.past.sum()
         self.table.fragmentation.advance()
+        self.rehashed = max(0, self.rehashed - 1)
         self.changed()
         self.tidy()
 
@@ -115,6 +118,7 @@ class Memory:
             split=split_keys(table),
             learned=learned,
             q=table.policy.q[:rows][learned],
+            rehashed=self.rehashed,
             slower=slower,
         )
 
@@ -141,6 +145,7 @@ class Memory:
         self.tidy()
         self.synchronised = True
         self.split_by_others = policy.split
+        self.rehashed = max(self.rehashed, policy.rehashed)
 
     def _replace_values(self, policy: GlobalPolicy) -> None:
         table = self.table
@@ -174,6 +179,7 @@ class Memory:
         self.loads = SlidingCounts.of(history)
         table.numbers[TOTAL] = history.sum()
         table.fragmentation.resize(workers)
+        self.rehashed = table.fragmentation.most_slides
         q = _columns(table.policy.q, workers, INITIAL)
         table.policy = Policy(q, table.policy.best, table.policy.bound, table.policy.homes)
         table.policy.homes[:rows] = self.homes(table.keys)

@@ -107,11 +107,12 @@ class Dalton:
         """Shape of ``keys``: whose partial aggregates their combiner may send straight to the output.
 
         To be asked before ``advance``, of the window that now ends. With several replicas none are, unless they
-        have synchronised after the window's last record.
+        have synchronised after the window's last record. After ``resize`` none are until the window has passed.
         """
-        if self._alone or self._memory.synchronised:
-            return forwardable(key_block(keys), self._memory.table, self._memory.split_by_others)
-        return np.zeros(len(key_block(keys)), np.bool_)
+        block, memory = key_block(keys), self._memory
+        if memory.rehashed or not (self._alone or memory.synchronised):
+            return np.zeros(len(block), np.bool_)
+        return forwardable(block, memory.table, memory.split_by_others)
 
     def route(self, keys: Hashes) -> Workers:
         """Algorithm 1, or while the reducer's reply is awaited, that branch of Algorithm 2."""
@@ -163,8 +164,9 @@ class Dalton:
     def merge(self, others: Sequence[Self]) -> None:
         """Synchronise at a batch boundary: go on with the policy that the QtableReducer makes of all Q-tables.
 
-        Loads and fragmentation stay the replica's own: SYNC does not carry them. The same for all replicas then
-        to restore. Raises ValueError if another replica has another number of workers.
+        All replicas may then restore the state of this one. Its loads and fragmentation are this replica's own, as
+        SYNC does not carry them: those of the others are lost, which is nothing after ``advance`` with one slide per
+        window. Raises ValueError if another replica has another number of workers.
         """
         if not others:
             return

@@ -21,7 +21,7 @@ Vectors = Mapping[str, NDArray[np.int64]]
 _MOST = 1 << 48
 """The largest count in a state that is taken for real: a year of 8 million records/s."""
 
-_COUNTERS = ("load", "local_load", "unreported", "seen", "draws", "exact", "synchronised", "awaiting")
+_COUNTERS = ("load", "local_load", "unreported", "seen", "draws", "exact", "synchronised", "rehashed", "awaiting")
 
 
 def state_of(memory: Memory, name: str, version: int) -> State:
@@ -35,6 +35,7 @@ def state_of(memory: Memory, name: str, version: int) -> State:
         numbers[DRAWS],
         memory.frequencies.exact,
         memory.synchronised,
+        memory.rehashed,
         memory.awaiting,
     )
     counters = {counter: int(value) for counter, value in zip(_COUNTERS, values, strict=True)}
@@ -73,6 +74,7 @@ def restored(saved: State, like: Memory) -> Memory:
     _restore_table(memory, vectors, awaiting=bool(counters["awaiting"]))
     memory.load, memory.local_load = counters["load"], counters["local_load"]
     memory.unreported, memory.synchronised = counters["unreported"], bool(counters["synchronised"])
+    memory.rehashed = counters["rehashed"]
     memory.split_by_others = vectors["split_by_others"].view(np.uint64)
     _require(_ascending(memory.split_by_others), "keys split by others")
     memory.loads = SlidingCounts.of(vectors.counts("loads", memory.loads.history.size).reshape(-1, memory.workers))

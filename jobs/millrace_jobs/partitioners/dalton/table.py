@@ -83,9 +83,12 @@ class KeyTable:
         """Shape of ``keys``: their rows, -1 for a key without one."""
         return _rows_of(self.followed.places, read_only(keys))
 
-    def fit(self, kept: NDArray[np.intp]) -> None:
-        """Keep the rows ``kept``, numbered anew, with room for as many more; all with records must be among them."""
-        size = 2 * max(len(kept), 32)
+    def fit(self, kept: NDArray[np.intp], room: int = 0) -> None:
+        """Keep the rows ``kept``, numbered anew; all with records must be among them.
+
+        There is room for ``room`` rows after them, and then for as many again.
+        """
+        size = 2 * max(len(kept) + room, 32)
         q, best, bound, homes = self.policy
         self.policy = Policy(
             _fitted(q, kept, size), _fitted(best, kept, size), _fitted(bound, kept, size), _fitted(homes, kept, size)
@@ -107,8 +110,8 @@ class KeyTable:
 
     def append(self, keys: NDArray[np.uint64], homes: NDArray[np.int32]) -> None:
         """Add rows for ``keys`` that have none, with their hash workers."""
-        while self.count + len(keys) > len(self.followed.keys):
-            self.fit(np.arange(self.count))
+        if self.count + len(keys) > len(self.followed.keys):
+            self.fit(np.arange(self.count), len(keys))
         _append_all(self.followed, self.policy, self.buffer, self.numbers, read_only(keys), read_only(homes))
 
     def search(self) -> None:

@@ -27,8 +27,7 @@ from millrace_jobs.kernels.compiling import kernel
 from millrace_jobs.kernels.key_table import Rows, empty_table, find, grown
 from millrace_jobs.partitioners.base import Hashes
 
-from . import count_tree
-from .count_tree import Runs, Table
+from .count_tree import Table, in_order
 
 MOST_TUPLES = (1 << 31) - 1
 """The largest micro-batch, in records: counts and positions are 32 bits wide."""
@@ -37,17 +36,17 @@ ROW = np.dtype(
     [
         ("current", np.int32),  # Freq_Current: tuples so far
         ("updated", np.int32),  # Freq_Updated: the same as of the last update, the key's count in CountTree
-        ("last_update", np.int32),
+        ("last_update", np.int32),  # when the key got that count
         ("budget", np.int32),  # updates that are left
         ("f_step", np.int32),
         ("t_step", np.int32),
-        ("before", np.int32),  # neighbours in CountTree, as row + 1; 0 for none
-        ("after", np.int32),
     ]
 )
 """What HTable keeps of a key, besides its hash."""
 
 _LEAST = 1536  # rows to begin with; 3 of 4 slots of a table of 2048, as many as may be taken
+
+_MOST_EXPECTED = _LEAST << 10
 
 
 @dataclass(frozen=True)
@@ -78,16 +77,16 @@ class Accumulator:
     ``estimate`` sets the steps of CountTree, and ``budget`` how often a key may update it. Without an estimate,
     there is no CountTree: the exact counts are sorted at the end of the batch, what paper 004 calls post-sort.
 
-    It takes 61 to 123 bytes per distinct key, and half as much again while it grows, and 4 per record.
+    It takes 53 to 107 bytes per distinct key, and half as much again while it grows, and 4 per record.
     """
 
     def __init__(self, estimate: Estimate | None, budget: int) -> None:
         self._estimate = estimate
         self._budget = min(budget, MOST_TUPLES)
-        self._slots = empty_table(_LEAST, words=1)  # of each key its number, counted from 1
-        self._hashes = np.empty(_LEAST, np.uint64)
-        self._table: Table = np.empty(_LEAST, ROW)
-        self._runs: Runs = np.zeros((_LEAST, 2), np.int32)
+        rows = _rows_for(0 if estimate is None else estimate.keys)
+        self._slots = empty_table(rows, words=1)  # of each key its number, counted from 1
+        self._hashes = np.empty(rows, np.uint64)
+        self._table: Table = np.empty(rows, ROW)
         self._keys = 0  # |K|
         self._tuples = 0  # N_C
         self._rows: list[NDArray[np.int32]] = []  # of the records' keys, block by block
@@ -136,7 +135,7 @@ class Accumulator:
         if self._estimate is None:
             order = np.argsort(-counts, kind="stable").astype(np.int32)
         else:
-            order = count_tree.in_order(table, self._runs)
+            order = in_order(table, self._tuples)
         place = np.empty_like(order)
         place[order] = np.arange(len(order), dtype=np.int32)
         return Batch(self._hashes[order], counts[order], place[self._chain()])
@@ -153,14 +152,12 @@ class Accumulator:
         else:
             n_est = min(self._estimate.tuples, MOST_TUPLES)
             f = _whole_step(n_est, self._estimate.keys * self._budget)
-            self._widen(self._tuples + len(keys))
             done, self._keys = _accumulate(
                 keys,
                 rows,
                 self._slots,
                 self._hashes,
                 self._table,
-                self._runs,
                 self._keys,
                 self._tuples,
                 n_est,
@@ -170,19 +167,20 @@ class Accumulator:
         self._tuples += done
         return done
 
-    def _widen(self, count: int) -> None:
-        """Let CountTree take counts up to ``count``. Of the zeros, only those that are written to take memory."""
-        if count >= len(self._runs):
-            runs = np.zeros((2 * count, 2), np.int32)
-            runs[: len(self._runs)] = self._runs
-            self._runs = runs
-
     def _grow(self) -> None:
         """Make room for twice the keys."""
         more = len(self._table)
         self._slots = grown(self._slots)
         self._hashes = np.concatenate([self._hashes, np.empty(more, np.uint64)])
         self._table = np.concatenate([self._table, np.empty(more, ROW)])
+
+
+def _rows_for(keys: int) -> int:
+    """Rows for so many keys, as growing would give them; at most ``_MOST_EXPECTED``, for an estimate may be wrong."""
+    rows = _LEAST
+    while rows < min(keys, _MOST_EXPECTED):
+        rows *= 2
+    return rows
 
 
 @kernel
@@ -218,7 +216,6 @@ def _accumulate(
     slots: Rows,
     hashes: Hashes,
     table: Table,
-    runs: Runs,
     known: int,
     now: int,
     n_est: int,
@@ -231,14 +228,14 @@ def _accumulate(
         row = int(np.int64(slots[slot, 1])) - 1
         if row >= 0:
             now += 1
-            _seen_again(table, runs, row, now, n_est, budget)
+            _seen_again(table, row, now, n_est, budget)
         else:
             if known == len(table):
                 return record, known
             now += 1
             row = known
             hashes[row] = keys[record]
-            _seen_first(table, runs, row, now, n_est, f, budget)
+            _seen_first(table, row, now, n_est, f, budget)
             known += 1
             slots[slot, 0], slots[slot, 1] = keys[record], known
         rows[record] = row
@@ -246,7 +243,7 @@ def _accumulate(
 
 
 @kernel
-def _seen_first(table: Table, runs: Runs, row: int, now: int, n_est: int, f: int, budget: int) -> None:
+def _seen_first(table: Table, row: int, now: int, n_est: int, f: int, budget: int) -> None:
     """Lines 25 to 30: a new key."""
     k = table[row]
     k.current = 1
@@ -255,11 +252,10 @@ def _seen_first(table: Table, runs: Runs, row: int, now: int, n_est: int, f: int
     k.budget = budget
     k.f_step = f
     k.t_step = _whole_step(n_est - now, budget)
-    count_tree.insert(table, runs, row)
 
 
 @kernel
-def _seen_again(table: Table, runs: Runs, row: int, now: int, n_est: int, budget: int) -> None:
+def _seen_again(table: Table, row: int, now: int, n_est: int, budget: int) -> None:
     """Lines 5 to 23: one more tuple of a known key."""
     k = table[row]
     k.current += 1
@@ -273,5 +269,5 @@ def _seen_again(table: Table, runs: Runs, row: int, now: int, n_est: int, budget
         k.t_step = _whole_step(n_est - now, max(1, k.budget))
     else:
         return
+    k.updated = k.current
     k.last_update = now
-    count_tree.move(table, runs, row, k.current)

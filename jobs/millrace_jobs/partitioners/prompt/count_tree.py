@@ -5,11 +5,9 @@ count is updated, and at the end of the batch an in-order traversal gives the qu
 counts first and a node put behind those of an equal count, that traversal is determined by the sequence of
 updates alone: keys by descending count, and keys of one count in the order in which they got it.
 
-Counts are small whole numbers, so this structure, which stands for the tree, keeps exactly those runs: per
-count, a list of the keys that have it, linked through the keys' own rows. A move takes a key out of one list
-and puts it at the end of another, in constant time instead of log K and with nothing to rebalance. The
-traversal goes through the lists from the largest count down, and sorts nothing. These functions are frozen: see
-``compiling.kernel``.
+HTable has both, the count and when it was updated, which no two keys were at once. So there is no tree: an update
+only writes to the key's own row, and the traversal puts the keys into order of time, then of count, in O(N_C)
+and without a comparison. This function is frozen: see ``compiling.kernel``.
 """
 
 from __future__ import annotations
@@ -24,52 +22,28 @@ from millrace_jobs.kernels.compiling import kernel
 Table = NDArray[Any]
 """Shape ``(keys,)``: the rows of HTable, see ``accumulator.ROW``; ``updated`` is a key's count in the tree."""
 
-Runs = NDArray[np.int32]
-"""Shape ``(counts, 2)``: the first and the last key of each count, as its row's number plus 1; 0 for no key."""
-
 
 @kernel
-def insert(table: Table, runs: Runs, row: int) -> None:
-    """Put the key of ``table[row]`` behind the others of its count ``updated``."""
-    key = table[row]
-    last = runs[key.updated, 1]
-    key.before = last
-    key.after = 0
-    if last:
-        table[last - 1].after = row + 1
-    else:
-        runs[key.updated, 0] = row + 1
-    runs[key.updated, 1] = row + 1
+def in_order(table: Table, tuples: int) -> NDArray[np.int32]:
+    """Shape ``(keys,)``: the row of each key, those with the largest counts first.
 
-
-@kernel
-def move(table: Table, runs: Runs, row: int, count: int) -> None:
-    """Update the count of the key of ``table[row]``: it goes behind the others that have ``count``."""
-    key = table[row]
-    if key.before:
-        table[key.before - 1].after = key.after
-    else:
-        runs[key.updated, 0] = key.after
-    if key.after:
-        table[key.after - 1].before = key.before
-    else:
-        runs[key.updated, 1] = key.before
-    key.updated = count
-    insert(table, runs, row)
-
-
-@kernel
-def in_order(table: Table, runs: Runs) -> NDArray[np.int32]:
-    """Shape ``(keys,)``: the row of each key, those with the largest counts first."""
+    ``tuples`` is N_C. All keys were updated between 1 and then, each at another time.
+    """
+    keys_at = np.zeros(tuples + 1, np.int32)  # the key that was updated then for the last time, as row + 1
     largest = 0
     for row in range(len(table)):
+        keys_at[table[row].last_update] = row + 1
         largest = max(largest, table[row].updated)
+    places = np.zeros(largest + 1, np.int32)  # of a count, where its next key belongs
+    for row in range(len(table)):
+        places[table[row].updated - 1] += 1  # first, how many keys have one less
+    for count in range(largest - 1, -1, -1):  # then, how many have more
+        places[count] += places[count + 1]
     rows = np.empty(len(table), np.int32)
-    place = 0
-    for count in range(largest, 0, -1):
-        link = runs[count, 0]
-        while link:
-            rows[place] = link - 1
-            place += 1
-            link = table[link - 1].after
+    for time in range(1, tuples + 1):
+        row = keys_at[time] - 1
+        if row >= 0:
+            count = table[row].updated
+            rows[places[count]] = row
+            places[count] += 1
     return rows

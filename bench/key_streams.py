@@ -1,0 +1,25 @@
+"""Streams of key hashes to measure partitioners on: integer key codes, hashed as a job hashes a column."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from millrace_jobs.partitioners.base import Hashes
+from millrace_jobs.partitioners.hashing import hash_columns
+
+KEYS = 1_000_000
+SKEWS = {"uniform": 0.0, "Zipf 1.0": 1.0, "Zipf 1.5": 1.5, "Zipf 2.0": 2.0}
+
+
+def skewed(name: str, records: int) -> Hashes:
+    """``records`` keys, drawn among ``KEYS`` with the skew of that name in ``SKEWS``."""
+    shares = np.cumsum(np.arange(1, KEYS + 1, dtype=np.float64) ** -SKEWS[name])
+    drawn = np.random.default_rng(7).random(records) * shares[-1]
+    return hashed(np.searchsorted(shares, drawn, side="right"))
+
+
+def hashed(codes: NDArray[np.int64]) -> Hashes:
+    """The hashes of integer key codes, equal for equal codes."""
+    return hash_columns([pa.array(codes)], len(codes))

@@ -1,0 +1,116 @@
+"""Records per second of one core through one partitioner, and through its transcription in plain Python."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from bench.plain_python import transcription
+from millrace_jobs.benchmark.contenders import Contender, Setting
+from millrace_jobs.partitioners.base import BatchPartitioner, Hashes, Partitioner
+
+BLOCK = 65_536
+"""Records that a source hands out at a time."""
+BATCH = 1_000_000
+"""Records in a micro-batch, which is a window."""
+PLAIN_RECORDS = 5_000
+"""Records at the beginning of the stream that the transcription gets."""
+SEED = 1
+
+Subject = TypeVar("Subject")
+
+
+@dataclass(frozen=True)
+class SpeedFigure:
+    """The best run of each, in records per second of processor time."""
+
+    partitioner: str
+    workers: int
+    stream: str
+    in_blocks: float
+    """In micro-batches of blocks, with the end of each window."""
+    in_one_block: float
+    """The whole stream as one block and one window."""
+    plain_python: float
+
+
+def measure_speed(contender: Contender, workers: int, stream: str, keys: Hashes, repeats: int) -> SpeedFigure:
+    """Route the stream in blocks and in one block, ``repeats`` times each, and its beginning in plain Python.
+
+    As in a job, each run begins with a new partitioner that has the state which an earlier batch left. One more
+    run, the first, does not count.
+    """
+    left = state_after(contender, workers, keys[:BATCH])
+
+    def begin() -> Partitioner:
+        return restored(contender, workers, left)
+
+    def in_blocks(partitioner: Partitioner) -> None:
+        for records in blocks(keys, BATCH):
+            take_batch(partitioner, records)
+            partitioner.advance()
+
+    def in_one_block(partitioner: Partitioner) -> None:
+        partitioner.route(keys)
+        partitioner.advance()
+
+    place = transcription(contender.algorithm, contender.parameters)
+    return SpeedFigure(
+        contender.label,
+        workers,
+        stream,
+        in_blocks=len(keys) / _least_seconds(in_blocks, begin, repeats),
+        in_one_block=len(keys) / _least_seconds(in_one_block, begin, repeats),
+        plain_python=PLAIN_RECORDS
+        / _least_seconds(lambda codes: place(codes, workers, SEED), keys[:PLAIN_RECORDS].tolist, repeats=1),
+    )
+
+
+def state_after(contender: Contender, workers: int, keys: Hashes) -> bytes:
+    """The state that a first micro-batch leaves."""
+    partitioner = _new(contender, workers)
+    take_batch(partitioner, keys)
+    partitioner.advance()
+    return partitioner.save()
+
+
+def restored(contender: Contender, workers: int, state: bytes) -> Partitioner:
+    """A new partitioner that goes on from a state."""
+    partitioner = _new(contender, workers)
+    partitioner.restore(state)
+    return partitioner
+
+
+def blocks(keys: Hashes, rows: int) -> Iterator[Hashes]:
+    """``keys`` in blocks of ``rows`` records; the last one may be shorter."""
+    return (keys[row : row + rows] for row in range(0, len(keys), rows))
+
+
+def take_batch(partitioner: Partitioner, keys: Hashes) -> None:
+    """Place one micro-batch, as a job does."""
+    if isinstance(partitioner, BatchPartitioner):
+        for block in blocks(keys, BLOCK):
+            partitioner.accumulate(block)
+        partitioner.cut()
+    else:
+        for block in blocks(keys, BLOCK):
+            partitioner.route(block)
+
+
+def _new(contender: Contender, workers: int) -> Partitioner:
+    """A single replica without history, whose windows are one slide long."""
+    return contender.replicas(Setting(workers, replicas=1, seed=SEED, slides=1))[0]
+
+
+def _least_seconds(run: Callable[[Subject], object], begin: Callable[[], Subject], repeats: int) -> float:
+    """Processor time of this thread: other processes make it longer only by what they take from the caches."""
+    run(begin())
+    seconds = []
+    for _ in range(repeats):
+        subject = begin()
+        began = time.thread_time()
+        run(subject)
+        seconds.append(time.thread_time() - began)
+    return min(seconds)
