@@ -251,7 +251,8 @@ CLAIMS = (
         "Fig. 15, §5.4",
         "two partitioners have slightly more imbalance than one, more than two no more than that",
         _more_partitioners,
-        "Of it, 0.31 is what keys just under the threshold 1/n leave, which are hashed",
+        "Several have no more of it than one here. 0.31 of it is what keys just under the threshold 1/n leave, which "
+        "are hashed",
     ),
     Claim(
         "003.16",

@@ -255,7 +255,7 @@ def _sorting(figures: Figures) -> Outcome:
     return Outcome(
         f"cut: {cut / cut_sort:.2f} of post-sort's time; accumulate: {came / came_sort:.1f} times; "
         f"KSR within {max(gaps):.2%}",
-        share([cut < cut_sort, max(gaps) < 0.05]),
+        share([cut < 0.9 * cut_sort, max(gaps) < 0.05]),
     )
 
 
@@ -310,5 +310,12 @@ CLAIMS = (
         "the same ones and adds up, so here each task counts from a bucket of its own. On gcm-jobs one job is larger "
         "than a bucket, and nothing helps",
     ),
-    Claim("004.9", "Fig. 14", "Algorithm 1 spares the sort at the end of the batch", _sorting),
+    Claim(
+        "004.9",
+        "Fig. 14",
+        "Algorithm 1 spares the sort at the end of the batch",
+        _sorting,
+        "The order by the tree's counts is as good, but here it is put together at the cut, in time that grows with "
+        "the records alone; sorting the exact counts takes hardly longer, as there are few different ones",
+    ),
 )
