@@ -61,14 +61,17 @@ class Policies:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._newest: tuple[int, Policy] | None = None
-        for batch in reversed(_batches(folder)):
-            policy = self.read(batch)
-            if policy is not None:
-                self._newest = batch, policy
-                break
+        self._looked = False  # whether ``_newest`` is known
+
+    def _find_newest(self) -> tuple[int, Policy] | None:
+        """What an earlier run has left."""
+        readable = ((batch, self.read(batch)) for batch in reversed(_batches(self._folder)))
+        return next(((batch, policy) for batch, policy in readable if policy is not None), None)
 
     def attach(self, pin: Pin) -> Pin:
         """The pin, with the newest policy that a batch under it can begin with."""
+        if not self._looked:
+            self._newest, self._looked = self._find_newest(), True
         if self._newest is None or not self._newest[1].serves(pin):
             return replace(pin, policy=None)
         return replace(pin, policy=self._newest[0])
@@ -81,6 +84,7 @@ class Policies:
         """
         if not states:
             return
+        self._looked = True
         if None in states.values():
             self._newest = None
             return
