@@ -7,7 +7,7 @@ import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -16,10 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from bench.pipeline import QUERIES, make_stream
+from bench.pipeline import QUERIES, make_stream, stream_query
 from millrace_api.deployment import Algorithm
 from millrace_api.plan import Plan
-from millrace_api.streamquery import StreamQuery
 from millrace_jobs.agent.auto import AutoPlans, first_algorithm
 from millrace_jobs.agent.checkpoint import Checkpoint
 from millrace_jobs.agent.progress import BatchReport
@@ -52,7 +51,7 @@ _HEAVY = {
 class Corner:
     """A query over a stream of this skew on ``workers`` workers; ``share`` of the records of a batch."""
 
-    query: dict[str, object]
+    query: Mapping[str, object]
     skew: float
     workers: int
     share: float = 1.0
@@ -128,7 +127,7 @@ class Bench:
         rows = int(self._rows * corner.share)
         batches = AUTO_BATCHES if plan == "auto" else WARM_UP + COUNTED
         source = self._source(corner, rows, batches)
-        query = _query(corner)
+        query = stream_query(corner.query, parallelism={"initial": corner.workers, "max": 64})
         planned = plan_query(self._spark, query.spec, {"s": source.schema})
         assert isinstance(planned.plan, Routed)
         first = first_algorithm(planned.plan) if plan == "auto" else Algorithm(plan)
@@ -163,27 +162,6 @@ class Bench:
             make_stream(path, rows * batches, corner.skew, rows, KEYS)
         schema, cache = pq.read_schema(path), str(self._folder / "cache")
         return ReplaySource("s", str(path), "parquet", schema, "at", cache, max_rows_per_batch=rows)
-
-
-def _query(corner: Corner) -> StreamQuery:
-    document = {
-        "apiVersion": "millrace.io/v1alpha1",
-        "kind": "StreamQuery",
-        "metadata": {"name": "bench"},
-        "spec": {
-            "sources": {
-                "s": {
-                    "replay": {"path": "stream.parquet", "format": "parquet", "timeColumn": "at"},
-                    "schema": "at TIMESTAMP, key STRING, value STRING",
-                    "watermark": {"column": "at", "delay": "5s"},
-                }
-            },
-            "query": corner.query,
-            "parallelism": {"initial": corner.workers, "max": 64},
-            "sink": {"console": {}},
-        },
-    }
-    return StreamQuery.model_validate(document)
 
 
 def run_corners(rows: int, corners: Sequence[str] | None, plans: Sequence[str] | None, file: Path | None) -> None:

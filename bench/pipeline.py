@@ -14,6 +14,7 @@ import json
 import statistics
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -40,7 +41,7 @@ SKEWS = {"uniform": 0.0, "skewed": 1.2}
 KEYS = 200
 PLANS = ("spark", "native", "hash", "shuffle", "pkg")
 
-QUERIES = {
+QUERIES: Mapping[str, Mapping[str, object]] = {
     "tumbling": {"sql": "SELECT window.start AS w, key, count(*) AS n FROM s GROUP BY window(at, '10 seconds'), key"},
     "hopping": {
         "sql": "SELECT window.start AS w, key, count(*) AS n FROM s GROUP BY window(at, '60 seconds', '1 second'), key"
@@ -100,13 +101,20 @@ class Bench:
 
     def measure(self, query: str, stream: str, plan: str) -> Figure:
         """Run one query on one stream under one plan."""
-        spec = _spec(QUERIES[query])
+        spec = stream_query(QUERIES[query]).spec
         source = self._source(stream)
         planned = plan_query(self._spark, spec, {"s": source.schema})
         workspace = Path(tempfile.mkdtemp(dir=self._folder))
         algorithm = plan if plan != "spark" else "native"
         write_control(workspace / "control.json", Control(Pin(1, algorithm, REPLICAS, WORKERS)))
-        around = Surroundings(self._spark, {"s": source}, workspace / "control.json", workspace / "cp", everything=True)
+        around = Surroundings(
+            self._spark,
+            {"s": source},
+            workspace / "control.json",
+            checkpoint=workspace / "cp",
+            policies=workspace / "policies",
+            everything=True,
+        )
         results = self._results(planned, spec, around, plan)
         running = (
             results.writeStream.format("noop")
@@ -138,7 +146,8 @@ class Bench:
         )
 
 
-def _spec(query: dict[str, object]) -> Spec:
+def stream_query(query: Mapping[str, object], **more: object) -> StreamQuery:
+    """This query over a stream that ``make_stream`` has made, with ``more`` in its spec."""
     document = {
         "apiVersion": "millrace.io/v1alpha1",
         "kind": "StreamQuery",
@@ -153,9 +162,10 @@ def _spec(query: dict[str, object]) -> Spec:
             },
             "query": query,
             "sink": {"console": {}},
+            **more,
         },
     }
-    return StreamQuery.model_validate(document).spec
+    return StreamQuery.model_validate(document)
 
 
 def _figure(query: str, stream: str, plan: str, reports: list[BatchReport]) -> Figure:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from millrace_api.errors import MillraceError, Problem
@@ -126,12 +127,10 @@ def _without_spaces(label: str) -> str:
 
 def _value(kind: Parameter | None, text: str) -> Value:
     """``text`` as what the parameter takes; as it is where it cannot be, for the parameter's own message."""
-    try:
+    with suppress(ValueError):
         match kind:
             case WholeNumber():
                 return int(text)
             case Number():
                 return float(text)
-    except ValueError:
-        pass
     return text

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.filesize import decimal
+
 from millrace_api.errors import MillraceError, Problem
 
 from .report import Report, Result, Window
@@ -134,4 +136,4 @@ def _draw_speed(axes: Axes, report: Report) -> None:
 
 
 def _sizes(result: Result, speed: float) -> str:
-    return f"{speed:.1f}, {result.peak_state_bytes / 1024:,.1f} KiB"
+    return f"{speed:.1f}, {decimal(result.peak_state_bytes)}"

@@ -6,6 +6,7 @@ import math
 
 from rich import box
 from rich.console import Console
+from rich.filesize import decimal
 from rich.table import Table
 
 from .report import CLOCK_TICK, Report, Result
@@ -124,8 +125,8 @@ def _work(report: Report) -> Table:
             result.contender.label,
             _speed(result.records_per_second),
             f"{1000 * ending:.3f}",
-            _bytes(result.peak_state_bytes),
-            _bytes(result.state_bytes),
+            decimal(result.peak_state_bytes),
+            decimal(result.state_bytes),
         )
     table.caption = "kept: the largest state after the end of a slide, when windows that are over are forgotten"
     return table
@@ -158,11 +159,3 @@ def _percent(share: float) -> str:
 
 def _speed(per_second: float) -> str:
     return f"{per_second / 1e6:.1f} M" if per_second >= 1e6 else f"{per_second / 1e3:.0f} k"
-
-
-def _bytes(size: int) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:,.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024  # type: ignore[assignment]
-    return f"{size:.1f} GiB"
