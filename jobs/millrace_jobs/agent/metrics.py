@@ -95,6 +95,12 @@ CONTRACT = (
         "counter",
         "Time spent on updating and committing state, summed over the tasks of the merge.",
     ),
+    Metric(
+        "millrace_partial_results_total",
+        "counter",
+        "Partial results that combine handed to the merge: of each task one for each key and pane.",
+    ),
+    Metric("millrace_state_updates_total", "counter", "Results whose state changed."),
     Metric("millrace_plan_epoch", "gauge", "Epoch of the plan that the last batch ran under."),
     Metric("millrace_plan_workers", "gauge", "Workers (n) in the plan of the last batch."),
     Metric("millrace_plan_replicas", "gauge", "Partitioner replicas (m) in the plan of the last batch."),
@@ -182,6 +188,8 @@ class JobMetrics(Collector):
         self._add("millrace_rejected_rows_total", report.rejected)
         self._add("millrace_late_rows_total", report.late)
         self._add("millrace_merge_task_seconds_total", report.merge_seconds)
+        self._add("millrace_partial_results_total", sum(task.groups for task in report.combined))
+        self._add("millrace_state_updates_total", report.state_updates)
         self._observe("millrace_batch_processing_seconds", report.seconds)
         for stage, times in (("route", report.route), ("combine", report.combine)):
             for seconds in times.tasks:

@@ -18,6 +18,7 @@ from millrace_jobs.partitioners.streaming_metrics import PlacementSketch
 from millrace_jobs.selection.costs import BatchTime
 from millrace_jobs.selection.selector import Outcome
 from millrace_jobs.selection.switch import Candidate, Switch
+from millrace_jobs.selection.work import Task
 
 QUERY = {"query": "flights"}
 COMBINE = QUERY | {"stage": "combine"}
@@ -92,7 +93,9 @@ def test_before_the_first_batch_counters_are_zero_and_nothing_else_is_claimed():
 
 
 def test_a_batch():
-    metrics = recorded(a_batch(seconds=0.84, interval=2.0, waiting=70, rejected=3, late=2))
+    combined = tuple(Task(rows, keys, 0.1) for rows, keys in ((1290, 30), (1230, 28), (1240, 31), (1240, 27)))
+    batch = a_batch(seconds=0.84, interval=2.0, waiting=70, rejected=3, late=2, combined=combined, state_updates=60)
+    metrics = recorded(batch)
     expected = {
         "millrace_batches_total": 1,
         "millrace_batch_processing_seconds_count": 1,
@@ -106,6 +109,8 @@ def test_a_batch():
         "millrace_aggregation_cost_keys": 30 + 28 + 31 + 27,
         "millrace_replication_factor_ratio": pytest.approx(116 / 60),
         "millrace_merge_task_seconds_total": 0.4,
+        "millrace_partial_results_total": 30 + 28 + 31 + 27,
+        "millrace_state_updates_total": 60,
         "millrace_plan_epoch": 1,
         "millrace_plan_workers": 4,
         "millrace_plan_replicas": 2,
