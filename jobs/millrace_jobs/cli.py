@@ -1,4 +1,4 @@
-"""The command line: ``millrace run | validate | explain | bench | crd``."""
+"""The command line: ``millrace run | validate | explain | bench | crd``, and what other packages add to it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import sys
 from dataclasses import asdict
 from enum import StrEnum
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -166,6 +167,8 @@ def partitioners(
 def main() -> None:
     """Run the command line; a user's mistake is one sentence and exit status 1."""
     try:
+        for package in entry_points(group="millrace.commands"):
+            package.load()(app)
         app()
     except MillraceError as error:
         if "--debug" in sys.argv:

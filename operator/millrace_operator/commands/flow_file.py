@@ -1,0 +1,139 @@
+"""FLOW.yaml: a data flow with its costs, and the tasks and batches it has now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, ValidationError
+
+from millrace_api.base import Model, problem
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.explain_errors import Location, dotted, explain, field_location, quote
+from millrace_api.salvage import details
+from millrace_api.values import Count, Positive, text
+from millrace_api.yaml_nodes import Document, read_documents
+from millrace_operator.scaling.flow import Connection, Flow, FlowError, Mistake, Operator, Sizing
+
+NANOSECONDS = 1e9
+MEGABIT = 1e6
+
+
+def _connection(value: Any) -> Any:
+    if value not in list(Connection):
+        raise problem(f"{quote(value)} is not a connection", f"write one of {', '.join(Connection)}")
+    return value
+
+
+_OperatorName = Annotated[
+    str, *text("[A-Za-z][A-Za-z0-9_.-]*", 63, "a name for an operator", "write letters, digits, '_', '.' and '-'")
+]
+_Amount = Annotated[float, Field(strict=True, ge=0)]
+
+
+class OperatorFields(Model):
+    """An operator as it is written; see :class:`Operator`."""
+
+    inputs: dict[_OperatorName, Annotated[Connection, BeforeValidator(_connection)]] = Field(
+        default={}, description="Producers, and how each is connected."
+    )
+    fetch_nanoseconds: _Amount = Field(default=0.0, description="To take one batch from the input queue.")
+    cpu_nanoseconds: _Amount = Field(description="To process one record.", examples=[3500])
+    emit_nanoseconds: _Amount = Field(default=0.0, description="To put one batch into an output queue.")
+    selectivity: _Amount = Field(default=1.0, description="Output records per input record.")
+    record_bytes: _Amount = Field(default=0.0, description="Mean size of an output record.")
+    tasks: Count = Field(default=1, description="Degree of parallelism.")
+    batch: Count = Field(default=1, description="Records of an output batch.")
+
+    def operator(self, name: str) -> Operator:
+        """The operator, in seconds."""
+        return Operator(
+            name=name,
+            inputs=self.inputs,
+            fetch_seconds=self.fetch_nanoseconds / NANOSECONDS,
+            cpu_seconds=self.cpu_nanoseconds / NANOSECONDS,
+            emit_seconds=self.emit_nanoseconds / NANOSECONDS,
+            selectivity=self.selectivity,
+            record_bytes=self.record_bytes,
+        )
+
+
+class FlowFields(Model):
+    """A data flow as it is written."""
+
+    task_megabits_per_second: Positive | None = Field(
+        default=None, description="What a task can receive, and as much that it can send; default: no limit."
+    )
+    operators: dict[_OperatorName, OperatorFields] = Field(min_length=1, description="By name.")
+
+
+@dataclass(frozen=True)
+class FlowFile:
+    """What a file says: a flow, and the configuration it has now."""
+
+    document: Document
+    flow: Flow
+    configuration: dict[str, Sizing]
+
+    @property
+    def path(self) -> str:
+        """The file, as it was given."""
+        return self.document.file
+
+    def problem(self, operator: str, message: str, hint: str) -> Problem:
+        """A problem of an operator, with its line."""
+        return _at(self.document, ("operators", operator), message, hint)
+
+
+def read_flow(path: Path, *, batching: bool = True) -> FlowFile:
+    """The flow of a file; without ``batching`` all batches have one record.
+
+    Raises:
+        MillraceError: with every mistake in values and names, or with every mistake in how operators are connected.
+    """
+    documents, problems = read_documents(path)
+    if len(documents) > 1:
+        second = documents[1].node.start_mark.line + 1
+        problems.append(
+            Problem("a flow is one document", "write the others into files of their own", str(path), second)
+        )
+    if problems:
+        raise MillraceError(*problems)
+    document = documents[0]
+    try:
+        fields = FlowFields.model_validate(document.value, by_name=False)
+        operators = [operator.operator(name) for name, operator in fields.operators.items()]
+        megabits = fields.task_megabits_per_second
+        flow = Flow(operators, None if megabits is None else megabits * MEGABIT)
+    except ValidationError as error:
+        raise MillraceError(
+            *_in_order(_at(document, field_location(each), *explain(FlowFields, each)) for each in details(error))
+        ) from None
+    except FlowError as error:
+        raise MillraceError(*_in_order(_mistake(document, each) for each in error.mistakes)) from None
+    sizes = {
+        name: Sizing(operator.tasks, operator.batch if batching else 1) for name, operator in fields.operators.items()
+    }
+    return FlowFile(document, flow, sizes)
+
+
+_WRITTEN = {
+    "fetch_seconds": "fetchNanoseconds",
+    "emit_seconds": "emitNanoseconds",
+    "record_bytes": "recordBytes",
+}
+
+
+def _mistake(document: Document, mistake: Mistake) -> Problem:
+    path = [_WRITTEN.get(step, step) for step in mistake.path]
+    return _at(document, ("operators", mistake.operator, *path), mistake.message, mistake.hint)
+
+
+def _at(document: Document, location: Location, message: str, hint: str) -> Problem:
+    return Problem(message, hint, document.file, document.line(location), dotted(location))
+
+
+def _in_order(problems: Iterable[Problem]) -> list[Problem]:
+    return sorted(problems, key=lambda problem: problem.line or 0)

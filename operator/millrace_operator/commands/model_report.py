@@ -1,0 +1,154 @@
+"""What ``millrace model`` finds, as one JSON document each; infinite figures are null."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from millrace_api.errors import MillraceError
+from millrace_operator.scaling.batching import Buffering, added_seconds, buffers
+from millrace_operator.scaling.bottleneck import loads
+from millrace_operator.scaling.flow import Configuration, Flow, Workload
+from millrace_operator.scaling.minimizer import UnattainableError, minimize
+from millrace_operator.scaling.remedy import Remedy, remedy
+from millrace_operator.scaling.throughput import throughput
+
+from .flow_file import FlowFile
+
+Report = dict[str, Any]
+
+
+def prediction(file: FlowFile, rates: Workload) -> Report:
+    """Rates, capacities and throughput of every operator, and what its buffers hold."""
+    flow, configuration = file.flow, file.configuration
+    offered, processed = loads(flow, configuration, rates), throughput(flow, configuration, rates)
+    operators = []
+    for name, load in ((operator.name, offered[operator.name]) for operator in flow.order):
+        fetches = bool(flow.operators[name].inputs)
+        operators.append(
+            {
+                **_sizing(flow, configuration, name),
+                "input_records_per_second": load.arriving.records,
+                "input_batch_records": load.arriving.batch_records if fetches else None,
+                "input_record_bytes": load.arriving.record_bytes if fetches else None,
+                "capacity_records_per_second": _finite(load.capacity.total),
+                "input_network_capacity_records_per_second": _finite(load.capacity.input),
+                "processing_capacity_records_per_second": _finite(load.capacity.processing),
+                "output_network_capacity_records_per_second": _finite(load.capacity.output),
+                "utilization": load.utilization,
+                "overloaded": list(load.overloaded),
+                "throughput_records_per_second": processed[name],
+            }
+        )
+    return {
+        **_head(file, rates),
+        "throughput_records_per_second": {name: processed[name] for name in flow.sources},
+        "operators": operators,
+        "buffers": _buffers(flow, configuration, processed),
+    }
+
+
+def bottlenecks(file: FlowFile, rates: Workload) -> Report:
+    """Overloaded operators, what they lack, and what would help each, all else as it is."""
+    offered = loads(file.flow, file.configuration, rates)
+    found = []
+    for name in (operator.name for operator in file.flow.order if offered[operator.name].overloaded):
+        load, help_ = offered[name], remedy(file.flow, file.configuration, name, offered)
+        found.append(
+            {
+                **_sizing(file.flow, file.configuration, name),
+                "overloaded": list(load.overloaded),
+                "input_records_per_second": load.arriving.records,
+                "capacity_records_per_second": load.capacity.total,
+                "tasks_needed": help_.tasks,
+                "input_batch_records_needed": help_.batches[0] if help_.batches else None,
+                "output_batch_records_needed": help_.batches[1] if help_.batches else None,
+                "advice": _advice(file, name, load.arriving.batch_records, help_),
+            }
+        )
+    return {**_head(file, rates), "bottlenecks": found}
+
+
+def least(file: FlowFile, rates: Workload, *, batching: bool) -> Report:
+    """The configuration with the fewest tasks.
+
+    Raises:
+        MillraceError: a broadcast is too much for one operator, whatever its tasks.
+    """
+    try:
+        found = minimize(file.flow, rates, batching=batching)
+    except UnattainableError as error:
+        message = "cannot keep up with what is broadcast to it, however many tasks it has"
+        hint = "lower its costs or the rates, or connect it by hash or random"
+        raise MillraceError(file.problem(error.operator, message, hint)) from None
+    offered = loads(file.flow, found, rates)
+    processed = {name: load.arriving.records for name, load in offered.items()}
+    operators = [
+        {**_sizing(file.flow, found, operator.name), "utilization": offered[operator.name].utilization}
+        for operator in file.flow.order
+    ]
+    return {
+        **_head(file, rates),
+        "batching": batching,
+        "tasks": sum(sizing.tasks for sizing in found.values()),
+        "operators": operators,
+        "buffers": _buffers(file.flow, found, processed),
+    }
+
+
+def _head(file: FlowFile, rates: Workload) -> Report:
+    return {
+        "file": file.path,
+        "workload_records_per_second": dict(rates),
+        "task_bandwidth_bits_per_second": file.flow.bandwidth,
+    }
+
+
+def _sizing(flow: Flow, configuration: Configuration, name: str) -> Report:
+    given = configuration[name]
+    return {
+        "name": name,
+        "tasks": given.tasks,
+        "output_batch_records": None if flow.is_sink(name) else given.batch,
+    }
+
+
+def _buffers(flow: Flow, configuration: Configuration, processed: Mapping[str, float]) -> Report:
+    """Output buffers, distinct and shared, when operators process that many records per second."""
+    sent = {name: flow.operators[name].selectivity * rate for name, rate in processed.items()}
+    report: Report = {}
+    for buffering in Buffering:
+        operators = []
+        for name in (operator.name for operator in flow.order if not flow.is_sink(operator.name)):
+            of = buffers(flow, configuration, name, sent[name], buffering)
+            operators.append(
+                {
+                    "name": name,
+                    "buffers_per_task": of.count,
+                    "buffered_records_per_task": of.records,
+                    "buffered_bytes_per_task": of.bytes,
+                    "records_per_filled_buffer": of.fill_records,
+                    "mean_wait_seconds": _finite(of.wait_seconds),
+                }
+            )
+        added = added_seconds(flow, configuration, sent, buffering)
+        report[buffering] = {"operators": operators, "added_latency_seconds": _finite(added)}
+    return report
+
+
+def _advice(file: FlowFile, name: str, input_batch: float, help_: Remedy) -> str:
+    ways = []
+    if help_.batches:
+        fetched, emitted = help_.batches
+        larger = [f"input batches of {fetched} records (from {', '.join(file.flow.operators[name].inputs)})"]
+        larger = larger if fetched > input_batch else []
+        larger += [f"output batches of {emitted} records"] if emitted > file.configuration[name].batch else []
+        ways.append(" and ".join(larger))
+    if help_.tasks:
+        ways.append(f"{help_.tasks} tasks")
+    return ", or ".join(ways) or "no number of tasks: what is broadcast to it fills each of them"
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

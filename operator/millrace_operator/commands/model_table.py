@@ -1,0 +1,150 @@
+"""What ``millrace model`` finds, as tables for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
+
+_WIDEST = 250
+"""Columns of text that a table may have: no figure is cut, and on a narrow terminal its lines wrap."""
+
+Report = dict[str, Any]
+
+
+def prediction(report: Report) -> None:
+    """Print a prediction."""
+    table = _table(
+        "Predicted",
+        "tasks",
+        "batch",
+        "arriving\nrecords/s",
+        "input\nbatch",
+        "bytes of\na record",
+        "capacity\nrecords/s",
+        "utilization",
+        "throughput\nrecords/s",
+        "lacks",
+    )
+    for operator in report["operators"]:
+        table.add_row(
+            operator["name"],
+            *_sizing(operator),
+            _figure(operator["input_records_per_second"]),
+            _figure(operator["input_batch_records"]),
+            _figure(operator["input_record_bytes"]),
+            _figure(operator["capacity_records_per_second"], "no limit"),
+            f"{operator['utilization']:.1%}",
+            _figure(operator["throughput_records_per_second"]),
+            ", ".join(operator["overloaded"]) or "-",
+        )
+    console = _console()
+    console.print(table)
+    for name, rate in report["workload_records_per_second"].items():
+        passing = report["throughput_records_per_second"][name]
+        console.print(f"{name}: {_figure(passing)} of {_figure(rate)} records/s get through")
+    _print_buffers(console, report["buffers"])
+
+
+def bottlenecks(report: Report) -> None:
+    """Print bottlenecks."""
+    console = _console()
+    if not report["bottlenecks"]:
+        console.print("no operator is overloaded")
+        return
+    table = _table(
+        "Overloaded", "lacks", "tasks", "batch", "arriving\nrecords/s", "capacity\nrecords/s", "what would help"
+    )
+    table.columns[-1].justify = "left"
+    for operator in report["bottlenecks"]:
+        table.add_row(
+            operator["name"],
+            ", ".join(operator["overloaded"]),
+            *_sizing(operator),
+            _figure(operator["input_records_per_second"]),
+            _figure(operator["capacity_records_per_second"]),
+            operator["advice"],
+        )
+    table.caption = (
+        "Operators after an overloaded one get only what it lets through, and may lack something too once it does not;"
+        "\n`millrace model minimize` sizes all at once."
+    )
+    console.print(table)
+
+
+def least(report: Report) -> None:
+    """Print a configuration."""
+    table = _table("Fewest tasks", "tasks", "batch", "utilization")
+    for operator in report["operators"]:
+        table.add_row(operator["name"], *_sizing(operator), f"{operator['utilization']:.1%}")
+    table.caption = f"{report['tasks']} tasks in all"
+    console = _console()
+    console.print(table)
+    _print_buffers(console, report["buffers"])
+
+
+def _print_buffers(console: Console, report: Report) -> None:
+    """Output buffers, distinct and shared side by side; nothing where all batches are single records."""
+    distinct, shared = report["distinct"], report["shared"]
+    pairs = list(zip(distinct["operators"], shared["operators"], strict=True))
+    if all(one["mean_wait_seconds"] == 0 for one, _ in pairs):
+        return
+    table = _table(
+        "Output buffers of a task: distinct / shared",
+        "buffers",
+        "records\nheld",
+        "memory",
+        "mean wait\nof a record",
+    )
+    for one, other in pairs:
+        table.add_row(
+            one["name"],
+            *(
+                f"{show(one[field])} / {show(other[field])}"
+                for field, show in (
+                    ("buffers_per_task", _figure),
+                    ("buffered_records_per_task", _figure),
+                    ("buffered_bytes_per_task", _memory),
+                    ("mean_wait_seconds", _duration),
+                )
+            ),
+        )
+    added = " / ".join(_duration(each["added_latency_seconds"]) for each in (distinct, shared))
+    table.caption = f"{added} added on the slowest way from a source to a sink, mean"
+    console.print()
+    console.print(table)
+
+
+def _console() -> Console:
+    return Console(width=_WIDEST, highlight=False, emoji=False)
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("operator", vertical="bottom")
+    for column in columns:
+        table.add_column(column, justify="right", vertical="bottom")
+    return table
+
+
+def _sizing(operator: Report) -> tuple[str, str]:
+    return _figure(operator["tasks"]), _figure(operator["output_batch_records"])
+
+
+def _figure(number: float | None, nothing: str = "-") -> str:
+    if number is None:
+        return nothing
+    return f"{number:,.0f}" if number >= 100 or number == int(number) else f"{number:.3g}"
+
+
+def _memory(size: float) -> str:
+    return decimal(round(size))
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "for ever"
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"

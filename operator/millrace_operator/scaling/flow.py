@@ -1,0 +1,211 @@
+"""Data-flow graphs: operators with costs, how they are connected, and the tasks and batches they are given.
+
+The model is of paper 002, chapter 2.3 (graphs), Definition 30 (costs), 41 (configuration) and 44 (levels).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from graphlib import CycleError, TopologicalSorter
+
+
+class Connection(StrEnum):
+    """How a producer's records reach the tasks of a consumer.
+
+    ``RANDOM``: each goes to any one task; ``HASH``: to the one task its key belongs to, with equal shares for all
+    tasks. ``BROADCAST``: to every task, so that ``tasks`` copies of each record travel and are processed. The paper
+    leaves broadcasts out of its equations (section 2.3.2) and treats them only in the batching layer (3.4). Here a
+    copy is a record like any other: it counts in the consumer's input rate, in its batches and bytes, and in the
+    producer's output load, whose fan-out (equation 3.30) is then the number of copies. A task of the consumer gets
+    the producer's whole stream, so that further tasks add capacity and load alike: they relieve the consumer only of
+    what arrives over its other connections, and burden the producer.
+    """
+
+    RANDOM = "random"
+    HASH = "hash"
+    BROADCAST = "broadcast"
+
+    def copies(self, tasks: int) -> int:
+        """How many times a record is sent to a consumer with ``tasks`` tasks."""
+        return tasks if self is Connection.BROADCAST else 1
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator of a flow.
+
+    Attributes:
+        name: unique in the flow.
+        inputs: producers by name, and how each is connected; none for a source.
+        fetch_seconds: c_fetch, to take one batch from the input queue.
+        cpu_seconds: c_cpu, to process one record.
+        emit_seconds: c_emit, to put one batch into an output queue.
+        selectivity: s, output records per input record; at a sink, which sends nothing on, without effect.
+        record_bytes: rs_out, size of an output record; at a sink without effect.
+    """
+
+    name: str
+    inputs: Mapping[str, Connection] = field(default_factory=dict)
+    fetch_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    emit_seconds: float = 0.0
+    selectivity: float = 1.0
+    record_bytes: float = 0.0
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """What an operator is given: ``tasks`` (dop) and records per output ``batch`` (b_out; at a sink without effect)."""
+
+    tasks: int = 1
+    batch: int = 1
+
+    def __post_init__(self) -> None:
+        if self.tasks < 1 or self.batch < 1:
+            raise ValueError(f"an operator has at least 1 task and batches of at least 1 record, not {self}")
+
+
+Configuration = Mapping[str, Sizing]
+"""Γ of Definition 41: what each operator is given, by its name."""
+
+Workload = Mapping[str, float]
+"""Definition 42: records per second that each source is to take in, by its name."""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One thing wrong with a flow: the operator, the path of its attribute, what is wrong, what to do instead."""
+
+    operator: str
+    path: tuple[str, ...]
+    message: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f"{'.'.join((self.operator, *self.path))}: {self.message}; {self.hint}"
+
+
+class FlowError(ValueError):
+    """A flow that is no connected acyclic graph, or has costs that cannot be; ``mistakes`` are all of them."""
+
+    def __init__(self, mistakes: list[Mistake]) -> None:
+        self.mistakes = mistakes
+        super().__init__("\n".join(str(mistake) for mistake in mistakes))
+
+
+class Flow:
+    """A connected directed acyclic graph of operators, checked.
+
+    Attributes:
+        operators: by name.
+        bandwidth: N, bits per second that a task may receive, and as many that it may send; None is no limit.
+        consumers: of each operator, by name, and how they are connected.
+        levels: names by level (Definition 44): sources first, every operator after all its producers.
+
+    Raises:
+        FlowError: with every mistake that was found.
+    """
+
+    def __init__(self, operators: Iterable[Operator], bandwidth: float | None = None) -> None:
+        given = list(operators)
+        found = [*_names(given), *_numbers(given, bandwidth)]
+        found += _shape(given) if not found else []
+        if found:
+            raise FlowError(found)
+        self.bandwidth = bandwidth
+        self.operators = {operator.name: operator for operator in given}
+        self.consumers: dict[str, dict[str, Connection]] = {name: {} for name in self.operators}
+        for operator in given:
+            for producer, connection in operator.inputs.items():
+                self.consumers[producer][operator.name] = connection
+        found = list(_queues(self))
+        if found:
+            raise FlowError(found)
+        self.levels = _levels(self.operators)
+
+    @property
+    def order(self) -> Iterator[Operator]:
+        """Operators level by level."""
+        return (self.operators[name] for level in self.levels for name in level)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Names of the operators without producers."""
+        return self.levels[0]
+
+    def is_sink(self, name: str) -> bool:
+        """Whether an operator has no consumers."""
+        return not self.consumers[name]
+
+
+def _levels(operators: Mapping[str, Operator]) -> tuple[tuple[str, ...], ...]:
+    level: dict[str, int] = {}
+    for name in TopologicalSorter({operator.name: operator.inputs for operator in operators.values()}).static_order():
+        level[name] = 1 + max((level[producer] for producer in operators[name].inputs), default=-1)
+    return tuple(tuple(name for name in operators if level[name] == depth) for depth in range(max(level.values()) + 1))
+
+
+def _names(operators: list[Operator]) -> Iterator[Mistake]:
+    if not operators:
+        yield Mistake("", (), "the flow has no operators", "write at least one")
+    known: set[str] = set()
+    for operator in operators:
+        if operator.name in known:
+            yield Mistake(operator.name, (), "is the name of two operators", "rename one")
+        known.add(operator.name)
+    for operator in operators:
+        for producer in operator.inputs:
+            if producer not in known:
+                hint = f"write one of {', '.join(sorted(known - {operator.name}))}"
+                yield Mistake(operator.name, ("inputs", producer), f'there is no operator "{producer}"', hint)
+
+
+def _numbers(operators: list[Operator], bandwidth: float | None) -> Iterator[Mistake]:
+    for operator in operators:
+        for name in ("fetch_seconds", "cpu_seconds", "emit_seconds", "selectivity", "record_bytes"):
+            value = getattr(operator, name)
+            if not 0 <= value < math.inf:
+                yield Mistake(operator.name, (name,), f"{value} is not a cost, share or size", "write 0 or more")
+    if bandwidth is not None and not 0 < bandwidth < math.inf:
+        yield Mistake("", ("bandwidth",), f"{bandwidth} bit/s is no bandwidth", "write more than 0, or leave it out")
+
+
+def _shape(operators: list[Operator]) -> list[Mistake]:
+    """A cycle, or operators that are not connected to the first one."""
+    inputs = {operator.name: operator.inputs for operator in operators}
+    try:
+        TopologicalSorter(inputs).prepare()
+    except CycleError as error:
+        cycle = error.args[1]
+        arrows = " -> ".join(cycle)
+        return [Mistake(cycle[1], ("inputs", cycle[0]), f"records would go round: {arrows}", "remove one of these")]
+    neighbours: dict[str, set[str]] = {name: set(producers) for name, producers in inputs.items()}
+    for name, producers in inputs.items():
+        for producer in producers:
+            neighbours[producer].add(name)
+    reached: set[str] = set()
+    waiting = [operators[0].name]
+    while waiting:
+        name = waiting.pop()
+        reached.add(name)
+        waiting.extend(neighbours[name] - reached)
+    hint = "give it inputs, or plan it in a file of its own"
+    message = f"is not connected to {operators[0].name}"
+    return [Mistake(name, (), message, hint) for name in inputs if name not in reached]
+
+
+def _queues(flow: Flow) -> Iterator[Mistake]:
+    """Costs of queues that are not there (Definition 30), and records of unknown size on a limited network."""
+    for name, operator in flow.operators.items():
+        if operator.fetch_seconds and not operator.inputs:
+            hint = "leave it out, or add it to the cost of processing a record"
+            yield Mistake(name, ("fetch_seconds",), "a source has no queue to fetch from", hint)
+        if operator.emit_seconds and flow.is_sink(name):
+            hint = "leave it out, or add it to the cost of processing a record"
+            yield Mistake(name, ("emit_seconds",), "has no consumers, so there is no queue to put records into", hint)
+        if flow.bandwidth is not None and not operator.record_bytes and not flow.is_sink(name):
+            hint = "write the mean size of an output record, or leave the bandwidth out"
+            yield Mistake(name, ("record_bytes",), "is required where the bandwidth is limited", hint)

@@ -1,0 +1,91 @@
+"""The fewest tasks that carry a workload without a bottleneck: paper 002, Algorithm 3 (section 4.2)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .bottleneck import arrivals
+from .cost_model import TOLERANCE, Inflow, inflow, parts, work
+from .flow import Configuration, Flow, Operator, Sizing, Workload
+from .sizing import least_input_batch, least_output_batch, tasks_for
+
+
+class UnattainableError(ValueError):
+    """No configuration carries the workload: each task of ``operator`` gets more by broadcast alone than it can do."""
+
+    def __init__(self, operator: str) -> None:
+        self.operator = operator
+        super().__init__(f"{operator} cannot keep up with what is broadcast to it, however many tasks it has")
+
+
+def minimize(flow: Flow, workload: Workload, *, batching: bool = True) -> dict[str, Sizing]:
+    """The configuration with the fewest tasks in which no operator is overloaded, and batches that it needs for that.
+
+    Without ``batching`` every batch is one record. With it, batches are as small as Algorithm 3 makes them, which
+    are not always the smallest possible; they delay records and do not count.
+
+    Two cases go beyond the printed algorithm. Where an operator has no queue costs, tasks may be filled wholly: the
+    bound of equation 4.20 is exclusive only because batches are finite. With broadcasts, tasks of a consumer change
+    its own rate and its producers' load, so that tasks are counted again until they agree; they only ever grow, so
+    that the first agreement has the fewest.
+
+    Raises:
+        UnattainableError: a broadcast alone is too much for some operator.
+    """
+    sizes = dict.fromkeys(flow.operators, Sizing())
+    while True:
+        needed = _tasks(flow, workload, sizes, batching=batching)
+        if needed == sizes:
+            break
+        sizes = needed
+    return _with_batches(flow, workload, sizes) if batching else sizes
+
+
+def _tasks(flow: Flow, workload: Workload, assumed: Configuration, *, batching: bool) -> dict[str, Sizing]:
+    """Lines 8 to 15 and 29: tasks of every operator; broadcasts go to as many tasks as ``assumed``."""
+    sizes: dict[str, Sizing] = {}
+    sent: dict[str, float] = {}
+    for operator in flow.order:
+        if operator.inputs:
+            divided, repeated = parts(flow, assumed, operator, sent)
+        else:
+            divided, repeated = Inflow(workload[operator.name]), Inflow(0.0)
+        tasks = _least(flow, assumed, operator, divided, repeated, batching=batching)
+        sizes[operator.name] = Sizing(tasks)
+        sent[operator.name] = operator.selectivity * (divided.records + tasks * repeated.records)
+    return sizes
+
+
+def _least(
+    flow: Flow, assumed: Configuration, operator: Operator, divided: Inflow, repeated: Inflow, *, batching: bool
+) -> int:
+    """Equation 4.23, or 4.22 without batching."""
+    shared, alone = work(flow, assumed, operator, divided), work(flow, assumed, operator, repeated)
+    queues = operator.fetch_seconds + operator.selectivity * operator.emit_seconds > 0
+    if batching:
+        shared = replace(shared, processing=divided.records * operator.cpu_seconds)
+        alone = replace(alone, processing=repeated.records * operator.cpu_seconds)
+    tasks = tasks_for(shared, alone, exclusive=batching and queues)
+    if tasks is None:
+        raise UnattainableError(operator.name)
+    return tasks
+
+
+def _with_batches(flow: Flow, workload: Workload, sizes: dict[str, Sizing]) -> dict[str, Sizing]:
+    """Lines 17 to 28: output batches, level by level; a consumer raises those of its producers where it must."""
+    sizes, sent = dict(sizes), dict[str, float]()
+    for operator in flow.order:
+        arriving = arrivals(flow, sizes, operator, workload, sent)
+        task_rate = arriving.records / sizes[operator.name].tasks
+        least = least_input_batch(operator, task_rate)
+        for producer in sorted(operator.inputs, key=lambda name: sizes[name].batch):
+            if arriving.batch_records * (1 + TOLERANCE) >= least or not arriving.records:
+                break
+            if sent[producer] and sizes[producer].batch < least:
+                sizes[producer] = replace(sizes[producer], batch=least)
+                arriving = inflow(flow, sizes, operator, sent)
+        if not flow.is_sink(operator.name):
+            batch = least_output_batch(operator, task_rate, arriving.batch_records)
+            sizes[operator.name] = replace(sizes[operator.name], batch=batch)
+        sent[operator.name] = operator.selectivity * arriving.records
+    return sizes

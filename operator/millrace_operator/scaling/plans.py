@@ -1,0 +1,75 @@
+"""What scaling changes of a job: its executors, its parallelism and its replicas, and how far each may go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, order=True)
+class Plan:
+    """Shape of a job: ``executors``, ``parallelism`` n of combine tasks, and ``replicas`` m of the partitioner."""
+
+    executors: int
+    parallelism: int
+    replicas: int
+
+    def __str__(self) -> str:
+        return f"{self.executors}/{self.parallelism}/{self.replicas}"
+
+
+@dataclass(frozen=True)
+class Range:
+    """From ``low`` to ``high``, both included."""
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.low <= self.high:
+            raise ValueError(f"a range goes from 1 or more upwards, not from {self.low} to {self.high}")
+
+    def __contains__(self, value: int) -> bool:
+        return self.low <= value <= self.high
+
+    def nearest(self, value: int) -> int:
+        """The number of the range that is nearest to ``value``."""
+        return max(self.low, min(value, self.high))
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How far plans may go, and what they cost: each executor has ``executor_cores`` cores.
+
+    ``replica_cores`` is what a partitioner replica takes in a pod of its own, and 0 where replicas are tasks of the
+    job's executors.
+    """
+
+    executors: Range
+    parallelism: Range
+    replicas: Range
+    executor_cores: int = 2
+    replica_cores: float = 0.0
+
+    def __contains__(self, plan: Plan) -> bool:
+        return (
+            plan.executors in self.executors
+            and plan.parallelism in self.parallelism
+            and plan.replicas in self.replicas
+        )
+
+    @property
+    def dedicated(self) -> bool:
+        """Whether partitioner replicas are pods of their own."""
+        return self.replica_cores > 0
+
+    def nearest(self, plan: Plan) -> Plan:
+        """The plan within bounds that is nearest to ``plan``."""
+        return Plan(
+            self.executors.nearest(plan.executors),
+            self.parallelism.nearest(plan.parallelism),
+            self.replicas.nearest(plan.replicas),
+        )
+
+    def cores(self, plan: Plan) -> float:
+        """Cores that a plan takes: of its executors, and of replicas in pods of their own."""
+        return plan.executors * self.executor_cores + plan.replicas * self.replica_cores

@@ -1,0 +1,40 @@
+"""What would relieve a bottleneck: more tasks, or larger batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .bottleneck import Kind, Load
+from .cost_model import Inflow, parts, work
+from .flow import Configuration, Flow
+from .sizing import least_input_batch, least_output_batch, tasks_for
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What an overloaded operator needs at least for the rate that arrives; either of the two is enough.
+
+    Attributes:
+        tasks: with batches as they are; None if what is broadcast to it is too much for any number of tasks.
+        batches: records of an input and of an output batch, with the tasks as they are; None unless batches help.
+    """
+
+    tasks: int | None
+    batches: tuple[int, int] | None
+
+
+def remedy(flow: Flow, configuration: Configuration, name: str, offered: Mapping[str, Load]) -> Remedy:
+    """What would relieve an operator that ``offered`` (Algorithm 1) shows overloaded, all else as it is."""
+    operator, load, tasks = flow.operators[name], offered[name], configuration[name].tasks
+    divided, repeated = load.arriving, Inflow(0.0)
+    if operator.inputs:
+        divided, repeated = parts(flow, configuration, operator, {each: offered[each].sent for each in operator.inputs})
+    shared, alone = (work(flow, configuration, operator, part) for part in (divided, repeated))
+    more = tasks_for(shared, alone)
+    if load.overloaded != (Kind.QUEUE,):
+        return Remedy(more, None)
+    task_rate = load.arriving.records / tasks
+    fetched = max(least_input_batch(operator, task_rate), load.arriving.batch_records)
+    return Remedy(more, (math.ceil(fetched), least_output_batch(operator, task_rate, fetched)))

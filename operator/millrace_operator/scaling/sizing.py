@@ -1,0 +1,53 @@
+"""Tasks and batches that one operator needs at least: paper 002, sections 4.2.1 and 4.2.2."""
+
+from __future__ import annotations
+
+import math
+
+from .cost_model import TOLERANCE, Work
+from .flow import Operator
+
+
+def least_tasks(divided: float, repeated: float, *, exclusive: bool) -> int | None:
+    """Tasks that share ``divided`` and each have ``repeated`` besides, so that none has more than it can do.
+
+    Both are shares of a task's time (or of its network): 1 fills one task. ``repeated`` comes with broadcasts, which
+    reach every task; without them this is equation 4.19, and with ``exclusive``, where no task may be filled wholly,
+    equation 4.20. None if no number of tasks is enough.
+    """
+    free = 1 - repeated
+    if free <= (TOLERANCE if exclusive or divided else -TOLERANCE):
+        return None
+    if exclusive:
+        return math.floor(divided / (free - TOLERANCE)) + 1
+    return max(1, math.ceil(divided / (free + TOLERANCE)))
+
+
+def tasks_for(divided: Work, repeated: Work, *, exclusive: bool = False) -> int | None:
+    """Equation 4.22: tasks for processor and network; ``exclusive`` is said of the processor (4.23)."""
+    bounds = (
+        least_tasks(divided.processing, repeated.processing, exclusive=exclusive),
+        least_tasks(divided.input, repeated.input, exclusive=False),
+        least_tasks(divided.output, repeated.output, exclusive=False),
+    )
+    return None if None in bounds else max(filter(None, bounds))
+
+
+def least_input_batch(operator: Operator, task_rate: float) -> int:
+    """b_in*: least records of an input batch for which some output batch is large enough (equation 4.25).
+
+    ``task_rate`` is r_in, records per second of a task, which leaves the task time besides ``cpu_seconds``.
+    """
+    if not operator.fetch_seconds or not task_rate:
+        return 1
+    least = operator.fetch_seconds / (1 / task_rate - operator.cpu_seconds)
+    return math.floor(least * (1 + TOLERANCE)) + 1  # where it is a whole number, that itself would not do
+
+
+def least_output_batch(operator: Operator, task_rate: float, input_batch: float) -> int:
+    """b_out: least records of an output batch, for input batches of at least b_in* (equation 4.27)."""
+    emitting = operator.selectivity * operator.emit_seconds
+    if not emitting or not task_rate:
+        return 1
+    left = (1 + TOLERANCE) / task_rate - operator.cpu_seconds - operator.fetch_seconds / input_batch
+    return max(1, math.ceil(emitting / left))

@@ -1,0 +1,83 @@
+"""Data-flow graphs, and what they refuse."""
+
+import math
+
+import pytest
+
+from millrace_operator.scaling.flow import Connection, Flow, FlowError, Operator, Sizing
+
+from .flows import BROADCAST, HASH, RANDOM, limited
+
+
+def refused(*operators, **network):
+    with pytest.raises(FlowError) as error:
+        Flow(operators, **network)
+    return [str(mistake) for mistake in error.value.mistakes]
+
+
+def named(name, *inputs):
+    return limited(name, None, inputs)
+
+
+def test_example_9_levels_are_the_longest_way_from_a_source():
+    edges = {"v1": (), "v2": (), "v3": ("v1",), "v4": ("v2", "v3"), "v5": ("v4",), "v6": ("v4",)}
+    flow = Flow([named(name, *producers) for name, producers in reversed(edges.items())])
+    assert [set(level) for level in flow.levels] == [{"v1", "v2"}, {"v3"}, {"v4"}, {"v5", "v6"}]
+    assert set(flow.sources) == {"v1", "v2"}
+    assert [name for name in edges if flow.is_sink(name)] == ["v5", "v6"]
+    assert set(flow.consumers["v4"]) == {"v5", "v6"}
+
+
+def test_a_broadcast_is_as_many_copies_as_tasks():
+    assert [connection.copies(7) for connection in (RANDOM, HASH, BROADCAST)] == [1, 1, 7]
+    assert Connection("hash") is HASH
+
+
+def test_a_cycle():
+    (said,) = refused(named("s"), named("a", "s", "c"), named("b", "a"), named("c", "b"))
+    assert "records would go round" in said
+    assert "remove one" in said
+    (said,) = refused(named("s", "s"))
+    assert "s -> s" in said
+
+
+def test_names():
+    assert refused() == [": the flow has no operators; write at least one"]
+    assert refused(named("a"), named("a")) == ["a: is the name of two operators; rename one"]
+    assert refused(named("a"), named("b", "x"), named("c", "y")) == [
+        'b.inputs.x: there is no operator "x"; write one of a, c',
+        'c.inputs.y: there is no operator "y"; write one of a, b',
+    ]
+
+
+def test_operators_of_two_flows():
+    assert refused(named("a"), named("b", "a"), named("lost")) == [
+        "lost: is not connected to a; give it inputs, or plan it in a file of its own"
+    ]
+
+
+@pytest.mark.parametrize("field", ["fetch_seconds", "cpu_seconds", "emit_seconds", "selectivity", "record_bytes"])
+@pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
+def test_numbers(field, value):
+    (said,) = refused(Operator("a", **{field: value}))
+    assert said == f"a.{field}: {value} is not a cost, share or size; write 0 or more"
+
+
+def test_bandwidth():
+    assert "0 bit/s is no bandwidth" in refused(named("a"), bandwidth=0)[0]
+    assert refused(named("a"), named("b", "a"), bandwidth=1.0) == [
+        "a.record_bytes: is required where the bandwidth is limited; "
+        "write the mean size of an output record, or leave the bandwidth out"
+    ]
+
+
+def test_costs_of_queues_that_are_not_there():
+    said = refused(Operator("a", fetch_seconds=1.0), Operator("b", {"a": RANDOM}, emit_seconds=1.0))
+    assert said[0].startswith("a.fetch_seconds: a source has no queue to fetch from")
+    assert said[1].startswith("b.emit_seconds: has no consumers")
+
+
+@pytest.mark.parametrize("size", [(0, 1), (1, 0)])
+def test_sizes_are_at_least_1(size):
+    with pytest.raises(ValueError, match="at least 1"):
+        Sizing(*size)
