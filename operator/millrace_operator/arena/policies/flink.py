@@ -1,0 +1,89 @@
+"""``flink``: the autoscaler of the Flink Kubernetes operator, with its defaults.
+
+Rules and defaults: module ``flink-autoscaler`` of apache/flink-kubernetes-operator, release 1.10.0; what is evaluated
+and decided is checked against what that release answers to random states. ``flink_job`` says what our job is to it.
+
+It is better off here than in life: a rescale restarts a job of Flink from its last checkpoint, while here batches go
+on. What remains is that it reckons with five minutes of restart, and that metrics of the former plan count no more.
+The operator asks it once a minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...scaling.observation import Answer
+from ...scaling.plans import Bounds, Plan
+from ...simulation.run import ClusterView
+from .flink_decision import Memory, decide
+from .flink_evaluation import evaluate
+from .flink_job import Backlog, Reading, rescaled, samples, vertices
+from .flink_metrics import Metric, Window
+from .flink_options import Options
+from .flink_window import Collector
+
+
+class Flink:
+    """Parallelism of each stage by its busy time, and executors for the widest one."""
+
+    name = "flink"
+    period = 60.0
+
+    def __init__(self, bounds: Bounds, state_partitions: int, arrived: Callable[[float], float]) -> None:
+        """Ask a broker that got ``arrived(time)`` records until ``time``, in seconds.
+
+        ``bounds`` limit what is asked for, and ``state_partitions`` are the tasks of the merge.
+        """
+        self._bounds = bounds
+        self._state_partitions = state_partitions
+        self._backlog = Backlog(arrived)
+        self._options = Options(max_parallelism=bounds.executors.high * bounds.executor_cores)
+        self._memory = Memory()
+        self._runs: _Running | None = None
+
+    def step(self, answer: Answer | None, now: float, plan: Plan, epoch: int, cluster: ClusterView) -> Plan | None:
+        """The plan of the rescaled job; None while it restarts or settles, and where its metrics are of no use.
+
+        It restarts until a batch has run under the plan and executors are ready, and also when their number changes.
+        """
+        executors = min(cluster.executors_ready, plan.executors)
+        if answer is None or answer.epoch != epoch or executors < 1:
+            return None
+        reading = Reading.of(answer, dedicated=self._bounds.dedicated)
+        if reading is None:
+            return None
+        lag = self._backlog.at(reading)
+        if self._runs is None or not self._runs.goes_on(reading, epoch, executors):
+            self._runs = _Running(reading, epoch, executors, self._options)
+            return None
+        window = self._runs.add(reading, lag, plan)
+        if window is None:
+            return None
+        stages = vertices(plan, executors, self._bounds, self._state_partitions)
+        found = evaluate(stages, window, self._options)
+        parallelism, self._memory = decide(stages, found, self._memory, self._options, now)
+        current = {stage.name: stage.parallelism for stage in stages}
+        return None if parallelism == current else rescaled(plan, current, parallelism, self._bounds)
+
+
+class _Running:
+    """A job from one restart to the next."""
+
+    def __init__(self, first: Reading, epoch: int, executors: int, options: Options) -> None:
+        self._form = (epoch, executors)
+        self._last = first
+        self._options = options
+        self._collector = Collector(first.time, options)
+
+    def goes_on(self, reading: Reading, epoch: int, executors: int) -> bool:
+        """Whether ``reading`` is of this job: nothing else has restarted it, and its counters go on."""
+        return self._form == (epoch, executors) and reading.batches >= self._last.batches
+
+    def add(self, reading: Reading, lag: float, plan: Plan) -> Window | None:
+        """The window that ends with ``reading``; None while it is not full, and where that tells of no new batch."""
+        if reading.batches == self._last.batches or reading.time <= self._last.time:
+            return None
+        observed = self._collector.window.average("route", Metric.OBSERVED, self._options.observed_samples)
+        taken = samples(self._last, reading, lag, plan, observed, self._options)
+        self._last = reading
+        return self._collector.add(reading.time, taken)

@@ -1,0 +1,112 @@
+"""What Flink's autoscaler decides: a new parallelism for each vertex, and whether the job is rescaled at all.
+
+Rules of flink-autoscaler 1.10.0. Every vertex is proposed the parallelism at which it reaches its target utilization.
+The job is rescaled, and then to all that is proposed, if a vertex whose change is due is out of bounds. To scale up is
+due at once, to scale down when it was first proposed ``scale_down_interval`` ago.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .flink_evaluation import Evaluated, capacity
+from .flink_metrics import Vertex, quotient, rounded
+from .flink_options import Options
+
+
+@dataclass(frozen=True)
+class Rescaled:
+    """A vertex that was rescaled at ``time``: its true rate then and the one expected of it, records per second."""
+
+    time: float
+    before: int
+    after: int
+    true_rate: float
+    expected_rate: float
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What is remembered of each vertex: when it was last rescaled, and since when it waits to be scaled down."""
+
+    rescaled: Mapping[str, Rescaled] = field(default_factory=dict)
+    waiting: Mapping[str, float] = field(default_factory=dict)
+
+
+def decide(
+    vertices: Sequence[Vertex], found: Mapping[str, Evaluated], memory: Memory, options: Options, now: float
+) -> tuple[dict[str, int], Memory]:
+    """Parallelism of every vertex from now on, and what is to be remembered; ``now`` in seconds."""
+    waiting = dict(memory.waiting)
+    proposed: dict[str, Rescaled] = {}
+    needed = False
+    for vertex in vertices:
+        seen = found[vertex.name]
+        factor = _factor(seen, options)
+        if vertex.name in options.excluded or math.isnan(factor):
+            continue
+        after = scaled(vertex, factor, options)
+        if after < vertex.parallelism:
+            delay = options.scale_down_interval
+            due = delay <= 0 or now - waiting.setdefault(vertex.name, now) >= delay
+        else:
+            waiting.pop(vertex.name, None)
+            past = memory.rescaled.get(vertex.name)
+            due = after > vertex.parallelism and not _ineffective(vertex, seen, past, options, now)
+            if not due:
+                continue
+        expected = rounded(seen.true_rate * factor)
+        proposed[vertex.name] = Rescaled(now, vertex.parallelism, after, seen.true_rate, expected)
+        needed = needed or (due and seen.out_of_bounds)
+    parallelism = {vertex.name: vertex.parallelism for vertex in vertices}
+    if not needed:
+        return parallelism, Memory(memory.rescaled, waiting)
+    changed = {name: step.after for name, step in proposed.items()}
+    return parallelism | changed, Memory({**memory.rescaled, **proposed}, {})
+
+
+def scaled(vertex: Vertex, factor: float, options: Options) -> int:
+    """Parallelism of a vertex times ``factor``, within the limits; keys and partitions are split evenly if possible."""
+    low = min(vertex.parallelism, options.min_parallelism)
+    high = min(vertex.max_parallelism, max(vertex.parallelism, options.max_parallelism))
+    wanted = min(max(low, math.ceil(factor * vertex.parallelism)), high)
+    if not vertex.keyed and vertex.partitions <= 0:
+        return wanted
+    groups = vertex.partitions if vertex.partitions > 0 else vertex.max_parallelism
+    return max(low, _even(wanted, groups, high))
+
+
+def _factor(seen: Evaluated, options: Options) -> float:
+    """By what a vertex has to grow to do its work at the target utilization, within limits; NaN if unknown."""
+    needed = capacity(seen.target_rate, seen.catch_up_rate, options.target_utilization, options, restart=True)
+    factor = quotient(needed, seen.true_rate)
+    if math.isnan(factor):
+        return math.nan
+    return min(max(factor, 1 - options.max_scale_down), 1 + options.max_scale_up)
+
+
+def _even(wanted: int, groups: int, high: int) -> int:
+    """The parallelism near ``wanted`` that splits ``groups`` best.
+
+    That is the next one above that divides them, up to ``high`` and not past half of them unless ``wanted`` is there.
+    Otherwise it is the least one whose tasks have ``groups // wanted`` groups each, rounded down, or the one below that
+    if it splits them evenly.
+    """
+    top = min(groups if wanted > groups // 2 else groups // 2, high)
+    divisor = next((tasks for tasks in range(wanted, top + 1) if groups % tasks == 0), None)
+    if divisor is not None:
+        return divisor
+    fewer = groups // (groups // wanted + 1)  # the most tasks that have one group more each
+    return fewer if groups % fewer == 0 else fewer + 1
+
+
+def _ineffective(vertex: Vertex, seen: Evaluated, past: Rescaled | None, options: Options, now: float) -> bool:
+    """Whether the last step up brought so little of what it promised that no further one is taken."""
+    if not options.block_ineffective or past is None or now - past.time > options.history_age:
+        return False
+    if not past.before < past.after == vertex.parallelism:
+        return False
+    gained = quotient(seen.true_rate - past.true_rate, past.expected_rate - past.true_rate)
+    return not gained >= options.effectiveness

@@ -1,0 +1,141 @@
+"""What Flink's autoscaler makes of a window of metrics: for each vertex, what it has to do and what it can do.
+
+Rules of flink-autoscaler 1.10.0. The target rate of a source is what arrives, that of another vertex what its inputs
+send it at their own targets; the lag is to be worked off within the catch-up time. The true rate is what a vertex
+would process if it were always busy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from .flink_metrics import Metric, Vertex, Window, quotient, rounded
+from .flink_options import Options
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Rates of a vertex, records per second, and its ``load``, the share of time it is busy.
+
+    ``target_rate`` comes to it, ``catch_up_rate`` is on top of that until the lag is gone; ``true_rate`` is the most
+    it can process. It is too slow if its true rate is below ``slow_below``, idle too often if above ``idle_above``.
+    """
+
+    target_rate: float
+    catch_up_rate: float
+    true_rate: float
+    load: float
+    slow_below: float
+    idle_above: float
+
+    @property
+    def out_of_bounds(self) -> bool:
+        """Whether the vertex is too slow or idle too often."""
+        return self.true_rate < self.slow_below or self.true_rate > self.idle_above
+
+
+def evaluate(vertices: Sequence[Vertex], window: Window, options: Options) -> dict[str, Evaluated]:
+    """Evaluate all vertices, which come in topological order.
+
+    Raises:
+        ValueError: the input rate of a source or the change of its lag is unknown.
+    """
+    if _behind(vertices, window, options):
+        high, low = 1.0, 0.0
+    else:
+        high = options.target_utilization + options.utilization_boundary
+        low = options.target_utilization - options.utilization_boundary
+    found: dict[str, Evaluated] = {}
+    for vertex in vertices:
+        target, catch_up = (rounded(rate) for rate in _targets(vertex, vertices, window, found, options))
+        load = _busy(vertex, window, options) / 1000
+        found[vertex.name] = Evaluated(
+            target_rate=target,
+            catch_up_rate=catch_up,
+            true_rate=rounded(_true_rate(vertex, window, load, options)),
+            load=rounded(load),
+            slow_below=capacity(target, catch_up, high, options, restart=False),
+            idle_above=capacity(target, catch_up, low, options, restart=True),
+        )
+    return found
+
+
+def capacity(target: float, catch_up: float, utilization: float, options: Options, *, restart: bool) -> float:
+    """True rate that a vertex needs: to be busy ``utilization`` of the time, and to catch up with its lag in time.
+
+    With ``restart``, also with what comes while the job restarts for the rescaling. Whole records per second.
+    """
+    if math.isnan(target) or math.isnan(catch_up):
+        return math.nan
+    if utilization <= 0:
+        return math.inf
+    missed = target * options.restart / options.catch_up if restart and options.catch_up > 0 else 0.0
+    return float(math.floor(catch_up + missed + target / min(1.0, utilization) + 0.5))
+
+
+def _behind(vertices: Iterable[Vertex], window: Window, options: Options) -> bool:
+    """Whether a source is so far behind that nothing but catching up counts."""
+    sources = [vertex.name for vertex in vertices if not vertex.inputs]
+    return any(
+        quotient(window.latest(name, Metric.LAG, 0.0), window.rate(name, Metric.RECORDS_IN)) > options.backlog_lag
+        for name in sources
+    )
+
+
+def _targets(
+    vertex: Vertex, vertices: Sequence[Vertex], window: Window, found: Mapping[str, Evaluated], options: Options
+) -> tuple[float, float]:
+    """Target rate and catch-up rate of a vertex, before they are rounded."""
+    if not vertex.inputs:
+        arriving = window.rate(vertex.name, Metric.RECORDS_IN) + window.rate(vertex.name, Metric.LAG)
+        if math.isnan(arriving):
+            raise ValueError(f"what arrives at source {vertex.name} is unknown")
+        lag = window.latest(vertex.name, Metric.LAG, 0.0)
+        return max(0.0, arriving), lag / options.catch_up if options.catch_up > 0 else 0.0
+    shares = [(found[name], _outputs_per_record(name, vertex, vertices, window)) for name in vertex.inputs]
+    return (
+        sum(before.target_rate * share for before, share in shares),
+        sum(before.catch_up_rate * share for before, share in shares),
+    )
+
+
+def _outputs_per_record(source: str, to: Vertex, vertices: Sequence[Vertex], window: Window) -> float:
+    """Records that ``to`` gets for each one that ``source`` takes; 0 where nothing flows."""
+    taken = window.rate(source, Metric.RECORDS_IN)
+    sent = _edge_rate(source, to, vertices, window)
+    return sent / taken if taken > 0 and sent > 0 else 0.0
+
+
+def _edge_rate(source: str, to: Vertex, vertices: Sequence[Vertex], window: Window) -> float:
+    """Records per second from one vertex to another: metrics count by vertex, not by edge.
+
+    It is what arrives, less what the other inputs send; where one of those also sends elsewhere, or is unknown, it is
+    all that ``source`` sends.
+    """
+    sent_by_others = 0.0
+    for name in to.inputs:
+        if name != source:
+            sends_elsewhere = sum(name in vertex.inputs for vertex in vertices) > 1
+            sent_by_others += math.nan if sends_elsewhere else window.rate(name, Metric.RECORDS_OUT)
+    if math.isnan(sent_by_others):
+        return window.rate(source, Metric.RECORDS_OUT)
+    return window.rate(to.name, Metric.RECORDS_IN) - sent_by_others
+
+
+def _busy(vertex: Vertex, window: Window, options: Options) -> float:
+    """Milliseconds per second that the subtasks of a vertex are busy."""
+    if options.busy_from_total:
+        return window.rate(vertex.name, Metric.BUSY) / vertex.parallelism
+    return window.average(vertex.name, Metric.LOAD) * 1000
+
+
+def _true_rate(vertex: Vertex, window: Window, load: float, options: Options) -> float:
+    """What the vertex could process: by its busy time, unless it was seen to manage clearly less."""
+    rate = window.rate(vertex.name, Metric.RECORDS_IN)
+    by_busy_time = math.inf if rate == 0 else quotient(rate, load)
+    observed = window.average(vertex.name, Metric.OBSERVED, options.observed_samples)
+    if math.isnan(observed):
+        return by_busy_time
+    return by_busy_time if by_busy_time <= observed * (1 + options.observed_switch) else observed

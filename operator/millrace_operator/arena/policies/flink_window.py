@@ -1,0 +1,40 @@
+"""When Flink's autoscaler has seen enough of a job: its metrics window, and the time in which a job settles.
+
+Rules of flink-autoscaler 1.10.0. Samples of a job that has restarted since count no more. After a restart the job
+settles, and then a whole window has to pass before anything is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .flink_metrics import Sample, Window
+from .flink_options import Options
+
+
+class Collector:
+    """Samples of the vertices of a job that began to run at ``running_since``, seconds."""
+
+    def __init__(self, running_since: float, options: Options) -> None:
+        self._stable_since = running_since + options.stabilization
+        self._length = options.metrics_window
+        self._times: list[float] = []
+        self._samples: list[Mapping[str, Sample]] = []
+
+    def add(self, time: float, samples: Mapping[str, Sample]) -> Window | None:
+        """The window up to ``time``; None while it is not full, or has but one sample."""
+        stable = (earlier for earlier in self._times if earlier >= self._stable_since)
+        full_at = next(stable, time) + self._length
+        self._times.append(time)
+        self._samples.append(samples)
+        if time < max(self._stable_since, full_at):
+            return None
+        old = sum(earlier < time - self._length for earlier in self._times)
+        del self._times[:old], self._samples[:old]
+        return self.window if len(self._times) > 1 else None
+
+    @property
+    def window(self) -> Window:
+        """All samples that are kept."""
+        names = self._samples[0] if self._samples else {}
+        return Window(tuple(self._times), {name: [sample[name] for sample in self._samples] for name in names})
