@@ -1,0 +1,190 @@
+"""From answers of the metrics, which may be anything, to observations that can be relied on, or none and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from .difference import contradiction, fallen, most_batches, observation
+from .no_answer import NoAnswer, NoAnswerReason, impossible, missing
+from .observation import Answer, Observation
+from .plans import Plan
+
+__all__ = ["MAX_AGE", "NoAnswer", "NoAnswerReason", "Reading"]
+
+MAX_AGE = 60.0
+"""Seconds: three scrapes at Prometheus's usual 15 s, and one to spare."""
+
+_CLOCKS = 5.0
+"""Seconds by which the clock of the metrics may be ahead."""
+
+_PATIENCE = 10.0
+"""A batch that takes so many times what it should is not one that simply takes long."""
+
+
+@dataclass(frozen=True)
+class _Base:
+    """The answer that the next one is compared with.
+
+    Attributes:
+        answer: the first one that told of its last batch.
+        seen: time of the newest answer that told of no later batch.
+        since: time of an answer that did not yet tell of its last batch.
+        seconds: processing time of its last batch, as a mean of those that ended with it; None if unknown.
+        whole: whether the batch after it is known to have begun under its plan, with its executors.
+    """
+
+    answer: Answer
+    seen: float
+    since: float
+    seconds: float | None = None
+    whole: bool = False
+
+
+class Reading:
+    """Reads the answers of one job's metrics, one after the other.
+
+    An observation is the difference between an answer and its base, the answer before that told of another batch. An
+    answer that cannot be used changes nothing: the next good one is compared with the same base. But no observation
+    spans a gap: after ``max_age`` without any good answer, the next one is a new base. Nor does it tell of batches that
+    ended while metrics stood still, which is known by their number. A single batch may take any time.
+
+    Only whole batches count: the one that is under way at the first answer of a plan or of a driver, after a gap, or
+    when executors come or go may have begun with other executors, and is left out.
+    """
+
+    def __init__(self, max_age: float = MAX_AGE) -> None:
+        """Take no answer that is older than ``max_age`` seconds: some scrapes, so that one or two may fail."""
+        self._max_age = max_age
+        self._base: _Base | None = None
+
+    def step(self, answer: Answer | None, now: float, epoch: int, plan: Plan | None = None) -> Observation | NoAnswer:
+        """What ``answer``, read at ``now``, tells about batches under the plan that was decided last.
+
+        Args:
+            answer: None if the metrics gave none.
+            now: seconds, of the same clock as the answer's.
+            epoch: of the plan that was decided last.
+            plan: that plan, to check that batches have its parallelism and replicas; without it, the epoch tells.
+        """
+        if answer is None:
+            return NoAnswer(NoAnswerReason.ABSENT, "the metrics gave no answer")
+        return (
+            missing(answer)
+            or self._untimely(answer, now)
+            or _other_plan(answer, epoch, plan)
+            or impossible(answer)
+            or self._compare(answer)
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """What has to be kept to go on after a restart."""
+        return {} if self._base is None else asdict(self._base)
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any], max_age: float = MAX_AGE) -> Reading:
+        """Go on from what ``to_json`` gave."""
+        reading = cls(max_age)
+        if saved:
+            reading._base = _Base(**{**saved, "answer": Answer(**saved["answer"])})
+        return reading
+
+    def _untimely(self, answer: Answer, now: float) -> NoAnswer | None:
+        age = now - answer.time
+        if age > self._max_age:
+            return NoAnswer(NoAnswerReason.STALE, f"the answer is {age:.0f} s old, and may be {self._max_age:.0f} s")
+        if age < -_CLOCKS:
+            return NoAnswer(NoAnswerReason.INCONSISTENT, f"the answer is of a time {-age:.0f} s ahead")
+        if self._base is not None and answer.time < self._base.seen:
+            older = self._base.seen - answer.time
+            return NoAnswer(NoAnswerReason.INCONSISTENT, f"the answer is {older:g} s older than the one before")
+        return None
+
+    def _compare(self, answer: Answer) -> Observation | NoAnswer:
+        base = self._base
+        if base is None or base.answer.epoch != answer.epoch:
+            self._begin(answer)
+            message = f"this is the first answer under the plan of epoch {answer.epoch:g}"
+            return NoAnswer(NoAnswerReason.NO_BATCH, message)
+        gap = answer.time - base.seen
+        if gap > self._max_age:
+            self._begin(answer)
+            return NoAnswer(NoAnswerReason.STALE, f"there was no good answer for {gap:.0f} s, and no older one counts")
+        broken = self._reset(base, answer) or self._other_executors(base, answer)
+        if broken is not None:
+            return broken
+        if answer.time == base.seen and answer.batches_total != base.answer.batches_total:
+            return NoAnswer(NoAnswerReason.INCONSISTENT, f"two answers of the time {answer.time:.0f} differ")
+        wrong = contradiction(base.answer, answer, base.since) if base.whole else None
+        if wrong is not None:
+            return wrong
+        if answer.batches_total == base.answer.batches_total:
+            return self._no_batch(base, answer)
+        return self._batches(base, answer)
+
+    def _begin(self, answer: Answer, *, whole: bool = False, seconds: float | None = None) -> None:
+        """Make an answer the base."""
+        before, since = self._base, answer.time
+        if before is not None:
+            since = before.since if answer.batches_total == before.answer.batches_total else before.seen
+        self._base = _Base(answer, answer.time, since, seconds, whole)
+
+    def _reset(self, base: _Base, answer: Answer) -> NoAnswer | None:
+        """Counters go down with a new driver. If one was only wrong for once, it is right again in the next base."""
+        name = fallen(base.answer, answer)
+        if name is None:
+            return None
+        self._begin(answer)
+        before, after = getattr(base.answer, name), getattr(answer, name)
+        return NoAnswer(NoAnswerReason.COUNTER_RESET, f"{name} went down from {before:g} to {after:g}")
+
+    def _other_executors(self, base: _Base, answer: Answer) -> NoAnswer | None:
+        """Under one epoch, executors come and go: batches count that began and ended with the same ones."""
+        for name in ("executors", "parallelism", "replicas", "interval_seconds"):
+            before, after = getattr(base.answer, name), getattr(answer, name)
+            if before != after:
+                self._begin(answer)
+                return NoAnswer(NoAnswerReason.OTHER_PLAN, f"{name} went from {before:g} to {after:g}")
+        return None
+
+    def _no_batch(self, base: _Base, answer: Answer) -> NoAnswer:
+        self._base = replace(base, seen=answer.time)
+        waited = answer.time - base.answer.time
+        message = f"no batch has ended for {waited:.0f} s"
+        expected = _expected_seconds(base.answer)
+        if answer.lag_rows and waited > _PATIENCE * expected:
+            message += f", though {answer.lag_rows:g} records wait and a batch should take {expected:.0f} s"
+            return NoAnswer(NoAnswerReason.FROZEN, message)
+        return NoAnswer(NoAnswerReason.NO_BATCH, message)
+
+    def _batches(self, base: _Base, answer: Answer) -> Observation | NoAnswer:
+        if not base.whole:
+            self._begin(answer, whole=True)
+            message = f"batch {answer.batches_total:g} may have begun with other executors"
+            return NoAnswer(NoAnswerReason.NO_BATCH, message)
+        found = observation(base.answer, answer, base.seen, base.seconds)
+        self._begin(answer, whole=True, seconds=found.seconds)
+        passed = answer.time - base.seen
+        if found.batches > most_batches(passed, found.interval):
+            message = f"{found.batches} batches came within {passed:g} s: some ended while the metrics stood still"
+            return NoAnswer(NoAnswerReason.FROZEN, message)
+        return found
+
+
+def _other_plan(answer: Answer, epoch: int, plan: Plan | None) -> NoAnswer | None:
+    if answer.epoch != epoch:
+        message = f"the last batch ran under the plan of epoch {answer.epoch:g}, and {epoch} was decided last"
+        return NoAnswer(NoAnswerReason.OTHER_PLAN, message)
+    for name in () if plan is None else ("parallelism", "replicas"):
+        value, planned = getattr(answer, name), getattr(plan, name)
+        if value != planned:
+            return NoAnswer(NoAnswerReason.OTHER_PLAN, f"{name} is {value:g}, and the plan says {planned}")
+    return None
+
+
+def _expected_seconds(answer: Answer) -> float:
+    """What the batch under way should take: as long as one usually did, and at that pace for all that waits."""
+    batches, rows = answer.batches_total or 1.0, answer.rows_total or 0.0
+    seconds, lag = answer.processing_seconds_total or 0.0, answer.lag_rows or 0.0
+    return max(seconds / batches, answer.interval_seconds or 0.0) + (lag * seconds / rows if rows else 0.0)

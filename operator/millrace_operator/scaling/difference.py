@@ -1,0 +1,141 @@
+"""What two answers of the metrics tell about the batches that ended between them; pure arithmetic."""
+
+from __future__ import annotations
+
+from .no_answer import COUNTERS, ROUNDING, NoAnswer, NoAnswerReason
+from .observation import Answer, Observation, Stage
+from .plans import Plan
+
+MOST_ROWS = 1e9
+"""Records a second that no job processes."""
+
+_LATE = 0.1
+"""Share of the time that passed, besides an interval, by which the end of a batch may be told late."""
+
+
+def fallen(base: Answer, answer: Answer) -> str | None:
+    """Name of a counter that is lower in ``answer`` than it was in ``base``; None if there is none."""
+    for name in COUNTERS:
+        before, after = getattr(base, name), getattr(answer, name)
+        if before is not None and after is not None and after < before * (1 - ROUNDING):
+            return name
+    return None
+
+
+def contradiction(base: Answer, answer: Answer, since: float) -> NoAnswer | None:
+    """What cannot be of the batches between two answers; None if nothing contradicts them.
+
+    Batches run one after the other, and the one before them had not ended at ``since``: they cannot have taken more
+    time than there was from then to ``answer``. Ends may be told a little late.
+    """
+    batches = _grown(base, answer, "batches_total")
+    seconds, rows = _grown(base, answer, "processing_seconds_total"), _grown(base, answer, "rows_total")
+    if not batches:
+        if not rows and not seconds:
+            return None
+        return _inconsistent(f"{rows:g} records and {seconds:g} s of processing came without any batch that ended")
+    passed = answer.time - since
+    if seconds > (1 + _LATE) * passed + _value(answer, "interval_seconds"):
+        return _inconsistent(f"{batches:g} batches took {seconds:g} s, but only {passed:g} s passed")
+    if seconds <= 0:
+        return _inconsistent(f"{batches:g} batches took {seconds:g} s")
+    if rows / seconds > MOST_ROWS:
+        return _inconsistent(f"{rows:g} records were processed in {seconds:g} s")
+    vanished = -(rows + _value(answer, "lag_rows") - _value(base, "lag_rows"))
+    if vanished > rows / batches:
+        return _inconsistent(f"{vanished:g} records that waited are gone, but no batch read them")
+    return None
+
+
+def most_batches(seconds: float, interval: float) -> float:
+    """How many batches can end within so many seconds.
+
+    One begins with each trigger, and one in between where the batch before took longer than the interval. Besides
+    those that began, one was under way, and the end of one was told late.
+    """
+    return 2 * seconds / interval + 2
+
+
+def observation(base: Answer, answer: Answer, seen: float, seconds_before: float | None = None) -> Observation:
+    """Means over the batches that ended between two answers which do not contradict each other.
+
+    Args:
+        base: the answer before them.
+        answer: the answer after them.
+        seen: time of an answer, ``base`` or a later one, after which all of them ended.
+        seconds_before: processing time of the last batch that ``base`` tells of, None if unknown.
+    """
+    batches = _grown(base, answer, "batches_total")
+    seconds, rows = _grown(base, answer, "processing_seconds_total") / batches, _grown(base, answer, "rows_total")
+    interval, lag = _value(answer, "interval_seconds"), _value(answer, "lag_rows")
+    came = rows + lag - _value(base, "lag_rows")
+    cycle = max(seconds, interval)
+    first = cycle if seconds_before is None else max(seconds_before, interval)
+    last = cycle if batches == 1 else min(cycle, max(answer.time - seen, interval))  # it began after ``seen``
+    return Observation(
+        since=base.time,
+        until=answer.time,
+        epoch=int(_value(answer, "epoch")),
+        plan=Plan(*(int(_value(answer, name)) for name in ("executors", "parallelism", "replicas"))),
+        batches=int(batches),
+        interval=interval,
+        seconds=seconds,
+        rows=rows / batches,
+        arrival=max(came, 0.0) / _planning_time(batches * cycle, answer.time - base.time, cycle, first - last),
+        lag=lag,
+        keys=answer.keys,
+        partials=_mean(base, answer, "partials_total", batches),
+        updates=_mean(base, answer, "updates_total", batches),
+        imbalance=None if answer.imbalance is None else max(answer.imbalance, 0.0),
+        route=_stage(base, answer, "route", batches),
+        combine=_stage(base, answer, "combine", batches),
+        merge_seconds=_mean(base, answer, "merge_seconds_total", batches),
+        dedicated_busy=_busy(base, answer),
+    )
+
+
+def _planning_time(cycles: float, passed: float, cycle: float, shift: float) -> float:
+    """Seconds from planning the last batch of one answer to planning the last one of the next.
+
+    Records and lag are those of the moments in which batches were planned: once in a ``cycle``, which is the interval
+    or as long as a batch took if that is more. Answers come somewhere in between: where ``cycles`` and the time that
+    ``passed`` agree but for one cycle, the cycles are exact. They end with the batches; to begin with them, the first
+    cycle is that of the batch before, and the last one is left out: a ``shift`` where these differ.
+    Where they do not agree, there were pauses, and what came is spread over all the time that passed.
+    """
+    return cycles + shift if abs(cycles - passed) <= cycle else passed
+
+
+def _value(answer: Answer, name: str) -> float:
+    """The value of a series that is there."""
+    value: float = getattr(answer, name)
+    return value
+
+
+def _grown(base: Answer, answer: Answer, name: str) -> float:
+    return max(_value(answer, name) - _value(base, name), 0.0)
+
+
+def _mean(base: Answer, answer: Answer, name: str, batches: float) -> float | None:
+    """Growth of a counter per batch; None if it had no value at either time."""
+    if getattr(base, name) is None or getattr(answer, name) is None:
+        return None
+    return _grown(base, answer, name) / batches
+
+
+def _stage(base: Answer, answer: Answer, name: str, batches: float) -> Stage | None:
+    tasks = _mean(base, answer, f"{name}_tasks_total", batches)
+    seconds = _mean(base, answer, f"{name}_seconds_total", batches)
+    return Stage(tasks, seconds) if tasks and seconds is not None else None
+
+
+def _busy(base: Answer, answer: Answer) -> float | None:
+    """Share of the time that passed; pods with more than one core may take more, which counts as all of it."""
+    seconds = _mean(base, answer, "dedicated_busy_seconds_total", 1)
+    if seconds is None:
+        return None
+    return min(seconds / ((answer.time - base.time) * _value(answer, "replicas")), 1.0)
+
+
+def _inconsistent(message: str) -> NoAnswer:
+    return NoAnswer(NoAnswerReason.INCONSISTENT, message)

@@ -1,0 +1,187 @@
+"""Where a series of measurements is and where it goes, whatever a few odd ones among them say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+
+LEAST_FOR_TREND = 8
+"""Values below which no trend is looked for: the normal approximation of Kendall's S holds from about here."""
+
+_SIGNIFICANT = 2.576  # standard normal quantile of a two-sided test at 1 %
+_INTERVAL = 1.645  # of an interval that holds 90 %
+_MAD = 1.4826  # standard deviations in a median absolute deviation, of normal values
+
+_LEAST_AFTER_STEP = 3
+_STEP_EXPLAINS = 0.6
+
+_MOST_CHANGE = 2.0
+_NEWEST = 5
+_BESIDE = 1.5  # standard deviations of a value, about 3 of the median of five
+_LEVEL = 0.01  # share of a value that is no bend, however little noise there is
+
+
+@dataclass(frozen=True)
+class Trend:
+    """Theil and Sen's estimate of a slope, in units per second, with Sen's 90 % interval.
+
+    ``significant`` is what the test of Mann and Kendall says at 1 %, two-sided.
+    """
+
+    slope: float
+    low: float
+    high: float
+    significant: bool
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a measurement is expected to be, and the interval in which it is with 90 %, its own noise included."""
+
+    value: float
+    low: float
+    high: float
+
+
+def trend(times: Sequence[float] | Vector, values: Sequence[float] | Vector) -> Trend:
+    """The slope of at least two ``values`` over rising ``times`` in seconds; shapes ``(n,)``.
+
+    Sen, "Estimates of the regression coefficient based on Kendall's tau", 1968. Up to 29 % of the values may be
+    anything. The variance of S is corrected for ties.
+    """
+    t, v = np.asarray(times, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    first, second = np.triu_indices(len(v), k=1)
+    rises = v[second] - v[first]
+    slopes = np.sort(rises / (t[second] - t[first]))
+    score, deviation = float(np.sign(rises).sum()), math.sqrt(_variance(v))
+    reach = _INTERVAL * deviation
+    low, high = (round((len(slopes) + side * reach) / 2) for side in (-1, 1))
+    return Trend(
+        slope=float(np.median(slopes)),
+        low=float(slopes[max(low, 0)]),
+        high=float(slopes[min(high, len(slopes) - 1)]),
+        significant=abs(score) - 1 > _SIGNIFICANT * deviation and len(v) >= LEAST_FOR_TREND,
+    )
+
+
+def _variance(values: Vector) -> float:
+    """Variance of Kendall's S if there is no trend; equal values reduce it."""
+    _, ties = np.unique(values, return_counts=True)
+    n = len(values)
+    return float(n * (n - 1) * (2 * n + 5) - (ties * (ties - 1) * (2 * ties + 5)).sum()) / 18
+
+
+def present_level(values: Sequence[float]) -> int:
+    """Index of the first value since the last step, 0 if there was none.
+
+    A step is there if two levels explain the values much better than one straight line: the sum of their absolute
+    residuals is smaller by a good part. It takes three values after a step to see it, so that one odd value is none.
+    """
+    start = 0
+    while len(values) - start >= 2 * _LEAST_AFTER_STEP:
+        rest = np.asarray(values[start:], dtype=np.float64)
+        cut, cost = _best_step(rest)
+        if cost >= _STEP_EXPLAINS * _around_line(rest):
+            break
+        start += cut
+    return start
+
+
+def _best_step(values: Vector) -> tuple[int, float]:
+    """Index of the first value after the step that explains values best, and their residuals around the two levels.
+
+    That value has to be nearer to the level after it: else two odd values and one before them would pass for three.
+    """
+    cuts = np.arange(_LEAST_AFTER_STEP, len(values) - _LEAST_AFTER_STEP + 1)
+    before = np.arange(len(values)) < cuts[:, np.newaxis]
+    (old, old_costs), (new, new_costs) = _levels(values, before), _levels(values, ~before)
+    nearer = np.abs(values[cuts] - new) <= np.abs(values[cuts] - old)
+    costs = np.where(nearer, old_costs + new_costs, np.inf)
+    best = int(costs.argmin())
+    return int(cuts[best]), float(costs[best])
+
+
+def _levels(values: Vector, among: NDArray[np.bool_]) -> tuple[Vector, Vector]:
+    """For each row of shape (cuts, n): the median ``among`` some of the values, and the sum of their residuals."""
+    rows, count = np.arange(len(among)), among.sum(axis=1)
+    ordered = np.sort(np.where(among, values, np.inf), axis=1)
+    middle = (ordered[rows, (count - 1) // 2] + ordered[rows, count // 2]) / 2
+    return middle, np.where(among, np.abs(values - middle[:, np.newaxis]), 0.0).sum(axis=1)
+
+
+def _around_line(values: Vector) -> float:
+    """Sum of absolute residuals around a straight line, or a level where that explains more."""
+    steps = np.arange(len(values), dtype=np.float64)
+    rest = values - trend(steps, values).slope * steps
+    return min(float(np.abs(one - np.median(one)).sum()) for one in (rest, values))
+
+
+def noise(values: Sequence[float]) -> float:
+    """Standard deviation of noise as a share of the value, from neighbours: steps and slow changes are none."""
+    v = np.asarray(values, dtype=np.float64)
+    middle = (v[1:] + v[:-1]) / 2
+    changes = np.diff(v)[middle > 0] / middle[middle > 0]
+    if not len(changes):
+        return 0.0
+    return _MAD * float(np.median(np.abs(changes - np.median(changes)))) / math.sqrt(2)
+
+
+def outlook(times: Sequence[float], values: Sequence[float], horizon: float) -> Outlook:
+    """What a measurement that cannot be negative will be ``horizon`` seconds after the last of ``values``.
+
+    Without a significant trend it is expected to stay. With one it goes on, but no longer than the trend has been
+    seen, and to no more than twice and no less than half of what it is. Noise is taken to be a share of the value.
+
+    Args:
+        times: rising, seconds; shape ``(n,)`` with n of at least 1.
+        values: of the same shape.
+        horizon: seconds, 0 or more.
+    """
+    scatter = noise(values)
+    line, seen, count = _present_line(times, values, scatter)
+    ahead = min(horizon, seen)
+    value = min(max(line.now + line.slope * ahead, line.now / _MOST_CHANGE), line.now * _MOST_CHANGE)
+    around = _INTERVAL * scatter * value * math.sqrt(1 + math.pi / 2 / count)  # of one value, and of the median
+    below = math.hypot(around, ahead * line.falls)
+    above = math.hypot(around, ahead * line.rises)
+    return Outlook(value, max(value - below, 0.0), value + above)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """What is measured ``now``, its slope per second, and by how much that may be lower or higher."""
+
+    now: float
+    slope: float = 0.0
+    falls: float = 0.0
+    rises: float = 0.0
+
+
+def _present_line(times: Sequence[float], values: Sequence[float], scatter: float) -> tuple[_Line, float, int]:
+    """The line through the newest values that lie on one, the seconds it was seen for, and the number of its values.
+
+    Where the newest values are beside the line through all since the last step, it bends: older ones are left out.
+    """
+    start = present_level(values)
+    while True:
+        t, v = np.asarray(times[start:]) - times[-1], np.asarray(values[start:], dtype=np.float64)
+        line = _line(t, v)
+        beside = abs(float(np.median((v - line.now - line.slope * t)[-_NEWEST:])))
+        if len(v) < LEAST_FOR_TREND or beside <= max(_BESIDE * scatter, _LEVEL) * line.now:
+            return line, -float(t[0]), len(v)
+        start += len(v) // 2
+
+
+def _line(t: Vector, v: Vector) -> _Line:
+    """The line through values up to now, which is time 0."""
+    if len(v) < LEAST_FOR_TREND:
+        return _Line(float(np.median(v)))
+    seen = trend(t, v)
+    slope = seen.slope if seen.significant else 0.0
+    return _Line(float(np.median(v - slope * t)), slope, seen.slope - seen.low, seen.high - seen.slope)

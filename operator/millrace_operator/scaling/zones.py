@@ -1,0 +1,170 @@
+"""When to scale and what drives it: the elasticity zones of paper 004, section 6, made robust."""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Any
+
+from .answers import MAX_AGE
+from .observation import Observation
+from .plans import Plan
+from .trends import LEAST_FOR_TREND, Outlook, noise, outlook, present_level, trend
+
+
+class Zone(StrEnum):
+    """Where W, processing time over batch interval, is; the paper's zones 3, 2 and 1."""
+
+    OVERLOADED = "Overloaded"
+    STABLE = "Stable"
+    UNDERUSED = "Underused"
+
+
+class Driver(StrEnum):
+    """What changes the load: the rate that of the map side (replicas), keys that of the reduce side (parallelism)."""
+
+    RATE = "Rate"
+    KEYS = "Keys"
+
+
+KEPT = 40
+"""Observations from which trends are told."""
+
+RECENT = 5
+"""Observations whose median is the present level: two may be odd."""
+
+MARGIN = 0.05
+"""Share by which a level has to differ from another one to be told apart."""
+
+_CERTAIN = 1.5  # standard deviations of a value, about 2 of the difference between two medians of five
+_SEVERE = 1.0
+
+
+class Zones:
+    """The zone of a job by its last batches.
+
+    W is above ``target``, or at most ``target - step``, for ``window`` batches, or else the job is stable. Besides
+    them there may be one observation that says otherwise, and it takes two to say so: no single odd batch moves a job
+    to another zone or keeps it in one. An observation of several batches counts as so many of the mean W.
+
+    After a change of the plan, and when executors come or go, the window begins anew. For ``grace`` batches the job
+    is then taken to be stable, unless batches take longer than the interval: that is not waited out.
+    """
+
+    def __init__(self, target: float = 0.9, step: float = 0.1, window: int = 6, grace: int = 6) -> None:
+        self._target, self._step = target, step
+        self._window, self._grace = window, grace
+        self._epoch: int | None = None
+        self._plan: Plan | None = None
+        self._grace_left = 0
+        self._batches: deque[tuple[int, float]] = deque(maxlen=window + 3)
+        self._loads: deque[tuple[float, float, float | None]] = deque(maxlen=KEPT)
+        self._chosen: dict[Driver, float] = {}
+
+    def add(self, seen: Observation) -> None:
+        """Take in what the last batches were like. What was seen longer than MAX_AGE before them is forgotten."""
+        if self._loads and seen.since - self._loads[-1][0] > MAX_AGE:
+            self._batches.clear()
+            self._loads.clear()
+        if self._epoch not in (None, seen.epoch):
+            self._chosen = self._levels()
+        if self._plan not in (None, seen.plan) or self._epoch not in (None, seen.epoch):
+            self._batches.clear()
+            self._grace_left = self._grace
+        self._epoch, self._plan = seen.epoch, seen.plan
+        self._grace_left = max(self._grace_left - seen.batches, 0)
+        self._batches.append((seen.batches, seen.utilization))
+        self._loads.append((seen.until, seen.arrival, seen.keys))
+        self._chosen = self._levels() | self._chosen
+
+    @property
+    def zone(self) -> Zone:
+        """The zone that the last batches agree on."""
+        limit = self._target - self._step
+        if self._agree(lambda w: w > (_SEVERE if self._grace_left else self._target)):
+            return Zone.OVERLOADED
+        if not self._grace_left and self._agree(lambda w: w <= limit):
+            return Zone.UNDERUSED
+        return Zone.STABLE
+
+    def drivers(self) -> frozenset[Driver]:
+        """What accounts for the zone: what grew for an overloaded job, shrank for an underused one, either otherwise.
+
+        Growth is against the level at which the plan was chosen, however long ago; where that is the same, the trend
+        since the last step counts.
+        """
+        zone = self.zone
+        changes = {driver: self._change(driver) for driver in Driver}
+        wanted = {Zone.OVERLOADED: (1,), Zone.UNDERUSED: (-1,), Zone.STABLE: (-1, 1)}[zone]
+        return frozenset(driver for driver, change in changes.items() if change in wanted)
+
+    def forecast(self, horizon: float) -> Outlook | None:
+        """Records per second that will come ``horizon`` seconds after the last observation; None without any."""
+        times, rates = self._series(Driver.RATE)
+        return outlook(times, rates, horizon) if rates else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, in the types of JSON."""
+        return {
+            "epoch": self._epoch,
+            "plan": None if self._plan is None else asdict(self._plan),
+            "grace_left": self._grace_left,
+            "batches": [list(pair) for pair in self._batches],
+            "loads": [list(load) for load in self._loads],
+            "chosen": {driver.value: level for driver, level in self._chosen.items()},
+        }
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any], target: float, step: float, window: int, grace: int) -> Zones:
+        """Go on from what ``to_json`` gave."""
+        zones = cls(target, step, window, grace)
+        zones._epoch, zones._grace_left = saved["epoch"], saved["grace_left"]
+        zones._plan = None if saved["plan"] is None else Plan(**saved["plan"])
+        zones._batches.extend((batches, w) for batches, w in saved["batches"])
+        zones._loads.extend((time, rate, keys) for time, rate, keys in saved["loads"])
+        zones._chosen = {Driver(name): level for name, level in saved["chosen"].items()}
+        return zones
+
+    def _agree(self, holds: Callable[[float], bool]) -> bool:
+        """Whether the last batches do, of which one observation may be odd."""
+        agreeing = observations = odd = 0
+        for batches, w in reversed(self._batches):
+            if holds(w):
+                agreeing, observations = agreeing + batches, observations + 1
+            elif odd:
+                return False
+            else:
+                odd = 1
+            if agreeing >= self._window and observations >= 2 + odd:
+                return True
+        return False
+
+    def _series(self, driver: Driver) -> tuple[list[float], list[float]]:
+        """Times, and what was measured at them."""
+        index = 1 if driver is Driver.RATE else 2
+        known = [(load[0], value) for load in self._loads if (value := load[index]) is not None]
+        return [time for time, _ in known], [value for _, value in known]
+
+    def _levels(self) -> dict[Driver, float]:
+        """Present levels, of what has been seen often enough."""
+        recent = {driver: self._series(driver)[1][-RECENT:] for driver in Driver}
+        return {driver: statistics.median(values) for driver, values in recent.items() if len(values) == RECENT}
+
+    def _change(self, driver: Driver) -> int:
+        """1 if it grew, -1 if it shrank, 0 if neither is certain."""
+        chosen, times, values = self._chosen.get(driver), *self._series(driver)
+        if chosen is None:
+            return 0
+        if len(values) >= RECENT:
+            change = statistics.median(values[-RECENT:]) - chosen
+            if abs(change) > chosen * max(MARGIN, _CERTAIN * noise(values)):
+                return 1 if change > 0 else -1
+        start = present_level(values)
+        if len(values) - start < LEAST_FOR_TREND:
+            return 0
+        seen = trend(times[start:], values[start:])
+        certain = seen.significant and abs(seen.slope) * (times[-1] - times[start]) > MARGIN * chosen
+        return (1 if seen.slope > 0 else -1) if certain else 0

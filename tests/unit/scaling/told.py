@@ -1,0 +1,114 @@
+"""A job that keeps book of its batches, and the answers that its metrics would give: the truth to compare with."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from millrace_operator.scaling.answers import NoAnswer, Reading
+from millrace_operator.scaling.observation import Answer
+
+EPOCH = 1
+
+
+@dataclass(frozen=True)
+class Batch:
+    start: float
+    end: float
+    rows: float
+    epoch: int
+    executors: int
+    parallelism: int
+
+
+@dataclass
+class Job:
+    """Batches begin once in an interval, or as soon as the one before has ended; each takes all that came."""
+
+    interval: float = 2.0
+    rate: float = 1000.0
+    seconds: float = 0.8
+    epoch: int = 1
+    executors: int = 2
+    parallelism: int = 4
+    replicas: int = 3
+    dedicated: bool = False
+    batches: list[Batch] = field(default_factory=list)
+    planned: float = 0.0
+    answers: list[Answer] = field(default_factory=list)
+
+    def run(self, until, seconds=None, every=5.0):
+        """Let batches of so many ``seconds`` follow each other until then, with an answer every few seconds."""
+        seconds = self.seconds if seconds is None else seconds
+        while (start := self.next_start) <= until:
+            rows = self.rate * (start - self.planned)
+            end = start + (seconds(len(self.batches)) if callable(seconds) else seconds)
+            self.planned = start
+            self.batches.append(Batch(start, end, rows, self.epoch, self.executors, self.parallelism))
+        time = self.answers[-1].time + every if self.answers else every
+        while time <= until:
+            self.answers.append(self.answer(time))
+            time += every
+        return self
+
+    @property
+    def next_start(self):
+        return max(self.batches[-1].end if self.batches else 0.0, self.planned + self.interval)
+
+    def answer(self, time):
+        ended = [batch for batch in self.batches if batch.end <= time]
+        if not ended:
+            return Answer(time, batches_total=0.0, rows_total=0.0, processing_seconds_total=0.0)
+        rows = sum(batch.rows for batch in ended)
+        return Answer(
+            time=time,
+            batches_total=float(len(ended)),
+            rows_total=rows,
+            processing_seconds_total=sum(batch.end - batch.start for batch in ended),
+            route_tasks_total=3.0 * len(ended),
+            route_seconds_total=rows * 1e-6,
+            combine_tasks_total=4.0 * len(ended),
+            combine_seconds_total=rows * 2e-6,
+            merge_seconds_total=rows * 3e-6,
+            partials_total=rows / 10,
+            updates_total=rows / 20,
+            busy_core_seconds_total=rows * 1e-5 + time / 100,
+            dedicated_busy_seconds_total=0.3 * time if self.dedicated else None,
+            interval_seconds=self.interval,
+            lag_rows=0.0,
+            keys=100.0,
+            imbalance=0.25,
+            epoch=float(ended[-1].epoch),
+            parallelism=float(ended[-1].parallelism),
+            replicas=float(self.replicas),
+            executors=float(self.executors),
+        )
+
+    def between(self, since, until):
+        """Batches that ended after ``since`` and until ``until``."""
+        return [batch for batch in self.batches if since < batch.end <= until]
+
+
+def read(answers, reading=None, delay=0.5, epoch=EPOCH):
+    reading = reading or Reading()
+    return [reading.step(answer, answer.time + delay, epoch) for answer in answers]
+
+
+def reasons(found):
+    return [one.reason if isinstance(one, NoAnswer) else None for one in found]
+
+
+def read_with(change, at=5, answers=None):
+    """Observations of a steady job whose answer number ``at`` is another one."""
+    answers = answers or Job().run(60).answers
+    return read([*answers[:at], change(answers[at]), *answers[at + 1 :]])
+
+
+def check_truth(job, seen, arrival=1e-6):
+    """Everything is as the job's own book has it, the rate of arrival but for so large a share."""
+    batches = job.between(seen.since, seen.until)
+    assert seen.batches == len(batches)
+    assert {batch.epoch for batch in batches} == {seen.epoch}
+    assert {batch.executors for batch in batches} == {seen.plan.executors}
+    assert seen.rows == pytest.approx(sum(batch.rows for batch in batches) / len(batches))
+    assert seen.seconds == pytest.approx(sum(batch.end - batch.start for batch in batches) / len(batches))
+    assert seen.arrival == pytest.approx(job.rate, rel=arrival)
