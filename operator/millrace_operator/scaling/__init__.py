@@ -1,1 +1,1 @@
-"""Models of streaming jobs and decisions about their size. Pure: no Kubernetes, no HTTP, and the clock is an argument."""
+"""Models of streaming jobs, and decisions about their size. Pure: no Kubernetes, no HTTP; the clock is an argument."""

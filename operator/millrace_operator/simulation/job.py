@@ -1,0 +1,173 @@
+"""The simulated job: what its batches cost, in truth, and the work of the tasks of one batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from millrace_operator.scaling.plans import Bounds
+
+from .keys import Keys
+from .placement import Partitioner, key_shares, merge_shares, row_shares
+
+
+@dataclass(frozen=True)
+class StageCost:
+    """Seconds of a core.
+
+    Attributes:
+        task: for each task, whatever it does.
+        row: for each record.
+        block: for each block, of which every route task has one for every combine task.
+        partial: for each partial result.
+    """
+
+    task: float
+    row: float = 0.0
+    block: float = 0.0
+    partial: float = 0.0
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What makes two batches with the same work differ.
+
+    Attributes:
+        task: standard deviation of the logarithm of a task's seconds; the factor's mean is 1.
+        batch: the same for a whole batch, fixed part included.
+        slow: chance of a batch to be held up (garbage collection, a slow commit).
+        slow_seconds: mean of the time by which it is, exponentially distributed.
+        failing: chance of a batch to fail in one of its stages and to be retried from the start.
+        retry_seconds: time from the failure to the retry.
+    """
+
+    task: float = 0.10
+    batch: float = 0.04
+    slow: float = 0.001
+    slow_seconds: float = 1.0
+    failing: float = 0.0
+    retry_seconds: float = 1.0
+
+
+QUIET = Noise(task=0.0, batch=0.0, slow=0.0)
+"""No noise at all."""
+
+
+@dataclass(frozen=True)
+class JobProfile:
+    """A job: its stages are route (m tasks), combine (n tasks) and merge (one task per state partition).
+
+    Attributes:
+        interval: batch interval, seconds.
+        fixed: what every batch takes besides its stages, seconds.
+        idle: what a batch without records takes, seconds.
+        schedule: what the driver takes to hand out a task, seconds; it hands out one after the other.
+        contention: by how much each further busy core makes all of them slower, as a share (memory, network): c cores
+            do the work of c / (1 + contention * (c - 1)), which is Gunther's Universal Scalability Law without its
+            coherency.
+        route, combine, merge: what the stages cost.
+        state_partitions: tasks of the merge.
+        partitioner: how combine tasks get their records.
+        panes: parts of event time that the records of a batch are evenly of; each has results of its own.
+        noise: how batches differ.
+        max_rows: the most records of a batch; None is no limit.
+        adaptive: whether a batch also takes no more records than the job was seen to process within an interval.
+    """
+
+    interval: float = 2.0
+    fixed: float = 0.25
+    idle: float = 0.02
+    schedule: float = 0.002
+    contention: float = 0.005
+    route: StageCost = field(default=StageCost(task=0.015, row=1.5e-6, block=3e-4))
+    combine: StageCost = field(default=StageCost(task=0.015, row=3e-6, block=3e-4, partial=2e-6))
+    merge: StageCost = field(default=StageCost(task=0.010, partial=1e-5))
+    state_partitions: int = 8
+    partitioner: Partitioner = Partitioner.HASH
+    panes: int = 1
+    noise: Noise = field(default=Noise())
+    max_rows: int | None = None
+    adaptive: bool = True
+
+
+@dataclass(frozen=True)
+class StageWork:
+    """Core seconds of the tasks of a stage: ``constant + rows * per_row + partials * per_partial``, each per task."""
+
+    name: str
+    constant: tuple[float, ...]
+    per_row: tuple[float, ...]
+    per_partial: tuple[float, ...]
+
+    def tasks(self, rows: float, partials: float) -> list[float]:
+        """Seconds of each task of a batch with so many records and partial results, without noise."""
+        return [
+            constant + rows * row + partials * partial
+            for constant, row, partial in zip(self.constant, self.per_row, self.per_partial, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What batches are made of under one plan and with the same keys.
+
+    Attributes:
+        stages: in the order in which they run; a job with dedicated partitioners has no route stage.
+        imbalance: largest share of the records of a combine task over the mean one, less 1.
+    """
+
+    stages: tuple[StageWork, ...]
+    imbalance: float
+
+
+class Job:
+    """The job on executors of a known size."""
+
+    def __init__(self, profile: JobProfile, bounds: Bounds) -> None:
+        self.profile = profile
+        self.executor_cores = bounds.executor_cores
+        self.dedicated = bounds.dedicated
+        self._work: dict[tuple[int, int, Keys], Work] = {}
+
+    def work(self, n: int, m: int, keys: Keys) -> Work:
+        """Work of a batch with ``n`` combine tasks and ``m`` replicas."""
+        work = self._work.get((n, m, keys))
+        if work is None:
+            work = self._work[n, m, keys] = self._new_work(n, m, keys)
+        return work
+
+    def slowdown(self, tasks: int, cores: int) -> float:
+        """Factor of the times of tasks that share so many cores."""
+        return 1 + self.profile.contention * (min(tasks, cores) - 1)
+
+    def partials(self, n: int, keys: Keys, rows: float) -> float:
+        """Expected partial results of a batch: distinct keys by pane and combine task, summed."""
+        return self.profile.panes * self.profile.partitioner.partials(keys, rows / self.profile.panes, n)
+
+    def results(self, keys: Keys, rows: float) -> float:
+        """Expected results of a batch: distinct keys by pane, summed."""
+        return self.profile.panes * keys.appearing(rows / self.profile.panes)
+
+    def _new_work(self, n: int, m: int, keys: Keys) -> Work:
+        profile = self.profile
+        shares = row_shares(profile.partitioner, keys, n)
+        stages = (
+            _stage("route", profile.route, n, (1 / m,) * m, (0.0,) * m),
+            _stage("combine", profile.combine, m, shares, key_shares(profile.partitioner, keys, n)),
+            _stage("merge", profile.merge, 0, None, merge_shares(keys, profile.state_partitions)),
+        )
+        return Work(stages[1:] if self.dedicated else stages, max(shares) * n - 1)
+
+
+def _stage(
+    name: str, cost: StageCost, blocks: int, rows: tuple[float, ...] | None, partials: tuple[float, ...]
+) -> StageWork:
+    """Work of a stage whose tasks have the given shares of the records and of the partial results.
+
+    ``blocks`` is how many of them each task writes or reads; ``rows`` is None where no records come to the stage.
+    """
+    return StageWork(
+        name,
+        (cost.task + blocks * cost.block,) * len(partials),
+        tuple(share * cost.row for share in rows) if rows is not None else (0.0,) * len(partials),
+        tuple(share * cost.partial for share in partials),
+    )

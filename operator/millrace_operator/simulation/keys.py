@@ -1,0 +1,103 @@
+"""Keys of the stream: how many there are and how unequal, over time, and how many of them a batch has."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+_EXACT_RANKS = 512
+"""Keys that count on their own in the expected number of distinct keys; the rest are taken in groups."""
+
+_ROWS = np.concatenate(([0.0], np.geomspace(1, 1e9, 73)))
+"""Numbers of records at which the expected number of distinct keys is computed; between them it is interpolated."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Frequencies of keys in a part of the stream.
+
+    Attributes:
+        distinct: how many keys there are.
+        exponent: of Zipf's law; 0 is uniform.
+        hot: share of the records, 0 to 1, that the most frequent key has besides.
+        salt: which keys are the frequent ones; another salt puts them elsewhere.
+    """
+
+    distinct: int
+    exponent: float = 0.0
+    hot: float = 0.0
+    salt: int = 0
+
+    def __post_init__(self) -> None:
+        if self.distinct < 1 or self.exponent < 0 or not 0 <= self.hot < 1:
+            raise ValueError(f"no such keys: {self}")
+
+    def appearing(self, rows: float) -> float:
+        """Expected number of distinct keys among ``rows`` records, drawn independently."""
+        grid, counts = _appearing(self)
+        at = bisect_right(grid, rows) - 1
+        if at >= len(grid) - 1:
+            return counts[-1]
+        return counts[at] + (counts[at + 1] - counts[at]) * (rows - grid[at]) / (grid[at + 1] - grid[at])
+
+
+class KeySchedule:
+    """Keys over time: each from its second on until the next."""
+
+    def __init__(self, parts: Sequence[tuple[float, Keys]]) -> None:
+        """Take ``parts``, each seconds and keys, the first from second 0 on.
+
+        Raises:
+            ValueError: if the parts do not begin with 0 or are not in the order of time.
+        """
+        self._since = [since for since, _ in parts]
+        self._keys = [keys for _, keys in parts]
+        if not parts or self._since[0] != 0 or self._since != sorted(self._since):
+            raise ValueError("the first keys must be there from second 0 on, others after them in the order of time")
+
+    def at(self, time: float) -> Keys:
+        """The keys at ``time`` seconds, 0 or more."""
+        return self._keys[bisect_right(self._since, time) - 1]
+
+
+def always(keys: Keys) -> KeySchedule:
+    """The same keys throughout."""
+    return KeySchedule([(0.0, keys)])
+
+
+def growth(keys: Keys, distinct: int, since: float, until: float, parts: int = 16) -> KeySchedule:
+    """From ``keys`` to ``distinct`` ones, by the same factor in each of ``parts`` steps from ``since`` to ``until``."""
+    counts = np.geomspace(keys.distinct, distinct, parts + 1)[1:]
+    times = np.linspace(since, until, parts)
+    grown = [
+        (float(time), Keys(round(count), keys.exponent, keys.hot, keys.salt))
+        for time, count in zip(times, counts, strict=True)
+    ]
+    return KeySchedule([(0.0, keys), *grown])
+
+
+@lru_cache(maxsize=64)
+def frequencies(keys: Keys) -> NDArray[np.float64]:
+    """Share of the records of each key, the most frequent one first; shape (keys.distinct,), sum 1."""
+    weights: NDArray[np.float64] = np.arange(1, keys.distinct + 1, dtype=np.float64) ** -keys.exponent
+    shares: NDArray[np.float64] = weights * ((1 - keys.hot) / weights.sum())
+    shares[0] += keys.hot
+    return shares
+
+
+@lru_cache(maxsize=256)
+def _appearing(keys: Keys) -> tuple[list[float], list[float]]:
+    """Numbers of records, and the expected distinct keys among them: the sum of 1 - (1 - p)^rows over keys."""
+    shares = frequencies(keys)
+    edges = np.unique(np.geomspace(_EXACT_RANKS, max(keys.distinct, _EXACT_RANKS), 400).astype(int))
+    starts = np.concatenate((np.arange(min(_EXACT_RANKS, keys.distinct)), edges[edges < keys.distinct][1:]))
+    sizes = np.diff(np.append(starts, keys.distinct))
+    means = np.add.reduceat(shares, starts) / sizes
+    absent = np.log1p(-np.minimum(means, 1 - 1e-15))
+    counts = -np.expm1(np.outer(_ROWS, absent)) @ sizes
+    return _ROWS.tolist(), counts.tolist()

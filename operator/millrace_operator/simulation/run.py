@@ -1,0 +1,269 @@
+"""Run a policy against a simulated job on a simulated cluster."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from millrace_operator.scaling.observation import Answer
+from millrace_operator.scaling.plans import Bounds, Plan
+
+from .admission import Admission
+from .cluster import ClusterProfile, Fleet
+from .counters import Counters
+from .dice import Dice
+from .job import Job, JobProfile, StageWork
+from .keys import KeySchedule
+from .metrics import MetricsPath, MetricsProfile
+from .record import Batch, Rescale, Run, Told
+from .schedule import makespan
+from .source import Source
+from .traces import Trace
+
+__all__ = ["ClusterView", "Policy", "Run", "Scenario", "simulate"]
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """What a policy sees of the cluster, now and for certain.
+
+    Attributes:
+        executors_ready: executors that run tasks.
+        executors_pending_since: when the executor was asked for that is waited for longest; None if none is.
+        quota: executors that the namespace may have; None without a limit.
+    """
+
+    executors_ready: int
+    executors_pending_since: float | None
+    quota: int | None
+
+
+class Policy(Protocol):
+    """Decides about the plan of a job; called every ``period`` seconds, for the first time after one."""
+
+    name: str
+    period: float
+
+    def step(self, answer: Answer | None, now: float, plan: Plan, epoch: int, cluster: ClusterView) -> Plan | None:
+        """The plan to go on with; None, or the same one, changes nothing.
+
+        Args:
+            answer: the newest that has arrived, however old; None if there is none.
+            now: seconds.
+            plan: what was asked for last.
+            epoch: of that plan; 0 is that of the first one, and each change has the next.
+            cluster: what is seen of it.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class Scenario:
+    """All that happens to a job, but for what the policy does.
+
+    Attributes:
+        name: what it is called in figures.
+        trace: what comes to the source; the run is as long as it is.
+        keys: the keys of the stream over time.
+        bounds: how far plans may go, and the size of an executor.
+        initial: the first plan, all of whose pods are ready.
+        job: what its batches cost.
+        cluster: how pods come and go.
+        metrics: how metrics travel, and what is wrong with them.
+    """
+
+    name: str
+    trace: Trace
+    keys: KeySchedule
+    bounds: Bounds
+    initial: Plan
+    job: JobProfile = field(default=JobProfile())
+    cluster: ClusterProfile = field(default=ClusterProfile())
+    metrics: MetricsProfile = field(default=MetricsProfile())
+
+
+def simulate(scenario: Scenario, policy: Policy, seed: int) -> Run:
+    """Run ``policy`` through ``scenario``; the same three give the same run, but for a policy's own whims.
+
+    Raises:
+        ValueError: if the initial plan, or one that the policy asks for, is out of bounds.
+    """
+    return _Simulation(scenario, policy, seed).run()
+
+
+class _Simulation:
+    """A run under way. Batches are gone through one by one, and what happens meanwhile is caught up with by stage."""
+
+    def __init__(self, scenario: Scenario, policy: Policy, seed: int) -> None:
+        self._scenario = scenario
+        self._policy = policy
+        self._seed = seed
+        self._duration = scenario.trace.duration
+        noise, cluster, replicas, metrics = (
+            np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(4)
+        )
+        profile, bounds = scenario.job, scenario.bounds
+        self._job = Job(profile, bounds)
+        self._dice = Dice(profile.noise, noise)
+        self._source = Source(scenario.trace, profile.route.row if bounds.dedicated else None)
+        self._executors = Fleet(scenario.cluster, scenario.initial.executors, cluster)
+        self._replicas = Fleet(scenario.cluster, scenario.initial.replicas if bounds.dedicated else 0, replicas)
+        self._metrics = MetricsPath(scenario.metrics, metrics)
+        self._admission = Admission(profile.interval, adaptive=profile.adaptive, most=profile.max_rows)
+        self._counters = Counters(profile.interval, bounds.dedicated)
+        self._plan, self._epoch = self._checked(scenario.initial), 0
+        self._next_scrape = 0.0
+        self._next_step = policy.period
+        self._warm = 0
+        self._done = 0.0
+        self._batches: list[Batch] = []
+        self._rescales: list[Rescale] = []
+        self._told: list[Told] = []
+
+    def run(self) -> Run:
+        """Triggers as Spark's ``ProcessingTimeExecutor`` has them: at multiples of the interval, or late at once."""
+        interval = self._scenario.job.interval
+        now = 0.0
+        while now < self._duration:
+            end = self._batch(now)
+            now = max(end, (math.floor(now / interval + 1e-9) + 1) * interval)
+        self._catch_up(self._duration)
+        return self._record()
+
+    def _batch(self, planned: float) -> float:
+        """Run the batch that is planned at ``planned``; returns when it ends, infinity if it never does."""
+        self._catch_up(planned)
+        scenario, plan, epoch, executors = self._scenario, self._plan, self._epoch, self._executors.ready
+        rows = self._source.take(planned, self._admission.limit)
+        waiting = self._source.waiting(planned)
+        newest = self._source.newest(planned)
+        keys = scenario.keys.at(planned)
+        partials, results, distinct, imbalance = 0, 0, 0, None
+        if rows:
+            work = self._job.work(plan.parallelism, plan.replicas, keys)
+            distinct = max(round(keys.appearing(rows)), 1)
+            results = max(round(self._job.results(keys, rows)), distinct)
+            partials = max(round(self._job.partials(plan.parallelism, keys, rows)), results)
+            imbalance = work.imbalance
+            end = self._process(planned, work.stages, rows, partials)
+        else:
+            end = planned + scenario.job.idle
+        self._catch_up(end)
+        if math.isfinite(end):
+            seconds, backlog = end - planned, self._source.waiting(end)
+            batch = Batch(planned, seconds, rows, self._done, newest, backlog, distinct, epoch, plan, executors)
+            self._admission.finished(rows, seconds)
+            self._counters.finished(batch, waiting, partials, results, imbalance)
+            self._batches.append(batch)
+            self._done = newest
+        return end
+
+    def _process(self, now: float, stages: Sequence[StageWork], rows: int, partials: int) -> float:
+        """Go through a batch, or first through a part of it if it fails; returns when it ends."""
+        self._dice.next_batch()
+        failing = self._dice.failing(len(stages))
+        if failing:
+            now = self._attempt(now, stages[:failing], rows, partials) + self._scenario.job.noise.retry_seconds
+        return self._attempt(now, stages, rows, partials)
+
+    def _attempt(self, now: float, stages: Sequence[StageWork], rows: int, partials: int) -> float:
+        now += self._scenario.job.fixed * self._dice.batch + self._dice.delay
+        for stage in stages:
+            now = self._stage(now, stage.name, stage.tasks(rows, partials))
+        return now
+
+    def _stage(self, now: float, name: str, tasks: list[float]) -> float:
+        """Run the tasks of a stage on the executors that are ready when it begins; returns when it ends.
+
+        What an executor that is lost meanwhile had to do is done again by the others.
+        """
+        now = self._with_executors(now)
+        if now == math.inf:
+            return now
+        fleet, cluster = self._executors, self._scenario.cluster
+        cores = fleet.ready * self._job.executor_cores
+        factor = self._dice.batch * self._job.slowdown(len(tasks), cores)
+        if fleet.draining:
+            factor *= 1 + cluster.drain_slowdown
+        seconds = self._dice.scatter(tasks, factor)
+        took = makespan(seconds, cores, self._scenario.job.schedule)
+        if fleet.came > self._warm:
+            self._warm = fleet.came
+            took += cluster.warm_up_seconds
+        ready, lost = fleet.ready, fleet.lost
+        self._catch_up(now + took)
+        self._counters.ran(name, seconds)
+        return now + took * (1 + min(1.0, (fleet.lost - lost) / ready))
+
+    def _with_executors(self, now: float) -> float:
+        """When there is an executor, from ``now`` on; infinity if none comes before the run is over."""
+        self._catch_up(now)
+        while not self._executors.ready:
+            now = min(self._executors.next_event, self._next_scrape, self._next_step)
+            if now >= self._duration:
+                return math.inf
+            self._catch_up(now)
+        return now
+
+    def _catch_up(self, now: float) -> None:
+        """Let everything happen that does beside the batches until ``now``, or until the run is over."""
+        now = min(now, self._duration)
+        while (due := min(self._next_scrape, self._next_step)) <= now:
+            self._advance(due)
+            if due == self._next_scrape:
+                busy = self._source.routed_seconds
+                self._metrics.scrape(self._counters.answer(due, self._executors.ready, busy))
+                self._next_scrape += self._scenario.metrics.scrape_seconds
+            else:
+                self._step(due)
+                self._next_step += self._policy.period
+        self._advance(now)
+
+    def _advance(self, now: float) -> None:
+        self._executors.advance(now)
+        while self._replicas.next_event <= now:
+            due = self._replicas.next_event
+            self._source.advance(due, self._replicas.ready)
+            self._replicas.advance(due)
+        self._source.advance(now, self._replicas.ready)
+
+    def _step(self, now: float) -> None:
+        """Ask the policy, and do what it says."""
+        fleet, answer = self._executors, self._metrics.read(now)
+        self._told.append(Told(now, answer))
+        cluster = ClusterView(fleet.ready, fleet.pending_since, self._scenario.cluster.quota)
+        plan = self._policy.step(answer, now, self._plan, self._epoch, cluster)
+        if plan is None or plan == self._plan:
+            return
+        self._rescales.append(Rescale(now, self._plan, self._checked(plan)))
+        self._plan, self._epoch = plan, self._epoch + 1
+        fleet.resize(plan.executors, now)
+        if self._scenario.bounds.dedicated:
+            self._replicas.resize(plan.replicas, now)
+
+    def _checked(self, plan: Plan) -> Plan:
+        if plan not in self._scenario.bounds:
+            raise ValueError(f"plan {plan} is out of bounds: {self._scenario.bounds}")
+        return plan
+
+    def _record(self) -> Run:
+        bounds = self._scenario.bounds
+        executors, replicas = self._executors.seconds(self._duration), self._replicas.seconds(self._duration)
+        arrived = int(self._scenario.trace.arrived(self._duration))
+        return Run(
+            scenario=self._scenario.name,
+            policy=self._policy.name,
+            seed=self._seed,
+            duration=self._duration,
+            interval=self._scenario.job.interval,
+            batches=tuple(self._batches),
+            rescales=tuple(self._rescales),
+            core_seconds=executors * bounds.executor_cores + replicas * bounds.replica_cores,
+            arrived=arrived,
+            unfinished=arrived - sum(batch.rows for batch in self._batches),
+            unfinished_since=self._done,
+            told=tuple(self._told),
+        )

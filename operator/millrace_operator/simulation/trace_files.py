@@ -1,0 +1,188 @@
+"""Traces from files: a column of times and a column of rates, or a column of times at which one record came each."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from .traces import Trace
+
+_DELIMITERS = "|\t;,"
+_TIMES = ("timestamp", "time", "datetime", "date", "ts")
+_RATES = ("value", "rate", "messages", "count", "requests", "records", "rows", "rps")
+_EVENTS_PER_BIN = 30
+"""Events counted together on average, so that counting noise is below a fifth."""
+
+_LARGEST_UNIX = 1e11
+"""Seconds; the year 5138. What is larger is milliseconds or finer."""
+
+
+class TraceFileError(ValueError):
+    """A file that is no trace.
+
+    Attributes:
+        file: the file.
+        line: its line, from 1; None where it is about the whole file.
+        value: what was read there, or None.
+        problem: what is wrong, and what to write instead.
+    """
+
+    def __init__(self, file: Path, line: int | None, value: str | None, problem: str) -> None:
+        self.file, self.line, self.value, self.problem = file, line, value, problem
+        where = f"{file}" if line is None else f"{file}, line {line}"
+        super().__init__(f"{where}: {problem}" if value is None else f"{where}: {value!r}: {problem}")
+
+
+def read_trace(file: Path) -> Trace:
+    """Read the trace of ``file``, which begins at its first time and is called as the file is.
+
+    Columns are separated by commas, semicolons, tabs or bars. With two columns they are the time and the rate. Where
+    there are others, a header names the time (timestamp, time, datetime, date or ts) and the rate (value, rate,
+    messages, count, requests, records, rows or rps). With one column, or a header without a rate, each line is one
+    record that came at its time. Times are seconds since 1970 or ISO 8601, UTC unless they say otherwise.
+
+    Rates are taken as records per second. Where a file counts per some other time, its shape is right and ``scaled``
+    makes its size so.
+
+    Raises:
+        TraceFileError: with file, line and value, if the file cannot be read so.
+        OSError: if it cannot be opened.
+    """
+    columns, lines = _lines(file)
+    times = [_time(file, line, cells[columns.time]) for line, cells in lines]
+    if columns.rate is None:
+        return _of_events(file, times)
+    rates = [_rate(file, line, cells[columns.rate]) for line, cells in lines]
+    for (line, cells), before, time in zip(lines[1:], times, times[1:], strict=False):
+        if time < before:
+            raise TraceFileError(
+                file, line, cells[columns.time], "this is before the line above; sort the file by time"
+            )
+    if len(times) < 2:
+        raise TraceFileError(file, None, None, "a trace needs the rates at two times or more")
+    return Trace(file.stem, np.array(times) - times[0], np.array(rates))
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Positions, from 0; ``rate`` is None where each line is a record."""
+
+    time: int
+    rate: int | None
+    count: int
+
+
+_Lines = list[tuple[int, list[str]]]
+"""Numbers of lines, from 1, and their cells."""
+
+
+def _lines(file: Path) -> tuple[_Columns, _Lines]:
+    """Where the columns are, and all lines with data."""
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise TraceFileError(file, None, None, "this is no text in UTF-8; a trace is a CSV file") from error
+    rows = text.splitlines()
+    first = next((row for row in rows if row.strip()), None)
+    if first is None:
+        raise TraceFileError(file, None, None, "the file is empty; write a time and a rate in each line")
+    delimiter = max(_DELIMITERS, key=first.count)
+    reader = csv.reader(rows, delimiter=delimiter)
+    lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if any(map(str.strip, cells))]
+    number, header = lines[0]
+    if _is_header(header):
+        columns, lines = _named(file, number, header), lines[1:]
+    else:
+        columns = _unnamed(file, number, header)
+    if not lines:
+        raise TraceFileError(file, None, None, "there is no line after the header; write a time and a rate in each")
+    for number, cells in lines:
+        if len(cells) != columns.count:
+            wrong = delimiter.join(cells)
+            raise TraceFileError(file, number, wrong, f"{columns.count} columns are needed, as in the first line")
+    return columns, lines
+
+
+def _is_header(cells: Sequence[str]) -> bool:
+    return not any(_is_time(cell) for cell in cells)
+
+
+def _named(file: Path, line: int, header: Sequence[str]) -> _Columns:
+    names = [name.lower() for name in header]
+    time = next((names.index(name) for name in _TIMES if name in names), None)
+    rate = next((names.index(name) for name in _RATES if name in names), None)
+    if time is None and len(names) <= 2:
+        time = 0
+    if time is None:
+        raise TraceFileError(file, line, ", ".join(header), f"name the column of times {' or '.join(_TIMES)}")
+    if rate is None and len(names) == 2:
+        rate = 1 - time
+    return _Columns(time, rate, len(names))
+
+
+def _unnamed(file: Path, line: int, cells: Sequence[str]) -> _Columns:
+    if len(cells) > 2:
+        problem = "without a header there are one column, of times, or two, of times and rates"
+        raise TraceFileError(file, line, ", ".join(cells), problem)
+    return _Columns(0, 1 if len(cells) == 2 else None, len(cells))
+
+
+def _is_time(cell: str) -> bool:
+    try:
+        _seconds(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _seconds(cell: str) -> float:
+    try:
+        seconds = float(cell)
+    except ValueError:
+        moment = datetime.fromisoformat(cell)
+        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if not math.isfinite(seconds):
+        raise ValueError(cell)
+    return seconds
+
+
+def _time(file: Path, line: int, cell: str) -> float:
+    try:
+        seconds = _seconds(cell)
+    except ValueError:
+        problem = "this is no time; write seconds since 1970, or 2024-05-01 12:00:00"
+        raise TraceFileError(file, line, cell, problem) from None
+    if abs(seconds) >= _LARGEST_UNIX:
+        raise TraceFileError(file, line, cell, "times are seconds since 1970; divide milliseconds by 1000")
+    return seconds
+
+
+def _rate(file: Path, line: int, cell: str) -> float:
+    try:
+        rate = float(cell)
+    except ValueError:
+        raise TraceFileError(file, line, cell, "this is no number of records per second") from None
+    if not (math.isfinite(rate) and rate >= 0):
+        raise TraceFileError(file, line, cell, "a rate is 0 or more records per second")
+    return rate
+
+
+def _of_events(file: Path, times: Sequence[float]) -> Trace:
+    """Events by time, in bins of equal length with some thirty of them on average, but of a second at least."""
+    moments = np.sort(np.array(times))
+    moments -= moments[0]
+    duration = float(moments[-1])
+    if duration <= 0:
+        raise TraceFileError(file, None, None, "all records come at one time; a trace needs two times or more")
+    bins = max(int(duration / max(_EVENTS_PER_BIN * duration / len(moments), 1.0)), 1)
+    counts, edges = np.histogram(moments, bins=bins, range=(0.0, duration))
+    middles = (edges[1:] + edges[:-1]) / 2
+    rates = counts / (duration / bins)
+    points = np.concatenate(([0.0], middles, [duration])), np.concatenate((rates[:1], rates, rates[-1:]))
+    return Trace(file.stem, *points)

@@ -1,0 +1,92 @@
+"""Simulated jobs with the costs of real ones: calibrated on points that were measured, run at points held out."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from dataclasses import dataclass
+
+from bench.scaling.grid import HELD_OUT, SEEN, settings
+from bench.scaling.jobs import JOBS, KEYS
+from bench.scaling.prediction import BATCHES, BOUNDS, INTERVAL, STATE_PARTITIONS, observation, plan_of
+
+from millrace_operator.scaling.calibration import Calibration
+from millrace_operator.scaling.stage_work import BLOCK, GROUP, RECORD, TASK
+from millrace_operator.simulation.cluster import ClusterProfile
+from millrace_operator.simulation.job import QUIET, JobProfile, StageCost
+from millrace_operator.simulation.keys import Keys, always
+from millrace_operator.simulation.placement import Partitioner
+from millrace_operator.simulation.run import Scenario, simulate
+from millrace_operator.simulation.shapes import constant
+
+from .scenes import Patient
+
+PANES = {"tumbling": 6, "python": 6, "digests": 1, "digests-pkg": 1}
+"""Jobs over the stream of Zipf's law, whose batches have a minute of event time, and their windows in it."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A point that was held out: seconds of a batch as measured, and as simulated."""
+
+    setting: object
+    measured: float
+    simulated: float
+
+    @property
+    def error(self):
+        return abs(self.simulated / self.measured - 1)
+
+
+def compare(points):
+    """All held-out points of ``PANES`` among those that were measured."""
+    measured = defaultdict(list)
+    for point in points:
+        measured[point.setting].append(point.measured)
+    return [
+        Compared(setting, statistics.median(one.seconds for one in measured[setting]), simulated(setting, profile))
+        for job in PANES
+        for profile in [calibrated(job, measured)]
+        for setting in settings(job, HELD_OUT)
+        if setting in measured
+    ]
+
+
+def calibrated(job, measured):
+    """The job with the costs that explain its points in ``SEEN``."""
+    calibration = Calibration(BOUNDS, STATE_PARTITIONS)
+    seen = [(setting, one) for setting in settings(job, SEEN) for one in measured[setting]]
+    for number, (setting, one) in enumerate(seen, 1):
+        calibration.add(observation(setting, one, number * INTERVAL * BATCHES, epoch=1))
+    model = calibration.model()
+    route, combine, merge = (
+        StageCost(task=costs[TASK], row=costs[RECORD], block=costs[BLOCK], partial=costs[GROUP])
+        for costs in model.costs.tolist()
+    )
+    return JobProfile(
+        interval=INTERVAL,
+        fixed=model.fixed,
+        schedule=model.schedule,
+        contention=model.contention,
+        route=route,
+        combine=combine,
+        merge=merge,
+        state_partitions=STATE_PARTITIONS,
+        partitioner=Partitioner(JOBS[job].algorithm),
+        panes=PANES[job],
+        noise=QUIET,
+    )
+
+
+def simulated(setting, profile):
+    """Seconds of a batch of the simulated job at one setting."""
+    scenario = Scenario(
+        name=setting.job,
+        trace=constant(setting.rows / INTERVAL, 1.5 * INTERVAL),
+        keys=always(Keys(KEYS, exponent=setting.skew)),
+        bounds=BOUNDS,
+        initial=plan_of(setting),
+        job=profile,
+        cluster=ClusterProfile(),
+    )
+    return float(simulate(scenario, Patient(), seed=0).seconds[-1])

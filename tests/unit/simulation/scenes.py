@@ -1,0 +1,84 @@
+"""Scenarios in which a batch's time can be worked out by hand, and policies that do what a test says."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from millrace_operator.scaling.plans import Bounds, Plan, Range
+from millrace_operator.simulation.cluster import ClusterProfile
+from millrace_operator.simulation.job import QUIET, JobProfile, StageCost
+from millrace_operator.simulation.keys import Keys, always
+from millrace_operator.simulation.placement import Partitioner
+from millrace_operator.simulation.run import Scenario
+from millrace_operator.simulation.traces import trace
+
+BOUNDS = Bounds(Range(1, 8), Range(1, 16), Range(1, 4), executor_cores=2)
+PROMPT_CLUSTER = ClusterProfile(start_seconds=20, start_scatter=0, drain_slowdown=0, warm_up_seconds=0)
+
+# Seconds of a batch on one executor of two cores, with n = 2 and m = 1: 0.1 fixed + rows * 1 ms + 0.2 for the merge.
+EASY = JobProfile(
+    interval=2.0,
+    fixed=0.1,
+    idle=0.05,
+    schedule=0.0,
+    contention=0.0,
+    route=StageCost(task=0.0, row=0.0),
+    combine=StageCost(task=0.0, row=2e-3),
+    merge=StageCost(task=0.1),
+    state_partitions=4,
+    partitioner=Partitioner.SHUFFLE,
+    noise=QUIET,
+    adaptive=False,
+)
+
+
+def rates(*points):
+    """A trace through points of seconds and records per second."""
+    return trace("by hand", points)
+
+
+def scene(arrivals=None, **others):
+    parts = {
+        "name": "scene",
+        "trace": arrivals if arrivals is not None else rates((0, 100), (60, 100)),
+        "keys": always(Keys(1000)),
+        "bounds": BOUNDS,
+        "initial": Plan(1, 2, 1),
+        "job": EASY,
+        "cluster": PROMPT_CLUSTER,
+    }
+    return Scenario(**(parts | others))
+
+
+def dedicated(**others):
+    """A scene whose partitioner replicas are pods of their own, each good for 100 records per second."""
+    job = replace(EASY, route=StageCost(task=0.0, row=0.01))
+    return scene(bounds=replace(BOUNDS, replica_cores=1.0), job=job, **others)
+
+
+class Patient:
+    """Never changes anything."""
+
+    name = "patient"
+
+    def __init__(self, period=math.inf):
+        self.period = period
+
+    def step(self, answer, now, plan, epoch, cluster):
+        return None
+
+
+class Planned:
+    """Asks for plans at known times, and remembers what it was called with."""
+
+    name = "planned"
+
+    def __init__(self, plans, period=1.0):
+        self.period = period
+        self.plans = plans
+        self.calls = []
+
+    def step(self, answer, now, plan, epoch, cluster):
+        self.calls.append((answer, now, plan, epoch, cluster))
+        return self.plans.get(now)
