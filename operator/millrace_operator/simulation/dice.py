@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from .job import Noise
@@ -14,31 +12,38 @@ _BLOCK = 65_536
 class Dice:
     """Factors and delays of batch after batch.
 
+    What befalls a batch as a whole belongs to the trigger at which it began: the same for every policy, however many
+    batches and tasks there were before.
+
     Attributes:
         batch: factor of all times of this batch.
         delay: by how much this batch is held up, seconds.
     """
 
-    def __init__(self, noise: Noise, rng: np.random.Generator) -> None:
+    def __init__(self, noise: Noise, triggers: int, rng: np.random.Generator) -> None:
+        """Draw what befalls the batches of so many ``triggers``."""
         self._noise = noise
-        self._rng = rng
+        batches, self._rng = rng.spawn(2)
+        scatter = noise.batch * batches.standard_normal(triggers) - noise.batch**2 / 2
+        self._batches = np.exp(scatter).tolist()
+        slow = batches.random(triggers) < noise.slow
+        self._delays = np.where(slow, batches.exponential(noise.slow_seconds, triggers), 0.0).tolist()
+        self._fails = (batches.random(triggers) < noise.failing).tolist()
+        self._where = batches.random(triggers).tolist()
         self._factors: list[float] = []
         self._used = 0
+        self._trigger = 0
         self.batch = 1.0
         self.delay = 0.0
 
-    def next_batch(self) -> None:
-        """Draw ``batch`` and ``delay``."""
-        if self._noise.batch:
-            self.batch = math.exp(self._noise.batch * self._rng.standard_normal() - self._noise.batch**2 / 2)
-        slow = self._noise.slow and self._rng.random() < self._noise.slow
-        self.delay = self._rng.exponential(self._noise.slow_seconds) if slow else 0.0
+    def next_batch(self, trigger: int) -> None:
+        """Go to the batch that begins at this trigger, or after it and before the next."""
+        self._trigger = trigger
+        self.batch, self.delay = self._batches[trigger], self._delays[trigger]
 
     def failing(self, stages: int) -> int:
         """The stage, 1 to ``stages``, in which this batch fails; 0 if it does not."""
-        if self._noise.failing and self._rng.random() < self._noise.failing:
-            return int(self._rng.integers(1, stages + 1))
-        return 0
+        return int(self._where[self._trigger] * stages) + 1 if self._fails[self._trigger] else 0
 
     def scatter(self, tasks: list[float], factor: float) -> list[float]:
         """Seconds that ``tasks`` really take: each times a factor of its own, and all times ``factor``."""

@@ -70,7 +70,7 @@ class JobProfile:
         panes: parts of event time that the records of a batch are evenly of; each has results of its own.
         noise: how batches differ.
         max_rows: the most records of a batch; None is no limit.
-        adaptive: whether a batch also takes no more records than the job was seen to process within an interval.
+        adaptive: whether batches also stop to grow once they take two intervals.
     """
 
     interval: float = 2.0

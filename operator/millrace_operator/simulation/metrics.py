@@ -66,6 +66,7 @@ class MetricsProfile:
 
     Attributes:
         scrape_seconds: time from one scrape to the next.
+        first_scrape: when the first is, seconds.
         delay_seconds: time from a scrape until its answer is there for policies.
         missing: chance of a scrape to fail.
         faults: times when metrics are wrong.
@@ -74,6 +75,7 @@ class MetricsProfile:
     scrape_seconds: float = 5.0
     delay_seconds: float = 0.5
     missing: float = 0.0
+    first_scrape: float = 0.0
     faults: tuple[FaultyTime, ...] = ()
 
 

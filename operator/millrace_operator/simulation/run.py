@@ -107,7 +107,8 @@ class _Simulation:
         )
         profile, bounds = scenario.job, scenario.bounds
         self._job = Job(profile, bounds)
-        self._dice = Dice(profile.noise, noise)
+        triggers = math.ceil(self._duration / profile.interval) + 1
+        self._dice = Dice(profile.noise, triggers, noise)
         self._source = Source(scenario.trace, profile.route.row if bounds.dedicated else None)
         self._executors = Fleet(scenario.cluster, scenario.initial.executors, cluster)
         self._replicas = Fleet(scenario.cluster, scenario.initial.replicas if bounds.dedicated else 0, replicas)
@@ -115,7 +116,7 @@ class _Simulation:
         self._admission = Admission(profile.interval, adaptive=profile.adaptive, most=profile.max_rows)
         self._counters = Counters(profile.interval, bounds.dedicated)
         self._plan, self._epoch = self._checked(scenario.initial), 0
-        self._next_scrape = 0.0
+        self._next_scrape = scenario.metrics.first_scrape
         self._next_step = policy.period
         self._warm = 0
         self._done = 0.0
@@ -163,7 +164,7 @@ class _Simulation:
 
     def _process(self, now: float, stages: Sequence[StageWork], rows: int, partials: int) -> float:
         """Go through a batch, or first through a part of it if it fails; returns when it ends."""
-        self._dice.next_batch()
+        self._dice.next_batch(int(now / self._scenario.job.interval))
         failing = self._dice.failing(len(stages))
         if failing:
             now = self._attempt(now, stages[:failing], rows, partials) + self._scenario.job.noise.retry_seconds

@@ -14,11 +14,12 @@ import numpy as np
 from .traces import Trace
 
 _DELIMITERS = "|\t;,"
-_TIMES = ("timestamp", "time", "datetime", "date", "ts")
-_RATES = ("value", "rate", "messages", "count", "requests", "records", "rows", "rps")
+_TIMES = ("timestamp", "time", "datetime", "date", "ts", "seconds")
+_RATES = ("value", "rate", "messages", "count", "requests", "records", "rows", "rps", "requests_per_second")
 _EVENTS_PER_BIN = 30
 """Events counted together on average, so that counting noise is below a fifth."""
 
+_LARGEST_RATE = 1e15
 _LARGEST_UNIX = 1e11
 """Seconds; the year 5138. What is larger is milliseconds or finer."""
 
@@ -43,9 +44,9 @@ def read_trace(file: Path) -> Trace:
     """Read the trace of ``file``, which begins at its first time and is called as the file is.
 
     Columns are separated by commas, semicolons, tabs or bars. With two columns they are the time and the rate. Where
-    there are others, a header names the time (timestamp, time, datetime, date or ts) and the rate (value, rate,
-    messages, count, requests, records, rows or rps). With one column, or a header without a rate, each line is one
-    record that came at its time. Times are seconds since 1970 or ISO 8601, UTC unless they say otherwise.
+    there are others, a header names the time and the rate, by one of ``_TIMES`` and ``_RATES``. With one column, or a
+    header without a rate, each line is one record that came at its time; lines at equal distances are none. Times are
+    seconds since 1970 or ISO 8601, UTC unless they say otherwise.
 
     Rates are taken as records per second. Where a file counts per some other time, its shape is right and ``scaled``
     makes its size so.
@@ -57,6 +58,9 @@ def read_trace(file: Path) -> Trace:
     columns, lines = _lines(file)
     times = [_time(file, line, cells[columns.time]) for line, cells in lines]
     if columns.rate is None:
+        if columns.count > 1 and len(times) > 2 and np.ptp(np.diff(times)) == 0:
+            problem = f"the lines are samples, none of whose columns is a rate; name it {' or '.join(_RATES)}"
+            raise TraceFileError(file, None, None, problem)
         return _of_events(file, times)
     rates = [_rate(file, line, cells[columns.rate]) for line, cells in lines]
     for (line, cells), before, time in zip(lines[1:], times, times[1:], strict=False):
@@ -93,8 +97,11 @@ def _lines(file: Path) -> tuple[_Columns, _Lines]:
     if first is None:
         raise TraceFileError(file, None, None, "the file is empty; write a time and a rate in each line")
     delimiter = max(_DELIMITERS, key=first.count)
-    reader = csv.reader(rows, delimiter=delimiter)
-    lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if any(map(str.strip, cells))]
+    reader = csv.reader(rows, delimiter=delimiter, strict=True)
+    try:
+        lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if any(map(str.strip, cells))]
+    except csv.Error as error:
+        raise TraceFileError(file, reader.line_num, None, f"this is no line of a CSV file: {error}") from None
     number, header = lines[0]
     if _is_header(header):
         columns, lines = _named(file, number, header), lines[1:]
@@ -118,7 +125,7 @@ def _named(file: Path, line: int, header: Sequence[str]) -> _Columns:
     time = next((names.index(name) for name in _TIMES if name in names), None)
     rate = next((names.index(name) for name in _RATES if name in names), None)
     if time is None and len(names) <= 2:
-        time = 0
+        time = 0 if rate is None else 1 - rate
     if time is None:
         raise TraceFileError(file, line, ", ".join(header), f"name the column of times {' or '.join(_TIMES)}")
     if rate is None and len(names) == 2:
@@ -168,8 +175,10 @@ def _rate(file: Path, line: int, cell: str) -> float:
         rate = float(cell)
     except ValueError:
         raise TraceFileError(file, line, cell, "this is no number of records per second") from None
-    if not (math.isfinite(rate) and rate >= 0):
-        raise TraceFileError(file, line, cell, "a rate is 0 or more records per second")
+    if not 0 <= rate <= _LARGEST_RATE:
+        raise TraceFileError(
+            file, line, cell, f"a rate is 0 or more records per second, and {_LARGEST_RATE:.0e} at most"
+        )
     return rate
 
 

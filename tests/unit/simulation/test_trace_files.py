@@ -21,6 +21,7 @@ def written(folder, text):
         "host\ttime\trequests\na\t100\t5\nb\t110\t7\nb\t130\t0\n",
         "load,date\n5,1970-01-01T00:01:40Z\n7,1970-01-01T00:01:50Z\n0,1970-01-01 00:02:10\n",
         "when,load\n100.0,5.0\n110.0,7.0\n1.3e2,0\n",
+        "rate,when\n5,100\n7,110\n0,130\n",
     ],
 )
 def test_a_file_of_rates(tmp_path, text):
@@ -54,6 +55,9 @@ def test_two_rates_at_one_time_are_a_jump(tmp_path):
         ("time,value\n", None, None, "no line after the header"),
         ("time,value\n1,2\n", None, None, "two times or more"),
         ("time\n5\n5\n", None, None, "all records come at one time"),
+        ("time,load,region\n1,2,a\n2,3,a\n3,9,a\n", None, None, "the lines are samples"),
+        ('time,value\n1,2\n2,"3\n', 3, None, "no line of a CSV file"),
+        ("time,value\n1,2\n2,1e300\n", 3, "1e300", "15 at most"),
         ("time,value\n1,2\n2,many\n", 3, "many", "no number of records per second"),
         ("time,value\n1,2\n2,-1\n", 3, "-1", "a rate is 0 or more"),
         ("time,value\n1,2\n2,nan\n", 3, "nan", "a rate is 0 or more"),
