@@ -52,9 +52,7 @@ class Bounds:
 
     def __contains__(self, plan: Plan) -> bool:
         return (
-            plan.executors in self.executors
-            and plan.parallelism in self.parallelism
-            and plan.replicas in self.replicas
+            plan.executors in self.executors and plan.parallelism in self.parallelism and plan.replicas in self.replicas
         )
 
     @property

@@ -1,0 +1,58 @@
+"""How long a decision takes: the search of a job with 50 stages among about a thousand plans.
+
+python -m bench.scaling.decision_time
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from millrace_operator.scaling.batch_model import BatchModel, Load
+from millrace_operator.scaling.partials import Partials, Seen
+from millrace_operator.scaling.plans import Bounds, Plan, Range
+from millrace_operator.scaling.search import Need, Search
+from millrace_operator.scaling.stage_work import COMBINE, MERGE
+
+STAGES, TIMES = 50, 30
+BOUNDS = Bounds(Range(1, 36), Range(1, 2000), Range(1, 64), executor_cores=4, replica_cores=1.0)
+PRESENT = Plan(10, 60, 50)
+
+
+def model() -> BatchModel:
+    """A model of a job with that many stages, with as much doubt about its costs as after few batches."""
+    shapes = (*[COMBINE] * (STAGES - 1), MERGE)
+    rng = np.random.default_rng(0)
+    costs = rng.uniform(0.5, 1.5, (STAGES, 4)) * [1e-3, 1e-7, 1e-6, 1e-7]
+    return BatchModel(
+        shapes=shapes,
+        costs=costs,
+        fixed=0.2,
+        schedule=1e-4,
+        contention=0.01,
+        spread=rng.normal(0, 1e-5, (3 + 4 * STAGES, 13)),
+        scatter=0.05,
+        dedicated=1e-5,
+        executor_cores=BOUNDS.executor_cores,
+        state_partitions=64,
+        partials=Partials(Seen(1e6, 60, 50_000.0), filled=100.0, bend=1.0, by_tasks=0.0),
+    )
+
+
+def main() -> None:
+    """Print the median and the longest processor time."""
+    job, need = model(), Need(Load(2e6, 2.0), 0.9, 0.9, 0.5)
+    seconds = []
+    found = Search(job, BOUNDS, PRESENT, Range(1, 36), need)
+    for _ in range(TIMES):
+        since = time.process_time()
+        found = Search(job, BOUNDS, PRESENT, Range(1, 36), need)
+        found.cheapest(found.fits)
+        seconds.append(time.process_time() - since)
+    middle, longest = np.median(seconds) * 1e3, max(seconds) * 1e3
+    print(f"{len(found.plans)} plans, {STAGES} stages: {middle:.1f} ms in the median, {longest:.1f} ms at most")
+
+
+if __name__ == "__main__":
+    main()

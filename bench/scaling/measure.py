@@ -1,0 +1,186 @@
+"""Measures points: runs the queries in local Spark, as ``millrace run`` does, under one plan after the other.
+
+    python -m bench.scaling.measure [--rounds 2] [--json FILE]        about 25 minutes for a round on two cores
+
+Points come in random order, in several rounds, so that what else the machine does meets all of them alike; a point
+during which other processes were busy is measured again. The first batches of each do not count. A session of c cores
+is bound to c processors, Spark's Python processes included, as a container with c cores would be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from bench.auto_real import NoSink
+from bench.scaling.grid import grid
+from bench.scaling.jobs import JOBS, Job
+from bench.scaling.points import RECORDED, Measured, Point, Setting, write_points
+from bench.scaling.processor import bind, machine_seconds, own_seconds
+from millrace_api.deployment import Algorithm
+from millrace_api.plan import Plan
+from millrace_jobs.agent.checkpoint import Checkpoint
+from millrace_jobs.agent.progress import BatchReport
+from millrace_jobs.agent.run import QueryRun
+from millrace_jobs.pipeline.analysis import plan_query
+from millrace_jobs.plan.following import FixedPlan
+from millrace_jobs.session import local_session
+from millrace_jobs.sources.replay import ReplaySource
+
+STATE_PARTITIONS = 2
+WARM_UP = 3
+COUNTED = 4
+QUIET = 0.2
+"""Cores that other processes may take, or else the point is measured again, ``TRIES`` times in all."""
+TRIES = 3
+
+
+@dataclass
+class Clock:
+    """Watches a run; notes the processor time at the end of each batch."""
+
+    reports: list[BatchReport] = field(default_factory=list)
+    ends: list[tuple[float, float, float]] = field(default_factory=list)
+
+    def batch(self, report: BatchReport) -> None:
+        """Keep it if it had records."""
+        if report.rows:
+            self.reports.append(report)
+            self.ends.append((time.monotonic(), own_seconds(), machine_seconds()))
+
+    def message(self, text: str) -> None:
+        """Nothing to note."""
+
+    def idle(self) -> None:
+        """Nothing to note."""
+
+
+class Bench:
+    """Runs settings one after the other in one Spark session."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark, self._folder = spark, folder
+
+    def measure(self, setting: Setting, number: int) -> Point:
+        """Run a query at one setting."""
+        job = JOBS[setting.job]
+        source = self._source(job, setting)
+        checkpoint = Checkpoint(Path(tempfile.mkdtemp(dir=self._folder)))
+        checkpoint.open(job.query)
+        plan = Plan(
+            epoch=1,
+            algorithm=Algorithm(job.algorithm),
+            replicas=setting.replicas,
+            parallelism=setting.parallelism,
+        )
+        clock = Clock()
+        QueryRun(
+            spark=self._spark,
+            name=job.query.name,
+            spec=job.query.spec,
+            query=plan_query(self._spark, job.query.spec, {job.source: source.schema}),
+            sources={job.source: source},
+            sink=NoSink(),
+            checkpoint=checkpoint,
+            plans=FixedPlan(plan),
+            watcher=clock,
+            workspace=Path(tempfile.mkdtemp(dir=self._folder)),
+            once=True,
+        ).run()
+        checkpoint.close()
+        return Point(setting, _measured(clock, number))
+
+    def _source(self, job: Job, setting: Setting) -> ReplaySource:
+        path = self._folder / f"{job.stream.__name__}-{setting.skew}-{setting.rows}.parquet"
+        if not path.exists():
+            pq.write_table(job.stream(setting.rows, WARM_UP + COUNTED, setting.skew), path)
+        schema, cache = pq.read_schema(path), str(self._folder / "cache")
+        return ReplaySource(
+            job.source, str(path), "parquet", schema, job.time_column, cache, max_rows_per_batch=setting.rows
+        )
+
+
+def _measured(clock: Clock, number: int) -> Measured:
+    reports = clock.reports[-COUNTED:]
+    elapsed, busy, machine = (b - a for a, b in zip(clock.ends[-COUNTED - 1], clock.ends[-1], strict=True))
+
+    def typical(values: Iterator[float]) -> float:
+        return round(statistics.median(values), 6)
+
+    return Measured(
+        round=number,
+        seconds=typical(report.seconds for report in reports),
+        batches=tuple(report.seconds for report in reports),
+        first=clock.reports[0].seconds,
+        route_tasks=len(reports[-1].route.tasks),
+        route_seconds=typical(sum(report.route.tasks) for report in reports),
+        combine_tasks=len(reports[-1].combine.tasks),
+        combine_seconds=typical(sum(report.combine.tasks) for report in reports),
+        merge_seconds=typical(report.merge_seconds for report in reports),
+        groups=typical(sum(task.groups for task in report.combined) for report in reports),
+        updates=typical(report.state_updates for report in reports),
+        keys=typical(report.distinct_keys or 0 for report in reports),
+        imbalance=typical(max(r.worker_rows) / statistics.mean(r.worker_rows) - 1 for r in reports),
+        busy=round(busy / COUNTED, 3),
+        others=round((machine - busy) / elapsed, 3),
+    )
+
+
+def _quietest(bench: Bench, setting: Setting, number: int) -> Point:
+    tried: list[Point] = []
+    while len(tried) < TRIES:
+        tried.append(bench.measure(setting, number))
+        if tried[-1].measured.others <= QUIET:
+            break
+    return min(tried, key=lambda point: point.measured.others)
+
+
+def measure(settings: Mapping[int, Sequence[Setting]], rounds: int, path: Path) -> None:
+    """Measure all settings, given by the cores of their session, as often as there are rounds; write as they come."""
+    points: list[Point] = []
+    shuffled = random.Random(7)
+    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name:
+        folder = Path(name)
+        for number in range(rounds):
+            for cores, some in settings.items():
+                spark = local_session(
+                    "bench", STATE_PARTITIONS, {"spark.master": f"local[{cores}]"}, folder, folder / "spark.log"
+                )
+                bench = Bench(spark, folder)
+                order = shuffled.sample(some, len(some))
+                bind(os.cpu_count() or cores)
+                for setting in {setting.job: setting for setting in order}.values():  # warms the session up
+                    bench.measure(setting, number)
+                bind(cores)
+                for setting in order:
+                    points.append(_quietest(bench, setting, number))
+                    write_points(points, path)
+                    print(f"{len(points)}: {points[-1]}", file=sys.stderr, flush=True)
+                spark.stop()
+
+
+def main() -> None:
+    """Measure from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--json", type=Path, default=RECORDED)
+    options = parser.parse_args()
+    by_cores: dict[int, list[Setting]] = {}
+    for setting in grid():
+        by_cores.setdefault(setting.cores, []).append(setting)
+    measure(by_cores, options.rounds, options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Predicts the points that were held out, by a calibration that has seen the others as it would in a job."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bench.scaling.grid import HELD_OUT, RATES, SEEN, settings
+from bench.scaling.points import Measured, Point, Setting
+from millrace_operator.scaling.batch_model import Load
+from millrace_operator.scaling.calibration import Calibration
+from millrace_operator.scaling.observation import Observation, Stage
+from millrace_operator.scaling.plans import Bounds, Plan, Range
+
+STATE_PARTITIONS = 2
+BOUNDS = Bounds(executors=Range(1, 2), parallelism=Range(1, 16), replicas=Range(1, 8), executor_cores=1)
+INTERVAL = 2.0
+BATCHES = 4
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A point that the calibration has not seen; ``unseen`` says what of it was new: plan, rate, skew."""
+
+    setting: Setting
+    unseen: str
+    observed: float
+    seconds: float
+    low: float
+    high: float
+
+    @property
+    def error(self) -> float:
+        """Predicted over observed, less 1."""
+        return self.seconds / self.observed - 1
+
+    @property
+    def covered(self) -> bool:
+        """Whether the interval has it."""
+        return self.low <= self.observed <= self.high
+
+
+def plan_of(setting: Setting) -> Plan:
+    """Its plan: executors have one core here."""
+    return Plan(setting.cores, setting.parallelism, setting.replicas)
+
+
+def observation(setting: Setting, measured: Measured, time: float, epoch: int) -> Observation:
+    """What the operator would make of the metrics."""
+    return Observation(
+        since=time - INTERVAL * BATCHES,
+        until=time,
+        epoch=epoch,
+        plan=plan_of(setting),
+        batches=BATCHES,
+        interval=INTERVAL,
+        seconds=measured.seconds,
+        rows=float(setting.rows),
+        arrival=setting.rows / INTERVAL,
+        lag=0.0,
+        keys=measured.keys,
+        partials=measured.groups,
+        updates=measured.updates,
+        imbalance=measured.imbalance,
+        route=Stage(measured.route_tasks, measured.route_seconds),
+        combine=Stage(measured.combine_tasks, measured.combine_seconds),
+        merge_seconds=measured.merge_seconds,
+    )
+
+
+def predictions(points: Sequence[Point]) -> list[Predicted]:
+    """Of all held-out points of all jobs that were measured."""
+    return [one for job in RATES for one in _of_job(job, points)]
+
+
+def _of_job(job: str, points: Sequence[Point]) -> list[Predicted]:
+    measured: dict[Setting, list[Measured]] = {}
+    for point in points:
+        measured.setdefault(point.setting, []).append(point.measured)
+    seen = [setting for setting in settings(job, SEEN) if setting in measured]
+    found = []
+    for setting in settings(job, HELD_OUT):
+        if setting not in measured or not seen:
+            continue
+        calibration = _calibrated(seen, measured, setting.skew)
+        predicted = calibration.model().predict([plan_of(setting)], Load(float(setting.rows), INTERVAL))
+        observed = statistics.median(one.seconds for one in measured[setting])
+        bounds = (float(values[0]) for values in (predicted.seconds, predicted.low, predicted.high))
+        found.append(Predicted(setting, _unseen(setting, seen), observed, *bounds))
+    return found
+
+
+def _calibrated(seen: Sequence[Setting], measured: dict[Setting, list[Measured]], skew: float) -> Calibration:
+    """A calibration that saw each of the points as often as it was measured, those of the present skew last."""
+    calibration = Calibration(BOUNDS, STATE_PARTITIONS)
+    order = sorted(seen, key=lambda setting: setting.skew == skew)
+    epoch, plan = 0, None
+    for number, setting in enumerate(order):
+        epoch += plan_of(setting) != plan
+        plan = plan_of(setting)
+        for one in measured[setting]:
+            calibration.add(observation(setting, one, (number + 1) * INTERVAL * BATCHES, epoch))
+    return calibration
+
+
+def _unseen(setting: Setting, seen: Sequence[Setting]) -> str:
+    news = []
+    if plan_of(setting) not in {plan_of(one) for one in seen}:
+        news.append("plan")
+    if setting.rows > max(one.rows for one in seen):
+        news.append("rate")
+    if setting.skew not in {one.skew for one in seen}:
+        news.append("skew")
+    return " and ".join(news) or "combination"

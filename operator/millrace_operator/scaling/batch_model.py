@@ -1,0 +1,126 @@
+"""The processing time of a batch under plans that have not run: Sax's costs, applied to the stages of a micro-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .partials import Partials
+from .plans import Plan
+from .skew import Skew
+from .stage_work import GROUP, StageShape, Work, amounts
+
+Vector = NDArray[np.float64]
+
+FIXED = "fixed"
+"""Name of the bottleneck where no stage takes as long as what is no stage's time."""
+
+_Z = 1.645
+"""90 % of a normal distribution are within this many standard deviations."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a batch has to do: ``rows`` records in an ``interval`` of seconds; ``keys`` distinct ones, if known."""
+
+    rows: float
+    interval: float
+    keys: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Seconds of one batch by plan, shape ``(plans,)``; ``low`` to ``high`` is a 90 % interval of ``seconds``.
+
+    ``fixed`` is what no stage takes; ``stages`` has shape ``(plans, stages)``, in the order of ``names``.
+    """
+
+    seconds: Vector
+    low: Vector
+    high: Vector
+    fixed: Vector
+    stages: Vector
+    names: tuple[str, ...]
+
+    def bottleneck(self, index: int) -> str:
+        """The stage that takes longest under a plan, or ``fixed``."""
+        stages = self.stages[index]
+        longest = int(np.argmax(stages)) if len(stages) else 0
+        return self.names[longest] if len(stages) and stages[longest] >= self.fixed[index] else FIXED
+
+
+@dataclass(frozen=True, eq=False)
+class BatchModel:
+    """What a job's batches cost, as last learned.
+
+    Attributes:
+        shapes: the stages, S of them.
+        costs: seconds of one core, shape ``(S, 4)``.
+        fixed: seconds that a batch takes beside its stages.
+        schedule: seconds that the driver takes for a task, one after the other.
+        contention: by how much each further busy core makes all of them slower (sigma of Gunther's Universal
+            Scalability Law, Guerrilla Capacity Planning, 2007): c cores do the work of c / (1 + contention * (c - 1)).
+        spread: how the costs may vary together: changes of (fixed, schedule, contention, *costs) for independent
+            normal deviates of 1; shape ``(3 + 4 * S, deviates)``.
+        scatter: standard deviation of a batch's seconds about the model's, as a share of them.
+        executor_cores, state_partitions: of the job.
+        skew, partials: of its newest batches; ``partials`` is None where they are unknown.
+        dedicated: busy seconds of a partitioner pod for a record; None where replicas are tasks of the batch.
+        keys: distinct keys of the newest batches, None if unknown.
+    """
+
+    shapes: tuple[StageShape, ...]
+    costs: Vector
+    fixed: float
+    schedule: float
+    contention: float
+    spread: Vector
+    scatter: float
+    executor_cores: int
+    state_partitions: int
+    skew: Skew = field(default_factory=Skew)
+    partials: Partials | None = None
+    dedicated: float | None = None
+    keys: float | None = None
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names of the stages."""
+        return tuple(shape.name for shape in self.shapes)
+
+    def predict(self, plans: Sequence[Plan], load: Load) -> Prediction:
+        """Time of a batch with this load under each of the plans."""
+        work, doubt = self._work(plans, load)
+        features = work.features(self.costs)
+        beyond = work.beyond_one
+        alone = np.einsum("psk,sk->ps", features, self.costs)
+        stages = alone * (1 + self.contention * beyond)
+        fixed = self.fixed + self.schedule * work.scheduled
+        seconds = fixed + stages.sum(axis=1)
+        features *= (1 + self.contention * beyond)[..., None]
+        common = np.stack([np.ones_like(fixed), work.scheduled, (alone * beyond).sum(axis=1)], axis=1)
+        deviates = common @ self.spread[:3] + features.reshape(len(plans), self.costs.size) @ self.spread[3:]
+        by_groups = features[..., GROUP] @ self.costs[:, GROUP] * doubt
+        unsure = np.sqrt(np.sum(deviates**2, axis=1) + by_groups**2) / np.maximum(seconds, 1e-9)
+        width = np.exp(_Z * np.hypot(unsure, self.scatter))
+        return Prediction(seconds, seconds / width, seconds * width, fixed, stages, self.stages)
+
+    def partitioner_load(self, replicas: NDArray[np.number], records_per_second: float) -> Vector:
+        """Share of time that each of so many partitioner pods is busy; 0 where there are none or nothing is known."""
+        return (self.dedicated or 0.0) * records_per_second / np.asarray(replicas, dtype=np.float64)
+
+    def _work(self, plans: Sequence[Plan], load: Load) -> tuple[Work, Vector]:
+        """The work, and the standard deviation of the logarithm of its groups."""
+        shape = np.array([(p.executors, p.parallelism, p.replicas) for p in plans], dtype=np.float64).reshape(-1, 3)
+        rows = np.full(len(plans), load.rows)
+        groups, doubt = np.zeros(len(plans)), np.zeros(len(plans))
+        if self.partials is not None:
+            groups = self.partials.predict(rows, shape[:, 1])
+            doubt = self.partials.doubt(rows, shape[:, 1])
+            if load.keys is not None and self.keys:
+                groups = np.minimum(groups * load.keys / self.keys, rows)
+        work = amounts(self.shapes, shape, self.executor_cores, self.state_partitions, rows, groups, self.skew)
+        return work, doubt

@@ -1,0 +1,98 @@
+"""A case to decide: what is known of a job at one time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from .batch_model import Load
+from .calibration import Calibration
+from .changes import Change
+from .decision import Decision, Inputs, Reason, Situation
+from .guards import Limits
+from .plans import Bounds, Plan, Range
+from .search import ALIKE, Need, Search, predicted
+from .settings import Guard, Settings
+from .zones import Driver, Zone, Zones
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """What is known when a decision is made.
+
+    Attributes:
+        settings, bounds, situation: what the user allows, and what is known besides metrics.
+        zones: where W is, and what drives it.
+        inputs: the numbers.
+        target: W that plans are made for; below the setting where batches vary much.
+        calibration: makes the model that predicts batch times.
+        limits: plans that are allowed.
+        largest: the largest demand of late, records per second; None where that is not known for long enough.
+        urgent: the plan is overloaded for certain, and not just close to it for long.
+        fewest_tried, most_tried: executors that batches ran on of late.
+        last_added: the last change, if it brought executors.
+        downtime: seconds of processing that a change costs.
+    """
+
+    settings: Settings
+    bounds: Bounds
+    situation: Situation
+    zones: Zones
+    inputs: Inputs
+    target: float
+    calibration: Calibration
+    limits: Limits
+    largest: float | None
+    urgent: bool
+    fewest_tried: int
+    most_tried: int
+    last_added: Change | None
+    downtime: float
+
+    @cached_property
+    def zone(self) -> Zone:
+        """Where W is."""
+        return self.zones.zone
+
+    @cached_property
+    def drivers(self) -> frozenset[Driver]:
+        """What drives W there, or will."""
+        rising = self.inputs.demand > self.inputs.arrival and not self.inputs.lag
+        return self.zones.drivers() | ({Driver.RATE} if rising else frozenset())
+
+    @cached_property
+    def bias(self) -> float:
+        """What batches take over what is predicted of the present plan, if that is more."""
+        plan, inputs = self.situation.plan, self.inputs
+        if self.situation.executors_ready != plan.executors:
+            return 1.0
+        usual = predicted(self.calibration.model(), plan, inputs.arrival * inputs.interval, inputs.interval)
+        return max(inputs.at_arrival / usual.utilization, 1.0)
+
+    def on(self, guard: Guard) -> bool:
+        """Whether a guard is switched on."""
+        return guard in self.settings.guards
+
+    def search(self, executors: Range, rate: float, margin: float, caution: float) -> Search:
+        """Candidates under ``rate`` records per second; those fit that stay ``margin`` under the target."""
+        load = Load(rate * self.inputs.interval, self.inputs.interval)
+        need = Need(load, self.target * (1 - ALIKE) - margin, self.settings.target - margin, caution)
+        return Search(self.calibration.model(), self.bounds, self.situation.plan, executors, need, self.bias)
+
+    def stay(self, reason: Reason | Guard, detail: str = "") -> Decision:
+        """A decision to change nothing."""
+        return self.move(self.situation.plan, reason, detail)
+
+    def move(self, plan: Plan, reason: Reason | Guard, detail: str = "") -> Decision:
+        """A decision for ``plan``."""
+        return Decision(
+            time=self.situation.now,
+            before=self.situation.plan,
+            plan=plan,
+            reason=reason,
+            guard=reason if isinstance(reason, Guard) else None,
+            detail=detail,
+            zone=self.zone,
+            drivers=frozenset() if self.zone is Zone.STABLE else self.drivers,
+            inputs=self.inputs,
+        )

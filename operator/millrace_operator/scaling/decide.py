@@ -1,0 +1,204 @@
+"""Decides about the size of a job: zones say when, the model says how much, guards say whether."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from .answers import NoAnswer, Reading
+from .batch_model import BatchModel
+from .calibration import Calibration
+from .case import Case
+from .changes import Change, Line, Outcome
+from .decision import Decision, Inputs, Reason, Situation
+from .demand import Demand
+from .guards import held, limits
+from .keeping_up import KeepingUp
+from .memory import Memory
+from .observation import Answer, Observation
+from .plans import Bounds, Plan
+from .search import SPEEDUP, predicted
+from .settings import Guard, Mode, Settings
+from .steps import careful, make_do, scale_in, scale_out, undo
+from .wording import sentence
+from .zones import Zone, Zones
+
+CONTINUES = 0.5
+"""Share of the forecast growth that is reckoned with: a trend may end at any time, and noise may look like one."""
+
+LOOK_AGAIN_SECONDS = 30.0
+"""After which it is looked again whether cores can be given back."""
+
+
+class Scaler:
+    """The mind of one job's scaling. Bounded in memory; ``save`` and ``restore`` carry it over a restart."""
+
+    def __init__(self, settings: Settings, bounds: Bounds, state_partitions: int) -> None:
+        """Scale within ``bounds`` a job whose state is in so many partitions."""
+        self.settings, self.bounds, self._state_partitions = settings, bounds, state_partitions
+        self._telling = max(settings.window // 2, 1)
+        self._reading = Reading()
+        self._zones = Zones(settings.target, settings.step, settings.window, settings.grace)
+        self._calibration = Calibration(bounds, state_partitions)
+        self._demand = Demand(settings.scale_in_delay)
+        self._memory = Memory()
+        self._kept: Decision | None = None
+        self._keeping_up = KeepingUp(settings.drain_seconds)
+
+    def step(self, answer: Answer | None, situation: Situation) -> Decision:
+        """Decide, by what the metrics say and what else is known; the caller carries out what is decided."""
+        pending = situation.executors_pending_since
+        self._memory.follow(situation.now, situation.plan, situation.executors_ready, pending)
+        decision = held(self._decide(answer, situation), self.settings, situation)
+        if decision.changed:
+            self._begin(decision, situation)
+        decision = replace(decision, outcome=self._memory.outcome)
+        return replace(decision, sentence=sentence(decision, self.settings))
+
+    def _decide(self, answer: Answer | None, situation: Situation) -> Decision:
+        now, plan = situation.now, situation.plan
+        if self.settings.mode is Mode.OFF:
+            return Decision(now, plan, plan, Reason.OFF)
+        nearest = self.bounds.nearest(plan)
+        if nearest != plan and Guard.BOUNDS in self.settings.guards:
+            return Decision(now, plan, nearest, Reason.OUT_OF_BOUNDS, Guard.BOUNDS)
+        seen = self._reading.step(answer, now, situation.epoch, plan)
+        if isinstance(seen, NoAnswer):
+            return Decision(now, plan, plan, Reason.NO_ANSWER, detail=f"{seen.reason}: {seen.message}")
+        outcome = self._learn(seen, situation)
+        case = self._case(seen, situation)
+        if outcome is not None and not outcome.helped and case.on(Guard.INEFFECTIVE):
+            return undo(case, outcome)
+        return self._choose(case)
+
+    def _learn(self, seen: Observation, situation: Situation) -> Outcome | None:
+        """Take in what was seen; what came of the last change, if that is known with it."""
+        self._zones.add(seen)
+        self._calibration.add(seen)
+        self._demand.add(seen)
+        self._keeping_up.add(seen, situation.plan, self._demand, self._calibration)
+        outcome = self._memory.observe(seen, situation.now, self.settings.grace, self._telling)
+        if outcome is not None and not outcome.helped:
+            self._memory.failed(outcome, situation.now)
+        return outcome
+
+    def _case(self, seen: Observation, situation: Situation) -> Case:
+        settings, memory, demand, now = self.settings, self._memory, self._demand, situation.now
+        outlook = self._zones.forecast(memory.startup + (settings.grace + settings.window) * seen.interval)
+        coming = demand.level if outlook is None else demand.level + (outlook.value - demand.level) * CONTINUES
+        target = min(max(self._keeping_up.safe, settings.target - settings.step / 2), settings.target)
+        self._keeping_up.expect(coming / demand.level if demand.level else 1.0, settings.target)
+        required = demand.required(coming, target, settings.drain_seconds)
+        demand.remember(now, required, self._zones.zone is Zone.UNDERUSED)
+        delay = settings.scale_in_delay if Guard.SCALE_IN_DELAYED in settings.guards else 0.0
+        largest = demand.largest(now, delay)
+        tried = memory.tried(now)
+        return Case(
+            settings=settings,
+            bounds=self.bounds,
+            situation=situation,
+            zones=self._zones,
+            inputs=Inputs(
+                interval=seen.interval,
+                utilization=self._keeping_up.utilization,
+                at_arrival=self._keeping_up.at_arrival,
+                arrival=demand.level,
+                growth=_growth(demand.level, memory.change),
+                lag=seen.lag,
+                demand=required,
+                keys=seen.keys,
+            ),
+            target=target,
+            calibration=self._calibration,
+            limits=limits(settings, self.bounds, memory, situation, max(required, largest or 0.0)),
+            largest=largest,
+            urgent=self._zones.zone is Zone.OVERLOADED or self._keeping_up.falling_behind,
+            fewest_tried=min(tried),
+            most_tried=max(tried),
+            last_added=memory.last_added,
+            downtime=memory.downtime,
+        )
+
+    def _choose(self, case: Case) -> Decision:
+        """Wait, make do with what the cluster gives, get more, or give back: the first of these that applies."""
+        waiting = self._memory.short_for(case.situation.now)
+        if waiting is not None and waiting > self.settings.patience and case.on(Guard.CLUSTER):
+            return make_do(case)
+        settled = self._memory.settled(self.settings.grace + self._telling)
+        if case.on(Guard.COOLDOWN) and (waiting is not None or not settled):
+            return case.stay(Guard.COOLDOWN)
+        calibrating = case.on(Guard.CALIBRATING) and not self._calibration.ready
+        if case.urgent or self._keeping_up.lastingly_above(case.target) or self._keeping_up.outgrown:
+            if calibrating:
+                return careful(case)
+            keeps_up = case.inputs.at_arrival <= case.target and not self._keeping_up.behind
+            if keeps_up and not self._keeping_up.outgrown:
+                return case.stay(Reason.DRAINING)
+            return scale_out(case)
+        if calibrating:
+            return case.stay(Guard.CALIBRATING)
+        return self._give_back(case) if case.zone is Zone.UNDERUSED else case.stay(Reason.STABLE)
+
+    def _give_back(self, case: Case) -> Decision:
+        """Fewer cores, if possible; where they are not, that is looked at again only after a while."""
+        now, last = case.situation.now, self._kept
+        if last is not None and last.plan == case.situation.plan and now - last.time < LOOK_AGAIN_SECONDS:
+            return replace(last, time=now, inputs=case.inputs)
+        decision = scale_in(case)
+        self._kept = None if decision.changed else decision
+        return decision
+
+    def _begin(self, decision: Decision, situation: Situation) -> None:
+        """Remember a change that is made, and what is expected of it."""
+        memory, inputs, before, after = self._memory, decision.inputs, situation.plan, decision.plan
+        rate = inputs.arrival if inputs is not None else self._demand.level
+        if decision.reason is Guard.CLUSTER:
+            memory.ran_short(after.executors, decision.time)
+        elif inputs is not None and after.executors > before.executors:
+            memory.were_too_few(before.executors, rate, decision.time)
+        expected = None
+        if inputs is not None and self._calibration.ready:
+            expected = self._expected(decision.reason, before, after, inputs)
+        undoes = decision.reason is Reason.UNDONE
+        memory.begin(Change(decision.time, before, after, rate, expected, undoes))
+
+    def _expected(self, reason: Reason | Guard, before: Plan, after: Plan, inputs: Inputs) -> tuple[Line, Line]:
+        """What batches should take without and with a change, as far off as the model is for those before it."""
+        model, rows = self._calibration.model(), max(inputs.arrival * inputs.interval, 1.0)
+        without, instead = _line(model, before, rows, inputs.interval), _line(model, after, rows, inputs.interval)
+        if reason is Reason.TRIAL:
+            instead = without.times((before.executors / after.executors) ** SPEEDUP)
+        bias = inputs.at_arrival * inputs.interval / without.at(rows)
+        return without.times(bias), instead.times(bias)
+
+    def save(self) -> dict[str, Any]:
+        """Everything, in the types of JSON."""
+        return {
+            "reading": self._reading.to_json(),
+            "zones": self._zones.to_json(),
+            "calibration": self._calibration.to_json(),
+            "demand": self._demand.save(),
+            "memory": self._memory.save(),
+            "keeping_up": self._keeping_up.save(),
+        }
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Go on from what ``save`` gave."""
+        self._reading = Reading.from_json(saved["reading"])
+        settings = self.settings
+        self._zones = Zones.from_json(saved["zones"], settings.target, settings.step, settings.window, settings.grace)
+        self._calibration = Calibration.from_json(saved["calibration"], self.bounds, self._state_partitions)
+        self._demand.restore(saved["demand"])
+        self._memory = Memory.restore(saved["memory"])
+        self._keeping_up.restore(saved["keeping_up"])
+
+
+def _growth(rate: float, change: Change | None) -> float | None:
+    return rate / change.rate - 1 if change is not None and change.rate else None
+
+
+def _line(model: BatchModel, plan: Plan, rows: float, interval: float) -> Line:
+    """What is predicted of a plan for about so many records."""
+    times = [predicted(model, plan, count, interval).utilization * interval for count in (rows, 2 * rows)]
+    return Line.through((rows, times[0]), (2 * rows, times[1]))

@@ -1,0 +1,99 @@
+"""How many records per second a plan has to be made for: what comes, and what waits."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from .observation import Observation
+
+RECENT = 3
+"""Observations whose median rate is that of now: one odd one does not count."""
+
+_SLOTS = 16
+_GAP_SECONDS = 120.0
+_LATER, _FALLING = 0.75, 0.97
+
+
+class Demand:
+    """Rates of arrival, and the largest demands of the time before. Bounded; times are the operator's.
+
+    Attributes:
+        level: records per second that come now.
+        backlog: records that wait beyond those of two batch intervals.
+    """
+
+    def __init__(self, delay: float) -> None:
+        """Keep demands for ``delay`` seconds."""
+        self.level = 0.0
+        self.backlog = 0.0
+        self._arrivals: deque[float] = deque(maxlen=RECENT)
+        self._width = max(delay / _SLOTS, 1.0)
+        self._since: float | None = None
+        self._underused = self._last = -math.inf
+        self._largest: deque[tuple[int, float]] = deque(maxlen=_SLOTS + 2)
+
+    def add(self, seen: Observation) -> None:
+        """Take in what came."""
+        self._arrivals.append(seen.arrival)
+        self.level = statistics.median(self._arrivals)
+        self.backlog = max(seen.rows + seen.lag - 2 * self.level * seen.interval, 0.0)
+
+    def required(self, coming: float, target: float, drain_seconds: float) -> float:
+        """Records per second that have to be processed at a W of ``target``.
+
+        That is what comes now, and is ``coming``. While the lag is drained batches may follow one another without a
+        pause, at a W of 1.
+        """
+        return max(self.level, coming, target * (self.level + self.backlog / drain_seconds))
+
+    def remember(self, now: float, required: float, underused: bool) -> None:
+        """Take in what was required, and whether the job was underused."""
+        if now - self._last > _GAP_SECONDS:  # too little is known of the time between
+            self._since = None
+            self._largest.clear()
+        self._last = now
+        if underused:
+            self._underused = now
+            self._since = now if self._since is None else self._since
+        elif now - self._underused > self._width:
+            self._since = None
+        slot = int(now // self._width)
+        if self._largest and self._largest[-1][0] == slot:
+            required = max(self._largest.pop()[1], required)
+        self._largest.append((slot, required))
+
+    def largest(self, now: float, delay: float) -> float | None:
+        """The largest that was required within the last ``delay`` seconds.
+
+        None if the job was not underused for so long, or if it will soon be less: the largest was at the beginning.
+        """
+        if self._since is None or now - self._since < delay:
+            return None
+        whole, later = (self._largest_since(now - share * delay) for share in (1.0, _LATER))
+        return whole if later > whole * _FALLING else None
+
+    def _largest_since(self, time: float) -> float:
+        return max(required for slot, required in self._largest if slot >= time // self._width)
+
+    def save(self) -> dict[str, Any]:
+        """Everything, in the types of JSON."""
+        return {
+            "arrivals": list(self._arrivals),
+            "since": self._since,
+            "underused": self._underused if self._since is not None else None,
+            "last": self._last if self._largest else None,
+            "largest": [list(pair) for pair in self._largest],
+        }
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Go on where ``save`` was."""
+        self._arrivals.extend(saved["arrivals"])
+        self._since = saved["since"]
+        self._underused, self._last = (
+            -math.inf if saved[name] is None else saved[name] for name in ("underused", "last")
+        )
+        self._largest.extend((slot, required) for slot, required in saved["largest"])

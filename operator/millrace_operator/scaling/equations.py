@@ -1,0 +1,101 @@
+"""What observations say about costs: one equation for the time of a batch, and one for each clock of its stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .costs import NAMES, Parts
+from .log_fit import Fit
+from .observation import Observation
+from .stage_work import amounts
+
+Vector = NDArray[np.float64]
+
+BATCH_NOISE, _CLOCK_NOISE = 0.06, 0.15
+"""Usual error of the model, as a share: of a batch's time, and of what the stages' own clocks say."""
+
+_FLOOR = 0.02
+"""Seconds that clocks may be off whatever they say."""
+
+_FIXED, _SCHEDULE, _CONTENTION = (NAMES.index(name) for name in ("fixed", "schedule", "contention"))
+
+
+class Equations:
+    """Residuals of observations, at least one, as functions of the logarithms of the costs."""
+
+    def __init__(self, seen: Sequence[Observation], parts: Parts, executor_cores: int, partitions: int) -> None:
+        def column(values: Sequence[float | None]) -> Vector:
+            return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+        self._parts = parts
+        self._seconds = column([one.seconds for one in seen])
+        clocks = {
+            "route": column([None if one.route is None else one.route.seconds for one in seen]),
+            "combine": column([None if one.combine is None else one.combine.seconds for one in seen]),
+            "merge": column([one.merge_seconds for one in seen]),
+        }
+        self._clocks = np.stack([clocks[shape.name] for shape in parts.shapes], axis=1)
+        self._timed = np.isfinite(self._clocks)
+        plans = np.array(
+            [(one.plan.executors, one.plan.parallelism, one.plan.replicas) for one in seen], dtype=np.float64
+        )
+        self._work = amounts(
+            parts.shapes,
+            plans,
+            executor_cores,
+            partitions,
+            column([one.rows for one in seen]),
+            np.nan_to_num(column([one.partials for one in seen])),
+            np.nan_to_num(column([one.imbalance for one in seen])),
+        )
+
+    def weights(self, observations: Vector) -> Vector:
+        """From weights of observations to weights of residuals."""
+        return np.concatenate([observations, np.broadcast_to(observations[:, None], self._timed.shape)[self._timed]])
+
+    def batch_errors(self, fit: Fit) -> tuple[Vector, Vector]:
+        """Logarithm of measured over modelled time of each batch, and its leverage: its share in its model, 0 to 1."""
+        values = np.exp(fit.logs)
+        modelled, slopes = self._batches(values)
+        pull = (slopes * values / modelled[:, None] / BATCH_NOISE) @ fit.factor
+        return np.log(self._seconds / modelled), np.minimum(np.sum(pull**2, axis=1), 1.0)
+
+    def residuals(self, logs: Vector) -> tuple[Vector, Vector]:
+        """In usual errors, and their derivatives by the logarithms."""
+        values = np.exp(logs)
+        modelled, slopes = self._batches(values)
+        errors = [np.log(modelled / self._seconds) / BATCH_NOISE]
+        derivatives = [slopes * values / modelled[:, None] / BATCH_NOISE]
+        clocks, clock_slopes = self._stage_clocks(values)
+        off = np.log((clocks + _FLOOR) / (self._clocks + _FLOOR))
+        errors.append(off[self._timed] / _CLOCK_NOISE)
+        relative = clock_slopes * values / (clocks + _FLOOR)[..., None] / _CLOCK_NOISE
+        derivatives.append(relative[self._timed])
+        return np.concatenate(errors), np.concatenate(derivatives)
+
+    def _batches(self, values: Vector) -> tuple[Vector, Vector]:
+        """Modelled time of each batch, shape ``(batches,)``, and its derivatives by the costs."""
+        costs = self._parts.placed @ values
+        features = self._work.features(costs)
+        beyond = self._work.beyond_one
+        slowed = 1 + values[_CONTENTION] * beyond
+        slopes = np.einsum("bs,bsk,skc->bc", slowed, features, self._parts.placed)
+        bare = np.einsum("bsk,sk->bs", features, costs)
+        slopes[:, _FIXED] = 1.0
+        slopes[:, _SCHEDULE] = self._work.scheduled
+        slopes[:, _CONTENTION] = (bare * beyond).sum(axis=1)
+        modelled = values[_FIXED] + values[_SCHEDULE] * self._work.scheduled + (bare * slowed).sum(axis=1)
+        return modelled, slopes
+
+    def _stage_clocks(self, values: Vector) -> tuple[Vector, Vector]:
+        """Seconds of all tasks of each stage by its clock, shape ``(batches, stages)``, and derivatives."""
+        totals = self._work.amounts * self._work.tasks[..., None]
+        beyond = self._work.beyond_one
+        slowed = 1 + values[_CONTENTION] * beyond
+        slopes = np.einsum("bsk,skc->bsc", totals * slowed[..., None], self._parts.timed)
+        clocks = slopes @ values
+        slopes[..., _CONTENTION] = clocks / slowed * beyond
+        return clocks, slopes

@@ -1,0 +1,107 @@
+"""Guards that limit the plans to choose from, and those that keep a decision from being carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .changes import Failure
+from .decision import Decision, Situation
+from .memory import Memory
+from .plans import Bounds, Plan
+from .search import Mask
+from .settings import Guard, Mode, Settings
+
+
+@dataclass(frozen=True)
+class Limit:
+    """At least or at most so many ``executors``, because of ``guard``; ``why`` says so."""
+
+    guard: Guard
+    executors: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What limits plans: ``most`` and ``least`` executors, and the ``failures`` that are not tried again."""
+
+    most: tuple[Limit, ...]
+    least: tuple[Limit, ...]
+    failures: tuple[Failure, ...]
+
+    def broken(self, plan: Plan) -> Limit | None:
+        """The narrowest limit that ``plan`` breaks; None if it is allowed."""
+        above = [limit for limit in self.most if plan.executors > limit.executors]
+        if above:
+            return min(above, key=lambda limit: limit.executors)
+        below = [limit for limit in self.least if plan.executors < limit.executors]
+        if below:
+            return max(below, key=lambda limit: limit.executors)
+        for failure in self.failures:
+            if failure.forbids(plan):
+                why = f"{failure.before} -> {failure.after} did not help at {failure.rate:,.0f} records/s"
+                return Limit(Guard.INEFFECTIVE, failure.before.executors, why)
+        return None
+
+    def allowed(self, plans: Sequence[Plan]) -> Mask:
+        """Which of ``plans`` break none."""
+        return np.array([self.broken(plan) is None for plan in plans])
+
+
+def limits(settings: Settings, bounds: Bounds, memory: Memory, situation: Situation, rate: float) -> Limits:
+    """What limits the next plan under ``rate`` records per second. The present plan may always stay."""
+    present, on = situation.plan.executors, settings.guards
+    most = [
+        Limit(limit.guard, max(limit.executors, present), limit.why)
+        for limit in _most(bounds, memory, situation)
+        if limit.guard in on
+    ]
+    least = [
+        Limit(limit.guard, min(limit.executors, present), limit.why)
+        for limit in _least(bounds, memory, situation, rate)
+        if limit.guard in on
+    ]
+    failures = memory.failures_like(rate, situation.now) if Guard.INEFFECTIVE in on else ()
+    return Limits(tuple(most), tuple(least), failures)
+
+
+def _most(bounds: Bounds, memory: Memory, situation: Situation) -> Iterator[Limit]:
+    high, shortage = bounds.executors.high, memory.shortage
+    yield Limit(Guard.BOUNDS, high, f"at most {high} executors are allowed")
+    if situation.executors_quota is not None:
+        quota = situation.executors_quota
+        yield Limit(Guard.QUOTA, quota, f"the quota allows {quota} executors")
+    if shortage is not None and situation.now < shortage.until:
+        wait = shortage.until - situation.now
+        why = f"the cluster had room for {shortage.executors} executors; more are asked for again in {wait:.0f} s"
+        yield Limit(Guard.CLUSTER, shortage.executors, why)
+    if situation.scale_out_paused:
+        yield Limit(Guard.SCALE_OUT_PAUSED, situation.plan.executors, "scaling out is paused")
+
+
+def _least(bounds: Bounds, memory: Memory, situation: Situation, rate: float) -> Iterator[Limit]:
+    low, present = bounds.executors.low, situation.plan.executors
+    yield Limit(Guard.BOUNDS, low, f"at least {low} executors are to stay")
+    yield Limit(Guard.SCALE_IN_LIMITED, max(present // 4, 1), "at most three in four executors leave in one step")
+    too_few = memory.too_few_for(rate, situation.now)
+    if too_few is not None:
+        why = f"{too_few.executors} executors were too few at {too_few.rate:,.0f} records/s"
+        yield Limit(Guard.FLAPPING, too_few.executors + 1, why)
+    if situation.scale_in_paused:
+        yield Limit(Guard.SCALE_IN_PAUSED, present, "scaling in is paused")
+
+
+def held(decision: Decision, settings: Settings, situation: Situation) -> Decision:
+    """The same decision, not carried out where everything is paused or only advice is wanted."""
+    if not decision.changed:
+        return decision
+    if situation.paused and Guard.PAUSED in settings.guards:
+        guard = Guard.PAUSED
+    elif settings.mode is Mode.ADVISE and Guard.ADVISE in settings.guards:
+        guard = Guard.ADVISE
+    else:
+        return decision
+    return replace(decision, plan=situation.plan, reason=guard, guard=guard, detail=str(decision.reason))

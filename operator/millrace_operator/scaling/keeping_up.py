@@ -1,0 +1,141 @@
+"""Whether the present plan keeps up with what comes, however long its batches are at the moment."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .batch_model import BatchModel
+from .calibration import Calibration
+from .demand import RECENT, Demand
+from .observation import Observation
+from .plans import Plan
+from .search import predicted
+
+FALLING_BEHIND = 3
+"""Observations in a row that the plan cannot keep up with, after which the zone need not be waited for."""
+
+_GROWING = 0.01
+"""Growth that counts, as a share."""
+
+LASTING = 12
+"""Observations that tell what lasts."""
+
+_JUMPS = 60
+_ONE_IN_50 = 2.054
+"""Standard deviations above the mean that one in fifty normal values exceeds."""
+
+
+@dataclass(frozen=True)
+class _Recent:
+    """W of batches as ``observed``, their ``rows``, and what W would have been ``at_arrival``, as was known then."""
+
+    observed: float
+    rows: float
+    at_arrival: float
+
+
+class KeepingUp:
+    """Compares what batches took with what they would take if nothing had to be caught up, and how much they vary.
+
+    A batch after a hiccup is long because it has more records; that alone calls for nothing.
+
+    Attributes:
+        at_arrival: W if the last batches had had the records that come in an interval; or the share of time that
+            partitioner pods are busy, where it is higher.
+        behind: the plan, complete with its executors, is not predicted to drain the lag in time.
+    """
+
+    def __init__(self, drain_seconds: float) -> None:
+        self._drain_seconds = drain_seconds
+        self._plan: Plan | None = None
+        self._recent: deque[_Recent] = deque(maxlen=LASTING)
+        self._jumps: deque[float] = deque(maxlen=_JUMPS)
+        self._times = self._outgrown = 0
+        self.at_arrival = 0.0
+        self.behind = False
+
+    def add(self, seen: Observation, plan: Plan, demand: Demand, calibration: Calibration) -> None:
+        """Take in batches, and the plan that was decided last."""
+        if self._plan != seen.plan:
+            self._plan = seen.plan
+            self._recent.clear()
+        if self._recent:
+            self._jumps.append(abs(math.log(seen.utilization / self._recent[-1].observed)) * math.sqrt(seen.batches))
+        busy, usual = seen.dedicated_busy or 0.0, demand.level * seen.interval
+        self._recent.append(_Recent(seen.utilization, seen.rows, max(seen.utilization, busy)))
+        self.at_arrival, self.behind, certain = max(self.utilization, busy), False, False
+        catching_up = max(one.rows for one in list(self._recent)[-RECENT:]) > usual
+        if seen.seconds > seen.interval or demand.backlog or catching_up:
+            model = calibration.model()
+            self.at_arrival = max(self._at(model, usual, seen), busy)
+            self._recent[-1] = replace(self._recent[-1], at_arrival=self.at_arrival)
+            rate = seen.arrival + demand.backlog / self._drain_seconds
+            draining = predicted(model, plan, rate * seen.interval, seen.interval)
+            load = float(model.partitioner_load(np.array([plan.replicas]), rate)[0])
+            self.behind, certain = max(draining.utilization, load) > 1, max(draining.low, load) > 1
+        self._times = self._times + 1 if certain else 0
+
+    def _at(self, model: BatchModel, rows: float, seen: Observation) -> float:
+        """What W of the last batches would have been if they had had so many ``rows``."""
+        usual = predicted(model, seen.plan, rows, seen.interval).utilization
+        return statistics.median(
+            one.observed * usual / predicted(model, seen.plan, one.rows, seen.interval).utilization
+            for one in list(self._recent)[-RECENT:]
+        )
+
+    @property
+    def utilization(self) -> float:
+        """W of the last batches as observed."""
+        return statistics.median([one.observed for one in self._recent][-RECENT:])
+
+    @property
+    def falling_behind(self) -> bool:
+        """Whether the plan certainly cannot keep up: several observations in a row say so."""
+        return self._times >= FALLING_BEHIND
+
+    def expect(self, growth: float, limit: float) -> None:
+        """Take in by what factor the rate is going to grow until more executors could be there."""
+        outgrown = growth > 1 + _GROWING and self.at_arrival * growth > limit
+        self._outgrown = self._outgrown + 1 if outgrown else 0
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether W will be above the limit before more executors could be there: several observations say so."""
+        return self._outgrown >= FALLING_BEHIND
+
+    def lastingly_above(self, limit: float) -> bool:
+        """Whether W was above ``limit`` for long, typically."""
+        return len(self._recent) == LASTING and statistics.median(one.at_arrival for one in self._recent) > limit
+
+    @property
+    def safe(self) -> float:
+        """Mean W at which one batch in fifty takes longer than the interval, as much as they vary.
+
+        The median of absolute differences between one observation and the next, which is 0.954 standard deviations of
+        normal noise, whatever the trend.
+        """
+        scatter = statistics.median(self._jumps) / 0.954 if len(self._jumps) >= LASTING else 0.0
+        return math.exp(-_ONE_IN_50 * scatter)
+
+    def save(self) -> dict[str, Any]:
+        """Everything, in the types of JSON."""
+        return {
+            "plan": self._plan and vars(self._plan),
+            "recent": [asdict(one) for one in self._recent],
+            "jumps": list(self._jumps),
+            "times": [self._times, self._outgrown],
+        }
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Go on where ``save`` was."""
+        self._plan = Plan(**saved["plan"]) if saved["plan"] else None
+        self._recent.extend(_Recent(**one) for one in saved["recent"])
+        self._jumps.extend(saved["jumps"])
+        self._times, self._outgrown = saved["times"]

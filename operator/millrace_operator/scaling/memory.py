@@ -1,0 +1,190 @@
+"""What is remembered of past changes: how long they took, what they brought, and which ones did not help."""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from .changes import Change, Failure, Outcome, Shortage, TooFew
+from .observation import Observation
+from .plans import Plan
+
+STARTUP_SECONDS = 30.0
+"""What executors are taken to need until they are ready, before any were seen to come."""
+
+FORGET_SECONDS, MOST_DOUBLINGS = 900.0, 4
+"""For how long a step that did not help is not tried again; twice as long each time it does not help again."""
+
+TOO_FEW_SECONDS = 3600.0
+"""For how long it is remembered that executors were too few; twice as long each time they are again."""
+
+TRIED_SECONDS = 86_400.0
+"""For how long it counts that batches ran on so many executors."""
+
+_KEPT = 8
+
+
+class Memory:
+    """Follows each change until what came of it is known. Bounded; all times are the operator's."""
+
+    def __init__(self) -> None:
+        self.change: Change | None = None
+        self.outcome: Outcome | None = None
+        self.shortage: Shortage | None = None
+        self.failures: deque[Failure] = deque(maxlen=_KEPT)
+        self.too_few: deque[TooFew] = deque(maxlen=_KEPT)
+        self._tried: dict[int, float] = {}
+        self._startups: deque[float] = deque(maxlen=_KEPT)
+        self._downtimes: deque[float] = deque(maxlen=_KEPT)
+        self._short_since: float | None = None
+        self._ready = 0
+        self._complete = True
+        self._batches = 0
+        self._lost = 0.0
+        self._after: list[tuple[float, float]] = []
+
+    def begin(self, change: Change) -> None:
+        """A change is being made."""
+        self.change = change
+        self._short_since = None
+        self._complete = False
+        self._batches, self._lost, self._after = 0, 0.0, []
+
+    def were_too_few(self, executors: int, rate: float, now: float) -> None:
+        """Remember that so many executors were too few for ``rate`` records per second."""
+        again = [one.times for one in self.too_few if one.executors >= executors and one.like(rate)]
+        times = 1 + max(again, default=0)
+        until = now + TOO_FEW_SECONDS * 2 ** min(times - 1, MOST_DOUBLINGS)
+        self.too_few.append(TooFew(executors, rate, until, times))
+
+    def follow(self, now: float, plan: Plan, ready: int, pending_since: float | None) -> None:
+        """Take in how many executors are there."""
+        if ready >= plan.executors:
+            self._short_since = None
+        elif self._short_since is None:
+            self._short_since = now if pending_since is None else min(now, pending_since)
+        elif ready > self._ready:
+            self._short_since = now
+        self._ready = ready
+        if not self._complete and self.change is not None and ready == self.change.after.executors:
+            self._complete = True
+            if self.change.after.executors > self.change.before.executors:
+                self._startups.append(now - self.change.time)
+
+    def short_for(self, now: float) -> float | None:
+        """Seconds since an executor came while some are missing; None where none is."""
+        return None if self._short_since is None else now - self._short_since
+
+    def observe(self, seen: Observation, now: float, grace: int, telling: int) -> Outcome | None:
+        """Take in batches; what came of the last change, once ``telling`` batches after its ``grace`` are over.
+
+        What batches before that take beyond what both plans should is the downtime of the change.
+        """
+        self._tried[seen.plan.executors] = now
+        change = self.change
+        if change is None or self._batches >= grace + telling:
+            return None
+        if self._batches < grace and change.expected is not None:
+            slower = max(line.at(seen.rows) for line in change.expected)
+            self._lost += max(seen.seconds - slower, 0.0) * seen.batches
+        if not self._complete:
+            return None
+        self._batches += seen.batches
+        if self._batches > grace:
+            self._after.append((seen.rows, seen.seconds))
+        if self._batches < grace + telling or change.expected is None:
+            return None
+        self._downtimes.append(self._lost)
+        rows = statistics.median(rows for rows, _ in self._after)
+        without, predicted = (line.at(rows) for line in change.expected)
+        self.outcome = Outcome(change, without, predicted, statistics.median(seconds for _, seconds in self._after))
+        return self.outcome
+
+    def settled(self, batches: int) -> bool:
+        """Whether the last change is complete and so many batches have passed since."""
+        return self.change is None or (self._complete and self._batches >= batches)
+
+    def tried(self, now: float) -> list[int]:
+        """Numbers of executors that batches ran on, but for those of long ago."""
+        self._tried = {executors: time for executors, time in self._tried.items() if now - time < TRIED_SECONDS}
+        return list(self._tried)
+
+    @property
+    def last_added(self) -> Change | None:
+        """The last change, if it brought executors."""
+        change = self.change
+        if change is None or change.undoes or change.after.executors <= change.before.executors:
+            return None
+        return change
+
+    def too_few_for(self, rate: float, now: float) -> TooFew | None:
+        """The most executors that are known to be too few for ``rate`` records per second."""
+        known = [one for one in self.too_few if now < one.until and one.like(rate)]
+        return max(known, key=lambda one: one.executors, default=None)
+
+    @property
+    def startup(self) -> float:
+        """Seconds until executors that are asked for are ready: what most of the last ones took."""
+        return statistics.quantiles(self._startups, n=4)[2] if len(self._startups) > 1 else STARTUP_SECONDS
+
+    @property
+    def downtime(self) -> float:
+        """Seconds of processing that a change costs: the median of the last ones."""
+        return statistics.median(self._downtimes) if self._downtimes else 0.0
+
+    def failed(self, outcome: Outcome, now: float) -> None:
+        """Remember that a step did not help."""
+        change = outcome.change
+        again = [one.times for one in self.failures if one.forbids(change.after) and one.like(change.rate)]
+        times = 1 + max(again, default=0)
+        until = now + FORGET_SECONDS * 2 ** min(times - 1, MOST_DOUBLINGS)
+        self.failures.append(Failure(change.before, change.after, change.rate, until, times))
+
+    def failures_like(self, rate: float, now: float) -> tuple[Failure, ...]:
+        """Steps that are not tried at ``rate`` records per second yet."""
+        return tuple(one for one in self.failures if now < one.until and one.like(rate))
+
+    def ran_short(self, executors: int, now: float) -> None:
+        """Remember that the cluster had no more than ``executors``."""
+        again = self.shortage is not None and now < self.shortage.until + FORGET_SECONDS
+        times = self.shortage.times + 1 if self.shortage is not None and again else 1
+        self.shortage = Shortage(executors, now + FORGET_SECONDS * 2 ** min(times - 1, MOST_DOUBLINGS), times)
+
+    def save(self) -> dict[str, Any]:
+        """Everything, in the types of JSON."""
+        return {
+            "change": self.change and asdict(self.change),
+            "outcome": self.outcome and asdict(self.outcome),
+            "shortage": self.shortage and asdict(self.shortage),
+            "failures": [asdict(one) for one in self.failures],
+            "too_few": [asdict(one) for one in self.too_few],
+            "tried": [list(pair) for pair in self._tried.items()],
+            "startups": list(self._startups),
+            "downtimes": list(self._downtimes),
+            "short_since": self._short_since,
+            "ready": self._ready,
+            "complete": self._complete,
+            "batches": self._batches,
+            "lost": self._lost,
+            "after": [list(pair) for pair in self._after],
+        }
+
+    @staticmethod
+    def restore(saved: Mapping[str, Any]) -> Memory:
+        """The memory that ``save`` wrote."""
+        memory = Memory()
+        memory.change = Change.from_json(saved["change"]) if saved["change"] else None
+        memory.outcome = Outcome.from_json(saved["outcome"]) if saved["outcome"] else None
+        memory.shortage = Shortage(**saved["shortage"]) if saved["shortage"] else None
+        memory.failures.extend(map(Failure.from_json, saved["failures"]))
+        memory.too_few.extend(TooFew(**one) for one in saved["too_few"])
+        memory._tried = dict(saved["tried"])
+        memory._startups.extend(saved["startups"])
+        memory._downtimes.extend(saved["downtimes"])
+        memory._short_since, memory._ready = saved["short_since"], saved["ready"]
+        memory._complete, memory._batches, memory._lost = saved["complete"], saved["batches"], saved["lost"]
+        memory._after = [(rows, seconds) for rows, seconds in saved["after"]]
+        return memory

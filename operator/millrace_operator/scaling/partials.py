@@ -1,0 +1,115 @@
+"""How many partial results combine tasks send to the merge, at another number of records or of tasks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+
+_BENDS = np.linspace(0.1, 1.0, 10)
+_TIMES = 3.0 ** np.arange(-6, 7)
+"""What is tried: exponents, and multiples of the usual filling."""
+
+_NOISE = 0.03
+"""Scatter of the logarithm of partial results from batch to batch."""
+
+_BEND_DOUBT, _FILLED_DOUBT, _SPLIT_DOUBT = 0.3, 4.0, 0.2
+"""Standard deviations of the prior: of the exponent, the filling's logarithm, and ``by_tasks``."""
+
+_GROWTH_DOUBT = 0.25
+"""The same of d log partials / d log rows, as a whole."""
+
+_STEADY = 0.05
+"""Steps in which rows and tasks stay within this, as a logarithm, tell nothing."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Partial results of a batch with ``rows`` records and ``parallelism`` combine tasks."""
+
+    rows: float
+    parallelism: int
+    partials: float
+
+
+@dataclass(frozen=True)
+class Partials:
+    """Partial results at other records and tasks, through the newest that was seen.
+
+    They grow as 1 - exp(-``filled`` * x ** ``bend``) with x the records over those of the newest. A ``bend`` of 1 is
+    drawing from groups that are all alike; with a small ``filled`` they grow as a power of the records, as words in a
+    text do (Heaps' law). ``by_tasks`` is an exponent too: 0 where all records of a key go to one task, up to 1 where a
+    partitioner splits every key among all of them. The doubts are standard deviations of exponents by rows and by
+    tasks.
+    """
+
+    newest: Seen
+    filled: float
+    bend: float
+    by_tasks: float
+    growth_doubt: float = 0.0
+    split_doubt: float = 0.0
+
+    def doubt(self, rows: Vector, parallelism: Vector) -> Vector:
+        """Standard deviation of the logarithm of partial results, for being far from what was seen."""
+        by_rows = self.growth_doubt * np.log(np.maximum(rows, 1.0) / self.newest.rows)
+        return np.hypot(by_rows, self.split_doubt * np.log(parallelism / self.newest.parallelism))
+
+    def predict(self, rows: Vector, parallelism: Vector) -> Vector:
+        """Partial results of batches; at most one for each record."""
+        grown = np.expm1(-self.filled * (rows / self.newest.rows) ** self.bend) / np.expm1(-self.filled)
+        split = (parallelism / self.newest.parallelism) ** self.by_tasks
+        partials: Vector = np.minimum(self.newest.partials * grown * split, np.maximum(rows, 0.0))
+        return partials
+
+
+def learn(seen: Sequence[Seen], hot: float = 0.0) -> Partials:
+    """What the batches seen, oldest first, tell; at least one, all with records.
+
+    Before two rates have been seen, groups are taken to be alike where no key is hot; where ``hot``, the share of the
+    records that stay together, is 0.3 or more, they grow as the square root of the records, as with Zipf's exponents
+    of 1.2 to 2; and as something between in between.
+
+    The fit is to the ratios between each and the next, so that a change of the keys themselves counts once and not
+    for ever; errors count up to three standard deviations.
+    """
+    newest = seen[-1]
+    rows = np.array([one.rows for one in seen]) / newest.rows
+    changes = np.diff(np.log(rows))
+    tasks = np.diff(np.log([one.parallelism for one in seen]))
+    told = (np.abs(changes) > _STEADY) | (np.abs(tasks) > _STEADY)
+    changes, tasks = changes[told], tasks[told]
+    steps = np.diff(np.log([max(one.partials, 1.0) for one in seen]))[told]
+    skewed = min(hot / 0.3, 1.0)
+    usual_bend, usual_filled = 1 - skewed / 2, _filled_by_equal_groups(newest) ** (1 - skewed) * 0.1**skewed
+    bends, filled = _BENDS[:, None], usual_filled * _TIMES
+    growth = np.log(-np.expm1(-filled[:, None] * rows ** bends[..., None]))  # shape (bends, filled, seen)
+    off = steps - np.diff(growth)[..., told]
+    splits = np.clip(off @ tasks / (tasks @ tasks + (_NOISE / _SPLIT_DOUBT) ** 2), 0.0, 1.0)
+    errors = np.minimum(np.abs(off - splits[..., None] * tasks) / _NOISE, 3.0)
+    unusual = ((bends - usual_bend) / _BEND_DOUBT) ** 2 + (np.log(_TIMES) / _FILLED_DOUBT) ** 2
+    loss = np.sum(errors**2, axis=-1) + unusual + (splits / _SPLIT_DOUBT) ** 2
+    bend, times = np.unravel_index(np.argmin(loss), loss.shape)
+    return Partials(
+        newest,
+        filled=float(filled[times]),
+        bend=float(_BENDS[bend]),
+        by_tasks=float(splits[bend, times]),
+        growth_doubt=1 / math.hypot(1 / _GROWTH_DOUBT, math.sqrt(changes @ changes) / _NOISE),
+        split_doubt=1 / math.hypot(2 / _SPLIT_DOUBT, math.sqrt(tasks @ tasks) / _NOISE),
+    )
+
+
+def _filled_by_equal_groups(one: Seen) -> float:
+    """Draws for each of k equal groups, r / k, when r draws hit k * (1 - exp(-r / k)) of them; by bisection."""
+    share = min(max(one.partials, 1.0) / max(one.rows, 1.0), 0.999)
+    low, high = 1e-4, 1 / share + 1
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if -math.expm1(-middle) / middle > share else (low, middle)
+    return low

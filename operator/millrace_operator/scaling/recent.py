@@ -1,0 +1,74 @@
+"""Remembers observations of a job in bounded memory: the newest of each plan, of the plans that ran last."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .observation import Observation, Stage
+from .plans import Plan
+
+PLANS = 32
+"""Plans that are remembered: the one that ran least recently is forgotten."""
+
+PER_PLAN = 16
+"""Observations that are remembered of each."""
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """An observation, how many came before it, and whether it is the first under its plan."""
+
+    number: int
+    first: bool
+    seen: Observation
+
+
+class Recent:
+    """At most ``PLANS`` times ``PER_PLAN`` observations."""
+
+    def __init__(self) -> None:
+        self._plans: OrderedDict[Plan, deque[Remembered]] = OrderedDict()
+        self._newest: Observation | None = None
+        self.count = 0
+
+    def add(self, seen: Observation) -> None:
+        """Remember it; the plan that ran least recently may have to go for it."""
+        before = self._newest
+        first = before is not None and (seen.epoch, seen.plan) != (before.epoch, before.plan)
+        self._keep(Remembered(self.count, first, seen))
+
+    def _keep(self, one: Remembered) -> None:
+        self._plans.setdefault(one.seen.plan, deque(maxlen=PER_PLAN)).append(one)
+        self._plans.move_to_end(one.seen.plan)
+        if len(self._plans) > PLANS:
+            self._plans.popitem(last=False)
+        self._newest = one.seen
+        self.count = one.number + 1
+
+    def all(self) -> list[Remembered]:
+        """Oldest first."""
+        return sorted((one for plan in self._plans.values() for one in plan), key=lambda one: one.number)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """For ``from_json``, oldest first."""
+        return [asdict(one) for one in self.all()]
+
+    @classmethod
+    def from_json(cls, stored: list[Mapping[str, Any]]) -> Recent:
+        """The inverse of ``to_json``.
+
+        Raises:
+            KeyError, TypeError: that has not written it.
+        """
+        recent = cls()
+        for one in stored:
+            recent._keep(Remembered(one["number"], one["first"], _observation(one["seen"])))
+        return recent
+
+
+def _observation(stored: Mapping[str, Any]) -> Observation:
+    stages = {name: None if stored[name] is None else Stage(**stored[name]) for name in ("route", "combine")}
+    return Observation(**{**stored, **stages, "plan": Plan(**stored["plan"])})

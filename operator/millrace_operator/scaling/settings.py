@@ -1,0 +1,82 @@
+"""How scaling decides: when, how far, and which guards hold it back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Mode(StrEnum):
+    """Whether decisions are carried out, only told, or not made."""
+
+    ACTIVE = "Active"
+    ADVISE = "Advise"
+    OFF = "Off"
+
+
+class Guard(StrEnum):
+    """What can hold a decision back or cut it down. Its value is the reason that is told."""
+
+    BOUNDS = "AtBounds"
+    """Executors stay within what the user allows."""
+    QUOTA = "AtQuota"
+    """Executors stay within the namespace's quota."""
+    CLUSTER = "AtClusterCapacity"
+    """Executors that stayed pending for too long are not asked for again for a while."""
+    COOLDOWN = "Cooldown"
+    """Nothing is decided until the last change is complete, ``grace`` batches are over, and others tell what it did."""
+    PAUSED = "Paused"
+    """Nothing is changed at all."""
+    SCALE_IN_PAUSED = "ScaleInPaused"
+    """Cores are not given back."""
+    SCALE_OUT_PAUSED = "ScaleOutPaused"
+    """No cores are added."""
+    ADVISE = "AdviseOnly"
+    """In mode Advise a change is told and not made."""
+    CALIBRATING = "Calibrating"
+    """Before the model can predict, scaling out is proportional, at most a doubling, and nothing is given back."""
+    UNCERTAIN = "Uncertain"
+    """Nothing is given back while the prediction is too wide."""
+    INEFFECTIVE = "Ineffective"
+    """A step that did not help is undone, and not tried again under a similar load for a while."""
+    SCALE_IN_DELAYED = "ScaleInDelayed"
+    """Cores are given back only as the largest demand within ``scale_in_delay`` allows."""
+    SCALE_IN_LIMITED = "ScaleInLimited"
+    """At most three in four executors are given back in one step, and only if that pays for the change."""
+    FLAPPING = "Flapping"
+    """Executors that were too few do not come back until the load is clearly lower, or that is long ago."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of scaling. The first five are those of ``spec.scaling``; W is processing time over batch interval.
+
+    Attributes:
+        mode: whether decisions are carried out.
+        target: W above which to scale out, and under which every plan that is chosen is predicted to be.
+        step: scale in below ``target - step``; between the two nothing happens.
+        window: batches that must agree.
+        grace: batches after a change in which nothing is decided.
+        drain_seconds: within which a plan has to work off what waits at the source.
+        scale_in_delay: seconds for which less must have been enough before cores are given back.
+        patience: seconds that executors may be pending before the cluster is taken to have no more.
+        guards: those that are on.
+    """
+
+    mode: Mode = Mode.ACTIVE
+    target: float = 0.9
+    step: float = 0.1
+    window: int = 6
+    grace: int = 6
+    drain_seconds: float = 120.0
+    scale_in_delay: float = 180.0
+    patience: float = 180.0
+    guards: frozenset[Guard] = frozenset(Guard)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.step < self.target <= 1:
+            raise ValueError(f"target {self.target} and step {self.step} must be 0 < step < target <= 1")
+        if self.window < 1 or self.grace < 0:
+            raise ValueError(f"window is 1 or more and grace 0 or more, not {self.window} and {self.grace}")
+        if not (self.drain_seconds > 0 and self.scale_in_delay >= 0 and self.patience > 0):
+            raise ValueError("drain_seconds and patience are above 0, and scale_in_delay is 0 or more")

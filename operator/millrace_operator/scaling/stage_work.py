@@ -1,0 +1,159 @@
+"""The stages of a micro-batch, and what their tasks have to do under a plan.
+
+Each stage is an operator of paper 002, whose task fetches its share of the batch at once and emits one block for each
+task of the next stage. A record costs c_p = c_fetch / b_in + c_cpu + s * c_emit / b_out (equation 3.8), with b_in the
+records of a task and b_out those of a block; times the records of a task (3.7), that is ``task + record * records +
+block * blocks``. Partial results, of which there are fewer than records, cost ``group`` each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .skew import Skew, chance
+from .stage_time import finishing
+
+Vector = NDArray[np.float64]
+
+_TINY = 1e-12
+
+TASK, RECORD, BLOCK, GROUP = range(4)
+"""Kinds of cost of a stage, in this order: seconds of one core for a task, a record, a block sent, a group."""
+
+
+class Tasks(StrEnum):
+    """What the number of a stage's tasks follows."""
+
+    REPLICAS = "replicas"
+    PARALLELISM = "parallelism"
+    PARTITIONS = "partitions"
+
+
+class Skewed(StrEnum):
+    """Why the tasks of a stage are uneven: by the records of its keys, or by the chance that places its groups."""
+
+    EVEN = "even"
+    KEYS = "keys"
+    PLACEMENT = "placement"
+
+
+@dataclass(frozen=True)
+class StageShape:
+    """A stage: its tasks, and how uneven they are. A job's stages follow each other, each with the next's blocks."""
+
+    name: str
+    tasks: Tasks
+    skewed: Skewed = Skewed.EVEN
+
+
+ROUTE = StageShape("route", Tasks.REPLICAS)
+COMBINE = StageShape("combine", Tasks.PARALLELISM, Skewed.KEYS)
+MERGE = StageShape("merge", Tasks.PARTITIONS, Skewed.PLACEMENT)
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """Amounts of work of batches under plans.
+
+    Attributes:
+        tasks, blocks: of a stage, and sent by each of its tasks; shape ``(plans, stages)``.
+        imbalance: largest over mean amount of a task, less 1, of what is uneven; shape ``(plans, stages)``.
+        uneven: the kind of cost of which the amount is uneven; shape ``(stages,)``.
+        cores, rows, groups: shape ``(plans,)``.
+    """
+
+    tasks: Vector
+    blocks: Vector
+    imbalance: Vector
+    uneven: NDArray[np.intp]
+    cores: Vector
+    rows: Vector
+    groups: Vector
+
+    @property
+    def scheduled(self) -> Vector:
+        """Tasks that the driver hands out, one after the other; shape ``(plans,)``."""
+        handed_out: Vector = self.tasks.sum(axis=1)
+        return handed_out
+
+    @property
+    def beyond_one(self) -> Vector:
+        """Cores that are busy in each stage, beyond the first; shape ``(plans, stages)``."""
+        busy: Vector = np.minimum(self.tasks, self.cores[:, None])
+        return busy - 1
+
+    @property
+    def amounts(self) -> Vector:
+        """Of a mean task, by kind of cost; shape ``(plans, stages, 4)``."""
+        amounts = np.empty((*self.tasks.shape, 4))
+        amounts[..., TASK] = 1.0
+        amounts[..., RECORD] = self.rows[:, None] / self.tasks
+        amounts[..., BLOCK] = self.blocks
+        amounts[..., GROUP] = self.groups[:, None] / self.tasks
+        return amounts
+
+    def features(self, costs: Vector) -> Vector:
+        """How often each cost counts in the time of its stage, without contention; shape ``(plans, stages, 4)``.
+
+        The hot task has ``1 + imbalance`` times the mean of what is uneven, and the others have so much less.
+
+        Args:
+            costs: shape ``(stages, 4)``. They decide what a hot task means for its stage.
+        """
+        counts = self.amounts
+        stages = np.arange(len(self.uneven))
+        more = self.imbalance * counts[:, stages, self.uneven]
+        hot_seconds = more * costs[stages, self.uneven]
+        others = np.maximum(self.tasks - 1, 1)
+        ordinary = np.einsum("psk,sk->ps", counts, costs) - hot_seconds / others
+        ratio = 1 + hot_seconds * (1 + 1 / others) / np.maximum(ordinary, _TINY)
+        of_ordinary, of_hot = finishing(self.tasks, self.cores[:, None], ratio)
+        counts *= (of_ordinary + of_hot)[..., None]
+        counts[:, stages, self.uneven] += (of_hot - of_ordinary / others) * more
+        return counts
+
+
+def amounts(
+    shapes: Sequence[StageShape],
+    plans: Vector,
+    executor_cores: int,
+    state_partitions: int,
+    rows: Vector,
+    groups: Vector,
+    skew: Skew | Vector,
+) -> Work:
+    """The work of batches with ``rows`` and ``groups``, shape ``(plans,)``.
+
+    Args:
+        plans: executors, parallelism and replicas; shape ``(plans, 3)``.
+        skew: of records among combine tasks; or their imbalance, shape ``(plans,)``.
+    """
+    executors, parallelism, replicas = plans.T
+    counts = {
+        Tasks.REPLICAS: replicas,
+        Tasks.PARALLELISM: parallelism,
+        Tasks.PARTITIONS: np.full(len(plans), float(state_partitions)),
+    }
+    imbalance = {}
+    for skewed, tasks in {(shape.skewed, shape.tasks) for shape in shapes}:
+        of_tasks = np.zeros(len(plans))
+        if skewed is Skewed.KEYS:
+            of_tasks = skew.imbalance(counts[tasks]) if isinstance(skew, Skew) else skew
+        elif skewed is Skewed.PLACEMENT:
+            of_tasks = chance(groups, counts[tasks])
+        imbalance[skewed, tasks] = np.clip(of_tasks, 0.0, counts[tasks] - 1)
+    each = np.stack([counts[shape.tasks] for shape in shapes], axis=1)
+    return Work(
+        tasks=each,
+        blocks=np.concatenate([each[:, 1:], np.zeros((len(plans), 1))], axis=1),
+        imbalance=np.stack([imbalance[shape.skewed, shape.tasks] for shape in shapes], axis=1),
+        uneven=np.array([GROUP if shape.skewed is Skewed.PLACEMENT else RECORD for shape in shapes]),
+        cores=executors * executor_cores,
+        rows=rows,
+        groups=groups,
+    )

@@ -1,0 +1,158 @@
+"""The steps that a case can call for: more cores or fewer, making do, or taking the last step back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from .case import Case
+from .changes import LOWER, Outcome
+from .decision import Decision, Reason
+from .plans import Plan, Range
+from .search import Mask, Search
+from .settings import Guard
+
+CAUTION_OUT, CAUTION_IN = 0.5, 1.0
+"""How far up in the interval of a prediction plans are judged: further where cores are given back."""
+
+SOON, STEADY = 2, 4
+"""Delays within which a second step outwards means that the first one was too small, and those for which executors
+stay that were added for a load which is not clearly lower now."""
+
+
+def scale_out(case: Case) -> Decision:
+    """The cheapest plan that meets the demand; where none does for certain, the one that comes nearest.
+
+    No model knows what batches take on more executors than they ever ran on. Where none of the plans is certain to be
+    enough, so many are tried as are where cores have their usual effect; a step that does not help is taken back.
+    """
+    present, most = case.situation.plan.executors, 2 * case.bounds.executors.high
+    search = _more(case, Range(present, max(present, most)))
+    not_fewer = search.cores >= search.cores[0]
+    allowed = not_fewer & case.limits.allowed(search.plans)
+    allowed[0] = True
+    reason, best = _best(case, search, allowed)
+    _, wanted = _best(case, search, not_fewer)
+    if wanted != best and not search.fits[best]:
+        reason = Reason.AT_CAPACITY
+    return _explained(case.move(search.plans[best], reason), case, search, best, wanted)
+
+
+def _best(case: Case, search: Search, allowed: Mask) -> tuple[Reason, int]:
+    """The best candidate to go on with, and why it is. Other tasks on as many cores have to promise some room."""
+    roomy = (search.cores > search.cores[0]) | (search.cautious <= search.need.limit - case.settings.step / 2)
+    likely = allowed & search.likely & roomy
+    untried = allowed & (search.executors > case.most_tried)
+    certain = search.cheapest(likely & search.fits, case.drivers)
+    if certain is None and untried.any() and (case.urgent or likely.any()):
+        return Reason.TRIAL, search.proportional(untried)
+    best = search.cheapest(likely, case.drivers) if certain is None else certain
+    if best is None:
+        return Reason.AT_CAPACITY, search.nearest(allowed)
+    return Reason.SCALE_OUT if search.cores[best] > search.cores[0] else Reason.RESHAPE, best
+
+
+def scale_in(case: Case) -> Decision:
+    """The cheapest plan that would have been enough for the largest demand of late, with a margin.
+
+    With the margin, the smaller plan will not be too small at once. Nothing is given back for so little that the
+    downtime of a change would not pay within the time over which demands are looked back at.
+    """
+    if case.largest is None:
+        return case.stay(Guard.SCALE_IN_DELAYED)
+    added = case.last_added
+    steady = added is not None and case.largest > added.rate * LOWER
+    if steady and _since(case) < STEADY * case.settings.scale_in_delay and case.on(Guard.FLAPPING):
+        return case.stay(Guard.FLAPPING)
+    search = _fewer(case, case.largest)
+    certain = _certain(case, search)
+    wanted = search.cheapest(certain, case.drivers)
+    if wanted is None:
+        unsure = (search.likely & (search.cores < search.cores[0])).any()
+        return _explained(case.stay(Guard.UNCERTAIN if unsure else Reason.STABLE), case, search, 0)
+    best = search.cheapest(certain & case.limits.allowed(search.plans), case.drivers)
+    if best is None:
+        limit = case.limits.broken(search.plans[wanted])
+        return _explained(case.stay(limit.guard if limit else Reason.STABLE), case, search, 0, wanted)
+    saved = 1 - search.cores[best] / search.cores[0]
+    if case.on(Guard.SCALE_IN_LIMITED) and saved * case.settings.scale_in_delay <= case.downtime:
+        return _explained(case.stay(Guard.SCALE_IN_LIMITED), case, search, best)
+    return _explained(case.move(search.plans[best], Reason.SCALE_IN), case, search, best, wanted)
+
+
+def _certain(case: Case, search: Search) -> Mask:
+    """Candidates with fewer cores that meet the need for certain.
+
+    Where batches never ran on so few executors, they have to meet it also if cores have their usual effect.
+    """
+    fewer: Mask = search.cores < search.cores[0]
+    if not case.on(Guard.UNCERTAIN):
+        return fewer & search.likely
+    known: Mask = (search.executors >= case.fewest_tried) | (search.usual <= case.settings.target)
+    return fewer & search.fits & ~search.wide & known
+
+
+def make_do(case: Case) -> Decision:
+    """The best plan for the executors that are ready: those still missing have been waited for for long enough."""
+    ready = max(case.situation.executors_ready, case.bounds.executors.low)
+    search = _more(case, Range(ready, ready))
+    best = search.proportional(search.executors == ready)
+    missing = case.situation.plan.executors - ready
+    detail = f"{missing} executors have not come in {case.settings.patience:.0f} s"
+    return _explained(case.move(search.plans[best], Guard.CLUSTER, detail), case, search, best)
+
+
+def undo(case: Case, outcome: Outcome) -> Decision:
+    """Back to the plan before a step that did not help."""
+    before = case.bounds.nearest(outcome.change.before)
+    fewer = before.executors < case.situation.plan.executors
+    if fewer and case.situation.scale_in_paused and case.on(Guard.SCALE_IN_PAUSED):
+        return case.stay(Guard.SCALE_IN_PAUSED)
+    return case.move(before, Reason.UNDONE)
+
+
+def careful(case: Case) -> Decision:
+    """Before anything can be predicted: as much more of everything as W is over the target, at most twice as much."""
+    present, bounds = case.situation.plan, case.bounds
+    ratio = min(case.inputs.utilization / case.settings.target, 2.0)
+    more = Plan(*(math.ceil(value * ratio) for value in (present.executors, present.parallelism, present.replicas)))
+    most = min((limit.executors for limit in case.limits.most), default=more.executors)
+    plan = bounds.nearest(replace(more, executors=min(more.executors, most)))
+    return case.move(plan, Guard.CALIBRATING)
+
+
+def _more(case: Case, executors: Range) -> Search:
+    """Plans for the demand of now; with a margin where the last step was too small, so that there is no third."""
+    margin = case.settings.step / 2 if _since(case) < SOON * case.settings.scale_in_delay else 0.0
+    return case.search(executors, case.inputs.demand, margin, CAUTION_OUT)
+
+
+def _since(case: Case) -> float:
+    """Seconds since executors were added by the last change; infinity if they were not."""
+    return math.inf if case.last_added is None else case.situation.now - case.last_added.time
+
+
+def _fewer(case: Case, demand: float) -> Search:
+    executors = Range(1, case.situation.plan.executors)
+    return case.search(executors, demand, case.settings.step / 2, CAUTION_IN)
+
+
+def _explained(decision: Decision, case: Case, search: Search, chosen: int, wanted: int | None = None) -> Decision:
+    """The decision with what is predicted of the plans, and with those that were ruled out."""
+    limit = case.limits.broken(search.plans[wanted]) if wanted is not None else None
+    ruled_out = dict[Plan, str]()
+    if limit is not None and wanted is not None:
+        ruled_out[search.plans[wanted]] = limit.why
+    cheaper = search.next_cheaper(chosen)
+    for index in (0, cheaper):
+        if index is not None and index != chosen and not search.fits[index]:
+            ruled_out[search.plans[index]] = f"W {search.cautious[index]:.2f} is above {search.need.limit:.2f}"
+    return replace(
+        decision,
+        drivers=case.drivers,
+        guard=decision.guard or (limit.guard if limit is not None else None),
+        detail=decision.detail or (limit.why if limit is not None else ""),
+        present=search.forecast(0),
+        chosen=search.forecast(chosen),
+        ruled_out=tuple(ruled_out.items()),
+    )

@@ -1,0 +1,70 @@
+"""What the newest batches of a job were like: their keys, how uneven these are, and the partial results they make."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from .observation import Observation
+from .partials import Partials, Seen, learn
+from .skew import Skew, hot_share
+
+_OTHER_KEYS, _SAME_RATE = 0.25, 0.1
+"""Change of the largest load or of partial results, as a logarithm, that is no chance at rates as near as the other."""
+
+_PARTIALS = 32
+"""Observations from which the number of partial results is learned."""
+
+_POD_MEASUREMENTS = 16
+"""Observations from which the load of partitioner pods is learned."""
+
+
+def same_keys(seen: Sequence[Observation]) -> Sequence[Observation]:
+    """The observations, oldest first, since the keys last became others: more or fewer, or more or less uneven.
+
+    That shows where the same parallelism at about the same rate has another imbalance, or other partial results; what
+    was seen in between counts as new.
+    """
+    begins = 0
+    told: dict[tuple[str, int, int], tuple[int, float]] = {}
+    for index, one in enumerate(seen):
+        rate = round(math.log(max(one.rows, 1.0)) / _SAME_RATE)
+        numbers = {"imbalance": one.imbalance, "partials": one.partials}
+        for name, number in numbers.items():
+            if number is not None:
+                place = (name, one.plan.parallelism, rate)
+                before, value = told.get(place, (-1, number))
+                if before >= begins and abs(math.log((1 + number) / (1 + value))) > _OTHER_KEYS:
+                    begins = before + 1
+                told[place] = index, number
+    return seen[begins:]
+
+
+def skew_of(seen: Sequence[Observation]) -> Skew:
+    """The imbalance last measured at each parallelism, and the keys; observations are oldest first."""
+    measured = {one.plan.parallelism: one.imbalance for one in seen if one.imbalance is not None}
+    return Skew(measured, last_keys(seen))
+
+
+def partials_of(seen: Sequence[Observation]) -> Partials | None:
+    """Of observations, oldest first, that tell of partial results; None if none does."""
+    told = [Seen(one.rows, one.plan.parallelism, one.partials) for one in seen if one.partials and one.rows >= 1]
+    hot = [hot_share(one.imbalance, one.plan.parallelism) for one in seen if one.imbalance and one.plan.parallelism > 1]
+    return learn(told[-_PARTIALS:], hot[-1] if hot else 0.0) if told else None
+
+
+def last_keys(seen: Sequence[Observation]) -> float | None:
+    """Distinct keys of a batch, as last told."""
+    return next((one.keys for one in reversed(seen) if one.keys is not None), None)
+
+
+def pod_seconds(seen: Sequence[Observation]) -> float | None:
+    """Busy seconds of a partitioner pod for a record: the median of the observations that tell."""
+    told = [
+        one.dedicated_busy * one.plan.replicas * one.interval / one.rows
+        for one in seen
+        if one.dedicated_busy is not None and one.rows >= 1
+    ]
+    return float(np.median(told[-_POD_MEASUREMENTS:])) if told else None

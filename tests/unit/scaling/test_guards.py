@@ -1,0 +1,215 @@
+from dataclasses import replace
+
+import pytest
+
+from millrace_operator.scaling.decide import Scaler
+from millrace_operator.scaling.decision import Reason
+from millrace_operator.scaling.plans import Plan
+from millrace_operator.scaling.settings import Guard, Mode, Settings
+from unit.scaling.deciding import BOUNDS, HandMade
+
+IDLE = {"rate": 5_000.0, "plan": Plan(4, 8, 8)}
+
+
+def scaler(*off, bounds=BOUNDS, **settings):
+    return Scaler(Settings(guards=frozenset(Guard) - set(off), **settings), bounds, state_partitions=8)
+
+
+def calm(**more):
+    """A job at a W of 0.8 that its scaler knows, and the scaler."""
+    return HandMade(**{"rate": 20_000.0, "plan": Plan(2, 4, 4)} | more)
+
+
+def overloaded(mind, **situation):
+    """The first change within two minutes after the rate doubles, or the last decision."""
+    job = calm()
+    assert not any(decision.changed for decision in job.steps(mind, 8))
+    job.rate *= 2
+    return job.until(mind, 12, **situation)
+
+
+def underused(mind, **situation):
+    """The first change within five minutes of a job that needs little, or the last decision."""
+    return HandMade(**IDLE).until(mind, 30, **situation)
+
+
+def test_without_anything_that_holds_it_back_a_job_gets_what_it_needs():
+    decision = overloaded(scaler())
+    assert decision.plan.executors in (4, 5)
+    assert decision.guard is None
+    decision = underused(scaler())
+    assert (decision.reason, decision.plan.executors) == (Reason.SCALE_IN, 1)
+    assert decision.guard is None
+
+
+def test_bounds():
+    most = replace(BOUNDS, executors=replace(BOUNDS.executors, high=3))
+    decision = overloaded(scaler(bounds=most))
+    assert (decision.plan.executors, decision.guard) == (3, Guard.BOUNDS)
+    assert overloaded(scaler(Guard.BOUNDS, bounds=most)).plan.executors > 3
+    least = replace(BOUNDS, executors=replace(BOUNDS.executors, low=3))
+    decision = underused(scaler(bounds=least))
+    assert (decision.plan.executors, decision.guard) == (3, Guard.BOUNDS)
+
+
+def test_a_plan_outside_the_bounds_comes_back_even_without_an_answer():
+    mind = scaler(bounds=replace(BOUNDS, executors=replace(BOUNDS.executors, low=3)))
+    decision = calm().step(mind)
+    assert (decision.reason, decision.plan) == (Reason.OUT_OF_BOUNDS, Plan(3, 4, 4))
+
+
+def test_quota():
+    decision = overloaded(scaler(), executors_quota=3)
+    assert (decision.plan.executors, decision.guard) == (3, Guard.QUOTA)
+    assert "quota allows 3 executors" in decision.sentence
+    assert overloaded(scaler(Guard.QUOTA), executors_quota=3).plan.executors > 3
+
+
+def test_a_quota_below_the_present_plan_takes_nothing_away():
+    assert overloaded(scaler(), executors_quota=1).plan.executors == 2
+
+
+def pending(mind, steps):
+    """Decisions while the executors of a scale-out do not come."""
+    job = calm()
+    job.steps(mind, 8)
+    job.rate *= 2
+    job.until(mind)
+    job.ready = 2
+    job.rate /= 1.9  # two executors are just enough, so that batches end
+    return job, job.steps(mind, steps, executors_pending_since=job.now)
+
+
+def test_the_cluster_has_no_more():
+    _, decisions = pending(scaler(patience=100.0), 14)
+    assert {decision.reason for decision in decisions[2:10]} <= {Guard.COOLDOWN, Reason.NO_ANSWER}
+    capped = next(decision for decision in decisions if decision.changed)
+    assert (capped.reason, capped.plan.executors) == (Guard.CLUSTER, 2)
+    assert "have not come in 100 s" in capped.sentence
+
+
+def test_what_the_cluster_did_not_have_is_asked_for_again_after_a_while():
+    mind = scaler(patience=100.0)
+    job, _ = pending(mind, 14)
+    job.rate *= 1.3
+    held_back = job.steps(mind, 20)
+    assert all(decision.plan.executors == 2 for decision in held_back)
+    assert Guard.CLUSTER in {decision.guard for decision in held_back}
+    again = job.until(mind, 80)
+    assert again.plan.executors > 2
+
+
+def test_cooldown():
+    def decisions_after_change(*off):
+        mind, job = scaler(*off, grace=30), calm()
+        job.steps(mind, 8)
+        job.rate *= 1.5
+        job.until(mind)
+        job.rate *= 1.6
+        return [decision.reason for decision in job.steps(mind, 6)]
+
+    assert set(decisions_after_change()) <= {Guard.COOLDOWN, Reason.NO_ANSWER}
+    assert Guard.COOLDOWN not in decisions_after_change(Guard.COOLDOWN)
+
+
+@pytest.mark.parametrize("pause", ["paused", "scale_out_paused"])
+def test_paused_scale_out(pause):
+    guard = Guard.PAUSED if pause == "paused" else Guard.SCALE_OUT_PAUSED
+    decision = overloaded(scaler(), **{pause: True})
+    assert decision.plan.executors == 2
+    assert decision.guard is guard
+    assert "paused" in decision.sentence
+    assert overloaded(scaler(guard), **{pause: True}).plan.executors > 2
+    assert underused(scaler(), scale_out_paused=True).plan.executors == 1
+
+
+@pytest.mark.parametrize("pause", ["paused", "scale_in_paused"])
+def test_paused_scale_in(pause):
+    guard = Guard.PAUSED if pause == "paused" else Guard.SCALE_IN_PAUSED
+    decision = underused(scaler(), **{pause: True})
+    assert decision.plan.executors == 4
+    assert decision.guard is guard
+    assert underused(scaler(guard), **{pause: True}).plan.executors == 1
+    assert overloaded(scaler(), scale_in_paused=True).plan.executors > 2
+
+
+def test_advice():
+    decision = overloaded(scaler(mode=Mode.ADVISE))
+    assert (decision.reason, decision.plan) == (Guard.ADVISE, decision.before)
+    assert decision.chosen.plan.executors in (4, 5)
+    assert f"-> {decision.chosen.plan} would be best" in decision.sentence
+    assert overloaded(scaler(Guard.ADVISE, mode=Mode.ADVISE)).changed
+
+
+def test_off():
+    assert overloaded(scaler(mode=Mode.OFF)).reason is Reason.OFF
+
+
+def test_calibrating():
+    def first_change(*off):
+        return calm(rate=40_000.0).until(scaler(*off))
+
+    careful = first_change()
+    assert (careful.reason, careful.plan) == (Guard.CALIBRATING, Plan(4, 7, 7))  # W is 1.5, the target 0.9
+    assert calm(rate=45_000.0).until(scaler(), executors_quota=3).plan.executors == 3
+    assert first_change(Guard.CALIBRATING).reason is not Guard.CALIBRATING
+
+
+def test_no_cores_are_given_back_while_calibrating():
+    reasons = [decision.reason for decision in HandMade(**IDLE).steps(scaler(), 4)]
+    assert reasons == [Reason.NO_ANSWER, Reason.NO_ANSWER, Guard.CALIBRATING, Guard.CALIBRATING]
+
+
+def test_uncertain():
+    # all that is fixed is as long as what cores share: one plan alone does not tell
+    job = {"rate": 16_000.0, "plan": Plan(2, 4, 4)}
+    held_back = HandMade(**job).until(scaler(), 30)
+    assert (held_back.reason, held_back.changed) == (Guard.UNCERTAIN, False)
+    assert HandMade(**job).until(scaler(Guard.UNCERTAIN)).plan.executors == 1
+
+
+def test_scale_in_is_delayed():
+    job, mind = HandMade(**IDLE), scaler(scale_in_delay=300.0)
+    before = job.steps(mind, 28)
+    assert not any(decision.changed for decision in before)
+    assert before[-1].reason is Guard.SCALE_IN_DELAYED
+    assert job.until(mind).reason is Reason.SCALE_IN
+    assert HandMade(**IDLE).until(scaler(Guard.SCALE_IN_DELAYED)).time < 100
+
+
+def test_scale_in_is_limited():
+    bounds = replace(BOUNDS, executors=replace(BOUNDS.executors, high=16))
+    job = {"rate": 5_000.0, "plan": Plan(12, 24, 24)}
+    limited = HandMade(**job).until(scaler(bounds=bounds))
+    assert (limited.plan.executors, limited.guard) == (3, Guard.SCALE_IN_LIMITED)
+    assert HandMade(**job).until(scaler(Guard.SCALE_IN_LIMITED, bounds=bounds)).plan.executors < 3
+
+
+def seconds_until_they_leave(*off, rate):
+    mind, job = scaler(*off), calm()
+    job.steps(mind, 8)
+    job.rate *= 2
+    changed = job.until(mind)
+    job.core_seconds /= 3  # most of the executors could leave again
+    job.rate *= rate
+    return job.until(mind, 100).time - changed.time
+
+
+def test_executors_that_were_just_added_stay_for_a_while():
+    assert seconds_until_they_leave(rate=1.0) >= 720 > seconds_until_they_leave(Guard.FLAPPING, rate=1.0) >= 180
+
+
+def test_executors_that_were_just_added_leave_when_the_load_is_lower():
+    assert 180 <= seconds_until_they_leave(rate=0.6) < 360
+
+
+def test_executors_that_were_too_few_do_not_come_back_until_the_load_is_lower():
+    mind, job = scaler(), calm()
+    job.steps(mind, 8)
+    job.rate = 24_000.0
+    assert job.until(mind).plan.executors == 3
+    job.core_seconds /= 2  # two would do now, but nobody can know
+    kept = job.until(mind, 50)
+    assert (kept.guard, kept.plan.executors) == (Guard.FLAPPING, 3)
+    job.rate *= 0.85
+    assert job.until(mind, 100).plan.executors < 3

@@ -1,0 +1,168 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from millrace_operator.scaling.changes import Change, Line, Outcome
+from millrace_operator.scaling.memory import FORGET_SECONDS, STARTUP_SECONDS, TOO_FEW_SECONDS, TRIED_SECONDS, Memory
+from millrace_operator.scaling.observation import Observation
+from millrace_operator.scaling.plans import Plan
+
+TWO, FOUR = Plan(2, 4, 4), Plan(4, 8, 8)
+OUT = Change(100.0, TWO, FOUR, 1e4, (Line(0.2, 8e-5), Line(0.2, 4e-5)))  # 1.8 s for 20,000 records become 1.0 s
+SEEN = Observation(0.0, 10.0, 1, FOUR, 3, 2.0, seconds=1.0, rows=2e4, arrival=1e4, lag=0.0)
+GRACE, TELLING = 6, 6
+
+
+def after(change=OUT, ready_at=130.0, plan=FOUR):
+    memory = Memory()
+    memory.begin(change)
+    memory.follow(ready_at - 5, plan, change.before.executors, change.time)
+    memory.follow(ready_at, plan, plan.executors, None)
+    return memory
+
+
+def observed(memory, *seconds, seen=SEEN):
+    found = [memory.observe(replace(seen, seconds=each), 200.0, GRACE, TELLING) for each in seconds]
+    return [outcome for outcome in found if outcome is not None]
+
+
+def test_a_change_is_settled_when_executors_are_there_and_grace_is_over():
+    memory = Memory()
+    assert memory.settled(6)
+    memory.begin(OUT)
+    memory.follow(105.0, FOUR, 3, 100.0)
+    observed(memory, 1.5, 1.5, 1.5)
+    assert not memory.settled(6)
+    memory.follow(130.0, FOUR, 4, None)
+    observed(memory, 1.2)
+    assert not memory.settled(6)
+    observed(memory, 1.1)
+    assert memory.settled(6)
+    assert not memory.settled(9)
+
+
+def test_what_came_of_a_change_is_known_after_its_grace():
+    memory = after()
+    outcomes = observed(memory, 3.0, 2.0, 1.0, 1.04, 9.0, 1.0)
+    assert outcomes == [memory.outcome]
+    assert memory.outcome == Outcome(OUT, without=1.8, predicted=1.0, observed=pytest.approx(1.02))
+    assert memory.outcome.error == pytest.approx(1.0 / 1.02 - 1)
+    assert memory.outcome.helped
+
+
+def test_the_median_batch_tells_whether_a_change_helped():
+    memory = after()
+    observed(memory, 1.0, 1.0, 1.02, 1.02)
+    assert memory.outcome.observed == pytest.approx(1.02)
+
+
+@pytest.mark.parametrize(("seconds", "helped"), [(1.0, True), (1.6, True), (1.7, False), (2.5, False)])
+def test_a_step_helped_if_a_good_part_of_the_gain_came(seconds, helped):
+    assert Outcome(OUT, 1.8, 1.0, seconds).helped is helped
+
+
+def test_only_steps_that_were_meant_to_help_are_judged():
+    assert Outcome(OUT, 1.8, 1.7, 2.5).helped  # hardly anything was promised
+    assert Outcome(replace(OUT, before=FOUR, after=TWO), 1.8, 1.0, 2.5).helped
+    assert Outcome(replace(OUT, undoes=True), 1.8, 1.0, 2.5).helped
+
+
+def test_other_tasks_helped_if_they_did_no_harm():
+    reshaped = replace(OUT, after=Plan(2, 8, 4))
+    assert Outcome(reshaped, 1.8, 1.0, 1.85).helped
+    assert not Outcome(reshaped, 1.8, 1.0, 1.9).helped
+
+
+def test_a_failure_forbids_the_same_step_under_a_similar_load_for_a_time_that_grows():
+    memory = Memory()
+    waits = []
+    for _ in range(7):
+        memory.failed(Outcome(OUT, 1.8, 1.0, 1.8), now=1000.0)
+        waits.append(memory.failures[-1].until - 1000.0)
+    assert waits == [FORGET_SECONDS * times for times in (1, 2, 4, 8, 16, 16, 16)]
+    assert memory.failures_like(1.2e4, 1000.0)
+    assert not memory.failures_like(1.3e4, 1000.0)
+    assert not memory.failures_like(1e4, 1000.0 + 16 * FORGET_SECONDS)
+
+
+def test_a_failure_forbids_the_direction_of_the_step():
+    memory = Memory()
+    memory.failed(Outcome(OUT, 1.8, 1.0, 1.8), 0.0)
+    memory.failed(Outcome(replace(OUT, after=Plan(2, 8, 4)), 1.8, 1.0, 1.8), 0.0)
+    more, other_tasks = memory.failures
+    assert more.forbids(Plan(3, 6, 6))
+    assert not more.forbids(Plan(2, 8, 4))
+    assert other_tasks.forbids(Plan(2, 4, 8))
+    assert not other_tasks.forbids(TWO)
+    assert not other_tasks.forbids(Plan(3, 6, 6))
+
+
+def test_too_few_executors_stay_too_few_until_the_load_is_clearly_lower_or_time_has_passed():
+    memory = Memory()
+    memory.were_too_few(2, 1e4, now=0.0)
+    memory.were_too_few(3, 2e4, now=0.0)
+    assert memory.too_few_for(9.5e3, 10.0).executors == 2
+    assert memory.too_few_for(1.9e4, 10.0).executors == 3
+    assert memory.too_few_for(8.9e3, 10.0) is None
+    assert memory.too_few_for(1e4, TOO_FEW_SECONDS + 1) is None
+    memory.were_too_few(2, 1e4, now=TOO_FEW_SECONDS)
+    assert memory.too_few_for(1e4, 2.9 * TOO_FEW_SECONDS).executors == 2
+
+
+def test_start_up_and_downtime_are_learned():
+    memory = Memory()
+    assert (memory.startup, memory.downtime) == (STARTUP_SECONDS, 0.0)
+    for seconds in (20.0, 20.0, 60.0, 24.0):
+        memory.begin(OUT)
+        memory.follow(100.0 + seconds, FOUR, 4, None)
+        observed(memory, 2.3, 1.0, 1.0, 1.0)
+    assert 20.0 < memory.startup < 60.0
+    assert memory.downtime == pytest.approx(1.5)  # three batches, half a second longer than under either plan
+
+
+def test_executors_are_missing_since_the_last_one_came():
+    memory = Memory()
+    memory.begin(OUT)
+    memory.follow(110.0, FOUR, 2, 100.0)
+    assert memory.short_for(150.0) == 50.0
+    memory.follow(150.0, FOUR, 3, 100.0)
+    assert memory.short_for(160.0) == 10.0
+    memory.follow(160.0, FOUR, 4, None)
+    assert memory.short_for(160.0) is None
+
+
+def test_a_shortage_is_remembered_for_a_time_that_grows_while_it_comes_again():
+    memory = Memory()
+    memory.ran_short(3, 0.0)
+    assert (memory.shortage.executors, memory.shortage.until) == (3, FORGET_SECONDS)
+    memory.ran_short(3, FORGET_SECONDS)
+    assert memory.shortage.until == 3 * FORGET_SECONDS
+    memory.ran_short(3, 10 * FORGET_SECONDS)
+    assert memory.shortage.until == 11 * FORGET_SECONDS
+
+
+def test_executors_that_were_tried_long_ago_are_forgotten():
+    memory = Memory()
+    memory.observe(SEEN, 0.0, GRACE, TELLING)
+    memory.observe(replace(SEEN, plan=TWO), 100.0, GRACE, TELLING)
+    assert sorted(memory.tried(100.0)) == [2, 4]
+    assert memory.tried(TRIED_SECONDS + 50) == [2]
+
+
+def test_memory_is_bounded_and_survives_a_restart():
+    memory = after()
+    for number in range(50):
+        memory.failed(Outcome(OUT, 1.8, 1.0, 1.8), 100.0 * number)
+        memory.were_too_few(2, 1e4 + number, 100.0)
+        memory.begin(OUT)
+        memory.follow(130.0, FOUR, 4, None)
+        observed(memory, 1.0, 1.0, 1.0, 1.0)
+    memory.ran_short(3, 5000.0)
+    memory.begin(replace(OUT, expected=None))
+    memory.follow(110.0, FOUR, 2, 100.0)
+    saved = json.loads(json.dumps(memory.save()))
+    assert len(json.dumps(saved)) < 6000
+    other = Memory.restore(saved)
+    assert other.save() == memory.save()
+    assert (other.outcome, other.change, other.shortage) == (memory.outcome, memory.change, memory.shortage)
