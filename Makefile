@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help prerequisites setup run test test-unit lint format bench bench-partitioners bench-papers constraints generate clean
+.PHONY: help prerequisites setup run test test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena constraints generate clean
 
 BIN := .venv/bin
 UV ?= uv
@@ -70,6 +70,12 @@ bench-partitioners: setup  ## Measure records/s and the state's memory of each p
 
 bench-papers: setup  ## Rerun the papers' comparisons; write docs/partitioning.md's plots and claims
 	$(BIN)/python -m bench.papers
+
+bench-scaling: setup  ## Predict the recorded batch times of real runs; write docs/autoscaling.md's plot of them
+	$(BIN)/python -m bench.scaling.report
+
+bench-arena: setup  ## Run all scaling policies on all traces; write docs/autoscaling.md's tables and plots
+	$(BIN)/python -m bench.arena
 
 constraints:  ## Pin what pyproject.toml asks for (needs uv; UPGRADE=--upgrade renews every pin)
 	@command -v $(UV) >/dev/null || { echo "missing: uv; install it, for instance: pip install uv" >&2; exit 1; }

@@ -1,0 +1,79 @@
+"""Run all policies on all traces, in two processes; draw some, and put the tables into ``docs/autoscaling.md``.
+
+    python -m bench.arena [--quick] [--json FILE] [--figures FILE]
+
+With ``--figures`` only the tables are made anew, from the figures of an earlier run. With ``--quick`` there are few
+cases, and nothing is written to the docs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import asdict
+from multiprocessing import get_context
+from pathlib import Path
+
+from millrace_operator.arena.figures import Figures, Settling
+
+from . import page
+from .cases import Case, Result, cases, run
+
+ROOT = Path(__file__).parents[2]
+PAGE, PICTURES = ROOT / "docs" / "autoscaling.md", ROOT / "docs" / "img"
+BEGIN, END = "<!-- arena: written by make bench-arena -->", "<!-- end of arena -->"
+_PROCESSES = 2
+
+
+def main() -> None:
+    """Simulate, or read what was simulated, and write what the page shows of it."""
+    parser = argparse.ArgumentParser(prog="python -m bench.arena", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="only some short cases, nothing written to the docs")
+    parser.add_argument("--json", type=Path, default=ROOT / "out" / "arena.json", help="file for all figures")
+    parser.add_argument("--figures", type=Path, help="figures of an earlier run")
+    chosen = parser.parse_args()
+    if chosen.figures:
+        results = _read(chosen.figures)
+    else:
+        results = _simulated(cases(chosen.quick), chosen.json.parent if chosen.quick else PICTURES)
+        chosen.json.parent.mkdir(parents=True, exist_ok=True)
+        chosen.json.write_text(json.dumps([asdict(result) for result in results], indent=1))
+    tables = page.text(results)
+    print(tables)
+    if not chosen.quick:
+        PAGE.write_text(_with_tables(PAGE.read_text(), tables))
+
+
+def _simulated(to_run: list[Case], pictures: Path) -> list[Result]:
+    began = time.perf_counter()
+    pictures.mkdir(parents=True, exist_ok=True)
+    results = []
+    with get_context("spawn").Pool(_PROCESSES) as pool:
+        for result in pool.imap_unordered(run, [(case, pictures) for case in to_run]):
+            results.append(result)
+            passed = time.perf_counter() - began
+            print(f"{passed:5.0f} s  {len(results)}/{len(to_run)}  {result.case}: {result.seconds:.0f} s", flush=True)
+    return results
+
+
+def _read(file: Path) -> list[Result]:
+    results = json.loads(file.read_text())
+    for result in results:
+        for found in result["figures"]:
+            found["settling"] = tuple(Settling(**step) for step in found["settling"])
+        result["figures"] = tuple(Figures(**found) for found in result["figures"])
+    return [Result(**result) for result in results]
+
+
+def _with_tables(text: str, tables: str) -> str:
+    """The page with other tables between its marks. Raises ValueError where it has not both of them."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{PAGE.name} has no place for the tables; write a line {BEGIN!r} and a line {END!r}")
+    return f"{before}{begin}\n\n{tables}\n\n{end}{after}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""The cases of the arena, each a trace and a seed, and what becomes of a case."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from millrace_operator.arena.figures import Figures
+from millrace_operator.arena.plot import write_plot
+from millrace_operator.arena.registry import POLICIES
+from millrace_operator.arena.run import Setting, compare, recorded, synthetic
+from millrace_operator.arena.synthetic import SYNTHETIC
+from millrace_operator.simulation.run import Scenario
+from millrace_operator.simulation.trace_files import read_trace
+
+DATA = Path(os.environ.get("MILLRACE_DATA") or Path(__file__).parents[3] / "shared" / "data")
+_RECORDED = ("demeter_dsp_rates", "dsp_load_rates", "nab_rates", "azure_llm_2023")
+_SEEDS = {"steps": 3, "noise": 3, "constant": 3, "step": 3}
+"""Cases of a synthetic load; one of those not named."""
+_LONGEST = 12 * 3600.0
+"""Seconds; of recorded traces that are longer, the busiest half day is taken."""
+_QUICK = ("step", "noise", "spike", "alibaba_5min", "AzureLLMInferenceTrace_code")
+
+PLOTTED = {
+    "step": ("oracle", "millrace", "spark-ratio", "cpu", "lag"),
+    "spike": ("oracle", "millrace", "spark-ratio", "cpu", "lag"),
+    "noise": ("oracle", "millrace", "ds2", "lag"),
+    "diurnal": ("oracle", "millrace", "prompt", "flink", "ds2"),
+    "key-growth": ("oracle", "millrace", "flink", "cpu"),
+    "ADS_3D_1S_4_sub_30K_max": ("oracle", "millrace", "flink", "cpu", "spark-ratio"),
+    "elb_request_count_8c0756": ("oracle", "millrace", "flink", "cpu", "spark-ratio"),
+}
+"""Cases that are drawn, and the policies that are drawn of each."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A trace, by its file or by its name if it is synthetic, and a seed of all that is random."""
+
+    name: str
+    file: Path | None
+    seed: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """Figures of all policies in a case, and the seconds it took to simulate them."""
+
+    case: str
+    hours: float
+    figures: tuple[Figures, ...]
+    seconds: float
+
+    def of(self, policy: str) -> Figures:
+        """Figures of one policy."""
+        return next(found for found in self.figures if found.policy == policy)
+
+
+def cases(quick: bool) -> list[Case]:
+    """All cases, the recorded ones first, which are the longest; or some short ones.
+
+    Raises:
+        FileNotFoundError: where there are no recorded traces.
+    """
+    files = [file for folder in _RECORDED for file in sorted((DATA / folder).glob("*.csv"))]
+    if not files:
+        raise FileNotFoundError(
+            f"{DATA} has no traces; set MILLRACE_DATA to the folder that has {', '.join(_RECORDED)}"
+        )
+    found = [Case(file.stem, file, 0) for file in files]
+    for name in SYNTHETIC:
+        seeds = _SEEDS.get(name, 1)
+        found += [Case(f"{name}-{seed}" if seed else name, None, seed) for seed in range(seeds)]
+    return [case for case in found if case.name in _QUICK] if quick else found
+
+
+def run(job: tuple[Case, Path]) -> Result:
+    """Run all policies in a case, and draw it into a folder if it is to be drawn."""
+    case, pictures = job
+    began = time.perf_counter()
+    comparison = compare(_scenario(case), list(POLICIES), case.seed)
+    drawn = PLOTTED.get(case.name, ())
+    if drawn:
+        runs = tuple(found for found in comparison.runs if found.policy in drawn)
+        write_plot(replace(comparison, runs=runs), pictures / f"arena-{case.name}.svg")
+    hours = comparison.scenario.trace.duration / 3600
+    return Result(case.name, hours, comparison.figures, time.perf_counter() - began)
+
+
+def _scenario(case: Case) -> Scenario:
+    setting = Setting(longest=_LONGEST, seed=case.seed)
+    if case.file is not None:
+        return recorded(read_trace(case.file), setting)
+    return synthetic(case.name.removesuffix(f"-{case.seed}"), setting)

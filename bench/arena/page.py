@@ -1,0 +1,95 @@
+"""The tables and verdicts that ``docs/autoscaling.md`` shows, in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from millrace_operator.arena.figures import Figures
+from millrace_operator.arena.registry import POLICIES, REAL
+
+from . import verdicts
+from .cases import Result
+from .verdicts import OURS, Standing
+
+
+def text(results: Sequence[Result]) -> str:
+    """All of it."""
+    return "\n\n".join((_overall(results), _verdicts(results), _standings(results), _each(results)))
+
+
+def _overall(results: Sequence[Result]) -> str:
+    lines = [
+        "| policy | violations | over the interval | records late | p99 latency, s (median) | core-hours of oracle's | "
+        "rescales an hour | oscillations | step changes with at most one rescale | three or more | never settled |",
+        "|---|" + "---:|" * 10,
+    ]
+    hours = sum(result.hours for result in results)
+    for policy in POLICIES:
+        found = [result.of(policy) for result in results]
+        changes, once, often, never = verdicts.settled(results, policy)
+        lines.append(
+            f"| `{policy}` | {fmean(figure.violations for figure in found):.2%} "
+            f"| {fmean(figure.over_interval for figure in found):.2%} "
+            f"| {fmean(figure.late for figure in found):.2%} "
+            f"| {sorted(figure.latency_p99 for figure in found)[len(found) // 2]:.1f} "
+            f"| {fmean(figure.over_oracle or 0.0 for figure in found):.2f} "
+            f"| {sum(figure.rescales for figure in found) / hours:.2f} "
+            f"| {sum(figure.oscillations for figure in found)} | {_share(once, changes)} | {often} | {never} |"
+        )
+    said = f"Means over {len(results)} cases, {hours:.0f} hours in all; the busiest half day of longer recordings."
+    return "\n".join((*lines, "", said))
+
+
+def _verdicts(results: Sequence[Result]) -> str:
+    changes, once, often, never = verdicts.settled(results, OURS)
+    frugal = [result.case for result in results if verdicts.frugal(result, OURS)]
+    wasteful = [result for result in results if result.case not in frugal]
+    standings = [{verdicts.standing(result.of(OURS), result.of(rival)) for rival in _rivals()} for result in results]
+    met, cheapest = verdicts.cheapest(results, REAL)
+    listed = ", ".join(f"{result.case} ({_cell(result.of(OURS))})" for result in wasteful) or "none"
+    return "\n".join(
+        (
+            f"- No other real policy has as few violations for as few core-hours: "
+            f"{sum(Standing.BEHIND not in found for found in standings)} of {len(results)} cases. "
+            f"Ahead of all of them in both: {sum(found == {Standing.AHEAD} for found in standings)}.",
+            f"- Of the real policies with at most 1 % violations, `{OURS}` costs least: "
+            f"{len(cheapest)} of the {len(met)} cases in which one has that.",
+            f"- After {changes} step changes of the load: {_share(once, changes)} with one rescale at most, "
+            f"{often} with three or more, {never} never settled.",
+            f"- Oscillations on constant loads, with noise and without: {verdicts.oscillations(results, OURS)}.",
+            f"- At most 1.25 of the oracle's core-hours with at most 1 % violations: "
+            f"{len(frugal)} of {len(results)} cases. Where not: {listed}.",
+        )
+    )
+
+
+def _standings(results: Sequence[Result]) -> str:
+    """One line for each other real policy; where ours is behind, the cases are named."""
+    lines = [f"| `{OURS}` against | {' | '.join(Standing)} | behind in |", "|---|" + "---:|" * len(Standing) + "---|"]
+    for rival in _rivals():
+        found = verdicts.against(results, rival)
+        counts = " | ".join(str(len(found[kind])) for kind in Standing)
+        lines.append(f"| `{rival}` | {counts} | {', '.join(found[Standing.BEHIND])} |")
+    return "\n".join(lines)
+
+
+def _each(results: Sequence[Result]) -> str:
+    """Violations and core-hours over the oracle's, of each policy in each case."""
+    lines = [f"| case | {' | '.join(f'`{policy}`' for policy in POLICIES)} |", "|---|" + "---:|" * len(POLICIES)]
+    for result in sorted(results, key=lambda result: result.case.lower()):
+        cells = " | ".join(_cell(result.of(policy)) for policy in POLICIES)
+        lines.append(f"| {result.case} | {cells} |")
+    return "\n".join(lines)
+
+
+def _rivals() -> list[str]:
+    return [policy for policy in REAL if policy != OURS]
+
+
+def _cell(found: Figures) -> str:
+    return f"{found.violations:.1%}, {found.over_oracle or 0.0:.2f}"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.0%}" if whole else "-"

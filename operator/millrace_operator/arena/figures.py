@@ -1,0 +1,178 @@
+"""How well a policy did in a run: each figure has one definition, the same for all policies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..scaling.plans import Bounds
+from ..simulation.record import LATE_INTERVALS, Rescale, Run
+from ..simulation.traces import Trace
+
+_CALM_BATCHES = 10
+"""Batches in time, one after the other, after which a job has settled."""
+_ROUNDING = 1e-6
+"""Seconds."""
+_FLAT, _JUMP = 0.02, 0.2
+"""A step change is a jump by more than the second share of the rate, between times when it moves by less than the
+first."""
+_FLAT_SECONDS = 600.0
+"""How long the rate is flat on both sides of a step change."""
+_UNDONE_WITHIN = 600.0
+"""Seconds within which a rescale that is taken back may be an oscillation."""
+_EXPLAINED = 0.1
+"""A change of demand, as a share, that explains a rescale."""
+_DEMAND_SECONDS = 60.0
+"""Over which demand is taken."""
+
+
+@dataclass(frozen=True)
+class Settling:
+    """What followed a step change of the load, until the next one or the end of the run.
+
+    Attributes:
+        time: of the change, seconds.
+        rescales: how many there were.
+        seconds: from the change until the first of ten batches in time, one after the other, after the last rescale;
+            None if there never were.
+    """
+
+    time: float
+    rescales: int
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Figures of one run.
+
+    Attributes:
+        policy: its name.
+        over_interval: share of the batches that took longer than the interval.
+        violations: share of the batches that were not in time (``in_time``). A job whose source lets in no more than it
+            can take is within the interval while its records wait for ever longer; this counts its batches too.
+        latency_p50, latency_p95, latency_p99: seconds from when a record came until the batch that had it was done.
+        late: share of the records with a latency over two intervals: one to wait for the batch, one to be in it.
+        core_hours: of executors, from when they were asked for until they were gone.
+        over_oracle: core-hours over those of the oracle in the same scenario; None where it did not run.
+        rescales: changes of the plan.
+        settling: one for each step change of the load.
+        oscillations: rescales that another one took back within ten minutes, though nothing called for it.
+        largest_backlog: records that waited at the source.
+    """
+
+    policy: str
+    over_interval: float
+    violations: float
+    latency_p50: float
+    latency_p95: float
+    latency_p99: float
+    late: float
+    core_hours: float
+    over_oracle: float | None
+    rescales: int
+    settling: tuple[Settling, ...]
+    oscillations: int
+    largest_backlog: int
+
+
+def figures(run: Run, trace: Trace, bounds: Bounds, oracle_core_hours: float | None = None) -> Figures:
+    """The figures of a run on ``trace``, whose plans cost what ``bounds`` says."""
+    p50, p95, p99 = run.latencies.quantiles((0.5, 0.95, 0.99)).tolist()
+    return Figures(
+        policy=run.policy,
+        over_interval=float((run.seconds > run.interval).mean()),
+        violations=float(1 - in_time(run).mean()),
+        latency_p50=p50,
+        latency_p95=p95,
+        latency_p99=p99,
+        late=run.late_rows / max(run.arrived, 1),
+        core_hours=run.core_hours,
+        over_oracle=run.core_hours / oracle_core_hours if oracle_core_hours else None,
+        rescales=len(run.rescales),
+        settling=settling(run, step_changes(trace)),
+        oscillations=oscillations(run, trace, bounds),
+        largest_backlog=run.largest_backlog,
+    )
+
+
+def in_time(run: Run) -> NDArray[np.bool_]:
+    """Batches within the interval none of whose records was late: had waited for longer than another interval.
+
+    Where batches take all that came since the one before, and begin in time, the two are the same.
+    """
+    oldest = np.array([batch.oldest for batch in run.batches])
+    latest = np.where(run.rows > 0, run.end - oldest, 0.0)
+    return (run.seconds <= run.interval) & (latest <= LATE_INTERVALS * run.interval + _ROUNDING)
+
+
+def step_changes(trace: Trace) -> list[float]:
+    """When the rate of a trace jumps by more than a fifth and is flat for ten minutes before and after; seconds."""
+    jumps = trace.times[1:][np.diff(trace.times) == 0]
+    return [float(time) for time in jumps if _is_step(trace, float(time))]
+
+
+def _is_step(trace: Trace, time: float) -> bool:
+    if time < _FLAT_SECONDS or time > trace.duration - _FLAT_SECONDS:
+        return False
+    before = trace.between(time - _FLAT_SECONDS, time).rates[:-1]
+    after = trace.between(time, time + _FLAT_SECONDS).rates
+    flat = all(np.ptp(rates) <= _FLAT * rates.max() for rates in (before, after))
+    return flat and abs(after[0] - before[0]) > _JUMP * before[0]
+
+
+def settling(run: Run, changes: Sequence[float]) -> tuple[Settling, ...]:
+    """What followed each of the step changes at ``changes``, seconds."""
+    ends = [*changes, run.duration][1:]
+    return tuple(_settling(run, change, end) for change, end in zip(changes, ends, strict=True))
+
+
+def _settling(run: Run, change: float, end: float) -> Settling:
+    rescales = [rescale.time for rescale in run.rescales if change <= rescale.time < end]
+    considered = (run.start >= max(rescales, default=change)) & (run.start < end)
+    starts = run.start[considered]
+    calm = _first_row(in_time(run)[considered], _CALM_BATCHES)
+    return Settling(change, len(rescales), None if calm is None else float(starts[calm]) - change)
+
+
+def _first_row(good: NDArray[np.bool_], length: int) -> int | None:
+    """Where ``length`` true values in a row first begin; None if they never do."""
+    if len(good) < length:
+        return None
+    rows = np.flatnonzero(np.convolve(good, np.ones(length), "valid") == length)
+    return int(rows[0]) if len(rows) else None
+
+
+def oscillations(run: Run, trace: Trace, bounds: Bounds) -> int:
+    """Rescales that the next one took back, in cores, within ten minutes, and that the demand does not explain.
+
+    Demand is what came in the minute before, and what waited, in records per second over that minute. It explains a
+    rescale if it moved by a tenth or more in the same direction since the rescale before.
+    """
+    sized = [rescale for rescale in run.rescales if _direction(rescale, bounds)]
+    return sum(
+        _direction(first, bounds) == -_direction(second, bounds)
+        and second.time - first.time <= _UNDONE_WITHIN
+        and not _explained(first, second, run, trace, bounds)
+        for first, second in pairwise(sized)
+    )
+
+
+def _direction(rescale: Rescale, bounds: Bounds) -> int:
+    return int(np.sign(bounds.cores(rescale.after) - bounds.cores(rescale.before)))
+
+
+def _explained(first: Rescale, second: Rescale, run: Run, trace: Trace, bounds: Bounds) -> bool:
+    before, after = (_demand(rescale.time, run, trace) for rescale in (first, second))
+    return (after - before) * _direction(second, bounds) >= _EXPLAINED * before
+
+
+def _demand(time: float, run: Run, trace: Trace) -> float:
+    since = max(time - _DEMAND_SECONDS, 0.0)
+    batch = int(np.searchsorted(run.end, time, side="right")) - 1
+    waiting = run.backlog[batch] if batch >= 0 else 0.0
+    return float((trace.arrived(time) - trace.arrived(since)) / (time - since) + waiting / _DEMAND_SECONDS)

@@ -1,0 +1,1 @@
+"""One scaling policy per file, each saying where its rules come from."""

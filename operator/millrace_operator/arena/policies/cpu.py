@@ -1,0 +1,54 @@
+"""``cpu``: a HorizontalPodAutoscaler on the processor use of executors, at 70 %.
+
+Rules: ``GetResourceReplicas`` of ``replica_calculator.go`` (kubernetes/kubernetes); pods are executors, each requests
+its cores. 70 % is the target that its users write most; what is not written is as Kubernetes has it (``hpa``).
+It knows nothing of parallelism and replicas: a job keeps those it started with.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from ...scaling.observation import Answer
+from ...scaling.plans import Bounds, Plan
+from ...simulation.run import ClusterView
+from .counters import increase, ratio
+from .hpa import SYNC_PERIOD, Behavior, is_near
+
+TARGET = 0.7
+"""Processor time over that of the requested cores."""
+
+
+class Cpu:
+    """Executors so that they use 70 % of their cores."""
+
+    name = "cpu"
+    period = SYNC_PERIOD
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._cores = bounds.executor_cores
+        self._behavior = Behavior(bounds.executors)
+        self._before: Answer | None = None
+
+    def step(self, answer: Answer | None, now: float, plan: Plan, epoch: int, cluster: ClusterView) -> Plan | None:
+        """The plan with as many executors as the autoscaler asks for."""
+        before, self._before = self._before, answer
+        busy = ratio(increase(before, answer, "busy_core_seconds_total"), increase(before, answer, "time"))
+        if busy is None or cluster.executors_ready < 1:
+            return None
+        usage = busy / (cluster.executors_ready * self._cores) / TARGET
+        wanted = recommended(usage, cluster.executors_ready, plan.executors)
+        return replace(plan, executors=self._behavior.apply(wanted, plan.executors, now))
+
+
+def recommended(usage: float, ready: int, current: int) -> int:
+    """Pods to have, where ``ready`` of the ``current`` ones use ``usage`` times their target.
+
+    Pods that are not ready yet count as idle ones when this would add pods, so that those on their way are not asked
+    for twice.
+    """
+    if usage > 1.0 and ready < current:
+        with_idle = usage * ready / current
+        return current if is_near(with_idle) or with_idle < 1.0 else math.ceil(with_idle * current)
+    return current if is_near(usage) else math.ceil(usage * ready)

@@ -1,0 +1,32 @@
+"""``millrace``: what the operator does, by the same code (``scaling.decide``) and with its defaults."""
+
+from __future__ import annotations
+
+from ...scaling.decide import Scaler
+from ...scaling.decision import Situation
+from ...scaling.observation import Answer
+from ...scaling.plans import Bounds, Plan
+from ...scaling.settings import Settings
+from ...simulation.run import ClusterView
+
+
+class Millrace:
+    """Executors, parallelism and replicas by a model of the job that is calibrated while it runs."""
+
+    name = "millrace"
+    period = 5.0
+
+    def __init__(self, bounds: Bounds, state_partitions: int) -> None:
+        self._scaler = Scaler(Settings(), bounds, state_partitions)
+
+    def step(self, answer: Answer | None, now: float, plan: Plan, epoch: int, cluster: ClusterView) -> Plan | None:
+        """The plan that the scaler decides on."""
+        situation = Situation(
+            now=now,
+            plan=plan,
+            epoch=epoch,
+            executors_ready=cluster.executors_ready,
+            executors_pending_since=cluster.executors_pending_since,
+            executors_quota=cluster.quota,
+        )
+        return self._scaler.step(answer, situation).plan

@@ -1,0 +1,46 @@
+"""``spark-ratio``: the dynamic allocation of Spark Streaming.
+
+Rules and defaults: ``ExecutorAllocationManager.scala`` in ``org.apache.spark.streaming.scheduler`` of apache/spark.
+Each 60 s it takes the average processing time of the batches since, over the interval. At 0.9 or more it asks for
+max(round(ratio), 1) executors over those that are there; at 0.3 or less it kills one, which lowers the target too.
+It knows nothing of parallelism and replicas: a job keeps those it started with.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from ...scaling.observation import Answer
+from ...scaling.plans import Bounds, Plan
+from ...simulation.run import ClusterView
+from .counters import increase, ratio
+
+_UP, _DOWN = 0.9, 0.3
+
+
+class SparkRatio:
+    """Executors by the ratio of processing time to interval."""
+
+    name = "spark-ratio"
+    period = 60.0
+
+    def __init__(self, bounds: Bounds, interval: float) -> None:
+        self._executors = bounds.executors
+        self._interval = interval
+        self._before: Answer | None = None
+
+    def step(self, answer: Answer | None, now: float, plan: Plan, epoch: int, cluster: ClusterView) -> Plan | None:
+        """The plan with some executors more, or one less."""
+        before, self._before = self._before, answer
+        mean = ratio(increase(before, answer, "processing_seconds_total"), increase(before, answer, "batches_total"))
+        if mean is None:
+            return None
+        return replace(plan, executors=self._target(mean / self._interval, plan.executors, cluster.executors_ready))
+
+    def _target(self, load: float, asked: int, ready: int) -> int:
+        if load >= _UP:
+            return self._executors.nearest(ready + max(math.floor(load + 0.5), 1))
+        if load <= _DOWN and ready > self._executors.low:
+            return max(asked - 1, self._executors.low)
+        return asked

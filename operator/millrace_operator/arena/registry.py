@@ -1,0 +1,57 @@
+"""All policies by name, each made for the scenario it will run in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+
+from ..scaling.plans import Bounds
+from ..simulation.job import JobProfile
+from ..simulation.run import Policy, Scenario
+from .known_job import KnownJob
+from .policies.cpu import Cpu
+from .policies.ds2 import Ds2
+from .policies.fixed import Fixed
+from .policies.flink import Flink
+from .policies.lag import Lag
+from .policies.millrace import Millrace
+from .policies.oracle import Oracle
+from .policies.prompt import Prompt
+from .policies.spark_ratio import SparkRatio
+
+
+@cache
+def known_job(profile: JobProfile, bounds: Bounds) -> KnownJob:
+    """What is known of a job, worked out once."""
+    return KnownJob(profile, bounds)
+
+
+def _lag(scenario: Scenario) -> Lag:
+    bounds = scenario.bounds
+    largest = replace(scenario.initial, executors=bounds.executors.high)
+    capacity = known_job(scenario.job, bounds).capacity(largest, scenario.keys.at(0.0))
+    threshold = max(2 * scenario.job.interval * capacity / largest.executors, 1.0)
+    return Lag(bounds, threshold, scenario.trace.arrived)
+
+
+def _fixed(name: str, rate: float, scenario: Scenario) -> Fixed:
+    job = known_job(scenario.job, scenario.bounds)
+    return Fixed(name, job.cheapest(rate, scenario.keys.at(0.0)))
+
+
+POLICIES: Mapping[str, Callable[[Scenario], Policy]] = {
+    "millrace": lambda scenario: Millrace(scenario.bounds, scenario.job.state_partitions),
+    "prompt": lambda scenario: Prompt(scenario.bounds, scenario.initial.executors, scenario.job.interval),
+    "spark-ratio": lambda scenario: SparkRatio(scenario.bounds, scenario.job.interval),
+    "ds2": lambda scenario: Ds2(scenario.bounds, scenario.trace.arrived),
+    "flink": lambda scenario: Flink(scenario.bounds, scenario.job.state_partitions, scenario.trace.arrived),
+    "lag": _lag,
+    "cpu": lambda scenario: Cpu(scenario.bounds),
+    "fixed-mean": lambda scenario: _fixed("fixed-mean", scenario.trace.mean, scenario),
+    "fixed-peak": lambda scenario: _fixed("fixed-peak", scenario.trace.peak, scenario),
+    "oracle": lambda scenario: Oracle(scenario, known_job(scenario.job, scenario.bounds)),
+}
+
+REAL = tuple(name for name in POLICIES if name not in {"oracle", "fixed-mean", "fixed-peak"})
+"""Those that know no more than can be known, as policies of real jobs do."""
