@@ -9,11 +9,11 @@ import time
 
 import numpy as np
 
-from millrace_operator.scaling.batch_model import BatchModel, Load
-from millrace_operator.scaling.partials import Partials, Seen
+from millrace_operator.scaling.batch_time.batch_model import BatchModel, Load
+from millrace_operator.scaling.batch_time.partials import Partials, Seen
+from millrace_operator.scaling.batch_time.stage_work import COMBINE, MERGE
+from millrace_operator.scaling.decision.search import Need, Search
 from millrace_operator.scaling.plans import Bounds, Plan, Range
-from millrace_operator.scaling.search import Need, Search
-from millrace_operator.scaling.stage_work import COMBINE, MERGE
 
 STAGES, TIMES = 50, 30
 BOUNDS = Bounds(Range(1, 36), Range(1, 2000), Range(1, 64), executor_cores=4, replica_cores=1.0)

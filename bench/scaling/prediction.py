@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from bench.scaling.grid import HELD_OUT, RATES, SEEN, settings
 from bench.scaling.points import Measured, Point, Setting
-from millrace_operator.scaling.batch_model import Load
-from millrace_operator.scaling.calibration import Calibration
+from millrace_operator.scaling.batch_time.batch_model import Load
+from millrace_operator.scaling.batch_time.calibration import Calibration
 from millrace_operator.scaling.observation import Observation, Stage
 from millrace_operator.scaling.plans import Bounds, Plan, Range
 

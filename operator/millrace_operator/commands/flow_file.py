@@ -15,7 +15,7 @@ from millrace_api.explain_errors import Location, dotted, explain, field_locatio
 from millrace_api.salvage import details
 from millrace_api.values import Count, Positive, text
 from millrace_api.yaml_nodes import Document, read_documents
-from millrace_operator.scaling.flow import Connection, Flow, FlowError, Mistake, Operator, Sizing
+from millrace_operator.scaling.dataflow.flow import Connection, Flow, FlowError, Mistake, Operator, Sizing
 
 NANOSECONDS = 1e9
 MEGABIT = 1e6

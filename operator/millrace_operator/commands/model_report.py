@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from millrace_api.errors import MillraceError
-from millrace_operator.scaling.batching import Buffering, added_seconds, buffers
-from millrace_operator.scaling.bottleneck import loads
-from millrace_operator.scaling.flow import Configuration, Flow, Workload
-from millrace_operator.scaling.minimizer import UnattainableError, minimize
-from millrace_operator.scaling.remedy import Remedy, remedy
-from millrace_operator.scaling.throughput import throughput
+from millrace_operator.scaling.dataflow.batching import Buffering, added_seconds, buffers
+from millrace_operator.scaling.dataflow.bottleneck import loads
+from millrace_operator.scaling.dataflow.flow import Configuration, Flow, Workload
+from millrace_operator.scaling.dataflow.minimizer import UnattainableError, minimize
+from millrace_operator.scaling.dataflow.remedy import Remedy, remedy
+from millrace_operator.scaling.dataflow.throughput import throughput
 
 from .flow_file import FlowFile
 

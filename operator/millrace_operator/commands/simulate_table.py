@@ -30,8 +30,8 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     _say(
         console,
         "over interval: batches that took longer; violations: these, and batches with late records; p50 to p99: "
-        "seconds from when a record came until its batch was done; late: share of the records for which that was over two "
-        "intervals; backlog: records",
+        "seconds from when a record came until its batch was done; late: share of the records for which that was over "
+        "two intervals; backlog: records",
     )
     console.print(_table("Cost and steadiness", _COST, [_cost(found) for found in comparison.figures]))
     _say(

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from millrace_operator.scaling.decide import Scaler
-from millrace_operator.scaling.decision import Decision, Situation
+from millrace_operator.scaling.decision.decide import Scaler
+from millrace_operator.scaling.decision.decision import Decision, Situation
+from millrace_operator.scaling.decision.settings import Settings
 from millrace_operator.scaling.observation import Answer
 from millrace_operator.scaling.plans import Bounds, Plan, Range
-from millrace_operator.scaling.settings import Settings
 from millrace_operator.simulation.keys import Keys, always
 from millrace_operator.simulation.run import Scenario, simulate
 

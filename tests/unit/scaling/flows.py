@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from millrace_operator.scaling.flow import Connection, Flow, Operator, Sizing
+from millrace_operator.scaling.dataflow.flow import Connection, Flow, Operator, Sizing
 
 NS = 1e-9
 GIGABIT = 1e9

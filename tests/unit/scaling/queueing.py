@@ -14,8 +14,8 @@ from itertools import cycle
 
 import numpy as np
 
-from millrace_operator.scaling.bottleneck import loads
-from millrace_operator.scaling.flow import Connection
+from millrace_operator.scaling.dataflow.bottleneck import loads
+from millrace_operator.scaling.dataflow.flow import Connection
 
 ROOM = 8
 """Batches in a queue."""

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_operator.scaling.batch_model import FIXED, BatchModel, Load
-from millrace_operator.scaling.partials import Partials, Seen
-from millrace_operator.scaling.skew import Skew
-from millrace_operator.scaling.stage_work import COMBINE, MERGE, ROUTE, Skewed, StageShape, Tasks
+from millrace_operator.scaling.batch_time.batch_model import FIXED, BatchModel, Load
+from millrace_operator.scaling.batch_time.partials import Partials, Seen
+from millrace_operator.scaling.batch_time.skew import Skew
+from millrace_operator.scaling.batch_time.stage_work import COMBINE, MERGE, ROUTE, Skewed, StageShape, Tasks
 from unit.scaling.true_job import list_schedule, plan
 
 #                 task  record block  group

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from millrace_operator.scaling.batching import Buffering, added_seconds, buffers
-from millrace_operator.scaling.flow import Flow, Operator
+from millrace_operator.scaling.dataflow.batching import Buffering, added_seconds, buffers
+from millrace_operator.scaling.dataflow.flow import Flow, Operator
 
 from .flows import BROADCAST, HASH, RANDOM, limited, sizes
 

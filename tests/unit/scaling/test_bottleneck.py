@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given, settings
 
-from millrace_operator.scaling.bottleneck import Kind, loads
-from millrace_operator.scaling.flow import Flow, Operator, Sizing
-from millrace_operator.scaling.remedy import Remedy, remedy
+from millrace_operator.scaling.dataflow.bottleneck import Kind, loads
+from millrace_operator.scaling.dataflow.flow import Flow, Operator, Sizing
+from millrace_operator.scaling.dataflow.remedy import Remedy, remedy
 
 from .flows import BROADCAST, HASH, RANDOM, flows, limited, sizes
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace_operator.scaling.batch_model import Load
-from millrace_operator.scaling.calibration import Calibration
+from millrace_operator.scaling.batch_time.batch_model import Load
+from millrace_operator.scaling.batch_time.calibration import Calibration
+from millrace_operator.scaling.batch_time.recent import PER_PLAN, PLANS
 from millrace_operator.scaling.observation import Stage
-from millrace_operator.scaling.recent import PER_PLAN, PLANS
 from unit.scaling.true_job import BOUNDS, INTERVAL, PARTITIONS, TrueJob, plan
 
 SEEN = [plan(1, 2, 1), plan(2, 4, 2), plan(4, 8, 2), plan(2, 8, 4), plan(4, 4, 1)]

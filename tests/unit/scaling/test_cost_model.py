@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from millrace_operator.scaling.cost_model import (
+from millrace_operator.scaling.dataflow.cost_model import (
     Capacity,
     Inflow,
     capacity,
@@ -15,7 +15,7 @@ from millrace_operator.scaling.cost_model import (
     processing_seconds,
     work,
 )
-from millrace_operator.scaling.flow import Flow, Operator
+from millrace_operator.scaling.dataflow.flow import Flow, Operator
 
 from .flows import BROADCAST, HASH, RANDOM, limited, sizes
 

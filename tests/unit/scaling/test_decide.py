@@ -2,10 +2,10 @@ import json
 
 import pytest
 
-from millrace_operator.scaling.decide import Scaler
-from millrace_operator.scaling.decision import Reason, Situation
+from millrace_operator.scaling.decision.decide import Scaler
+from millrace_operator.scaling.decision.decision import Reason, Situation
+from millrace_operator.scaling.decision.settings import Guard, Settings
 from millrace_operator.scaling.plans import Plan
-from millrace_operator.scaling.settings import Guard, Settings
 from millrace_operator.scaling.zones import Driver, Zone
 from millrace_operator.simulation.cluster import ClusterProfile
 from millrace_operator.simulation.job import JobProfile, Noise

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from millrace_operator.scaling.demand import Demand
+from millrace_operator.scaling.decision.demand import Demand
 from millrace_operator.scaling.observation import Observation
 from millrace_operator.scaling.plans import Plan
 

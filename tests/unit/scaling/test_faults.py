@@ -2,7 +2,7 @@
 
 import pytest
 
-from millrace_operator.scaling.decision import Reason
+from millrace_operator.scaling.decision.decision import Reason
 from millrace_operator.scaling.plans import Plan
 from millrace_operator.simulation.metrics import Fault, FaultyTime, MetricsProfile
 from millrace_operator.simulation.shapes import constant, step

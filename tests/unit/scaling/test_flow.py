@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from millrace_operator.scaling.flow import Connection, Flow, FlowError, Operator, Sizing
+from millrace_operator.scaling.dataflow.flow import Connection, Flow, FlowError, Operator, Sizing
 
 from .flows import BROADCAST, HASH, RANDOM, limited
 

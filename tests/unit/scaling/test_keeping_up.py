@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from millrace_operator.scaling.calibration import Calibration
-from millrace_operator.scaling.demand import Demand
-from millrace_operator.scaling.keeping_up import FALLING_BEHIND, LASTING, KeepingUp
+from millrace_operator.scaling.batch_time.calibration import Calibration
+from millrace_operator.scaling.decision.demand import Demand
+from millrace_operator.scaling.decision.keeping_up import FALLING_BEHIND, LASTING, KeepingUp
 from millrace_operator.scaling.observation import Observation, Stage
 from millrace_operator.scaling.plans import Plan
 from unit.scaling.deciding import BOUNDS

@@ -3,8 +3,14 @@ from dataclasses import replace
 
 import pytest
 
-from millrace_operator.scaling.changes import Change, Line, Outcome
-from millrace_operator.scaling.memory import FORGET_SECONDS, STARTUP_SECONDS, TOO_FEW_SECONDS, TRIED_SECONDS, Memory
+from millrace_operator.scaling.decision.changes import Change, Line, Outcome
+from millrace_operator.scaling.decision.memory import (
+    FORGET_SECONDS,
+    STARTUP_SECONDS,
+    TOO_FEW_SECONDS,
+    TRIED_SECONDS,
+    Memory,
+)
 from millrace_operator.scaling.observation import Observation
 from millrace_operator.scaling.plans import Plan
 

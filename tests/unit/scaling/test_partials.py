@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_operator.scaling.partials import Seen, learn
+from millrace_operator.scaling.batch_time.partials import Seen, learn
 
 
 def occupied(rows, groups):

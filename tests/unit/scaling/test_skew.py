@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_operator.scaling.skew import Skew, chance, hot_share
+from millrace_operator.scaling.batch_time.skew import Skew, chance, hot_share
 
 NS = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
 

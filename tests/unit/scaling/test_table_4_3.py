@@ -2,8 +2,8 @@
 
 import pytest
 
-from millrace_operator.scaling.bottleneck import loads
-from millrace_operator.scaling.minimizer import minimize
+from millrace_operator.scaling.dataflow.bottleneck import loads
+from millrace_operator.scaling.dataflow.minimizer import minimize
 
 from .flows import EMIT, FETCH, NS, linear_road
 

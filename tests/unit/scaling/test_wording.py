@@ -2,12 +2,12 @@ from dataclasses import replace
 
 import pytest
 
-from millrace_operator.scaling.changes import Change, Outcome
-from millrace_operator.scaling.decision import Decision, Inputs, Reason
+from millrace_operator.scaling.decision.changes import Change, Outcome
+from millrace_operator.scaling.decision.decision import Decision, Inputs, Reason
+from millrace_operator.scaling.decision.search import Forecast
+from millrace_operator.scaling.decision.settings import Guard, Settings
+from millrace_operator.scaling.decision.wording import sentence
 from millrace_operator.scaling.plans import Plan
-from millrace_operator.scaling.search import Forecast
-from millrace_operator.scaling.settings import Guard, Settings
-from millrace_operator.scaling.wording import sentence
 
 BEFORE, AFTER = Plan(2, 8, 2), Plan(3, 12, 2)
 INPUTS = Inputs(

@@ -10,8 +10,8 @@ from bench.scaling.grid import HELD_OUT, SEEN, settings
 from bench.scaling.jobs import JOBS, KEYS
 from bench.scaling.prediction import BATCHES, BOUNDS, INTERVAL, STATE_PARTITIONS, observation, plan_of
 
-from millrace_operator.scaling.calibration import Calibration
-from millrace_operator.scaling.stage_work import BLOCK, GROUP, RECORD, TASK
+from millrace_operator.scaling.batch_time.calibration import Calibration
+from millrace_operator.scaling.batch_time.stage_work import BLOCK, GROUP, RECORD, TASK
 from millrace_operator.simulation.cluster import ClusterProfile
 from millrace_operator.simulation.job import QUIET, JobProfile, StageCost
 from millrace_operator.simulation.keys import Keys, always

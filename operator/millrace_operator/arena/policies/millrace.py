@@ -1,12 +1,12 @@
-"""``millrace``: what the operator does, by the same code (``scaling.decide``) and with its defaults."""
+"""``millrace``: what the operator does, by the same code (``scaling.decision``) and with its defaults."""
 
 from __future__ import annotations
 
-from ...scaling.decide import Scaler
-from ...scaling.decision import Situation
+from ...scaling.decision.decide import Scaler
+from ...scaling.decision.decision import Situation
+from ...scaling.decision.settings import Settings
 from ...scaling.observation import Answer
 from ...scaling.plans import Bounds, Plan
-from ...scaling.settings import Settings
 from ...simulation.run import ClusterView
 
 

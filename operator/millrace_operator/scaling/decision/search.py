@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .batch_model import BatchModel, Load, Prediction
-from .plans import Bounds, Plan, Range
-from .zones import Driver
+from ..batch_time.batch_model import BatchModel, Load, Prediction
+from ..plans import Bounds, Plan, Range
+from ..zones import Driver
 
 _EXECUTORS, _REPLICAS = 40, 6
 _TASKS_PER_CORE = (1, 2, 3)

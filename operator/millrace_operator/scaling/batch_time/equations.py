@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ..observation import Observation
 from .costs import NAMES, Parts
 from .log_fit import Fit
-from .observation import Observation
 from .stage_work import amounts
 
 Vector = NDArray[np.float64]

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from ..observation import Observation
+from ..plans import Plan
 from .changes import Change, Failure, Outcome, Shortage, TooFew
-from .observation import Observation
-from .plans import Plan
 
 STARTUP_SECONDS = 30.0
 """What executors are taken to need until they are ready, before any were seen to come."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ..plans import Plan
+from ..zones import Driver, Zone
 from .changes import Outcome
-from .plans import Plan
 from .search import Forecast
 from .settings import Guard
-from .zones import Driver, Zone
 
 
 class Reason(StrEnum):

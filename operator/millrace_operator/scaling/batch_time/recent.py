@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .observation import Observation, Stage
-from .plans import Plan
+from ..observation import Observation, Stage
+from ..plans import Plan
 
 PLANS = 32
 """Plans that are remembered: the one that ran least recently is forgotten."""

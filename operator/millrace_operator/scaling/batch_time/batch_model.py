@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from ..plans import Plan
 from .partials import Partials
-from .plans import Plan
 from .skew import Skew
 from .stage_work import GROUP, StageShape, Work, amounts
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..observation import Observation
+from ..plans import Bounds
 from .batch_model import BatchModel
 from .costs import NAMES, Costs, parts, prior_precision
 from .equations import BATCH_NOISE, Equations
 from .log_fit import Fit, fit_logs, prior_fit
-from .observation import Observation
-from .plans import Bounds
 from .recent import Recent
 from .skew import Skew
 from .workload import last_keys, partials_of, pod_seconds, same_keys, skew_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .plans import Plan
+from ..plans import Plan
 
 HELPFUL = 0.2
 """Share of the predicted gain below which a step did not help."""

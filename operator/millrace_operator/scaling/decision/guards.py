@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..plans import Bounds, Plan
 from .changes import Failure
 from .decision import Decision, Situation
 from .memory import Memory
-from .plans import Bounds, Plan
 from .search import Mask
 from .settings import Guard, Mode, Settings
 

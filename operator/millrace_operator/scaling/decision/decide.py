@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from .answers import NoAnswer, Reading
-from .batch_model import BatchModel
-from .calibration import Calibration
+from ..answers import NoAnswer, Reading
+from ..batch_time.batch_model import BatchModel
+from ..batch_time.calibration import Calibration
+from ..observation import Answer, Observation
+from ..plans import Bounds, Plan
+from ..zones import Zone, Zones
 from .case import Case
 from .changes import Change, Line, Outcome
 from .decision import Decision, Inputs, Reason, Situation
@@ -16,13 +19,10 @@ from .demand import Demand
 from .guards import held, limits
 from .keeping_up import KeepingUp
 from .memory import Memory
-from .observation import Answer, Observation
-from .plans import Bounds, Plan
 from .search import SPEEDUP, predicted
 from .settings import Guard, Mode, Settings
 from .steps import careful, make_do, scale_in, scale_out, undo
 from .wording import sentence
-from .zones import Zone, Zones
 
 CONTINUES = 0.5
 """Share of the forecast growth that is reckoned with: a trend may end at any time, and noise may look like one."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .observation import Observation
+from ..observation import Observation
 from .partials import Partials, Seen, learn
 from .skew import Skew, hot_share
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from .batch_model import BatchModel
-from .calibration import Calibration
+from ..batch_time.batch_model import BatchModel
+from ..batch_time.calibration import Calibration
+from ..observation import Observation
+from ..plans import Plan
 from .demand import RECENT, Demand
-from .observation import Observation
-from .plans import Plan
 from .search import predicted
 
 FALLING_BEHIND = 3

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from .batch_model import Load
-from .calibration import Calibration
+from ..batch_time.batch_model import Load
+from ..batch_time.calibration import Calibration
+from ..plans import Bounds, Plan, Range
+from ..zones import Driver, Zone, Zones
 from .changes import Change
 from .decision import Decision, Inputs, Reason, Situation
 from .guards import Limits
-from .plans import Bounds, Plan, Range
 from .search import ALIKE, Need, Search, predicted
 from .settings import Guard, Settings
-from .zones import Driver, Zone, Zones
 
 
 @dataclass(frozen=True, eq=False)

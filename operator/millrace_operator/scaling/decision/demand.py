@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from .observation import Observation
+from ..observation import Observation
 
 RECENT = 3
 """Observations whose median rate is that of now: one odd one does not count."""

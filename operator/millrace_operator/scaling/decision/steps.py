@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from ..plans import Plan, Range
 from .case import Case
 from .changes import LOWER, Outcome
 from .decision import Decision, Reason
-from .plans import Plan, Range
 from .search import Mask, Search
 from .settings import Guard
 
