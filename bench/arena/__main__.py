@@ -19,6 +19,7 @@ from millrace_operator.arena.figures import Figures, Settling
 
 from . import page
 from .cases import Case, Result, cases, run
+from .faults import Faulted
 
 ROOT = Path(__file__).parents[2]
 PAGE, PICTURES = ROOT / "docs" / "autoscaling.md", ROOT / "docs" / "img"
@@ -63,6 +64,7 @@ def _read(file: Path) -> list[Result]:
         for found in result["figures"]:
             found["settling"] = tuple(Settling(**step) for step in found["settling"])
         result["figures"] = tuple(Figures(**found) for found in result["figures"])
+        result["faults"] = tuple(Faulted(**found) for found in result["faults"])
     return [Result(**result) for result in results]
 
 

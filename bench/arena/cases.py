@@ -15,12 +15,14 @@ from millrace_operator.arena.synthetic import SYNTHETIC
 from millrace_operator.simulation.run import Scenario
 from millrace_operator.simulation.trace_files import read_trace
 
+from .faults import Faulted, faulted
+
 DATA = Path(os.environ.get("MILLRACE_DATA") or Path(__file__).parents[3] / "shared" / "data")
 _RECORDED = ("demeter_dsp_rates", "dsp_load_rates", "nab_rates", "azure_llm_2023")
 _SEEDS = {"steps": 3, "noise": 3, "constant": 3, "step": 3}
 """Cases of a synthetic load; one of those not named."""
-_LONGEST = 12 * 3600.0
-"""Seconds; of recorded traces that are longer, the busiest half day is taken."""
+_LONGEST = 6 * 3600.0
+"""Seconds; of recorded traces that are longer, the busiest six hours are taken."""
 _QUICK = ("step", "noise", "spike", "alibaba_5min", "AzureLLMInferenceTrace_code")
 
 PLOTTED = {
@@ -46,11 +48,12 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """Figures of all policies in a case, and the seconds it took to simulate them."""
+    """Figures of all policies in a case, what faults did there, and the seconds it took to simulate all that."""
 
     case: str
     hours: float
     figures: tuple[Figures, ...]
+    faults: tuple[Faulted, ...]
     seconds: float
 
     def of(self, policy: str) -> Figures:
@@ -80,13 +83,15 @@ def run(job: tuple[Case, Path]) -> Result:
     """Run all policies in a case, and draw it into a folder if it is to be drawn."""
     case, pictures = job
     began = time.perf_counter()
-    comparison = compare(_scenario(case), list(POLICIES), case.seed)
+    scenario = _scenario(case)
+    comparison = compare(scenario, list(POLICIES), case.seed)
     drawn = PLOTTED.get(case.name, ())
     if drawn:
         runs = tuple(found for found in comparison.runs if found.policy in drawn)
         write_plot(replace(comparison, runs=runs), pictures / f"arena-{case.name}.svg")
     hours = comparison.scenario.trace.duration / 3600
-    return Result(case.name, hours, comparison.figures, time.perf_counter() - began)
+    faults = tuple(faulted(case.name, scenario, case.seed))
+    return Result(case.name, hours, comparison.figures, faults, time.perf_counter() - began)
 
 
 def _scenario(case: Case) -> Scenario:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from millrace_operator.arena.figures import Figures
-from millrace_operator.arena.registry import POLICIES, REAL
+from millrace_operator.arena.registry import OURS, POLICIES, REAL
 
 from . import verdicts
 from .cases import Result
-from .verdicts import OURS, Standing
+from .verdicts import Standing
 
 
 def text(results: Sequence[Result]) -> str:
@@ -37,7 +37,7 @@ def _overall(results: Sequence[Result]) -> str:
             f"| {sum(figure.rescales for figure in found) / hours:.2f} "
             f"| {sum(figure.oscillations for figure in found)} | {_share(once, changes)} | {often} | {never} |"
         )
-    said = f"Means over {len(results)} cases, {hours:.0f} hours in all; the busiest half day of longer recordings."
+    said = f"Means over {len(results)} cases, {hours:.0f} hours in all; the busiest six hours of longer recordings."
     return "\n".join((*lines, "", said))
 
 
@@ -46,6 +46,7 @@ def _verdicts(results: Sequence[Result]) -> str:
     frugal = [result.case for result in results if verdicts.frugal(result, OURS)]
     wasteful = [result for result in results if result.case not in frugal]
     standings = [{verdicts.standing(result.of(OURS), result.of(rival)) for rival in _rivals()} for result in results]
+    faults = [fault for result in results for fault in result.faults]
     met, cheapest = verdicts.cheapest(results, REAL)
     listed = ", ".join(f"{result.case} ({_cell(result.of(OURS))})" for result in wasteful) or "none"
     return "\n".join(
@@ -58,6 +59,8 @@ def _verdicts(results: Sequence[Result]) -> str:
             f"- After {changes} step changes of the load: {_share(once, changes)} with one rescale at most, "
             f"{often} with three or more, {never} never settled.",
             f"- Oscillations on constant loads, with noise and without: {verdicts.oscillations(results, OURS)}.",
+            f"- Faults in metrics: {sum(fault.unsound for fault in faults)} rescales follow from one, "
+            f"in {len(faults)} runs through the busiest 15 minutes of each case.",
             f"- At most 1.25 of the oracle's core-hours with at most 1 % violations: "
             f"{len(frugal)} of {len(results)} cases. Where not: {listed}.",
         )

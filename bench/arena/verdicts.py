@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from millrace_operator.arena.figures import Figures
+from millrace_operator.arena.registry import OURS
 
 from .cases import Result
 
-OURS = "millrace"
 _SAME_COST = 1.005
 """Core-hours that differ by less are the same."""
 _MOST_OVER_ORACLE, _MOST_VIOLATIONS = 1.25, 0.01

@@ -53,5 +53,8 @@ POLICIES: Mapping[str, Callable[[Scenario], Policy]] = {
     "oracle": lambda scenario: Oracle(scenario, known_job(scenario.job, scenario.bounds)),
 }
 
+OURS = "millrace"
+"""The policy of the operator."""
+
 REAL = tuple(name for name in POLICIES if name not in {"oracle", "fixed-mean", "fixed-peak"})
 """Those that know no more than can be known, as policies of real jobs do."""

@@ -13,7 +13,7 @@ PLAIN = Figures("millrace", 0.004, 0.005, 2.5, 3.5, 4.0, 0.01, 10.0, 1.2, 3, (),
 
 def result(case="step", ours=PLAIN, **others):
     rest = [dataclasses.replace(PLAIN, policy=name, **others.get(name, {})) for name in POLICIES if name != "millrace"]
-    return Result(case, 2.0, (ours, *rest), 1.0)
+    return Result(case, 2.0, (ours, *rest), (), 1.0)
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ class KeepingUp:
         if self._plan != seen.plan:
             self._plan = seen.plan
             self._recent.clear()
-        if self._recent:
+        if self._recent and seen.utilization and self._recent[-1].observed:
             self._jumps.append(abs(math.log(seen.utilization / self._recent[-1].observed)) * math.sqrt(seen.batches))
         busy, usual = seen.dedicated_busy or 0.0, demand.level * seen.interval
         self._recent.append(_Recent(seen.utilization, seen.rows, max(seen.utilization, busy)))

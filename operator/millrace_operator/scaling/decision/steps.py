@@ -49,6 +49,8 @@ def _best(case: Case, search: Search, allowed: Mask) -> tuple[Reason, int]:
     best = search.cheapest(likely, case.drivers) if certain is None else certain
     if best is None:
         return Reason.AT_CAPACITY, search.nearest(allowed)
+    if best == 0:
+        return Reason.STABLE, best
     return Reason.SCALE_OUT if search.cores[best] > search.cores[0] else Reason.RESHAPE, best
 
 
