@@ -96,6 +96,8 @@ class Reading:
             return NoAnswer(NoAnswerReason.STALE, f"the answer is {age:.0f} s old, and may be {self._max_age:.0f} s")
         if age < -_CLOCKS:
             return NoAnswer(NoAnswerReason.INCONSISTENT, f"the answer is of a time {-age:.0f} s ahead")
+        if self._base is not None and self._base.seen > now + _CLOCKS:  # the clock was set back
+            self._base = None
         if self._base is not None and answer.time < self._base.seen:
             older = self._base.seen - answer.time
             return NoAnswer(NoAnswerReason.INCONSISTENT, f"the answer is {older:g} s older than the one before")

@@ -66,7 +66,7 @@ class Zones:
 
     def add(self, seen: Observation) -> None:
         """Take in what the last batches were like. What was seen longer than MAX_AGE before them is forgotten."""
-        if self._loads and seen.since - self._loads[-1][0] > MAX_AGE:
+        if self._loads and not 0 <= seen.since - self._loads[-1][0] <= MAX_AGE:
             self._batches.clear()
             self._loads.clear()
         if self._epoch not in (None, seen.epoch):

@@ -87,11 +87,12 @@ def test_an_observation_of_the_former_plan_under_the_new_ones_name_does_no_harm(
     assert np.abs(errors(calibration, job)).mean() < good + 0.03
 
 
-def test_more_tasks_than_the_plan_has_are_of_another_plan():
+def test_stages_with_more_tasks_than_the_plan_has_are_of_another_plan_and_the_batch_still_counts():
     job, calibration = TrueJob(), Calibration(BOUNDS, PARTITIONS)
     calibration.add(job.observe(plan(2, 4, 2), 1e5, combine=Stage(8, 1.0)))
     calibration.add(job.observe(plan(2, 4, 2), 1e5, route=Stage(3, 1.0)))
-    assert calibration.to_json() == {"observations": []}
+    kept = [one["seen"] for one in calibration.to_json()["observations"]]
+    assert [(one["route"] is None, one["combine"] is None) for one in kept] == [(False, True), (True, False)]
 
 
 @pytest.mark.parametrize("field", ["seconds", "rows", "partials", "imbalance", "merge_seconds", "interval"])

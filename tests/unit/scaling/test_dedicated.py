@@ -27,3 +27,10 @@ def test_pods_that_are_idle_are_given_back():
     result, _ = run(scenario(load, Plan(4, 16, 6), DEDICATED, job=JOB))
     assert result.rescales[-1].after.replicas <= 2
     assert result.rescales[-1].after.executors < 4
+
+
+def test_pods_that_are_busy_are_no_reason_for_executors():
+    # 90,000 records a second are 0.9 of a pod, and little for three executors
+    result, _ = run(scenario(step(60e3, 92e3, 300, 900), Plan(3, 12, 1), DEDICATED, job=JOB))
+    assert result.rescales[-1].after.replicas >= 2
+    assert max(rescale.after.executors for rescale in result.rescales) <= 3

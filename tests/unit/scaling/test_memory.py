@@ -23,8 +23,8 @@ GRACE, TELLING = 6, 6
 def after(change=OUT, ready_at=130.0, plan=FOUR):
     memory = Memory()
     memory.begin(change)
-    memory.follow(ready_at - 5, plan, change.before.executors, change.time)
-    memory.follow(ready_at, plan, plan.executors, None)
+    memory.follow(ready_at - 5, plan, change.before.executors, change.time, 180.0)
+    memory.follow(ready_at, plan, plan.executors, None, 180.0)
     return memory
 
 
@@ -37,10 +37,10 @@ def test_a_change_is_settled_when_executors_are_there_and_grace_is_over():
     memory = Memory()
     assert memory.settled(6)
     memory.begin(OUT)
-    memory.follow(105.0, FOUR, 3, 100.0)
+    memory.follow(105.0, FOUR, 3, 100.0, 180.0)
     observed(memory, 1.5, 1.5, 1.5)
     assert not memory.settled(6)
-    memory.follow(130.0, FOUR, 4, None)
+    memory.follow(130.0, FOUR, 4, None, 180.0)
     observed(memory, 1.2)
     assert not memory.settled(6)
     observed(memory, 1.1)
@@ -121,7 +121,7 @@ def test_start_up_and_downtime_are_learned():
     assert (memory.startup, memory.downtime) == (STARTUP_SECONDS, 0.0)
     for seconds in (20.0, 20.0, 60.0, 24.0):
         memory.begin(OUT)
-        memory.follow(100.0 + seconds, FOUR, 4, None)
+        memory.follow(100.0 + seconds, FOUR, 4, None, 180.0)
         observed(memory, 2.3, 1.0, 1.0, 1.0)
     assert 20.0 < memory.startup < 60.0
     assert memory.downtime == pytest.approx(1.5)  # three batches, half a second longer than under either plan
@@ -130,11 +130,11 @@ def test_start_up_and_downtime_are_learned():
 def test_executors_are_missing_since_the_last_one_came():
     memory = Memory()
     memory.begin(OUT)
-    memory.follow(110.0, FOUR, 2, 100.0)
+    memory.follow(110.0, FOUR, 2, 100.0, 180.0)
     assert memory.short_for(150.0) == 50.0
-    memory.follow(150.0, FOUR, 3, 100.0)
+    memory.follow(150.0, FOUR, 3, 100.0, 180.0)
     assert memory.short_for(160.0) == 10.0
-    memory.follow(160.0, FOUR, 4, None)
+    memory.follow(160.0, FOUR, 4, None, 180.0)
     assert memory.short_for(160.0) is None
 
 
@@ -162,11 +162,11 @@ def test_memory_is_bounded_and_survives_a_restart():
         memory.failed(Outcome(OUT, 1.8, 1.0, 1.8), 100.0 * number)
         memory.were_too_few(2, 1e4 + number, 100.0)
         memory.begin(OUT)
-        memory.follow(130.0, FOUR, 4, None)
+        memory.follow(130.0, FOUR, 4, None, 180.0)
         observed(memory, 1.0, 1.0, 1.0, 1.0)
     memory.ran_short(3, 5000.0)
     memory.begin(replace(OUT, expected=None))
-    memory.follow(110.0, FOUR, 2, 100.0)
+    memory.follow(110.0, FOUR, 2, 100.0, 180.0)
     saved = json.loads(json.dumps(memory.save()))
     assert len(json.dumps(saved)) < 6000
     other = Memory.restore(saved)

@@ -11,7 +11,15 @@ from millrace_operator.scaling.plans import Plan
 
 BEFORE, AFTER = Plan(2, 8, 2), Plan(3, 12, 2)
 INPUTS = Inputs(
-    interval=2.0, utilization=1.31, at_arrival=1.31, arrival=41_000.0, growth=0.35, lag=0.0, demand=41_000.0, keys=None
+    interval=2.0,
+    utilization=1.31,
+    at_arrival=1.31,
+    batches_at_arrival=1.31,
+    arrival=41_000.0,
+    growth=0.35,
+    lag=0.0,
+    demand=41_000.0,
+    keys=None,
 )
 CHOSEN = Forecast(AFTER, 0.78, 0.72, 0.84, "combine")
 OUT = Decision(10.0, BEFORE, AFTER, Reason.SCALE_OUT, inputs=INPUTS, chosen=CHOSEN)

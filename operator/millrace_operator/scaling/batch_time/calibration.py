@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,9 @@ _AFTER_CHANGE = 0.2
 _SCATTER, _SCATTER_WEIGHT = 0.06, 4.0
 """Scatter of a batch's time about the model to begin with, as a share, and how many observations that counts as."""
 
+_ODD = 0.01
+"""Tasks that a mean may be above the plan's by rounding."""
+
 _MOST, _LEAST_SECONDS = 1e12, 1e-3
 """No number of a batch is larger than the one, and no batch takes less than the other, in seconds."""
 
@@ -49,9 +53,9 @@ class Calibration:
         self._model: BatchModel | None = None
 
     def add(self, seen: Observation) -> None:
-        """Take in what batches reported; what cannot be true, or is of another plan than it says, is left out."""
+        """Take in what batches reported; what cannot be true is left out, and stages that are of another plan."""
         if _plausible(seen):
-            self._recent.add(seen)
+            self._recent.add(_without_odd_stages(seen))
             self._model = None
 
     @property
@@ -135,7 +139,7 @@ def _scatter(errors: Vector, leverages: Vector, weights: Vector) -> tuple[float,
 
 
 def _plausible(seen: Observation) -> bool:
-    """Whether numbers are what they may be, and no more tasks are reported than the plan has."""
+    """Whether numbers are what they may be."""
     stages = [stage for stage in (seen.route, seen.combine) if stage is not None]
     needed = [
         seen.seconds,
@@ -148,8 +152,14 @@ def _plausible(seen: Observation) -> bool:
         for value in (seen.keys, seen.partials, seen.updates, seen.imbalance, seen.merge_seconds, seen.dedicated_busy)
         if value is not None
     ]
-    if not all(0 <= value <= _MOST for value in needed + known) or seen.seconds < _LEAST_SECONDS:
-        return False
-    return (seen.route is None or seen.route.tasks <= seen.plan.replicas + 0.01) and (
-        seen.combine is None or seen.combine.tasks <= seen.plan.parallelism + 0.01
+    return all(0 <= value <= _MOST for value in needed + known) and seen.seconds >= _LEAST_SECONDS
+
+
+def _without_odd_stages(seen: Observation) -> Observation:
+    """Without the clocks of stages that report more tasks than the plan has: repeated or of another plan."""
+    route, combine = seen.route, seen.combine
+    return replace(
+        seen,
+        route=route if route is not None and route.tasks <= seen.plan.replicas + _ODD else None,
+        combine=combine if combine is not None and combine.tasks <= seen.plan.parallelism + _ODD else None,
     )

@@ -32,6 +32,7 @@ class Case:
         fewest_tried, most_tried: executors that batches ran on of late.
         last_added: the last change, if it brought executors.
         downtime: seconds of processing that a change costs.
+        underused_for: seconds for which less has been enough.
     """
 
     settings: Settings
@@ -48,6 +49,7 @@ class Case:
     most_tried: int
     last_added: Change | None
     downtime: float
+    underused_for: float
 
     @cached_property
     def zone(self) -> Zone:
@@ -67,7 +69,7 @@ class Case:
         if self.situation.executors_ready != plan.executors:
             return 1.0
         usual = predicted(self.calibration.model(), plan, inputs.arrival * inputs.interval, inputs.interval)
-        return max(inputs.at_arrival / usual.utilization, 1.0)
+        return max(inputs.batches_at_arrival / usual.utilization, 1.0)
 
     def on(self, guard: Guard) -> bool:
         """Whether a guard is switched on."""

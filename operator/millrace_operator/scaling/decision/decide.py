@@ -49,7 +49,8 @@ class Scaler:
     def step(self, answer: Answer | None, situation: Situation) -> Decision:
         """Decide, by what the metrics say and what else is known; the caller carries out what is decided."""
         pending = situation.executors_pending_since
-        self._memory.follow(situation.now, situation.plan, situation.executors_ready, pending)
+        ready, patience = situation.executors_ready, self.settings.patience
+        self._memory.follow(situation.now, situation.plan, ready, pending, patience)
         decision = held(self._decide(answer, situation), self.settings, situation)
         if decision.changed:
             self._begin(decision, situation)
@@ -61,7 +62,8 @@ class Scaler:
         if self.settings.mode is Mode.OFF:
             return Decision(now, plan, plan, Reason.OFF)
         nearest = self.bounds.nearest(plan)
-        if nearest != plan and Guard.BOUNDS in self.settings.guards:
+        carried_out = self.settings.mode is Mode.ACTIVE and not situation.paused
+        if nearest != plan and carried_out and Guard.BOUNDS in self.settings.guards:
             return Decision(now, plan, nearest, Reason.OUT_OF_BOUNDS, Guard.BOUNDS)
         seen = self._reading.step(answer, now, situation.epoch, plan)
         if isinstance(seen, NoAnswer):
@@ -103,6 +105,7 @@ class Scaler:
                 interval=seen.interval,
                 utilization=self._keeping_up.utilization,
                 at_arrival=self._keeping_up.at_arrival,
+                batches_at_arrival=self._keeping_up.batches_at_arrival,
                 arrival=demand.level,
                 growth=_growth(demand.level, memory.change),
                 lag=seen.lag,
@@ -118,15 +121,18 @@ class Scaler:
             most_tried=max(tried),
             last_added=memory.last_added,
             downtime=memory.downtime,
+            underused_for=demand.underused_for(now),
         )
 
     def _choose(self, case: Case) -> Decision:
         """Wait, make do with what the cluster gives, get more, or give back: the first of these that applies."""
         waiting = self._memory.short_for(case.situation.now)
-        if waiting is not None and waiting > self.settings.patience and case.on(Guard.CLUSTER):
+        lasting = waiting is not None and waiting > self.settings.patience
+        fewer = max(case.situation.executors_ready, self.bounds.executors.low) < case.situation.plan.executors
+        if lasting and fewer and case.on(Guard.CLUSTER):
             return make_do(case)
         settled = self._memory.settled(self.settings.grace + self._telling)
-        if case.on(Guard.COOLDOWN) and (waiting is not None or not settled):
+        if case.on(Guard.COOLDOWN) and ((waiting is not None and not lasting) or not settled):
             return case.stay(Guard.COOLDOWN)
         calibrating = case.on(Guard.CALIBRATING) and not self._calibration.ready
         if case.urgent or self._keeping_up.lastingly_above(case.target) or self._keeping_up.outgrown:
@@ -143,7 +149,7 @@ class Scaler:
     def _give_back(self, case: Case) -> Decision:
         """Fewer cores, if possible; where they are not, that is looked at again only after a while."""
         now, last = case.situation.now, self._kept
-        if last is not None and last.plan == case.situation.plan and now - last.time < LOOK_AGAIN_SECONDS:
+        if last is not None and last.plan == case.situation.plan and 0 <= now - last.time < LOOK_AGAIN_SECONDS:
             return replace(last, time=now, inputs=case.inputs)
         decision = scale_in(case)
         self._kept = None if decision.changed else decision
@@ -169,7 +175,7 @@ class Scaler:
         without, instead = _line(model, before, rows, inputs.interval), _line(model, after, rows, inputs.interval)
         if reason is Reason.TRIAL:
             instead = without.times((before.executors / after.executors) ** SPEEDUP)
-        bias = inputs.at_arrival * inputs.interval / without.at(rows)
+        bias = inputs.batches_at_arrival * inputs.interval / without.at(rows)
         return without.times(bias), instead.times(bias)
 
     def save(self) -> dict[str, Any]:

@@ -71,7 +71,9 @@ class Inputs:
     Attributes:
         interval: the batch interval, seconds.
         utilization: W of the last batches as observed.
-        at_arrival: what W would be by the model without records that are only caught up.
+        at_arrival: what W would be by the model without records that are only caught up; or the share of time that
+            partitioner pods are busy, where it is higher.
+        batches_at_arrival: the same of batches alone.
         arrival: records per second that come.
         growth: of the arrival since the last change, as a share of it then; None where there was no change.
         lag: records that wait.
@@ -82,6 +84,7 @@ class Inputs:
     interval: float
     utilization: float
     at_arrival: float
+    batches_at_arrival: float
     arrival: float
     growth: float | None
     lag: float

@@ -52,7 +52,7 @@ class Demand:
 
     def remember(self, now: float, required: float, underused: bool) -> None:
         """Take in what was required, and whether the job was underused."""
-        if now - self._last > _GAP_SECONDS:  # too little is known of the time between
+        if not 0 <= now - self._last <= _GAP_SECONDS:  # too little is known of the time between
             self._since = None
             self._largest.clear()
         self._last = now
@@ -79,6 +79,10 @@ class Demand:
     def _largest_since(self, time: float) -> float:
         return max(required for slot, required in self._largest if slot >= time // self._width)
 
+    def underused_for(self, now: float) -> float:
+        """Seconds for which less has been enough."""
+        return 0.0 if self._since is None else max(now - self._since, 0.0)
+
     def save(self) -> dict[str, Any]:
         """Everything, in the types of JSON."""
         return {
@@ -92,6 +96,7 @@ class Demand:
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Go on where ``save`` was."""
         self._arrivals.extend(saved["arrivals"])
+        self.level = statistics.median(self._arrivals) if self._arrivals else 0.0
         self._since = saved["since"]
         self._underused, self._last = (
             -math.inf if saved[name] is None else saved[name] for name in ("underused", "last")

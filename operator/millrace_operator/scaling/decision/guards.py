@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -26,8 +27,12 @@ class Limit:
 
 @dataclass(frozen=True)
 class Limits:
-    """What limits plans: ``most`` and ``least`` executors, and the ``failures`` that are not tried again."""
+    """What limits plans: ``most`` and ``least`` executors, and the ``failures`` that are not tried again.
 
+    Those forbid no plan with fewer executors than are ``present``: giving back was not what failed.
+    """
+
+    present: int
     most: tuple[Limit, ...]
     least: tuple[Limit, ...]
     failures: tuple[Failure, ...]
@@ -41,7 +46,7 @@ class Limits:
         if below:
             return max(below, key=lambda limit: limit.executors)
         for failure in self.failures:
-            if failure.forbids(plan):
+            if plan.executors >= self.present and failure.forbids(plan):
                 why = f"{failure.before} -> {failure.after} did not help at {failure.rate:,.0f} records/s"
                 return Limit(Guard.INEFFECTIVE, failure.before.executors, why)
         return None
@@ -65,7 +70,7 @@ def limits(settings: Settings, bounds: Bounds, memory: Memory, situation: Situat
         if limit.guard in on
     ]
     failures = memory.failures_like(rate, situation.now) if Guard.INEFFECTIVE in on else ()
-    return Limits(tuple(most), tuple(least), failures)
+    return Limits(present, tuple(most), tuple(least), failures)
 
 
 def _most(bounds: Bounds, memory: Memory, situation: Situation) -> Iterator[Limit]:
@@ -85,7 +90,9 @@ def _most(bounds: Bounds, memory: Memory, situation: Situation) -> Iterator[Limi
 def _least(bounds: Bounds, memory: Memory, situation: Situation, rate: float) -> Iterator[Limit]:
     low, present = bounds.executors.low, situation.plan.executors
     yield Limit(Guard.BOUNDS, low, f"at least {low} executors are to stay")
-    yield Limit(Guard.SCALE_IN_LIMITED, max(present // 4, 1), "at most three in four executors leave in one step")
+    yield Limit(
+        Guard.SCALE_IN_LIMITED, max(math.ceil(present / 4), 1), "at most three in four executors leave in one step"
+    )
     too_few = memory.too_few_for(rate, situation.now)
     if too_few is not None:
         why = f"{too_few.executors} executors were too few at {too_few.rate:,.0f} records/s"

@@ -49,6 +49,7 @@ class KeepingUp:
     Attributes:
         at_arrival: W if the last batches had had the records that come in an interval; or the share of time that
             partitioner pods are busy, where it is higher.
+        batches_at_arrival: the same of batches alone.
         behind: the plan, complete with its executors, is not predicted to drain the lag in time.
     """
 
@@ -58,7 +59,7 @@ class KeepingUp:
         self._recent: deque[_Recent] = deque(maxlen=LASTING)
         self._jumps: deque[float] = deque(maxlen=_JUMPS)
         self._times = self._outgrown = 0
-        self.at_arrival = 0.0
+        self.at_arrival = self.batches_at_arrival = 0.0
         self.behind = False
 
     def add(self, seen: Observation, plan: Plan, demand: Demand, calibration: Calibration) -> None:
@@ -66,20 +67,22 @@ class KeepingUp:
         if self._plan != seen.plan:
             self._plan = seen.plan
             self._recent.clear()
+            self._times = self._outgrown = 0
         if self._recent and seen.utilization and self._recent[-1].observed:
             self._jumps.append(abs(math.log(seen.utilization / self._recent[-1].observed)) * math.sqrt(seen.batches))
         busy, usual = seen.dedicated_busy or 0.0, demand.level * seen.interval
         self._recent.append(_Recent(seen.utilization, seen.rows, max(seen.utilization, busy)))
-        self.at_arrival, self.behind, certain = max(self.utilization, busy), False, False
+        self.batches_at_arrival, self.behind, certain = self.utilization, False, False
         catching_up = max(one.rows for one in list(self._recent)[-RECENT:]) > usual
         if seen.seconds > seen.interval or demand.backlog or catching_up:
             model = calibration.model()
-            self.at_arrival = max(self._at(model, usual, seen), busy)
-            self._recent[-1] = replace(self._recent[-1], at_arrival=self.at_arrival)
+            self.batches_at_arrival = self._at(model, usual, seen)
+            self._recent[-1] = replace(self._recent[-1], at_arrival=max(self.batches_at_arrival, busy))
             rate = seen.arrival + demand.backlog / self._drain_seconds
             draining = predicted(model, plan, rate * seen.interval, seen.interval)
             load = float(model.partitioner_load(np.array([plan.replicas]), rate)[0])
             self.behind, certain = max(draining.utilization, load) > 1, max(draining.low, load) > 1
+        self.at_arrival = max(self.batches_at_arrival, busy)
         self._times = self._times + 1 if certain else 0
 
     def _at(self, model: BatchModel, rows: float, seen: Observation) -> float:
@@ -127,7 +130,7 @@ class KeepingUp:
     def save(self) -> dict[str, Any]:
         """Everything, in the types of JSON."""
         return {
-            "plan": self._plan and vars(self._plan),
+            "plan": None if self._plan is None else asdict(self._plan),
             "recent": [asdict(one) for one in self._recent],
             "jumps": list(self._jumps),
             "times": [self._times, self._outgrown],

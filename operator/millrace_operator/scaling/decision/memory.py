@@ -40,7 +40,7 @@ class Memory:
         self._startups: deque[float] = deque(maxlen=_KEPT)
         self._downtimes: deque[float] = deque(maxlen=_KEPT)
         self._short_since: float | None = None
-        self._ready = 0
+        self._most_ready = 0
         self._complete = True
         self._batches = 0
         self._lost = 0.0
@@ -60,19 +60,23 @@ class Memory:
         until = now + TOO_FEW_SECONDS * 2 ** min(times - 1, MOST_DOUBLINGS)
         self.too_few.append(TooFew(executors, rate, until, times))
 
-    def follow(self, now: float, plan: Plan, ready: int, pending_since: float | None) -> None:
-        """Take in how many executors are there."""
+    def follow(self, now: float, plan: Plan, ready: int, pending_since: float | None, patience: float) -> None:
+        """Take in how many executors are there; those that should have left are waited for for ``patience`` seconds."""
+        if self.change is not None and plan != self.change.after:  # it was not carried out, or someone else changed it
+            self.change, self._complete = None, True
+            self._batches, self._lost, self._after = 0, 0.0, []
         if ready >= plan.executors:
             self._short_since = None
         elif self._short_since is None:
-            self._short_since = now if pending_since is None else min(now, pending_since)
-        elif ready > self._ready:
-            self._short_since = now
-        self._ready = ready
-        if not self._complete and self.change is not None and ready == self.change.after.executors:
-            self._complete = True
-            if self.change.after.executors > self.change.before.executors:
-                self._startups.append(now - self.change.time)
+            self._short_since, self._most_ready = now if pending_since is None else min(now, pending_since), ready
+        elif ready > self._most_ready or self._short_since > now:
+            self._short_since, self._most_ready = now, max(ready, self._most_ready)
+        if self._complete or self.change is None:
+            return
+        waited = now - self.change.time
+        if ready == plan.executors and self.change.after.executors > self.change.before.executors:
+            self._startups.append(waited)
+        self._complete = ready == plan.executors or (ready > plan.executors and waited > patience)
 
     def short_for(self, now: float) -> float | None:
         """Seconds since an executor came while some are missing; None where none is."""
@@ -165,7 +169,7 @@ class Memory:
             "startups": list(self._startups),
             "downtimes": list(self._downtimes),
             "short_since": self._short_since,
-            "ready": self._ready,
+            "most_ready": self._most_ready,
             "complete": self._complete,
             "batches": self._batches,
             "lost": self._lost,
@@ -184,7 +188,7 @@ class Memory:
         memory._tried = dict(saved["tried"])
         memory._startups.extend(saved["startups"])
         memory._downtimes.extend(saved["downtimes"])
-        memory._short_since, memory._ready = saved["short_since"], saved["ready"]
+        memory._short_since, memory._most_ready = saved["short_since"], saved["most_ready"]
         memory._complete, memory._batches, memory._lost = saved["complete"], saved["batches"], saved["lost"]
         memory._after = [(rows, seconds) for rows, seconds in saved["after"]]
         return memory

@@ -58,7 +58,7 @@ def scale_in(case: Case) -> Decision:
     """The cheapest plan that would have been enough for the largest demand of late, with a margin.
 
     With the margin, the smaller plan will not be too small at once. Nothing is given back for so little that the
-    downtime of a change would not pay within the time over which demands are looked back at.
+    downtime of a change would not pay within as long as less has been enough.
     """
     if case.largest is None:
         return case.stay(Guard.SCALE_IN_DELAYED)
@@ -77,7 +77,10 @@ def scale_in(case: Case) -> Decision:
         limit = case.limits.broken(search.plans[wanted])
         return _explained(case.stay(limit.guard if limit else Reason.STABLE), case, search, 0, wanted)
     saved = 1 - search.cores[best] / search.cores[0]
-    if case.on(Guard.SCALE_IN_LIMITED) and saved * case.settings.scale_in_delay <= case.downtime:
+    if (
+        case.on(Guard.SCALE_IN_LIMITED)
+        and saved * max(case.underused_for, case.settings.scale_in_delay) <= case.downtime
+    ):
         return _explained(case.stay(Guard.SCALE_IN_LIMITED), case, search, best)
     return _explained(case.move(search.plans[best], Reason.SCALE_IN), case, search, best, wanted)
 
@@ -99,7 +102,7 @@ def make_do(case: Case) -> Decision:
     ready = max(case.situation.executors_ready, case.bounds.executors.low)
     search = _more(case, Range(ready, ready))
     best = search.proportional(search.executors == ready)
-    missing = case.situation.plan.executors - ready
+    missing = case.situation.plan.executors - case.situation.executors_ready
     detail = f"{missing} executors have not come in {case.settings.patience:.0f} s"
     return _explained(case.move(search.plans[best], Guard.CLUSTER, detail), case, search, best)
 
@@ -116,7 +119,7 @@ def undo(case: Case, outcome: Outcome) -> Decision:
 def careful(case: Case) -> Decision:
     """Before anything can be predicted: as much more of everything as W is over the target, at most twice as much."""
     present, bounds = case.situation.plan, case.bounds
-    ratio = min(case.inputs.utilization / case.settings.target, 2.0)
+    ratio = min(max(case.inputs.utilization / case.settings.target, 1.0), 2.0)
     more = Plan(*(math.ceil(value * ratio) for value in (present.executors, present.parallelism, present.replicas)))
     most = min((limit.executors for limit in case.limits.most), default=more.executors)
     plan = bounds.nearest(replace(more, executors=min(more.executors, most)))

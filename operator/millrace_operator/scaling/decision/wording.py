@@ -9,12 +9,12 @@ from .settings import Guard, Settings
 
 _WAITING: dict[Reason | Guard, str] = {
     Reason.STABLE: "it fits the load",
-    Reason.DRAINING: "batches are long since they catch up, and the lag is drained in time",
+    Reason.DRAINING: "batches are long since they catch up",
     Guard.COOLDOWN: "the last change has still to show what it brings",
     Guard.CALIBRATING: "too little has been seen to predict",
     Guard.UNCERTAIN: "the prediction is too wide to give cores back",
     Guard.SCALE_IN_DELAYED: "cores are given back only if less has been enough for longer",
-    Guard.SCALE_IN_LIMITED: "giving so few cores back would not pay for the change",
+    Guard.SCALE_IN_LIMITED: "giving cores back would not pay for the change yet",
     Guard.FLAPPING: "executors that were just added are not given back so soon",
     Guard.SCALE_IN_PAUSED: "scaling in is paused",
 }
@@ -55,7 +55,7 @@ def _conclusion(decision: Decision, settings: Settings) -> str:
     if reason is Guard.CALIBRATING and decision.changed:
         return f"{_arrow(decision)} in proportion to W, since too little has been seen to predict"
     if not decision.changed:
-        return f"{decision.before} stays, since {decision.detail or _WAITING[reason]}"
+        return f"{decision.before} stays, since {decision.detail or _WAITING.get(reason, str(reason))}"
     limit = settings.target if reason is not Reason.SCALE_IN else settings.target - settings.step / 2
     text = f"{_arrow(decision)} is the cheapest plan that is predicted under {limit:.2f} {_predicted(decision.chosen)}"
     if decision.guard is not None:
