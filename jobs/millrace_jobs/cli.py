@@ -8,6 +8,7 @@ import signal
 import sys
 from dataclasses import asdict
 from enum import StrEnum
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import FrameType
@@ -164,11 +165,17 @@ def partitioners(
         print_tables(report, Console(highlight=False, emoji=False))
 
 
+@cache
+def _add_other_commands() -> None:
+    """Add what other installed packages have, which this one does not import."""
+    for package in entry_points(group="millrace.commands"):
+        package.load()(app)
+
+
 def main() -> None:
     """Run the command line; a user's mistake is one sentence and exit status 1."""
     try:
-        for package in entry_points(group="millrace.commands"):
-            package.load()(app)
+        _add_other_commands()
         app()
     except MillraceError as error:
         if "--debug" in sys.argv:

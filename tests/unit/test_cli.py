@@ -189,5 +189,5 @@ def test_a_mistake_of_ours_is_no_traceback_either(millrace: Millrace, monkeypatc
     def fail() -> None:
         raise RuntimeError("the moon is in the way\nof everything")
 
-    monkeypatch.setattr("millrace_jobs.cli.app", fail)
+    monkeypatch.setattr("millrace_jobs.cli._add_other_commands", fail)
     millrace().assert_failed("this should not have happened: RuntimeError: the moon is in the way; run with --debug")

@@ -32,8 +32,9 @@ def test_a_hot_key_is_on_one_task_by_hash_and_on_two_by_pkg():
 
 
 @given(some_keys, st.integers(1, 20))
-def test_two_choices_are_never_worse_than_the_hottest_key_or_hash_demands(keys, n):
-    assert max(row_shares(PKG, keys, n)) <= max(row_shares(HASH, keys, n)) + 1e-9
+def test_two_choices_are_as_even_as_hash_but_for_a_key_and_no_better_than_the_hottest_one_allows(keys, n):
+    hottest = float(frequencies(keys)[0])
+    assert max(row_shares(PKG, keys, n)) <= max(row_shares(HASH, keys, n)) + hottest
     assert max(row_shares(PKG, keys, n)) >= max(1 / n, frequencies(keys)[0] / 2) - 1e-9
 
 
