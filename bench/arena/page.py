@@ -59,7 +59,7 @@ def _verdicts(results: Sequence[Result]) -> str:
             f"- After {changes} step changes of the load: {_share(once, changes)} with one rescale at most, "
             f"{often} with three or more, {never} never settled.",
             f"- Oscillations on constant loads, with noise and without: {verdicts.oscillations(results, OURS)}.",
-            f"- Faults in metrics: {sum(fault.unsound for fault in faults)} rescales follow from one, "
+            f"- Faults in metrics: {sum(fault.rescales for fault in faults)} rescales while they were wrong, "
             f"in {len(faults)} runs through the busiest 15 minutes of each case.",
             f"- At most 1.25 of the oracle's core-hours with at most 1 % violations: "
             f"{len(frugal)} of {len(results)} cases. Where not: {listed}.",
