@@ -75,14 +75,13 @@ def candidates(bounds: Bounds, present: Plan, executors: Range) -> list[Plan]:
     Parallelism and replicas are those that fill the cores evenly, and those of the present plan if they fill them.
     """
     counts = {*_thinned(executors, _EXECUTORS), present.executors, bounds.executors.low, bounds.executors.high}
+    pods = {*_thinned(bounds.replicas, _REPLICAS), bounds.replicas.nearest(present.replicas)}
     plans = {present: None}
     for count in sorted(counts & set(range(executors.low, executors.high + 1))):
         cores = count * bounds.executor_cores
         parallelism = _filling(cores, _TASKS_PER_CORE, present.parallelism, bounds.parallelism)
-        if bounds.dedicated:
-            replicas = set(_thinned(bounds.replicas, _REPLICAS)) | {bounds.replicas.nearest(present.replicas)}
-        else:
-            replicas = _filling(cores, _SLICES_PER_CORE, present.replicas, bounds.replicas)
+        slices = _filling(cores, _SLICES_PER_CORE, present.replicas, bounds.replicas)
+        replicas = pods if bounds.dedicated else slices
         plans.update((Plan(count, n, m), None) for n in sorted(parallelism) for m in sorted(replicas))
     return list(plans)
 
