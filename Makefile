@@ -41,7 +41,7 @@ run: setup out/data/flights.parquet  ## Run the first example on the real flight
 test: setup  ## Run every test that this machine can run, and say what was skipped and why
 	$(BIN)/pytest
 
-test-unit: setup  ## Run the tests that need no service and no Spark, in about three minutes
+test-unit: setup  ## Run the tests that need no service and no Spark, in a few minutes
 	$(BIN)/pytest tests/unit
 
 lint: setup  ## Check style, types, the direction of imports, and that generated files are fresh
