@@ -15,6 +15,7 @@ from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
 
+from bench.marked_page import replace_between
 from millrace_operator.arena.figures import Figures, Settling
 
 from . import page
@@ -43,7 +44,7 @@ def main() -> None:
     tables = page.text(results)
     print(tables)
     if not chosen.quick:
-        PAGE.write_text(_with_tables(PAGE.read_text(), tables))
+        replace_between(PAGE, BEGIN, END, tables)
 
 
 def _simulated(to_run: list[Case], pictures: Path) -> list[Result]:
@@ -66,15 +67,6 @@ def _read(file: Path) -> list[Result]:
         result["figures"] = tuple(Figures(**found) for found in result["figures"])
         result["faults"] = tuple(Faulted(**found) for found in result["faults"])
     return [Result(**result) for result in results]
-
-
-def _with_tables(text: str, tables: str) -> str:
-    """The page with other tables between its marks. Raises ValueError where it has not both of them."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{PAGE.name} has no place for the tables; write a line {BEGIN!r} and a line {END!r}")
-    return f"{before}{begin}\n\n{tables}\n\n{end}{after}"
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from bench.marked_page import replace_between
+
 from . import claims, plots
 from .figures import Figures
 from .rerun import CLAIMS, run
@@ -30,19 +32,10 @@ def main() -> None:
         figures = run()
         figures.write(ROOT / "out" / "papers.json")
     plots.draw_all(figures, ROOT / "docs" / "img" / "partitioning")
-    PAGE.write_text(_with_table(PAGE.read_text(), claims.table(CLAIMS, figures)))
+    replace_between(PAGE, BEGIN, END, claims.table(CLAIMS, figures))
     for claim in CLAIMS:
         outcome = claim.check(figures)
         print(f"{claim.name:7} {outcome.verdict:10} {outcome.ours}")
-
-
-def _with_table(page: str, table: str) -> str:
-    """The page with another table between its marks. Raises ValueError where it has not both of them."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{PAGE.name} has no place for the table; write a line {BEGIN!r} and a line {END!r}")
-    return f"{before}{begin}\n\n{table}\n\n{end}{after}"
 
 
 if __name__ == "__main__":

@@ -11,22 +11,13 @@ import numpy as np
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
+from bench.plot_style import STYLE
+
 from . import dalton_003, pkg_001, prompt_004
 from .figures import Figures, Key
 from .streams import SKEWS, WORKERS
 
-STYLE: Any = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "millrace",
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": "#dddddd",
-    "lines.linewidth": 1.4,
-    "legend.frameon": False,
-}
+_STYLE: Any = {**STYLE, "lines.linewidth": 1.4}
 
 LINES = {
     "SH": ("#7f7f7f", "--"),
@@ -54,7 +45,7 @@ SKEW, COUNT = 1.25, 32
 def draw_all(figures: Figures, folder: Path) -> None:
     """Write every plot into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(_STYLE):
         for name, draw in (
             ("zipf", _zipf),
             ("trade-off", _trade_off),

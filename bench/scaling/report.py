@@ -9,27 +9,15 @@ import argparse
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from bench.plot_style import STYLE
 from bench.scaling.points import RECORDED, read_points
 from bench.scaling.prediction import Predicted, predictions
 
 PLOT = Path(__file__).parent.parent.parent / "docs" / "img" / "calibration.svg"
-
-_STYLE: Any = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "millrace",
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": "#dddddd",
-    "legend.frameon": False,
-}
 
 _MARKERS = "osD^v"
 
@@ -84,7 +72,7 @@ def draw(predicted: Sequence[Predicted], path: Path) -> None:
     import matplotlib
     from matplotlib import pyplot
 
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure, axes = pyplot.subplots(figsize=(5.6, 5.0))
         ends = [min(one.observed for one in predicted) * 0.8, max(one.observed for one in predicted) * 1.25]
         axes.fill_between(ends, [end * 0.9 for end in ends], [end * 1.1 for end in ends], color="#eeeeee", lw=0)

@@ -148,8 +148,9 @@ def partitioners(
     records; one that comes late belongs to the slide that is current. Each slide is dealt to the replicas in
     nearly equal contiguous parts.
     """
+    from millrace_api.plot_files import check_plotting
     from millrace_jobs.benchmark.compare import Request, compare
-    from millrace_jobs.benchmark.plot import check_plotting, write_plot
+    from millrace_jobs.benchmark.plot import write_plot
     from millrace_jobs.benchmark.table import print_tables
 
     if plot is not None:

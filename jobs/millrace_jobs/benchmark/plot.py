@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from rich.filesize import decimal
 
-from millrace_api.errors import MillraceError, Problem
-
 from .report import Report, Result, Window
 
 if TYPE_CHECKING:
@@ -27,25 +25,6 @@ _OVER_TIME: Sequence[tuple[str, Callable[[Window], float | None]]] = (
     ("keys moved since the window before", lambda window: None if window.moved is None else window.moved.share),
 )
 _PERCENT = {0, 1, 3}
-
-
-def check_plotting(file: Path) -> None:
-    """Raises MillraceError where a plot could not be written to ``file``."""
-    try:
-        import matplotlib as _  # noqa: F401
-    except ImportError:
-        raise MillraceError(
-            Problem("--plot needs matplotlib, which is not installed", "install it: pip install 'millrace[plots]'")
-        ) from None
-    if file.suffix != ".svg":
-        raise MillraceError(Problem(f"--plot {file} is no name for an SVG picture", "write a name that ends in .svg"))
-    try:
-        there = file.exists()
-        file.open("a").close()
-        if not there:
-            file.unlink()
-    except OSError as error:
-        raise MillraceError(Problem(f"--plot cannot be written to {file}: {error.strerror}", "name another")) from None
 
 
 def write_plot(report: Report, file: Path) -> None:

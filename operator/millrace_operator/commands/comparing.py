@@ -10,6 +10,7 @@ from rich.console import Console
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.explain_errors import suggest
+from millrace_api.plot_files import check_plotting
 
 from ..arena.plot import write_plot
 from ..arena.registry import POLICIES
@@ -32,7 +33,7 @@ def show_comparison(trace: str, policies: str, setting: Setting, *, plot: Path |
     names = _policies(policies)
     _check(setting)
     if plot is not None:
-        _check_plotting(plot)
+        check_plotting(plot)
     scenario = _scenario(trace, setting)
     if scenario.trace.records < 1:
         if setting.peak is not None:
@@ -91,19 +92,3 @@ def _scenario(trace: str, setting: Setting) -> Scenario:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise MillraceError(Problem(f"cannot be used: {reason}", "name another --trace", file=trace)) from None
-
-
-def _check_plotting(file: Path) -> None:
-    """Raises MillraceError where a plot could not be written to ``file``."""
-    try:
-        import matplotlib as _  # noqa: F401
-    except ImportError:
-        raise MillraceError(
-            Problem("--plot needs matplotlib, which is not installed", "install it: pip install 'millrace[plots]'")
-        ) from None
-    if file.suffix != ".svg":
-        raise MillraceError(Problem(f"--plot {file} is no name for an SVG picture", "write a name that ends in .svg"))
-    if file.is_dir():
-        raise MillraceError(Problem(f"--plot {file} is a folder", "write the name of a file in it"))
-    if not file.parent.is_dir():
-        raise MillraceError(Problem(f"--plot {file}: there is no folder {file.parent}", "create it, or name another"))

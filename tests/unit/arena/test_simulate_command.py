@@ -78,7 +78,7 @@ def test_a_synthetic_load(run):
         ({"peak": "nan"}, "--peak is nan; write"),
         ({"seed": "-1"}, "--seed is -1; write 0 or more"),
         ({"plot": "out.png"}, "--plot out.png is no name for an SVG picture; write a name that ends in .svg"),
-        ({"plot": "gone/out.svg"}, "--plot gone/out.svg: there is no folder gone; create it, or name another"),
+        ({"plot": "gone/out.svg"}, "--plot cannot be written to gone/out.svg: No such file or directory; name another"),
     ],
 )
 def test_a_mistake_is_one_sentence(run, options, said):
@@ -106,7 +106,7 @@ def test_a_peak_at_which_nothing_comes(run):
 
 def test_a_folder_is_no_picture(run, tmp_path):
     (tmp_path / "folder.svg").mkdir()
-    with pytest.raises(MillraceError, match="is a folder"):
+    with pytest.raises(MillraceError, match="cannot be written to"):
         raise run(plot="folder.svg").exception
 
 

@@ -12,8 +12,9 @@ import pytest
 from rich.console import Console
 
 from millrace_api.errors import MillraceError
+from millrace_api.plot_files import check_plotting
 from millrace_jobs.benchmark.compare import Request, compare
-from millrace_jobs.benchmark.plot import check_plotting, write_plot
+from millrace_jobs.benchmark.plot import write_plot
 from millrace_jobs.benchmark.table import print_tables
 from millrace_jobs.partitioners import registry
 from millrace_jobs.partitioners.hashing import hash_columns

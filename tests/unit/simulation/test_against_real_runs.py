@@ -13,8 +13,6 @@ from .real_runs import BOUNDS, PANES, compare
 
 @pytest.fixture(scope="module")
 def points():
-    if not RECORDED.exists():
-        pytest.skip(f"no points of real runs in {RECORDED}: python -m bench.scaling.measure")
     return read_points(RECORDED)
 
 

@@ -1,0 +1,14 @@
+"""Pages of the docs that have a part which a benchmark writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def replace_between(page: Path, begin: str, end: str, text: str) -> None:
+    """Write ``text`` between two marks of a page. Raises ValueError where the page has not both of them."""
+    before, found_begin, rest = page.read_text().partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not found_begin or not found_end:
+        raise ValueError(f"{page.name} has no place for this; write a line {begin!r} and a line {end!r}")
+    page.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")

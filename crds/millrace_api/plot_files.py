@@ -1,0 +1,26 @@
+"""The file that a command is asked to draw into."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .errors import MillraceError, Problem
+
+
+def check_plotting(file: Path) -> None:
+    """Raises MillraceError where a plot could not be written to ``file``."""
+    try:
+        import matplotlib as _  # noqa: F401
+    except ImportError:
+        raise MillraceError(
+            Problem("--plot needs matplotlib, which is not installed", "install it: pip install 'millrace[plots]'")
+        ) from None
+    if file.suffix != ".svg":
+        raise MillraceError(Problem(f"--plot {file} is no name for an SVG picture", "write a name that ends in .svg"))
+    try:
+        there = file.exists()
+        file.open("a").close()
+        if not there:
+            file.unlink()
+    except OSError as error:
+        raise MillraceError(Problem(f"--plot cannot be written to {file}: {error.strerror}", "name another")) from None
