@@ -12,7 +12,7 @@ from rich.table import Table
 from ..arena.figures import Figures
 from ..arena.run import Comparison
 
-_SERVICE = ("policy", "over\ninterval", "violations", "p50", "p95", "p99", "late", "largest\nbacklog")
+_SERVICE = ("policy", "over\ninterval", "violations", "p50", "p95", "p99", "late", "back-\nlog")
 _COST = ("policy", "core\nhours", "of the\noracle's", "rescales", "to\nsettle", "within\nseconds", "oscillations")
 
 
@@ -31,7 +31,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         console,
         "over interval: batches that took longer; violations: these, and batches with late records; p50 to p99: "
         "seconds from when a record came until its batch was done; late: share of the records for which that was over "
-        "two intervals; backlog: records",
+        "two intervals; backlog: the most records that waited",
     )
     console.print(_table("Cost and steadiness", _COST, [_cost(found) for found in comparison.figures]))
     _say(
