@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help prerequisites setup run test test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena constraints generate clean
+.PHONY: help prerequisites setup run test test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka test-faults constraints generate clean
 
 BIN := .venv/bin
 UV ?= uv
@@ -44,6 +44,9 @@ test: setup  ## Run every test that this machine can run, and say what was skipp
 test-unit: setup  ## Run the tests that need no service and no Spark, in a few minutes
 	$(BIN)/pytest tests/unit
 
+test-faults: setup  ## Run the fault matrix, each fault ten times, zombies, and a backlog of five million records
+	MILLRACE_FAULTS=10 MILLRACE_BACKLOG=5000000 $(BIN)/pytest -m slow
+
 lint: setup  ## Check style, types, the direction of imports, and that generated files are fresh
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -76,6 +79,9 @@ bench-scaling: setup  ## Predict the recorded batch times of real runs; write do
 
 bench-arena: setup  ## Run all scaling policies on all traces; write docs/autoscaling.md's tables and plots
 	$(BIN)/python -m bench.arena
+
+bench-kafka: setup  ## Measure against Spark's own Kafka connector: rows/s and latency at several skews
+	$(BIN)/python -m bench.kafka
 
 constraints:  ## Pin what pyproject.toml asks for (needs uv; UPGRADE=--upgrade renews every pin)
 	@command -v $(UV) >/dev/null || { echo "missing: uv; install it, for instance: pip install uv" >&2; exit 1; }

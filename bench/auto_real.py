@@ -28,6 +28,7 @@ from millrace_jobs.plan.following import FixedPlan
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.selection.selector import CANDIDATES
 from millrace_jobs.session import local_session
+from millrace_jobs.sinks.base import Batch, LastBatch
 from millrace_jobs.sources.replay import ReplaySource
 
 KEYS = 20_000
@@ -106,13 +107,16 @@ class NoSink:
 
     place = "nowhere"
 
-    def prepare(self) -> None:
+    def prepare(self, last: LastBatch) -> None:
         """Nothing to make ready."""
 
-    def write(self, results: DataFrame, batch: int) -> int:
+    def write(self, results: DataFrame, batch: Batch) -> int:
         """Compute them."""
         results.write.format("noop").mode("overwrite").save()
         return 0
+
+    def close(self) -> None:
+        """Nothing to let go of."""
 
 
 class Bench:

@@ -15,9 +15,15 @@ SKEWS = {"uniform": 0.0, "Zipf 1.0": 1.0, "Zipf 1.5": 1.5, "Zipf 2.0": 2.0}
 
 def skewed(name: str, records: int) -> Hashes:
     """``records`` keys, drawn among ``KEYS`` with the skew of that name in ``SKEWS``."""
-    shares = np.cumsum(np.arange(1, KEYS + 1, dtype=np.float64) ** -SKEWS[name])
+    return hashed(codes(name, records, KEYS))
+
+
+def codes(name: str, records: int, keys: int) -> NDArray[np.int64]:
+    """``records`` integer codes of ``keys`` keys, with the skew of that name in ``SKEWS``; 0 is the most frequent."""
+    shares = np.cumsum(np.arange(1, keys + 1, dtype=np.float64) ** -SKEWS[name])
     drawn = np.random.default_rng(7).random(records) * shares[-1]
-    return hashed(np.searchsorted(shares, drawn, side="right"))
+    found: NDArray[np.int64] = np.searchsorted(shares, drawn, side="right")
+    return found
 
 
 def hashed(codes: NDArray[np.int64]) -> Hashes:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
 from pyspark.sql.types import StringType, StructField, StructType
 
+from millrace_api.query import PythonQuery
 from millrace_api.streamquery import Spec
 from millrace_jobs.aggregates.protocol import Aggregator, load_aggregator
 from millrace_jobs.pipeline.build import Surroundings, records
@@ -49,12 +50,16 @@ class PandasAggregation(StatefulProcessor):
 
 def plain_python(spec: Spec, around: Surroundings) -> DataFrame:
     """The query of ``spec`` without Millrace's pipeline, over the same source."""
-    query = spec.query.python
-    assert query is not None
+    assert spec.query.python is not None
+    return aggregated(records("s", spec, around), spec.query.python)
+
+
+def aggregated(rows: DataFrame, query: PythonQuery) -> DataFrame:
+    """The aggregator of a query over rows with a watermark: columns key, result; one key column and a window."""
     assert query.window is not None
     aggregator = load_aggregator(query.aggregator, query.options)
     window = F.window(query.window.column, f"{query.window.size.microseconds} microseconds")
-    rows = records("s", spec, around).select(window.alias("window"), *query.group_by, *aggregator.columns)
+    rows = rows.select(window.alias("window"), *query.group_by, *aggregator.columns)
     grouped = rows.withColumn("start", F.unix_micros("window.start")).groupBy("start", *query.group_by)
     return grouped.transformWithStateInPandas(
         PandasAggregation(aggregator), "key STRING, result STRING", outputMode="update", timeMode="eventTime"

@@ -34,6 +34,14 @@ def data() -> Callable[[str], Path]:
     return path_of
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave tests that take many minutes to those who ask for them."""
+    if "slow" not in config.option.markexpr:
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="takes many minutes: make test-faults runs it"))
+
+
 def pytest_report_header() -> str:
     """Say where the real data is, or that the tests which need it will be skipped."""
     return f"MILLRACE_DATA: {DATA}" + ("" if DATA.is_dir() else " (absent: tests marked data are skipped)")

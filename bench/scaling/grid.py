@@ -21,13 +21,15 @@ RATES: Mapping[str, tuple[int, int, int]] = {
 REAL, ZIPF = (0.0, 1.0, 2.0), (0.0, 1.2, 2.0)
 """None, medium and high skew: powers of the real shares of destinations, and exponents of Zipf's law."""
 
-SMALL, USUAL, WIDE = (1, 2, 1), (2, 4, 2), (2, 8, 2)
-"""The plans that the calibration sees."""
+SMALL, USUAL, WIDE, DENSE = (1, 2, 1), (2, 4, 2), (2, 8, 2), (1, 8, 2)
+"""The plans that the calibration sees; the last has many tasks for its core."""
 
 SEEN: Sequence[tuple[Shape, int, int]] = (
     (SMALL, 0, 0),
     (SMALL, 1, 0),
     (SMALL, 1, 2),
+    (DENSE, 0, 0),
+    (DENSE, 1, 0),
     (WIDE, 0, 2),
     (WIDE, 1, 0),
     (USUAL, 0, 0),

@@ -39,7 +39,8 @@ from millrace_jobs.session import local_session
 from millrace_jobs.sources.replay import ReplaySource
 
 STATE_PARTITIONS = 2
-WARM_UP = 3
+WARM_UP = 4
+SETTINGS_TO_WARM_UP = 3
 COUNTED = 4
 QUIET = 0.2
 """Cores that other processes may take, or else the point is measured again, ``TRIES`` times in all."""
@@ -146,6 +147,14 @@ def _quietest(bench: Bench, setting: Setting, number: int) -> Point:
     return min(tried, key=lambda point: point.measured.others)
 
 
+def _to_warm_up(order: Sequence[Setting]) -> list[Setting]:
+    """``SETTINGS_TO_WARM_UP`` of each job: the JVM goes on compiling for more than a minute of batches."""
+    by_job: dict[str, list[Setting]] = {}
+    for setting in order:
+        by_job.setdefault(setting.job, []).append(setting)
+    return [setting for some in by_job.values() for setting in some[-SETTINGS_TO_WARM_UP:]]
+
+
 def measure(settings: Mapping[int, Sequence[Setting]], rounds: int, path: Path) -> None:
     """Measure all settings, given by the cores of their session, as often as there are rounds; write as they come."""
     points: list[Point] = []
@@ -160,7 +169,7 @@ def measure(settings: Mapping[int, Sequence[Setting]], rounds: int, path: Path) 
                 bench = Bench(spark, folder)
                 order = shuffled.sample(some, len(some))
                 bind(os.cpu_count() or cores)
-                for setting in {setting.job: setting for setting in order}.values():  # warms the session up
+                for setting in _to_warm_up(order):
                     bench.measure(setting, number)
                 bind(cores)
                 for setting in order:

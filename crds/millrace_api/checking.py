@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.explain_errors import Location, dotted, nearest
+from millrace_api.kafka import KafkaConnection
 from millrace_api.query import PythonQuery
 from millrace_api.schema_ddl import Column, parse_schema
 from millrace_api.sources import Source
@@ -28,10 +29,13 @@ class _Check:
         self._spec = query.spec
         self._document = document
         schemas = {name: self._check_source(name, source) for name, source in query.spec.sources.items()}
+        self._check_topics()
         if query.spec.query.python is not None:
             self._check_python(query.spec.query.python, schemas)
         if query.spec.query.sql is not None:
             self._check_sql(query.spec.query.sql, schemas)
+        if not self.problems:
+            self._check_row_key()
 
     def _check_source(self, name: str, source: Source) -> tuple[Column, ...] | None:
         at: Location = ("spec", "sources", name)
@@ -48,6 +52,32 @@ class _Check:
         if source.replay is not None:
             self._event_time((*at, "replay", "timeColumn"), source.replay.time_column, columns)
         return columns
+
+    def _check_topics(self) -> None:
+        """What the query writes to Kafka must not come back to it.
+
+        This is no rule of Spec, or a checkpoint that holds such a query could not be read when it is corrected.
+        """
+        sink = self._spec.sink.kafka or self._spec.sink.table
+        if sink is not None:
+            self._not_read_again(("spec", "sink", self._spec.sink.kind, "topic"), sink.topic, sink, "result")
+        for name, source in self._spec.sources.items():
+            topic = source.corrupt_records.topic
+            if topic is not None and source.kafka is not None:
+                at = ("spec", "sources", name, "corruptRecords", "topic")
+                self._not_read_again(at, topic, source.kafka, "dead letter", but_by=name)
+
+    def _not_read_again(
+        self, at: Location, topic: str, cluster: KafkaConnection, written: str, *, but_by: str = ""
+    ) -> None:
+        for name, source in self._spec.sources.items():
+            kafka = source.kafka
+            if name == but_by or kafka is None or not (kafka.is_cluster_of(cluster) and kafka.reads(topic)):
+                continue
+            message = f'source {name} reads topic "{topic}", so every {written} would come back as a record'
+            pattern = kafka.topic_pattern
+            more = f", or a topicPattern of {name} that does not match it (got {pattern})" if pattern else ""
+            self._add(at, message, f"write another topic{more}")
 
     def _check_python(self, python: PythonQuery, schemas: Schemas) -> None:
         at: Location = ("spec", "query", "python")
@@ -89,6 +119,20 @@ class _Check:
                     problem.message,
                     problem.hint,
                 )
+
+    def _check_row_key(self) -> None:
+        from millrace_api.result_groups import result_columns, result_groups  # sqlglot: only where there is a topic
+        from millrace_api.row_keys import row_key
+
+        sink = self._spec.sink
+        if sink.kafka is None and sink.table is None:
+            return
+        (names, certain), groups = result_columns(self._spec), result_groups(self._spec)
+        by = None if groups is None else [group.known_by(names) for group in groups]
+        try:
+            row_key(sink, names if certain else None, by)
+        except MillraceError as error:
+            self._add(("spec", "sink", sink.kind, "key"), error.problems[0].message, error.problems[0].hint)
 
     def _event_time(self, at: Location, name: str, columns: tuple[Column, ...]) -> None:
         column = self._column(at, name, columns)

@@ -35,3 +35,7 @@ class MillraceError(Exception):
 
     def __reduce__(self) -> tuple[type[MillraceError], tuple[Problem, ...]]:
         return (type(self), self.problems)
+
+
+class TransientError(MillraceError):
+    """A fault of the surroundings that may pass by itself, such as a broker that is away: trying again may help."""

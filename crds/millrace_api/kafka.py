@@ -27,7 +27,9 @@ class SecretValue(Model):
 
     secret_key_ref: SecretKeyRef | None = Field(default=None, description="An entry of a Kubernetes Secret.")
     file: Path | None = Field(default=None, description="A file that holds the secret and nothing else.")
-    env: Text | None = Field(default=None, description="An environment variable of the driver that holds the secret.")
+    env: Text | None = Field(
+        default=None, description="An environment variable of the driver and the executors that holds the secret."
+    )
 
 
 class Tls(Model):
@@ -72,3 +74,10 @@ class KafkaConnection(Model):
     )
     tls: Tls | None = Field(default=None, description="Use TLS.")
     sasl: Sasl | None = Field(default=None, description="Log in with SASL.")
+
+    def is_cluster_of(self, other: KafkaConnection) -> bool:
+        """Whether both reach the same cluster, as far as addresses tell: they have one in common."""
+        return not self._addresses().isdisjoint(other._addresses())
+
+    def _addresses(self) -> set[str]:
+        return {address.strip().lower() for address in self.bootstrap_servers.split(",")}

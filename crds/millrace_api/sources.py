@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
@@ -87,6 +88,7 @@ class RateSource(Model):
     skew: Annotated[Number, Field(ge=0, le=10)] = Field(
         default=0.0, description="Zipf exponent of the keys; 0 is uniform."
     )
+    drift: PositiveDuration | None = Field(default=None, description="How often other keys become the popular ones.")
     seed: WholeNumber = Field(default=0, description="Seed of the generator.")
 
 
@@ -99,14 +101,21 @@ class NexmarkStream(StrEnum):
 
 
 class NexmarkSource(Model):
-    """Generated records of the NEXMark auction site."""
+    """Generated records of the NEXMark auction site; streams with the same settings belong together."""
 
     stream: NexmarkStream = Field(default=NexmarkStream.BID, description="Which of the three streams.")
-    records_per_second: Positive = Field(default=1000.0, description="Records per second.")
-    skew: Annotated[Number, Field(ge=0, le=10)] = Field(
-        default=0.0, description="Zipf exponent of bidders and auctions."
+    records_per_second: Positive = Field(
+        default=1000.0,
+        description="Events per second of all three streams: of 50, 46 are bids, 3 auctions, and 1 is a person.",
     )
-    drift: PositiveDuration | None = Field(default=None, description="How often other keys become the popular ones.")
+    skew: Annotated[Number, Field(ge=0, le=10)] = Field(
+        default=0.0, description="Zipf exponent of the popularity of auctions and people; 0 is uniform."
+    )
+    drift: PositiveDuration | None = Field(
+        default=None,
+        description="How often other keys become the popular ones; default, and at most: whenever 100 more auctions, "
+        "or 1000 more people, have come.",
+    )
     seed: WholeNumber = Field(default=0, description="Seed of the generator.")
 
 
@@ -150,6 +159,20 @@ class KafkaSource(KafkaConnection):
             "!has(self.endingOffsets) || self.endingOffsets == 'latest'",
             lambda kafka: kafka.ending_offsets in (None, KafkaOffsets.LATEST),
         ),
+        Rule(
+            "topicPattern is not a regular expression",
+            "write one that matches whole names, such as trips-.*",
+            ("topic_pattern",),
+            None,
+            lambda kafka: _is_pattern(kafka.topic_pattern or ""),
+        ),
+        Rule(
+            "a partition is there more than once",
+            "name each partition once",
+            ("partitions",),
+            None,
+            lambda kafka: _differ([(each.topic, each.partition) for each in kafka.partitions or ()]),
+        ),
     )
 
     topic: Topic | None = Field(default=None, description="One topic.")
@@ -177,6 +200,23 @@ class KafkaSource(KafkaConnection):
         description="Most records one batch reads; default: what the measured capacity allows.",
     )
     max_bytes_per_batch: ByteSize | None = Field(default=None, description="Most bytes one batch reads.")
+
+    def reads(self, topic: str) -> bool:
+        """Whether a topic of this name is one of those it reads."""
+        named = {self.topic, *(self.topics or ()), *(each.topic for each in self.partitions or ())}
+        return topic in named or (self.topic_pattern is not None and bool(re.fullmatch(self.topic_pattern, topic)))
+
+
+def _is_pattern(text: str) -> bool:
+    try:
+        re.compile(text)
+    except re.error:
+        return False
+    return True
+
+
+def _differ(values: list[tuple[str, int]]) -> bool:
+    return len(set(values)) == len(values)
 
 
 class Avro(Model):
@@ -273,8 +313,8 @@ class Source(Model):
             "write the columns and their types, such as schema: city STRING, fare DOUBLE, at TIMESTAMP",
             (),
             "has(self.schema) || !(has(self.files) || has(self.replay) || (has(self.kafka) && "
-            "(!has(self.format) || self.format in ['json', 'csv'])))",
-            lambda s: s.ddl is not None or not (s.files or s.replay or s.record_format in ("json", "csv")),
+            "(!has(self.format) || self.format in ['json', 'csv'] || (has(self.avro) && has(self.avro.registry)))))",
+            lambda s: s.ddl is not None or not (s.files or s.replay or s.needs_schema),
         ),
         Rule(
             "schema is fixed for rate, nexmark and format raw",
@@ -303,6 +343,13 @@ class Source(Model):
             ("corrupt_records",),
             "!has(self.corruptRecords) || !has(self.corruptRecords.topic) || has(self.kafka)",
             lambda s: s.corrupt_records.topic is None or s.kafka is not None,
+        ),
+        Rule(
+            "the dead-letter topic is one that the source reads, so every letter would become another one",
+            "write another topic",
+            ("corrupt_records",),
+            None,
+            lambda s: s.kafka is None or s.corrupt_records.topic is None or not s.kafka.reads(s.corrupt_records.topic),
         ),
     )
 
@@ -336,6 +383,12 @@ class Source(Model):
     def record_format(self) -> RecordFormat | None:
         """How messages are written, for kafka; None for the other kinds."""
         return (self.format or RecordFormat.JSON) if self.kafka is not None else None
+
+    @property
+    def needs_schema(self) -> bool:
+        """Whether nothing but ``schema`` can say which columns the messages of kafka have."""
+        from_registry = self.avro is not None and self.avro.registry is not None
+        return from_registry or self.record_format in (RecordFormat.JSON, RecordFormat.CSV)
 
     @property
     def schema_text(self) -> str | None:

@@ -128,7 +128,7 @@ class _ScopeCheck:
             return self._columns(source.set_operation_scopes[0])
         if not isinstance(select, exp.Select) or select.args.get("laterals"):
             return None
-        names = {name.lower(): name for name in _outputs(select)}
+        names = {name.lower(): name for name in output_names(select)}
         if select.is_star:
             for inner in source.sources.values():
                 columns = self._columns(inner)
@@ -138,7 +138,7 @@ class _ScopeCheck:
         return names
 
 
-def _outputs(select: exp.Select) -> list[str]:
+def output_names(select: exp.Query) -> list[str]:
     """Names of a SELECT's columns, the star apart; without an alias, Spark names a column by its text."""
     return [
         call.name.lower() if _is_window_call(call) else call.alias_or_name or call.sql(dialect=StreamingSql)

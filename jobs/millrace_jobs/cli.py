@@ -11,6 +11,7 @@ from enum import StrEnum
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
+from threading import Timer
 from types import FrameType
 from typing import Annotated
 
@@ -18,6 +19,7 @@ import typer
 from rich.console import Console
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.produce.command import produce
 
 app = typer.Typer(
     help="Streaming queries on Spark, placed by skew-aware partitioners.",
@@ -29,9 +31,19 @@ app = typer.Typer(
 
 bench = typer.Typer(help="Compare on recorded streams.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(bench, name="bench")
+app.command()(produce)
+
+state = typer.Typer(
+    help="Look at a stopped query's state, and change its layout.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(state, name="state")
 
 QueryFile = Annotated[Path, typer.Argument(help="YAML file with a StreamQuery.", show_default=False)]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and what Spark prints.")]
+
+
+GRACE = 25.0
+"""Seconds; Kubernetes gives a pod 30 s by itself."""
 
 
 class OutputFormat(StrEnum):
@@ -62,9 +74,10 @@ def run(
     plan: Annotated[Path | None, typer.Option(help="Plan file to follow while the query runs.")] = None,
     query: Annotated[str | None, typer.Option(help="Name of the query, where the file has several.")] = None,
     metrics_port: Annotated[int, typer.Option(help="Port on 127.0.0.1 for /metrics; 0 is any free one.")] = 0,
+    grace: Annotated[float, typer.Option(help="Seconds that the running batch may still take after SIGTERM.")] = GRACE,
     debug: Debug = False,
 ) -> None:
-    """Run a query in this process, with local Spark; Ctrl-C ends it after the running batch."""
+    """Run a query in this process, with local Spark; Ctrl-C and SIGTERM end it after the running batch."""
     from millrace_jobs.agent.local import LocalRun
 
     local = LocalRun.of_file(file, name=query, once=once, plan_file=plan, metrics_port=metrics_port, debug=debug)
@@ -74,11 +87,23 @@ def run(
             local.abandon()
             os._exit(128 + number)
         local.stop()
+        overdue.start()
 
-    with local:
-        signal.signal(signal.SIGINT, stop)
-        signal.signal(signal.SIGTERM, stop)
-        local.run()
+    def give_up() -> None:
+        problem = _overdue(grace, starting=local.is_starting)
+        local.abandon()
+        _print_problems((problem,))
+        os._exit(1)
+
+    overdue = Timer(grace, give_up)
+    overdue.daemon = True
+    try:
+        with local:
+            signal.signal(signal.SIGINT, stop)
+            signal.signal(signal.SIGTERM, stop)
+            local.run()
+    finally:
+        overdue.cancel()
 
 
 @app.command()
@@ -164,6 +189,48 @@ def partitioners(
         typer.echo(json.dumps(report.to_json(), indent=2, allow_nan=False))
     else:
         print_tables(report, Console(highlight=False, emoji=False))
+
+
+@state.command("repartition")
+def repartition_state(
+    file: QueryFile,
+    partitions: Annotated[int, typer.Option(help="State partitions from the next run on.", show_default=False)],
+    query: Annotated[str | None, typer.Option(help="Name of the query, where the file has several.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Spread the state of a stopped query over another number of partitions."""
+    from millrace_jobs.agent.local import LocalRun
+    from millrace_jobs.agent.repartition import repartition
+
+    with LocalRun.of_file(file, name=query) as local:
+        done = repartition(local.query, partitions, debug=debug)
+    if done.before == done.after:
+        typer.echo(f"the state of {local.query.name} has {done.after} partitions already")
+    else:
+        typer.echo(f"state partitions of {local.query.name}: {done.before} -> {done.after}")
+
+
+@state.command("show")
+def show_state(
+    file: QueryFile,
+    query: Annotated[str | None, typer.Option(help="Name of the query, where the file has several.")] = None,
+) -> None:
+    """Say how many partitions the state has, how large it is on disk, and which batch was the last."""
+    from millrace_jobs.agent.local import LocalRun
+    from millrace_jobs.agent.state_size import state_size
+
+    with LocalRun.of_file(file, name=query) as local:
+        typer.echo(str(state_size(local.query)))
+
+
+def _overdue(grace: float, *, starting: bool) -> Problem:
+    """What to say of a run that did not end in time."""
+    if starting:
+        message = f"the run was about to start, did not end within {grace:g} s and was abandoned"
+        return Problem(message, "run the same command again: nothing is lost")
+    message = f"the running batch did not end within {grace:g} s and was abandoned"
+    hint = "run the same command again: it is computed anew, and nothing is lost; --grace gives it more time"
+    return Problem(message, hint)
 
 
 @cache

@@ -34,6 +34,12 @@ _SETTINGS = {
     "spark.log.level": "ERROR",
 }
 
+TASK_ATTEMPTS = 4
+"""How often a task is tried, as on a cluster: a Python worker that was killed costs a task, not the batch."""
+
+_WORKER_PYTHON = Path(__file__).with_name("worker-python")
+"""Starts a Python process in a third of the time, of which Spark has several started for each query."""
+
 _QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """PySpark's loggers that print the exceptions of the JVM to the terminal, when they are made."""
 
@@ -41,7 +47,7 @@ _QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 def local_session(
     name: str, state_partitions: int, settings: Mapping[str, str], workspace: Path, log: Path | None = None
 ) -> SparkSession:
-    """Spark in this process, on all its cores.
+    """Spark in this process, on all its cores; a task that fails is tried again.
 
     Args:
         name: of the query.
@@ -54,8 +60,9 @@ def local_session(
         MillraceError: there is no Java.
     """
     _require_java()
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = SparkSession.builder.appName(name).master("local[*]")
+    os.environ["MILLRACE_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = str(_WORKER_PYTHON)
+    builder = SparkSession.builder.appName(name).master(f"local[*, {TASK_ATTEMPTS}]")
     own = _SETTINGS | {
         "spark.sql.shuffle.partitions": str(state_partitions),
         "spark.sql.warehouse.dir": str(workspace / "warehouse"),
@@ -67,6 +74,18 @@ def local_session(
         logging.getLogger(logger).disabled = log is not None
     with _stderr_to(log), _interrupts_as_before():
         return builder.getOrCreate()
+
+
+def has_jvm(spark: SparkSession) -> bool:
+    """Whether Spark's JVM is there. Nothing tells when it is killed, and whoever only waits for it waits for ever."""
+    gateway = spark.sparkContext._gateway
+    return gateway is None or gateway.proc.poll() is None
+
+
+def stop(spark: SparkSession) -> None:
+    """End Spark, where it has not ended by itself."""
+    if has_jvm(spark):
+        spark.stop()
 
 
 @contextmanager

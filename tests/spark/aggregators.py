@@ -1,7 +1,9 @@
-"""Python aggregators for the tests: a small one, and one whose first attempt at a task fails."""
+"""Python aggregators for the tests: a small one, and those whose first attempt at a task fails."""
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import Any
 
 import pyarrow as pa
@@ -48,8 +50,22 @@ class FailingOnce(Spread):
         return updated
 
 
+class DyingOnce(Spread):
+    """``Spread`` whose every task loses its process after its first update, once."""
+
+    def update(self, state: dict[str, Any], batch: pa.RecordBatch) -> dict[str, Any]:
+        updated = super().update(state, batch)
+        if _is_first_attempt():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return updated
+
+
 def fail_first_attempt() -> None:
     """Raise in a task that Spark has not tried before."""
-    task = TaskContext.get()
-    if task is not None and task.attemptNumber() == 0:
+    if _is_first_attempt():
         raise RuntimeError("the first attempt fails, as the test wants it")
+
+
+def _is_first_attempt() -> bool:
+    task = TaskContext.get()
+    return task is not None and task.attemptNumber() == 0

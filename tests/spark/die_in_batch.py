@@ -13,10 +13,11 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from millrace_jobs.agent.local import LocalRun
+from millrace_jobs.sinks.base import Batch
 from millrace_jobs.sinks.files import FilesSink
 
 
-def die(sink: FilesSink, results: DataFrame, batch: int) -> int:
+def die(sink: FilesSink, results: DataFrame, batch: Batch) -> int:
     """In place of writing."""
     os.kill(os.getpid(), signal.SIGKILL)
     return 0

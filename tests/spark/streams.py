@@ -19,8 +19,9 @@ from millrace_jobs.agent.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.agent.progress import BatchReport
 from millrace_jobs.agent.run import QueryRun
 from millrace_jobs.pipeline.analysis import plan_query
+from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.plan.following import FixedPlan, PlanSource
-from millrace_jobs.sinks.base import Sink
+from millrace_jobs.sinks.base import ResultKeys, Sink
 from millrace_jobs.sinks.files import BATCH_ID
 from millrace_jobs.sinks.opening import open_sink
 from millrace_jobs.sources.opening import open_source
@@ -50,6 +51,7 @@ def stream_document(
     python: dict[str, Any] | None = None,
     watermark: tuple[str, str] | None = None,
     emit: str = "OnUpdate",
+    sink: dict[str, Any] | None = None,
     **files: Any,
 ) -> dict[str, Any]:
     """A StreamQuery over the files that arrive in ``folder/inbox``, one per batch."""
@@ -69,7 +71,7 @@ def stream_document(
         "spec": {
             "sources": {"events": source},
             "query": {"sql": sql} if sql else {"python": python},
-            "sink": {"files": {"path": str(folder / "results")}},
+            "sink": sink or {"files": {"path": str(folder / "results")}},
             "emit": emit,
             "batchInterval": "50ms",
             "parallelism": {"max": 16},
@@ -85,10 +87,18 @@ class Stream:
         self._spark = spark
         self._folder = folder
         self._epoch = 0
+        self.messages: list[str] = []
         (folder / "inbox").mkdir(parents=True)
         self._file = folder / "query.yaml"
         self._file.write_text(yaml.safe_dump(stream_document(folder, **query)), encoding="utf-8")
         (self.query,) = load_queries(self._file)
+
+    def sink(self) -> Sink:
+        """The query's sink, to be wrapped."""
+        checkpoint = Checkpoint(checkpoint_root(self.query))
+        checkpoint.open(self.query)
+        checkpoint.close()
+        return open_sink(self.query, ResultKeys(), checkpoint.id, _no_table)
 
     def feed(self, batches: Sequence[tuple[Placing, bytes]], sink: Sink | None = None) -> list[BatchReport]:
         """Run the query over these files, each in a batch of its own under its plan; then let it come to rest."""
@@ -97,6 +107,7 @@ class Stream:
             self._epoch += 1
             arrivals.append(Arrival(plan(self._epoch, placing), content))
         feeder = Feeder(arrivals, self._folder / "inbox", self._folder / "control.json", lambda: run.drain())
+        self.messages = feeder.messages
         run = self._run(feeder, feeder, sink=sink)
         self._finish(run)
         return feeder.reports
@@ -128,13 +139,14 @@ class Stream:
         checkpoint.open(self.query)
         state = checkpoint.source_folder("events")
         source = open_source("events", spec.sources["events"], state, self._folder / "cache")
-        sink = sink or open_sink(spec, _no_table)
-        sink.prepare()
+        planned = plan_query(self._spark, spec, {"events": source.schema})
+        sink = sink or open_sink(self.query, result_keys(planned, spec), checkpoint.id, _no_table)
+        sink.prepare(checkpoint.last_batch())
         return QueryRun(
             spark=self._spark,
             name=self.query.name,
             spec=spec,
-            query=plan_query(self._spark, spec, {"events": source.schema}),
+            query=planned,
             sources={"events": source},
             sink=sink,
             checkpoint=checkpoint,
@@ -148,6 +160,7 @@ class Stream:
         try:
             run.run()
         finally:
+            run.sink.close()
             run.checkpoint.close()
 
 

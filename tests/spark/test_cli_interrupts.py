@@ -25,7 +25,7 @@ def events(file: int) -> str:
 
 
 EXPECTED = Counter(
-    (f"2024-01-01T00:{file:02d}:00.000Z", who, "2", total)
+    (f"2024-01-01T00:{file:02d}:00.000000Z", who, "2", total)
     for file in range(FILES)
     for who, total in (("a", "2"), ("b", "4"))
 )

@@ -87,5 +87,5 @@ def test_session_windows(tmp_path: Path) -> None:
         times = [at for at, who, _ in _EVENTS if who == person]
         begins = [i for i, at in enumerate(times) if not i or at - times[i - 1] >= timedelta(seconds=30)]
         for begin, end in zip(begins, [*begins[1:], len(times)], strict=True):
-            expected[f"{times[begin]:%Y-%m-%dT%H:%M:%S.000Z}", person, str(end - begin)] += 1
+            expected[f"{times[begin]:%Y-%m-%dT%H:%M:%S.000000Z}", person, str(end - begin)] += 1
     assert rows == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
@@ -55,14 +56,35 @@ def test_windows_of_a_bounded_input_are_final_and_later_files_come_on_top(
     assert first.status == 0, first
     assert not first.err
     assert (first.summary["rows"], first.summary["results"], first.summary["late"]) == ("3", "2", "0")
-    closed = Counter({("2024-01-01T00:00:00.000Z", "a", "2", "4"): 1, ("2024-01-01T00:00:00.000Z", "b", "1", "2"): 1})
+    closed = Counter(
+        {("2024-01-01T00:00:00.000000Z", "a", "2", "4"): 1, ("2024-01-01T00:00:00.000000Z", "b", "1", "2"): 1}
+    )
     assert project.results() == closed
 
     give(project, format, "later", LATER)
     later = project.millrace("run", query, "--once")
     assert later.status == 0, later
     assert (later.summary["rows"], later.summary["results"], later.summary["late"]) == ("2", "1", "1")
-    assert project.results() == closed + Counter({("2024-01-01T00:05:00.000Z", "b", "1", "5"): 1})
+    assert project.results() == closed + Counter({("2024-01-01T00:05:00.000000Z", "b", "1", "5"): 1})
+
+
+def test_a_new_checkpoint_does_not_mix_its_results_with_those_of_an_older_one(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    query = project.query(SQL, emit="OnWindowClose")
+    give(project, "csv", "first", RECORDS)
+    assert project.millrace("run", query, "--once").status == 0
+    before = project.results()
+    assert before
+    shutil.rmtree(tmp_path / "checkpoint")
+    refused = project.millrace("run", query, "--once")
+    refused.assert_failed(
+        f"spec.sink.files.path: the folder {tmp_path / 'out'} has results of an earlier run",
+        "remove the folder to begin anew, or write another path",
+    )
+    assert project.results() == before
+    shutil.rmtree(tmp_path / "out")
+    assert project.millrace("run", query, "--once").status == 0
+    assert project.results() == before
 
 
 def test_an_empty_folder_is_an_input_without_records(tmp_path: Path) -> None:
@@ -72,3 +94,11 @@ def test_an_empty_folder_is_an_input_without_records(tmp_path: Path) -> None:
         empty = project.millrace("run", query, "--once")
         assert (empty.status, empty.err) == (0, ""), empty
         assert (empty.summary["finished"], empty.summary["rows"], empty.summary["results"]) == ("query", "0", "0")
+
+
+def test_times_keep_all_their_digits(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    give(project, "csv", "first", [("2024-01-01T00:00:01.123456Z", "a", 1)])
+    query = project.query("SELECT at, who, n FROM events")
+    assert project.millrace("run", query, "--once").status == 0
+    assert project.results() == Counter({("2024-01-01T00:00:01.123456Z", "a", "1", "0"): 1})

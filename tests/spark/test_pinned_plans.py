@@ -13,8 +13,7 @@ from millrace_api.errors import MillraceError
 from millrace_jobs.agent.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.pipeline.route import Router
 from millrace_jobs.plan.pin import Pin
-from millrace_jobs.sinks.base import Sink
-from millrace_jobs.sinks.opening import open_sink
+from millrace_jobs.sinks.base import Batch, LastBatch, Sink
 from millrace_jobs.sources.base import Slice
 from millrace_jobs.sources.files import FilesSource
 
@@ -56,14 +55,17 @@ class CrashingSink:
     def place(self) -> str:
         return self.inner.place
 
-    def prepare(self) -> None:
-        self.inner.prepare()
+    def prepare(self, last: LastBatch) -> None:
+        self.inner.prepare(last)
 
-    def write(self, results: DataFrame, batch: int) -> int:
-        if batch == self.batch and not self.after_writing:
+    def close(self) -> None:
+        self.inner.close()
+
+    def write(self, results: DataFrame, batch: Batch) -> int:
+        if batch.number == self.batch and not self.after_writing:
             raise RuntimeError("before writing, as the test wants it")
         written = self.inner.write(results, batch)
-        if batch == self.batch:
+        if batch.number == self.batch:
             raise RuntimeError("after writing, as the test wants it")
         return written
 
@@ -81,7 +83,7 @@ def test_a_batch_replayed_after_a_crash_has_its_old_plan(spark, tmp_path, then, 
     batches = made(3)
     files = [parquet(SCHEMA, batch) for batch in batches]
     stream = Stream(spark, tmp_path, schema=COLUMNS, sql=SQL)
-    sink = CrashingSink(open_sink(stream.query.spec, lambda *_: None), 1, after_writing)
+    sink = CrashingSink(stream.sink(), 1, after_writing)
     with pytest.raises(MillraceError, match="as the test wants it"):
         stream.feed([(first, files[0]), (then, files[1])], sink)
     reports = [report for report in stream.feed([(changed, files[2])]) if report.rows]
@@ -100,7 +102,7 @@ def test_a_batch_begins_with_what_partitioners_learned_before_also_when_it_is_re
     batches = made(6, rows=10)
     files = [(placing, parquet(SCHEMA, batch)) for batch in batches]
     stream = Stream(spark, tmp_path, schema=COLUMNS, sql=SQL)
-    sink = CrashingSink(open_sink(stream.query.spec, lambda *_: None), 3, after_writing=True)
+    sink = CrashingSink(stream.sink(), 3, after_writing=True)
     with pytest.raises(MillraceError, match="as the test wants it"):
         stream.feed(files[:4], sink)
     begun = Checkpoint(checkpoint_root(stream.query)).begun_under()

@@ -9,12 +9,15 @@ import re
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.cli import main
 from spark.cli import Project, Result
 
@@ -129,14 +132,6 @@ def test_validate_checks_the_parameters_of_the_partitioner(project: Project, mil
             [": spec.partitioner.parameters: algorithm auto takes no parameters, but has choices; leave them out"],
         ),
         (
-            {"sink": {"kafka": {"bootstrapServers": "kafka:9092", "topic": "rows"}}},
-            [": spec.sink: sink kafka is not in this version; write files: {path: ...} or console: {}"],
-        ),
-        (
-            {"source": {"kafka": {"bootstrapServers": "kafka:9092", "topic": "rows"}, "format": "json"}},
-            [": spec.sources.events: source kafka is not in this version; write files, replay or rate"],
-        ),
-        (
             {"sink": {"files": {"path": "in/1.csv"}}},
             [": spec.sink.files.path: results cannot be written to", "in/1.csv"],
         ),
@@ -145,8 +140,6 @@ def test_validate_checks_the_parameters_of_the_partitioner(project: Project, mil
 def test_run_refuses_at_once(project: Project, millrace: Millrace, spec: dict[str, Any], said: list[str]) -> None:
     project.give("1.csv", RECORDS)
     given = dict(spec)
-    if "kafka" in given.get("source", {}):
-        given["source"] = {"files": None, **given["source"]}
     query = project.query(given.pop("sql", SQL), **given, **({} if "sql" in spec else {"emit": "OnWindowClose"}))
     millrace("run", query, "--once").assert_failed(*said)
     assert not (project.folder / "out").exists()
@@ -168,15 +161,88 @@ def test_a_checkpoint_that_cannot_be_used(project: Project, millrace: Millrace) 
     below = project.query(SQL, checkpoint={"uri": (project.inbox / "1.csv" / "state").as_uri()})
     millrace("run", below).assert_failed(": spec.checkpoint: the checkpoint", "cannot be written: Not a directory")
 
-    broken = {"files": {"path": "in/1.csv"}}  # so that the checkpoint is made, and the run ends before Spark starts
-    query = project.query(SQL, sink=broken)
-    millrace("run", query).assert_failed("spec.sink.files.path")
-    other = project.query(SQL.replace("count(*)", "sum(n)"), sink=broken)
-    millrace("run", other).assert_failed("is of another query: its query was", "count(*)", "and is now", "sum(n)")
+    # nothing to read, so that the checkpoint is made, and the run ends before Spark starts
+    nothing = {"files": {"path": "nowhere/*.csv", "format": "csv"}}
+    query = project.query(SQL, source=nothing)
+    millrace("run", query).assert_failed("no file matches this path")
+    other = project.query(SQL.replace("count(*)", "sum(n)"), source=nothing)
+    millrace("run", other).assert_failed(
+        "spec.query.sql: ", "was made with list of aggregates COUNT(*), not with SUM(n)"
+    )
 
     with (project.folder / "checkpoint" / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         millrace("run", query).assert_failed("another run is using the checkpoint", "end that run first")
+
+
+class StartingRun:
+    """In place of a run that takes as long as a test wants to start, or to end a batch."""
+
+    started = False
+    stop_requested = False
+
+    def __enter__(self) -> StartingRun:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    @property
+    def is_starting(self) -> bool:
+        return not self.started
+
+    def stop(self) -> None:
+        self.stop_requested = True
+
+    def abandon(self) -> None:
+        pass
+
+    def run(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert abandoned.wait(30)
+
+
+abandoned = threading.Event()
+
+
+@pytest.mark.parametrize(
+    ("started", "said"),
+    [
+        (False, "the run was about to start, did not end within 0.01 s and was abandoned; run the same command again"),
+        (True, "the running batch did not end within 0.01 s and was abandoned; run the same command again"),
+    ],
+)
+def test_what_did_not_end_in_time_is_called_what_it_is(
+    millrace: Millrace, monkeypatch: pytest.MonkeyPatch, started: bool, said: str
+) -> None:
+    starting = StartingRun()
+    starting.started = started
+    abandoned.clear()
+    statuses: list[int] = []
+    monkeypatch.setattr("millrace_jobs.agent.local.LocalRun.of_file", lambda *_, **__: starting)
+    monkeypatch.setattr("os._exit", lambda status: (statuses.append(status), abandoned.set()))
+    result = millrace("run", "query.yaml", "--grace", "0.01")
+    assert said in result.err
+    assert statuses == [1]
+
+
+def test_a_run_that_failed_while_it_ended_is_not_abandoned_as_well(
+    millrace: Millrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starting = StartingRun()
+
+    def fail() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise MillraceError(Problem("the topic has gone", "make it again"))
+
+    monkeypatch.setattr(starting, "run", fail)
+    monkeypatch.setattr("millrace_jobs.agent.local.LocalRun.of_file", lambda *_, **__: starting)
+    before = threading.active_count()
+    millrace("run", "query.yaml", "--grace", "600").assert_failed("the topic has gone; make it again")
+    ended = time.monotonic() + 30
+    while threading.active_count() > before:
+        assert time.monotonic() < ended, "the timer goes on"
+        time.sleep(0.01)
 
 
 def test_debug_shows_where_an_error_comes_from(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

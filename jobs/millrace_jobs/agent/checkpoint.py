@@ -1,40 +1,51 @@
 """The checkpoint of a query: whose it is, who uses it, and what Spark has written into it.
 
-Layout: ``millrace.json`` (the query it belongs to), ``lock``, ``sources/NAME`` (what a source remembers),
-``policies`` (what the partitioner replicas have learned), and ``spark`` (Spark's own checkpoint: offsets with the
-pinned plans, commits, state).
+Layout: ``millrace.json`` (the query it belongs to), ``lock`` and ``lease.json`` (who drives it), ``sources/NAME``
+(what a source remembers), ``policies`` (what the partitioner replicas have learned), and ``spark`` (Spark's own
+checkpoint: offsets with the pinned plans, commits, state).
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import unquote, urlparse
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.sinks import Sink
 from millrace_api.streamquery import Spec, StreamQuery
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.agent.evolution import changes, check_layout
+from millrace_jobs.agent.lease import Lease
+from millrace_jobs.agent.marker import Marker
+from millrace_jobs.agent.spark_copy import settle
+from millrace_jobs.agent.spark_log import SparkLog, damaged
+from millrace_jobs.sinks.base import LastBatch
 
 
-class Checkpoint:
-    """An opened checkpoint; this process holds its lock until it ends or calls ``close``."""
+class Checkpoint(SparkLog):
+    """A checkpoint; once opened, this process holds it until it ends or calls ``close``."""
 
     def __init__(self, root: Path) -> None:
+        super().__init__(root / "spark")
         self.root = root
-        self.spark = root / "spark"
         self.policies = root / "policies"
+        self._remarks: tuple[str, ...] = ()
+        self._sink_has_changed = False
         self._lock: IO[str] | None = None
+        self._lease: Lease | None = None
+        self._marker: Marker | None = None
 
     def open(self, query: StreamQuery) -> None:
-        """Take the checkpoint for this query; make it where there is none.
+        """Take the checkpoint for this query; make it where there is none. ``adopt`` ends what this begins.
 
         Raises:
-            MillraceError: it cannot be written, another process runs on it, or it is another query's.
+            MillraceError: it cannot be written, another process runs on it, it is damaged, or it is of a query that
+                this one cannot go on from; then nothing has been changed.
         """
         try:
             self._take(query)
@@ -47,75 +58,108 @@ class Checkpoint:
             self.root.mkdir(parents=True, exist_ok=True)
             self._lock = (self.root / "lock").open("w", encoding="utf-8")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._claim(identity(query))
+            held = Marker.read(self.root)
+            if held is None and any(log.exists() for log in (self.spark / "offsets", self.spark / "commits")):
+                raise damaged(self.root / "millrace.json", "it is gone")
+            if held is not None:
+                self._remarks = changes(held.query, query, self)
+                self._sink_has_changed = _is_another_topic(held.query.spec.sink, query.spec.sink)
+            lease = Lease(self.root)
+            lease.take()
+            self._lease = lease
+            settle(self.spark)
+            self.check()
+            # one of the first version is given its id for good
+            self._keep(held or Marker.new(query, state_partitions(query.spec)))
         except BlockingIOError:
             raise _problem(f"another run is using the checkpoint {self.root}", "end that run first") from None
         except OSError as error:
             hint = "make room there, or write spec.checkpoint.uri with a folder that this user may write to"
             raise _problem(f"the checkpoint {self.root} cannot be written: {error.strerror}", hint) from None
 
-    def _claim(self, wanted: dict[str, Any]) -> None:
-        marker = self.root / "millrace.json"
-        if not marker.exists():
-            partial = marker.with_suffix(".new")
-            partial.write_text(json.dumps(wanted, indent=1), encoding="utf-8")
-            partial.replace(marker)
-            return
-        held = json.loads(marker.read_text(encoding="utf-8"))
-        different = [field for field in wanted if held.get(field) != wanted[field] and field != "statePartitions"]
-        if different:
-            field = different[0]
-            raise _problem(
-                f"the checkpoint {self.root} is of another query: its {field} was {held.get(field)!r} "
-                f"and is now {wanted[field]!r}",
-                "choose another spec.checkpoint.uri, or remove this one to begin anew",
-            )
+    def _keep(self, marker: Marker) -> None:
+        marker.write(self.root)
+        self._marker = marker
+
+    def adopt(self, query: StreamQuery) -> tuple[str, ...]:
+        """Let it be this query's, which has been opened, planned, and given a sink that takes its results.
+
+        A query that fails before leaves the one that ran last as what later ones are compared with. Returns what the
+        user should know of how it has changed since then: no later run finds that out.
+        """
+        held = self._require_marker()
+        if held.of(query) != held:
+            self._keep(held.of(query))
+        remarks, self._remarks, self._sink_has_changed = self._remarks, (), False
+        return remarks
+
+    def last_batch(self) -> LastBatch:
+        """The last batch that was begun, and the last that was committed; and where the results of both have gone."""
+        return replace(super().last_batch(), elsewhere=self._sink_has_changed)
+
+    def exists(self) -> bool:
+        """Whether a run has made it."""
+        return (self.root / "millrace.json").exists()
+
+    @property
+    def id(self) -> str:
+        """Drawn when the checkpoint was made; no other checkpoint has it."""
+        return self._require_marker().id
 
     @property
     def state_partitions(self) -> int:
-        """Number of state partitions, fixed when the checkpoint was made."""
-        return int(json.loads((self.root / "millrace.json").read_text(encoding="utf-8"))["statePartitions"])
+        """Number of state partitions: as in Spark's log, which Spark follows; before a batch, what the marker asks."""
+        return int(self.settings().get("spark.sql.shuffle.partitions", self._require_marker().state_partitions))
+
+    def note_state_partitions(self, partitions: int) -> None:
+        """Let the marker say what Spark's log says."""
+        self._keep(replace(self._require_marker(), state_partitions=partitions))
+
+    def keep_layout(self, layout: Mapping[str, Any]) -> None:
+        """Take down how the planned query lays out its state, as ``evolution.layout`` has it.
+
+        Raises:
+            MillraceError: the state in the checkpoint is laid out otherwise.
+        """
+        marker = self._require_marker()
+        check_layout(marker.layout, layout, self)
+        if marker.layout != layout:
+            self._keep(replace(marker, layout=layout))
+
+    def require_lease(self) -> None:
+        """Make sure that this process still is the driver.
+
+        Raises:
+            MillraceError: another one is, or may be.
+        """
+        if self._lease is not None:
+            self._lease.check()
+
+    @property
+    def lost(self) -> MillraceError | None:
+        """Why this process is no longer the driver, as far as is known; None while it is."""
+        return None if self._lease is None else self._lease.lost
 
     def source_folder(self, name: str) -> Path:
         """Where a source keeps what it has to remember."""
         return self.root / "sources" / name
 
-    def committed(self) -> dict[str, Mapping[str, Any]]:
-        """Offset of each source after the last batch that was finished."""
-        last = _newest(self.spark / "commits")
-        if last is None:
-            return {}
-        return {offset["source"]: offset for offset in self._offsets(last)}
-
-    def last_pin(self) -> Pin | None:
-        """The plan of the newest batch that was begun; None where there is none."""
-        last = _newest(self.spark / "offsets")
-        if last is None:
-            return None
-        return next((Pin.from_json(offset["pin"]) for offset in self._offsets(last) if "pin" in offset), None)
-
-    def begun_under(self) -> Pin | None:
-        """The plan of the batch that was begun and is not finished; None where there is no such batch."""
-        if _newest(self.spark / "offsets") == _newest(self.spark / "commits"):
-            return None
-        return self.last_pin()
-
-    def _offsets(self, batch: int) -> list[Mapping[str, Any]]:
-        lines = (self.spark / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()[2:]
-        return [json.loads(line) for line in lines if line != "-"]
-
-    def watermark_ms(self) -> int:
-        """The watermark that the next batch would run under, in milliseconds; 0 before there is one."""
-        last = _newest(self.spark / "commits")
-        if last is None:
-            return 0
-        text = (self.spark / "commits" / str(last)).read_text(encoding="utf-8").splitlines()[1]
-        return int(json.loads(text).get("nextBatchWatermarkMs", 0))
-
     def close(self) -> None:
         """Let another run have it."""
-        if self._lock is not None:
-            self._lock.close()
+        try:
+            if self._lease is not None:
+                self._lease.release()
+        finally:
+            self._lease = None
+            if self._lock is not None:
+                with suppress(OSError):  # of a share that is gone
+                    self._lock.close()
+
+    def _require_marker(self) -> Marker:
+        if self._marker is None:
+            self._marker = Marker.read(self.root)
+        assert self._marker is not None, "the checkpoint has not been opened"
+        return self._marker
 
 
 def checkpoint_root(query: StreamQuery) -> Path:
@@ -134,38 +178,15 @@ def checkpoint_root(query: StreamQuery) -> Path:
     return Path(unquote(uri.path))
 
 
-def identity(query: StreamQuery) -> dict[str, Any]:
-    """What has to stay the same from run to run on one checkpoint."""
-    document = query.spec.to_document()
-    return {
-        "name": query.name,
-        "sources": {name: _lasting(source) for name, source in document["sources"].items()},
-        "query": document["query"],
-        "emit": document["emit"],
-        "sink": document["sink"],
-        "statePartitions": state_partitions(query.spec),
-    }
-
-
-def _lasting(source: dict[str, Any]) -> dict[str, Any]:
-    """A source without what only says how fast it is read."""
-    pace = {"speed", "rate", "rateTrace", "maxFilesPerBatch"}
-    return {
-        kind: {k: v for k, v in value.items() if k not in pace} if kind in ("files", "replay") else value
-        for kind, value in source.items()
-        if kind != "corruptRecords"
-    }
-
-
 def state_partitions(spec: Spec) -> int:
     """Tasks and state stores of the merge: each costs tens of milliseconds a batch, so one per core of this machine."""
     return min(spec.parallelism.max, max(2, os.cpu_count() or 2))
 
 
-def _newest(log: Path) -> int | None:
-    with suppress(FileNotFoundError):
-        return max((int(entry.name) for entry in log.iterdir() if entry.name.isdigit()), default=None)
-    return None
+def _is_another_topic(before: Sink, now: Sink) -> bool:
+    """Whether results now go to a Kafka topic that they did not go to."""
+    old, new = before.kafka or before.table, now.kafka or now.table
+    return new is not None and (old is None or old.topic != new.topic or not old.is_cluster_of(new))
 
 
 def _problem(message: str, hint: str) -> MillraceError:

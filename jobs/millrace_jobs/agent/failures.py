@@ -1,4 +1,4 @@
-"""Why a query failed, in the words of whoever knows best."""
+"""Why a query failed, in the words of whoever knows best; and whether trying again may help."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import re
 import sysconfig
 from pathlib import Path
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import MillraceError, Problem, TransientError
 
-_OURS = re.compile(r"millrace_api\.errors\.MillraceError: (.+?)(?:\n\s*(?:at |SQLSTATE|\n)|\n\n|$)", re.DOTALL)
+_OURS = re.compile(
+    r"millrace_api\.errors\.(MillraceError|TransientError): (.+?)(?:\n\s*(?:at |SQLSTATE|\n)|\n\n|$)", re.DOTALL
+)
 _WORKER = re.compile(r"thrown from the Python worker:\n(.+?)(?=\n\s*\tat |\Z)", re.DOTALL)
 _SPARK = re.compile(r"^[\w.$]+: \[[A-Z][A-Z_.0-9]+\] (.+?)(?: SQLSTATE: \w+|\n|$)", re.MULTILINE)
 _CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
@@ -31,33 +33,79 @@ _KNOWN = (
         "Spark ran out of memory",
         "give it more by spec.driver.memory, or make batches smaller",
     ),
+    (
+        "Multiple streaming queries are concurrently using",
+        "another driver has taken over the checkpoint: Spark's log has the batch already",
+        "see to it that there is one driver, then run the same command again: nothing is lost",
+    ),
     ("STATE_SCHEMA", "the checkpoint's state has another layout", "choose another spec.checkpoint.uri"),
 )
 
+_PROCESS_DIED = (
+    re.compile(r"Python worker exited unexpectedly"),
+    re.compile(r"waiting for the Python worker to connect back"),
+    re.compile(r"(?:EOFException|SocketException)[^\n]*\n(?:\s*(?:at|\.\.\.) [^\n]*\n)*?\s*at [^\n]*Python\w*Runner"),
+)
+"""How Spark tells that one of its Python processes has gone, or did not come up within its ten seconds.
+
+Such a process is a worker, or the one that plans the batches of a source.
+"""
+
 
 def explain_failure(text: str) -> MillraceError:
-    """Find what a user can act on in the text of a failed query: a traceback of Python inside one of the JVM."""
+    """Find what a user can act on in the text of a failed query: a traceback of Python inside one of the JVM.
+
+    It is a TransientError where the failure may not come again.
+    """
     ours = _OURS.search(text)
     if ours:
-        said = re.sub(r"\s*SQLSTATE:.*$", "", ours.group(1).strip(), flags=re.DOTALL)
-        return MillraceError(*said.split("\n"))
+        said = re.sub(r"\s*SQLSTATE:.*$", "", ours.group(2).strip(), flags=re.DOTALL)
+        kind = TransientError if ours.group(1) == TransientError.__name__ else MillraceError
+        return kind(*said.split("\n"))
+    known = known_cause(text)
+    if known is not None:
+        return known
+    if any(said.search(text) for said in _PROCESS_DIED):
+        hint = "see whether the machine has too little memory, or too much to do"
+        return TransientError(Problem("a Python process of Spark has died or did not start", hint))
+    return MillraceError(_last_resort(text))
+
+
+def known_cause(text: str) -> MillraceError | None:
+    """What to say of a failure whose text names its cause; None where it does not."""
     for mark, message, hint in _KNOWN:
         if mark in text:
             return MillraceError(Problem(f"the query failed: {message}", hint))
+    return None
+
+
+def jvm_gone() -> MillraceError:
+    """What to say where the process that Spark runs in is no more."""
+    hint = "see whether the machine has too little memory, then run the same command again: nothing is lost"
+    return MillraceError(Problem("Spark's JVM has died", hint))
+
+
+def is_about_state(text: str) -> bool:
+    """Whether the failure is that Spark cannot load what it has kept as state."""
+    return "CANNOT_LOAD_STATE_STORE" in text
+
+
+def _last_resort(text: str) -> Problem:
+    """What can be said of a failure that is not known."""
     tracebacks = _WORKER.findall(text)
     if tracebacks:
-        return MillraceError(_python_problem(tracebacks[-1]))
+        return _python_problem(tracebacks[-1])
     said_by_spark = _SPARK.search(text)
     if said_by_spark:
-        return MillraceError(Problem(f"the query failed: {said_by_spark.group(1).strip()}", _DEBUG))
+        return Problem(f"the query failed: {said_by_spark.group(1).strip()}", _DEBUG)
     causes = _CAUSE.findall(text)
     if causes:
-        return MillraceError(Problem(f"the query failed: {causes[-1].strip()}", _DEBUG))
+        return Problem(f"the query failed: {causes[-1].strip()}", _DEBUG)
     raised = _PYTHON.findall(text)
     if raised:
-        return MillraceError(Problem(f"the query failed: {raised[-1].strip()}", _DEBUG))
+        return Problem(f"the query failed: {raised[-1].strip()}", _DEBUG)
     first = next((line.strip() for line in text.splitlines() if line.strip()), "no reason was given")
-    return MillraceError(Problem(f"the query failed: {first}", _DEBUG))
+    return Problem(f"the query failed: {first}", _DEBUG)
 
 
 def _python_problem(traceback: str) -> Problem:

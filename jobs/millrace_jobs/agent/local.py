@@ -32,12 +32,15 @@ from millrace_jobs.agent.server import start_server
 from millrace_jobs.agent.summary import Outcome, Tally
 from millrace_jobs.pipeline.analysis import PlannedQuery, Routed, plan_query
 from millrace_jobs.pipeline.explain import explain
+from millrace_jobs.pipeline.result_keys import result_keys
+from millrace_jobs.pipeline.state_layout import layout
 from millrace_jobs.plan.checking import partitioner_problem
 from millrace_jobs.plan.following import FixedPlan, PlanFile, PlanSource, pin_of
 from millrace_jobs.plan.pin import Pin
 from millrace_jobs.selection.costs import Resources
-from millrace_jobs.session import local_session
-from millrace_jobs.sinks.opening import open_sink
+from millrace_jobs.session import local_session, stop
+from millrace_jobs.sinks.base import Sink
+from millrace_jobs.sinks.opening import check_sink, open_sink
 from millrace_jobs.sources.base import Source
 from millrace_jobs.sources.opening import open_source
 
@@ -128,16 +131,20 @@ class LocalRun:
         display = display_for(Console(), self.query.name)
         self._stack.callback(display.close)
         checkpoint = Checkpoint(checkpoint_root(self.query))
-        sink = open_sink(self.query.spec, display.table)
         checkpoint.open(self.query)
         self._stack.callback(checkpoint.close)
+        if self.stop_requested:
+            return
         sources = self._open_sources(checkpoint.root / "sources")
-        sink.prepare()
+        check_sink(self.query.spec)
         spark = self._spark(checkpoint.state_partitions)
+        if self.stop_requested:
+            return
         planned = plan_query(spark, self.query.spec, {name: source.schema for name, source in sources.items()})
-        self._check_sink(planned)
-        resources = Resources(spark.sparkContext.defaultParallelism, checkpoint.state_partitions)
-        plans = self._plans(self._first_plan(planned, checkpoint.last_pin()), planned, resources, display)
+        sink = self._prepared_sink(planned, checkpoint, display)
+        if self.stop_requested:
+            return
+        plans = self._plans(planned, spark, checkpoint, display)
         auto = plans if isinstance(plans, AutoPlans) else None
         observer = Observer(display, JobMetrics(self.query.name), Health(_patience(self.query)), auto)
         server = start_server(observer.metrics.registry, observer.health, port=self.metrics_port)
@@ -179,6 +186,11 @@ class LocalRun:
         if self._run is not None:
             self._run.drain()
 
+    @property
+    def is_starting(self) -> bool:
+        """Whether no batch can be running yet."""
+        return self._run is None
+
     def abandon(self) -> None:
         """Leave terminal and disk as they were, for a process that ends at once; safe in a signal handler."""
         if os.isatty(1):
@@ -215,12 +227,28 @@ class LocalRun:
     def _spark(self, partitions: int) -> SparkSession:
         log = None if self.debug else self._workspace / "spark.log"
         spark = local_session(self.query.name, partitions, self.query.spec.spark_conf, self._workspace, log)
-        self._stack.callback(spark.stop)
+        self._stack.callback(stop, spark)
         return spark
 
-    def _plans(self, plan: Plan, planned: PlannedQuery, resources: Resources, display: Display) -> PlanSource:
+    def _prepared_sink(self, planned: PlannedQuery, checkpoint: Checkpoint, display: Display) -> Sink:
+        """The sink, ready for the first batch; with that the query has taken the checkpoint over."""
+        self._check_sink(planned)
+        checkpoint.keep_layout(layout(planned))
+        sink = open_sink(self.query, result_keys(planned, self.query.spec), checkpoint.id, display.table)
+        self._stack.callback(sink.close)
+        checkpoint.require_lease()  # before another driver is fenced that may have it by now
+        sink.prepare(checkpoint.last_batch())
+        for remark in checkpoint.adopt(self.query):
+            display.message(remark)
+        return sink
+
+    def _plans(
+        self, planned: PlannedQuery, spark: SparkSession, checkpoint: Checkpoint, display: Display
+    ) -> PlanSource:
         if self.plan_file is not None:
             return PlanFile(self.plan_file)
+        resources = Resources(spark.sparkContext.defaultParallelism, checkpoint.state_partitions)
+        plan = self._first_plan(planned, checkpoint.last_pin())
         if self.query.spec.partitioner.algorithm is Algorithm.AUTO and isinstance(planned.plan, Routed):
             return AutoPlans(plan, planned.plan, resources, display.message)
         return FixedPlan(plan)

@@ -33,11 +33,12 @@ class BatchReport:
     """One finished micro-batch.
 
     ``seconds`` is its processing time, ``interval`` the batch interval, both in seconds. ``waiting`` is what the
-    sources had left when the batch was planned. ``worker_rows`` and ``worker_keys`` have one entry per worker of
-    the plan, and are empty where nothing was routed. ``distinct_keys`` and ``profile`` are None where no worker
-    counted, ``placement`` where nothing was routed. ``combined`` has one entry for each that combined records: a
-    worker, or a replica under ``native``. ``state_updates`` is the number of groups whose state changed. ``states``
-    is what each replica's partitioner ended with, as it travels; None where that is too large.
+    sources had left when the batch was planned, ``waiting_in`` the same of each source. ``worker_rows`` and
+    ``worker_keys`` have one entry per worker of the plan, and are empty where nothing was routed. ``distinct_keys``
+    and ``profile`` are None where no worker counted, ``placement`` where nothing was routed. ``combined`` has one
+    entry for each that combined records: a worker, or a replica under ``native``. ``state_updates`` is the number of
+    groups whose state changed. ``states`` is what each replica's partitioner ended with, as it travels; None where
+    that is too large.
     """
 
     batch: int
@@ -64,6 +65,7 @@ class BatchReport:
     profile: KeyProfile | None = None
     placement: PlacementSketch | None = None
     state_updates: int = 0
+    waiting_in: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def utilization(self) -> float:
@@ -88,6 +90,7 @@ def batch_report(progress: Mapping[str, Any], interval: float) -> BatchReport:
     replicas = [replica for note in notes for replica in note.get("replicas", [note])]
     ends = [source["endOffset"] for source in progress["sources"] if isinstance(source.get("endOffset"), dict)]
     pin = next((Pin.from_json(end["pin"]) for end in ends if "pin" in end), None)
+    waiting = {end["source"]: end.get("waiting", 0) for end in ends}
     state = progress["stateOperators"]
     event_time = progress.get("eventTime", {})
     seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
@@ -104,7 +107,7 @@ def batch_report(progress: Mapping[str, Any], interval: float) -> BatchReport:
         rows=sum(note.get("read", 0) for note in replicas),
         rejected=sum(note.get("rejected", 0) for note in replicas if "read" in note),
         late=sum(note["late"] for note in replicas) if all("late" in note for note in replicas) else dropped,
-        waiting=sum(end.get("waiting", 0) for end in ends),
+        waiting=sum(waiting.values()),
         pin=pin,
         watermark=_time(event_time.get("watermark")),
         worker_rows=_by_worker(workers, "rows", n),
@@ -120,6 +123,7 @@ def batch_report(progress: Mapping[str, Any], interval: float) -> BatchReport:
         profile=profile,
         placement=PlacementSketch.of_workers(profiles, n) if routed else None,
         state_updates=sum(operator["numRowsUpdated"] for operator in state),
+        waiting_in=waiting,
         states={note["replica"]: note["state"] for note in replicas if "state" in note and "close" not in note},
     )
 

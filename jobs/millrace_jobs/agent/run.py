@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import queue
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal
 
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
+from pyspark.sql.streaming.listener import QueryTerminatedEvent
 from pyspark.sql.streaming.query import StreamingQuery
 
-from millrace_api.errors import MillraceError
+from millrace_api.errors import MillraceError, TransientError
 from millrace_api.streamquery import Emit, Spec
 from millrace_jobs.agent.checkpoint import Checkpoint
-from millrace_jobs.agent.failures import explain_failure
+from millrace_jobs.agent.events import Event, Listener, Watcher
+from millrace_jobs.agent.failures import explain_failure, is_about_state, jvm_gone, known_cause
 from millrace_jobs.agent.progress import BatchReport, batch_report
-from millrace_jobs.partitioners.registry import is_routed
+from millrace_jobs.agent.restarts import Restarts
+from millrace_jobs.agent.steering import Steering
+from millrace_jobs.agent.wall_clock import WallClock
 from millrace_jobs.pipeline.analysis import PlannedQuery, sql_problem
 from millrace_jobs.pipeline.build import Surroundings, build
 from millrace_jobs.pipeline.front_end import Native
-from millrace_jobs.plan.control import Control, write_control
-from millrace_jobs.plan.following import PlanSource, pin_of
-from millrace_jobs.plan.pin import Pin
-from millrace_jobs.plan.policies import MAX_STATE, Policies
+from millrace_jobs.plan.following import PlanSource
+from millrace_jobs.session import has_jvm
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sources.base import Source
 
@@ -40,25 +37,6 @@ POLL_SECONDS = 0.2
 """How often the plan source is asked, and a query that shall come to rest is looked at."""
 
 Outcome = Literal["finished", "drained"]
-
-Event = dict[str, Any] | QueryTerminatedEvent | None
-"""Progress of a batch, the end of the query, or None: a trigger found nothing to do."""
-
-
-class Watcher(Protocol):
-    """Who is told what goes on."""
-
-    def batch(self, report: BatchReport) -> None:
-        """A batch has been finished."""
-        ...
-
-    def message(self, text: str) -> None:
-        """Something the user should know has happened."""
-        ...
-
-    def idle(self) -> None:
-        """The query is alive and has nothing to do."""
-        ...
 
 
 @dataclass
@@ -81,19 +59,31 @@ class QueryRun:
     workspace: Path
     once: bool = False
     results: int = 0
-    plan_changes: int = 0
-    _pin: Pin | None = None
-    _control: Control | None = None
     _session: SparkSession | None = None
+    _query: StreamingQuery | None = None
     _draining: bool = False
     _latest_event: int = 0
     _events: queue.Queue[Event] = field(default_factory=queue.Queue)
-    _policies: Policies = field(init=False)
-    _forgetful: int | None = None
+    _restarts: Restarts = field(default_factory=Restarts)
+    _steering: Steering = field(init=False)
 
     def __post_init__(self) -> None:
         """Find what the partitioners of an earlier run have learned."""
-        self._policies = Policies(self.checkpoint.policies)
+        self._steering = Steering(
+            self.spec,
+            self.sources,
+            self.plans,
+            self.checkpoint.policies,
+            self.workspace / "control.json",
+            self.watcher,
+            routable=not isinstance(self.query.plan, Native),
+            once=self.once,
+        )
+
+    @property
+    def plan_changes(self) -> int:
+        """Plans that were taken over after the first one."""
+        return self._steering.plan_changes
 
     def run(self) -> Outcome:
         """Run until the input ends or ``drain`` is called.
@@ -101,70 +91,105 @@ class QueryRun:
         Raises:
             MillraceError: the query failed; what was committed stays.
         """
-        listener = _Listener(self._events)
+        listener = Listener(self._events)
         self.spark.streams.addListener(listener)
         try:
-            self._follow_plan()
-            while not self._draining:
-                if self._stream(closing_time=None):
-                    break
-            if self._draining:
-                return "drained"
+            self._steering.follow_plan()
+            while not self._draining and not self._stream_patiently(closing_time=None):
+                pass
             if self.spec.emit is Emit.ON_WINDOW_CLOSE:
-                self._close_windows()
-            return "finished"
+                while not self._draining and not self._close_windows():
+                    pass
+            return "drained" if self._draining else "finished"
+        except (Py4JNetworkError, ConnectionError):
+            raise jvm_gone() from None
         finally:
-            self.spark.streams.removeListener(listener)
+            if has_jvm(self.spark):
+                self._stop_query()
+                self.spark.streams.removeListener(listener)
 
     def drain(self) -> None:
         """Finish the batch that is running, then end."""
         self._draining = True
 
+    def _stop_query(self) -> None:
+        """End Spark's query where it still runs, so that it writes nothing to a sink that is closed."""
+        if self._query is not None:
+            with suppress(PySparkException, Py4JError, ConnectionError):  # why the run ends is told already
+                self._query.stop()
+
+    def _stream_patiently(self, closing_time: int | None) -> bool:
+        """Run the query as ``_stream`` does, and again from its checkpoint after a failure that may pass by itself."""
+        failed = False
+        while True:
+            try:
+                if failed:
+                    self.checkpoint.require_lease()  # before another driver is fenced that may have it by now
+                    self.sink.prepare(self.checkpoint.last_batch())
+                return self._stream(closing_time)
+            except TransientError as failure:
+                if not self._draining:
+                    self._pause_after(failure)
+                if self._draining:
+                    raise
+                failed = True
+
+    def _pause_after(self, failure: TransientError) -> None:
+        """Wait before the next start, unless the run is to end."""
+        pause = self._restarts.pause_after(failure)
+        self.watcher.message(f"starting again in {pause:.0f} s ({self._restarts}): {failure}")
+        until = time.monotonic() + pause
+        while not self._draining and time.monotonic() < until:
+            time.sleep(POLL_SECONDS)
+
     def _stream(self, closing_time: int | None) -> bool:
-        """Run the query in the shape of its plan; True when the input has ended, False to go on in another shape.
+        """Run the query in the shape of its plan; True when the input has ended, False to go on with a new query.
 
         A batch that was begun before a crash comes first, in the shape of the plan it was begun under.
         """
         begun = self.checkpoint.begun_under()
-        routed = self._is_routed(begun or self._require_pin())
+        routed = self._steering.is_routed(begun or self._steering.pin)
         paced = not self.once and closing_time is None
-        resting = False
+        resting = turned_back = False
         self._session = None
         self._tell_sources(routed, resting, closing_time)
-        try:
-            query = self._start(routed=routed, paced=paced)
-        except AnalysisException as error:  # what Spark can do with tables, but not with streams
-            raise MillraceError(sql_problem(error)) from None
+        self._query = query = self._start(routed=routed, paced=paced)
+        clock = WallClock()
         while True:
             terminated = self._take_event()
             if terminated is not None:
                 break
+            if not has_jvm(self.spark):
+                raise jvm_gone()
+            if self.checkpoint.lost is not None:
+                raise self.checkpoint.lost
+            if resting and not query.status["isTriggerActive"] and self.checkpoint.begun_under() is None:
+                query.stop()  # the sources know since the turn before: no batch has begun since
+            if paced and not resting and clock.set_back() > self.spec.batch_interval.seconds:
+                self.watcher.message("the clock was set back: starting again, since Spark would wait for the old time")
+                resting = turned_back = True
             if not resting and self._wants_rest(routed, paced):
-                resting = True
+                resting, turned_back = True, not self._is_shaped(routed)
                 if self._draining:
                     self.watcher.message("ending after the running batch; Ctrl-C again ends at once")
-            if resting and not query.status["isTriggerActive"] and self.checkpoint.begun_under() is None:
-                query.stop()
-            self._follow_plan()
+            if self._steering.follow_plan():
+                self._set_width()
             self._tell_sources(routed, resting, closing_time)
         if terminated.exception is not None:
-            raise explain_failure(terminated.exception)
-        return self._is_routed(self._require_pin()) == routed
+            raise self._explained(terminated.exception)
+        return not turned_back and self._is_shaped(routed)  # the plan may have come back to this shape meanwhile
 
     def _tell_sources(self, routed: bool, resting: bool, closing_time: int | None) -> None:
         """What the next batch shall run under; none, if that would be in another shape than the query is in now."""
-        pin = self._require_pin()
-        draining = resting or self._is_routed(pin) != routed
-        control = Control(self._policies.attach(pin), draining, closing_time)
-        if control != self._control:
-            write_control(self._control_file, control)
-            self._control = control
+        self._steering.tell_sources(draining=resting or not self._is_shaped(routed), closing_time=closing_time)
+
+    def _is_shaped(self, routed: bool) -> bool:
+        """Whether a query that is routed, or is not, is as the plan wants it."""
+        return self._steering.is_routed(self._steering.pin) == routed
 
     def _wants_rest(self, routed: bool, paced: bool) -> bool:
         """Whether no batch shall follow the one that is running."""
-        if self._draining or self._is_routed(self._require_pin()) != routed:
-            return True
-        return paced and self._exhausted()
+        return self._draining or not self._is_shaped(routed) or (paced and self._exhausted())
 
     def _exhausted(self) -> bool:
         offsets = self.checkpoint.committed()  # only of sources that the query reads
@@ -176,28 +201,38 @@ class QueryRun:
         around = Surroundings(
             self.spark,
             self.sources,
-            self._control_file,
+            self._steering.control,
             self.checkpoint.spark,
             self.checkpoint.policies,
             everything=not paced,
         )
-        results = build(self.query, self.spec, around, routed=routed)
         update = self.spec.emit is Emit.ON_UPDATE and self.query.aggregates
-        writer = (
-            results.writeStream.queryName(self.name)
-            .foreachBatch(self._write)
-            .outputMode("update" if update else "append")
-            .option("checkpointLocation", self.checkpoint.spark.as_uri())
-        )
-        if paced:
-            interval = f"{self.spec.batch_interval.microseconds // 1000} milliseconds"
-            return writer.trigger(processingTime=interval).start()
-        return writer.trigger(availableNow=True).start()
+        interval = f"{self.spec.batch_interval.microseconds // 1000} milliseconds"
+        try:
+            results = build(self.query, self.spec, around, routed=routed)
+            writer = (
+                results.writeStream.queryName(self.name)
+                .foreachBatch(self._write)
+                .outputMode("update" if update else "append")
+                .option("checkpointLocation", self.checkpoint.spark.as_uri())
+            )
+            return (writer.trigger(processingTime=interval) if paced else writer.trigger(availableNow=True)).start()
+        except AnalysisException as error:  # what Spark can do with tables, but not with streams
+            raise MillraceError(sql_problem(error)) from None
+        except (PySparkException, Py4JJavaError) as error:  # what it finds wrong with the checkpoint
+            raise self._explained(str(error)) from None
 
-    def _write(self, results: DataFrame, batch: int) -> None:
+    def _explained(self, text: str) -> MillraceError:
+        """Why the query failed."""
+        damage = self.checkpoint.damaged_state(text) if is_about_state(text) else None
+        return known_cause(text) or damage or explain_failure(text)
+
+    def _write(self, results: DataFrame, number: int) -> None:
+        """Spark's hook: the results of a batch."""
         self._session = results.sparkSession
         self._set_width()
-        self.results += self.sink.write(results, batch)
+        self.checkpoint.require_lease()
+        self.results += self.sink.write(results, self.checkpoint.batch(number))
 
     def _set_width(self) -> None:
         """Give the shuffle to the workers as many tasks as the next batch has workers.
@@ -205,8 +240,8 @@ class QueryRun:
         The session is the query's own, which Spark shows from the first batch on; the number of state partitions
         does not follow it.
         """
-        if self._session is not None and self._pin is not None:
-            self._session.conf.set("spark.sql.shuffle.partitions", str(self._pin.workers))
+        if self._session is not None:
+            self._session.conf.set("spark.sql.shuffle.partitions", str(self._steering.pin.workers))
 
     def _take_event(self) -> QueryTerminatedEvent | None:
         """Wait a little for what Spark has to tell; hand on what it did."""
@@ -219,83 +254,39 @@ class QueryRun:
         if event is None:
             self.watcher.idle()
             return None
-        report = batch_report(event, self.spec.batch_interval.seconds)
-        if report.max_event_time is not None:
-            self._latest_event = max(self._latest_event, int(report.max_event_time.timestamp() * 1e6))
-        if report.pin is not None and self._is_routed(report.pin):
-            self._keep_policy(report.batch, report.pin, report.states)
-        self.watcher.batch(report)
+        self._learn_from(batch_report(event, self.spec.batch_interval.seconds))
         return None
 
-    def _keep_policy(self, batch: int, pin: Pin, states: Mapping[int, str | None]) -> None:
-        """Let later batches begin with what the partitioners have learned; tell once per plan where they cannot."""
-        self._policies.keep(batch, pin, states)
-        if None in states.values() and self._forgetful != pin.epoch:
-            self._forgetful = pin.epoch
-            self.watcher.message(
-                f"what a replica of {pin.algorithm} learns is more than {MAX_STATE // 1024} KiB, too much to be "
-                "carried from batch to batch: each batch begins anew; results stay right"
-            )
+    def _learn_from(self, report: BatchReport) -> None:
+        """Take in a finished batch."""
+        self._restarts.progressed()
+        if report.max_event_time is not None:
+            self._latest_event = max(self._latest_event, int(report.max_event_time.timestamp() * 1e6))
+        self._steering.learn_from(report)
+        self.watcher.batch(report)
 
-    def _follow_plan(self) -> None:
-        """Take over a new plan; a plan that cannot be followed is told, and the last good one stays."""
-        try:
-            plan = self.plans.current()
-            pin = pin_of(plan, self.spec) if plan is not None else None
-        except MillraceError as error:
-            if self._pin is None:
-                raise
-            self.watcher.message(f"the plan stays as it is: {error}")
-            return
-        if pin is None:
-            return
-        if self._pin is not None:
-            self.plan_changes += 1
-            self.watcher.message(
-                f"plan {pin.epoch}: {pin.algorithm}, m={pin.replicas}, n={pin.workers}, from the next batch on"
-            )
-        self._pin = pin
-        self._set_width()
+    def _close_windows(self) -> bool:
+        """Let a last event time pass that lies behind the last window, so that all results become final.
 
-    def _close_windows(self) -> None:
-        """Let a last event time pass that lies behind the last window, so that all results become final."""
-        if not self.checkpoint.committed():
-            return
-        watermark = self.checkpoint.watermark_ms() * 1000
+        Returns whether it has, as ``_stream`` does.
+        """
+        closing_time = self._closing_time()
+        return closing_time is None or self._stream_patiently(closing_time)
+
+    def _closing_time(self) -> int | None:
+        """The last event time, in microseconds; None where all windows are closed.
+
+        The batch that has it moves the watermark, and the windows close in the one after it. Where a process died
+        between the two, nothing new came, and a time that is hardly later does: no later record is late for it.
+        """
+        last, watermark = self.checkpoint.last_batch().committed, self.checkpoint.watermark_ms()
+        offsets = self.checkpoint.committed().values()
+        if last is None or not offsets:
+            return None
+        closed = [int(offset["closed"]) for offset in offsets if "closed" in offset]
+        if closed and len(closed) == len(offsets):
+            return None if self.checkpoint.batch(last).watermark >= watermark else max(closed) + 1000
         delays = [s.watermark.delay.microseconds for s in self.spec.sources.values() if s.watermark is not None]
         delay = max(delays, default=0)
-        latest = max(self._latest_event, watermark + delay)
-        self._stream(closing_time=latest + self.query.longest_window + delay + 1000)
-
-    def _is_routed(self, pin: Pin) -> bool:
-        return not isinstance(self.query.plan, Native) and is_routed(pin.algorithm)
-
-    def _require_pin(self) -> Pin:
-        assert self._pin is not None
-        return self._pin
-
-    @property
-    def _control_file(self) -> Path:
-        return self.workspace / "control.json"
-
-
-class _Listener(StreamingQueryListener):
-    """Hands Spark's events to the run loop's queue."""
-
-    def __init__(self, events: queue.Queue[Event]) -> None:
-        self._events = events
-
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Spark's hook."""
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """Spark's hook: a batch has been committed."""
-        self._events.put(json.loads(event.progress.json))
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Spark's hook: a trigger found nothing to do."""
-        self._events.put(None)
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Spark's hook: the query has stopped or failed; no event of it comes after this one."""
-        self._events.put(event)
+        latest = max(self._latest_event, watermark * 1000 + delay)
+        return latest + self.query.longest_window + delay + 1000

@@ -27,6 +27,7 @@ from millrace_jobs.pipeline.merge import finish, merge_partials, single_record_p
 from millrace_jobs.pipeline.merge_states import merge_states
 from millrace_jobs.pipeline.projection import KEEP, ArrowProjection, SparkProjection
 from millrace_jobs.pipeline.reader import ReaderConfig, SourceTask, data_source
+from millrace_jobs.pipeline.result_keys import retracts
 from millrace_jobs.pipeline.route import CONTROL, Router, SparkRouteTask
 from millrace_jobs.sources.base import Source
 from millrace_jobs.windows import AT
@@ -56,7 +57,8 @@ def build(query: PlannedQuery, spec: Spec, around: Surroundings, *, routed: bool
         on_close, closes = spec.emit is Emit.ON_WINDOW_CLOSE, _closing_watermark(plan, spec) is not None
         return merge_states(partials, plan.reduction, on_close=on_close, closes=closes)
     assert plan.aggregation is not None
-    return finish(merge_partials(partials, plan.aggregation), plan.aggregation, query.result)
+    merged = merge_partials(partials, plan.aggregation)
+    return finish(merged, plan.aggregation, query.result, retracts=retracts(query, spec))
 
 
 def records(name: str, spec: Spec, around: Surroundings) -> DataFrame:

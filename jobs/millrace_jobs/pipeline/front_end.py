@@ -10,6 +10,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millrace_api.sql import StreamingSql, parse_expression, parse_query, to_sql
+from millrace_api.sql_groups import group_expressions, is_window, select_aliases
 from millrace_api.values import PositiveDuration
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, TypeOf, is_scalar, plan_aggregate
 from millrace_jobs.windows import Window
@@ -94,14 +95,16 @@ def longest_window(sql: str) -> int:
 def _aggregation(query: exp.Query, schemas: Mapping[str, pa.Schema], type_of: TypeOf) -> Aggregation:
     select = _plain_select(query)
     source = _one_source(select, schemas)
-    aliases = _aliases(select, {field.name.lower() for field in schemas[source]})
-    group = _group_expressions(select, aliases)
-    windows = [node for node in group if _is_window(node)]
+    aliases = select_aliases(select, {field.name.lower() for field in schemas[source]})
+    group = group_expressions(select, aliases)
+    if group is None:
+        raise _NotRoutableError("it has GROUPING SETS, CUBE, ROLLUP or GROUP BY ALL")
+    windows = [node for node in group if is_window(node)]
     if len(windows) > 1:
         raise _NotRoutableError("it groups by more than one window")
     timestamps = {field.name.lower() for field in schemas[source] if pa.types.is_timestamp(field.type)}
     window = _window(windows[0], timestamps) if windows else None
-    keys = tuple(Key(f"k{index}", to_sql(node)) for index, node in enumerate(n for n in group if not _is_window(n)))
+    keys = tuple(Key(f"k{index}", to_sql(node)) for index, node in enumerate(n for n in group if not is_window(n)))
     for key in keys:
         if not is_scalar(type_of(key.sql)):
             raise _NotRoutableError(f"its key {key.sql} is of type {type_of(key.sql)}")
@@ -160,29 +163,6 @@ def _one_source(select: exp.Select, sources: Mapping[str, pa.Schema]) -> str:
     return table.name
 
 
-def _aliases(select: exp.Select, columns: set[str]) -> dict[str, exp.Expr]:
-    """What the aliases of the SELECT list stand for elsewhere, where a column of the source comes first."""
-    aliased = [item for item in select.expressions if isinstance(item, exp.Alias)]
-    return {item.alias.lower(): item.this for item in aliased if item.alias.lower() not in columns}
-
-
-def _group_expressions(select: exp.Select, aliases: Mapping[str, exp.Expr]) -> list[exp.Expr]:
-    """The GROUP BY list with ordinals and aliases of the SELECT list put in."""
-    group = select.args.get("group")
-    if group is None:
-        return []
-    if group.args.get("all") or group.find(exp.GroupingSets, exp.Cube, exp.Rollup):
-        raise _NotRoutableError("it has GROUPING SETS, CUBE, ROLLUP or GROUP BY ALL")
-    resolved: list[exp.Expr] = []
-    for node in group.expressions:
-        if isinstance(node, exp.Literal) and node.is_int:
-            node = select.expressions[int(node.name) - 1].unalias()
-        elif isinstance(node, exp.Column) and not node.table:
-            node = aliases.get(node.name.lower(), node)
-        resolved.append(node.unnest())
-    return resolved
-
-
 def _unaliased(condition: exp.Expr, aliases: Mapping[str, exp.Expr]) -> exp.Expr:
     """HAVING with aliases of the SELECT list put in."""
 
@@ -192,10 +172,6 @@ def _unaliased(condition: exp.Expr, aliases: Mapping[str, exp.Expr]) -> exp.Expr
         return node
 
     return condition.transform(replace)
-
-
-def _is_window(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Anonymous) and node.name.lower() == "window"
 
 
 def _window(call: exp.Expr, timestamps: set[str]) -> Window:
@@ -244,7 +220,7 @@ def _over_parts(item: exp.Expr, keys: tuple[Key, ...], aggregates: tuple[Builtin
             return node  # part of a name, such as start in window.start
         if _quoted(node) in by_text:
             return exp.Var(this=by_text[_quoted(node)])
-        return exp.column("window") if _is_window(node) else node
+        return exp.column("window") if is_window(node) else node
 
     merged = item.unalias().copy().transform(replace)
     for column in merged.find_all(exp.Column):

@@ -8,6 +8,7 @@ from pyspark.sql.types import StructType
 
 from millrace_jobs.aggregates.builtin import Part
 from millrace_jobs.pipeline.front_end import Aggregation
+from millrace_jobs.sinks.base import ADMITTED
 from millrace_jobs.windows import AT, Window
 
 OBSERVED = "millrace_"
@@ -70,13 +71,18 @@ def deviations_between(mean: Column, count: Column) -> Column:
     return F.when(total > 0, vector_to_array(summary.getField("variance"))[0] * (total - squares / total))
 
 
-def finish(merged: DataFrame, query: Aggregation, result: StructType) -> DataFrame:
-    """HAVING and the SELECT list over merged parts, with the names and types Spark's own plan would give."""
-    if query.having:
+def finish(merged: DataFrame, query: Aggregation, result: StructType, *, retracts: bool) -> DataFrame:
+    """HAVING and the SELECT list over merged parts, with the names and types Spark's own plan would give.
+
+    ``retracts``: rows that HAVING does not admit are not left out, but marked in the column ADMITTED.
+    """
+    if query.having and not retracts:
         merged = merged.where(query.having)
     columns = [
         F.expr(item).cast(field.dataType).alias(field.name) for item, field in zip(query.select, result, strict=True)
     ]
+    if retracts:
+        columns.append(F.coalesce(F.expr(query.having), F.lit(False)).alias(ADMITTED))
     return merged.select(*columns)
 
 

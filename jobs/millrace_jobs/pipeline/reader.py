@@ -93,7 +93,8 @@ class Replica(InputPartition):
 class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Offsets are ``{"source": name, "position": ..., "pin": ..., "waiting": records beyond it}``.
 
-    One that ends a bounded input has also ``"closed"``, the event time that closed its windows.
+    One that ends a bounded input has also ``"closed"``, the event time that closed its windows; another time closes
+    those of a batch that came to nothing.
     """
 
     def __init__(self, config: ReaderConfig) -> None:
@@ -118,19 +119,22 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         control = read_control(self._config.control)
         if control.draining:
             return start
+        pin = control.pin.to_json()
+        if control.closing_time is not None:  # what came after the end of the input is for the next run
+            done = start.get("closed") == control.closing_time
+            return start if done else start | {"pin": pin, "closed": control.closing_time}
         source = self._config.source
-        end = dict(source.latest(start["position"], everything=self._config.everything))
-        offset = start | {"position": end, "pin": control.pin.to_json(), "waiting": source.lag(end)}
-        if end != start["position"]:
-            offset.pop("closed", None)
-            return offset
-        if control.closing_time is not None and "closed" not in start:
-            return offset | {"closed": control.closing_time}
-        return start
+        most = control.most.get(self._config.name)
+        end = dict(source.latest(start["position"], everything=self._config.everything, most=most))
+        if end == start["position"]:
+            return start
+        offset = start | {"position": end, "pin": pin, "waiting": source.lag(end)}
+        offset.pop("closed", None)
+        return offset
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Replica]:
         """The replicas of a batch, from its two offsets alone."""
-        closing = "closed" in end and "closed" not in start
+        closing = end.get("closed") not in (None, start.get("closed"))
         if start["position"] == end["position"] and not closing:
             return []
         pin = Pin.from_json(end["pin"])

@@ -7,7 +7,8 @@ into a file beside it; the source reads it when Spark asks for the batch's end.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from millrace_jobs.plan.pin import Pin
@@ -20,11 +21,13 @@ class Control:
     ``draining``: offer nothing new, so that the query comes to rest after the batch it is in.
     ``closing_time``: event time in microseconds which, as the last record, closes every window; None before the
     input has ended.
+    ``most``: by source, how many records the next batch may have of it; a source that is not named has no limit.
     """
 
     pin: Pin
     draining: bool = False
     closing_time: int | None = None
+    most: Mapping[str, int] = field(default_factory=dict)
 
 
 def write_control(path: Path, control: Control) -> None:

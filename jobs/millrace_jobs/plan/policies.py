@@ -81,6 +81,8 @@ class Policies:
 
         A replica that had no slice keeps what it began with. Where a state is too large to be carried (None), the
         next batch begins without any, rather than with an older one.
+
+        Raises OSError where nothing can be written; then later batches begin with an older policy.
         """
         if not states:
             return

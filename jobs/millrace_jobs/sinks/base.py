@@ -2,12 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+
+ADMITTED = "millrace_admitted"
+"""Column in the results for a table: false where HAVING does not admit the row, which is then to be retracted."""
+
+TIMES_AS_TEXT: Mapping[str, str] = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""How Spark writes times in csv and JSON: with all digits that they have; its own default leaves out microseconds."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Which batch results are of.
+
+    ``epoch`` is that of the plan it was pinned to. ``watermark`` is in milliseconds since 1970: windows that end at
+    or before it are closed in this batch; 0 where there is none.
+    """
+
+    number: int
+    epoch: int
+    watermark: int
+
+
+@dataclass(frozen=True)
+class LastBatch:
+    """What Spark's log says of the runs before: the last batch that was begun, and the last that was committed.
+
+    ``elsewhere``: those runs had another sink, so that this one need not know of them.
+    """
+
+    begun: int | None
+    committed: int | None
+    elsewhere: bool = False
+
+    @property
+    def unfinished(self) -> int | None:
+        """The batch that was begun and not committed, which will be run again; None where there is none."""
+        return self.begun if self.begun != self.committed else None
+
+    @property
+    def next(self) -> int:
+        """The batch that will be run next."""
+        return 0 if self.committed is None else self.committed + 1
+
+
+@dataclass(frozen=True)
+class WindowColumn:
+    """A result column from which the window of a row is known.
+
+    ``part`` is what the column holds: the window itself, its start or its end; ``size`` is the window's length in
+    microseconds.
+    """
+
+    name: str
+    part: Literal["window", "start", "end"]
+    size: int
+
+
+@dataclass(frozen=True)
+class ResultKeys:
+    """What tells the rows of a query's results apart, and which of them go again.
+
+    ``columns`` are the result columns of a row's key; there are none where all results are one row, and None where
+    rows have no key. ``window`` is given where rows expire: every update is emitted, and a watermark lets windows
+    go. ``retracts``: the results have the column ADMITTED.
+    """
+
+    columns: tuple[str, ...] | None = None
+    window: WindowColumn | None = None
+    retracts: bool = False
 
 
 class Sink(Protocol):
@@ -18,15 +89,19 @@ class Sink(Protocol):
         """Where the results are, for the user."""
         ...
 
-    def prepare(self) -> None:
-        """Make ready before the first batch. Raises MillraceError where results cannot be written."""
+    def prepare(self, last: LastBatch) -> None:
+        """Make ready before the first batch of a run. Raises MillraceError where results cannot be written."""
         ...
 
-    def write(self, results: DataFrame, batch: int) -> int:
-        """Write the results of a batch in one action over all its partitions; returns how many rows.
+    def write(self, results: DataFrame, batch: Batch) -> int:
+        """Write the results of a batch in one action over all its partitions; returns how many rows were written.
 
         After a crash Spark calls it again with the same batch number and the same results.
         """
+        ...
+
+    def close(self) -> None:
+        """Let go of everything; called at every end of a run, also of one that failed."""
         ...
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
-from millrace_jobs.sinks.base import Head
+from millrace_jobs.sinks.base import Batch, Head, LastBatch
 
 ShowTable = Callable[[str, Sequence[str], Sequence[Sequence[object]]], None]
 
@@ -21,10 +21,10 @@ class ConsoleSink:
         self._rows = rows
         self._show = show
 
-    def prepare(self) -> None:
+    def prepare(self, last: LastBatch) -> None:
         """Nothing is needed."""
 
-    def write(self, results: DataFrame, batch: int) -> int:
+    def write(self, results: DataFrame, batch: Batch) -> int:
         """Show a batch."""
         counted = Observation()
         observed = results.observe(counted, F.count(F.lit(1)).alias("rows"))
@@ -33,5 +33,8 @@ class ConsoleSink:
         if total:
             more = f", first {shown.num_rows} of {total}" if total > shown.num_rows else ""
             rows = list(zip(*(column.to_pylist() for column in shown.columns), strict=True))
-            self._show(f"results of batch {batch}{more}", shown.column_names, rows)
+            self._show(f"results of batch {batch.number}{more}", shown.column_names, rows)
         return total
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -2,13 +2,18 @@
 
 A batch is written beside the folder's files, in ``_staging``, and then renamed into place under names that its
 number determines. A crash before, between or after the renames makes Spark run the batch again, which first
-takes away what was there under these names: the same results come to the same place. Programs that read the
-folder pass over names which begin with an underscore.
+takes away what was there under these names: the same results come to the same place.
+
+That holds for the batches of one checkpoint. The empty file ``_checkpoint-ID`` says of which one a folder's files
+are; a run on another checkpoint is refused. Programs that read the folder pass over names which begin with an
+underscore.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
+import tempfile
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -16,18 +21,24 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.disk import sync
+from millrace_jobs.sinks.base import TIMES_AS_TEXT, Batch, LastBatch
 
 BATCH_ID = "_batch_id"
 """Column that tells the updates of a key apart: the row with the highest is the answer."""
+
+_OWNER = "_checkpoint-"
+_RESULTS = re.compile(r"batch-(\d+)-\d+\.\w+")
 
 
 class FilesSink:
     """Appends each batch as files of one format; ``updates`` adds the column ``_batch_id``."""
 
-    def __init__(self, path: str, format: str, *, updates: bool) -> None:
+    def __init__(self, path: str, format: str, checkpoint_id: str, *, updates: bool) -> None:
         self._folder = Path(path).absolute()
         self._staging = self._folder / "_staging"
         self._format = format
+        self._owner = self._folder / f"{_OWNER}{checkpoint_id}"
         self._updates = updates
 
     @property
@@ -35,41 +46,78 @@ class FilesSink:
         """The folder, with the pattern of its files."""
         return f"{self._folder}/*.{self._format}"
 
-    def prepare(self) -> None:
-        """Make the folder, and clear what a crashed run left half written."""
+    def prepare(self, last: LastBatch) -> None:
+        """Take the folder for this checkpoint, make it where there is none, and clear what a crash left half written.
+
+        Raises:
+            MillraceError: it cannot be written, or has results that are not of this checkpoint as it is now.
+        """
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
+            self._require_no_later_batch(last)
+            self._take()
             shutil.rmtree(self._staging, ignore_errors=True)
             self._staging.mkdir()
+            sync(self._folder)
+            sync(self._folder.parent)
         except OSError as error:
-            hint = "write a folder that this user may write to"
-            raise MillraceError(
-                Problem(
-                    f"results cannot be written to {self._folder}: {error.strerror}",
-                    hint,
-                    field="spec.sink.files.path",
-                )
-            ) from None
+            raise _unwritable(self._folder, error) from None
 
-    def write(self, results: DataFrame, batch: int) -> int:
+    def write(self, results: DataFrame, batch: Batch) -> int:
         """Write a batch; its files appear when all of them are complete."""
         if self._updates:
-            results = results.withColumn(BATCH_ID, F.lit(batch).cast("bigint"))
+            results = results.withColumn(BATCH_ID, F.lit(batch.number).cast("bigint"))
         counted = Observation()
-        staged = self._staging / str(batch)
+        staged = self._staging / str(batch.number)
         writer = results.observe(counted, F.count(F.lit(1)).alias("rows")).write.mode("overwrite")
-        writer.option("header", True).option("compression", "snappy" if self._format == "parquet" else "none").format(
-            self._format
-        ).save(str(staged))
-        self._publish(staged, batch)
+        compression = "snappy" if self._format == "parquet" else "none"
+        writer = writer.options(header=True, compression=compression, **TIMES_AS_TEXT)
+        writer.format(self._format).save(str(staged))
+        self._publish(staged, batch.number)
         return int(counted.get["rows"])
 
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _require_no_later_batch(self, last: LastBatch) -> None:
+        """Results of batches that the checkpoint has yet to begin would stay beside, or be taken for, those to come."""
+        found = (_RESULTS.fullmatch(file.name) for file in self._folder.iterdir())
+        newest = max((int(result[1]) for result in found if result), default=-1)
+        if last.begun is None and newest >= 0:
+            raise self._not_ours("has results of an earlier run, which began with another checkpoint")
+        if last.begun is not None and newest > last.begun and not self._others():
+            message = f"has results up to batch {newest}, but the checkpoint knows of no batch after {last.begun}"
+            hint = f"put the newest copy of the checkpoint back, or remove the files of the batches after {last.begun}"
+            raise self._not_ours(message, hint)
+
+    def _take(self) -> None:
+        """Mark the folder as this checkpoint's; two queries that begin at once do not both get it."""
+        if self._others():
+            raise self._not_ours("belongs to another checkpoint")
+        if self._owner.exists():
+            return
+        self._owner.touch()
+        if self._others():
+            self._owner.unlink()
+            raise self._not_ours("is being taken by another query")
+
+    def _others(self) -> bool:
+        return any(file != self._owner for file in self._folder.glob(f"{_OWNER}*"))
+
+    def _not_ours(
+        self, why: str, hint: str = "remove the folder to begin anew, or write another path"
+    ) -> MillraceError:
+        return _problem(f"the folder {self._folder} {why}", hint)
+
     def _publish(self, staged: Path, batch: int) -> None:
+        """Put the files of a batch in place; they are on the disk when this returns, and Spark commits the batch."""
         for old in self._folder.glob(f"batch-{batch:010d}-*"):
             old.unlink()
         files = sorted(part for part in staged.glob("part-*") if self._has_rows(part))
         for index, part in enumerate(files):
+            sync(part)
             part.rename(self._folder / f"batch-{batch:010d}-{index:04d}.{self._format}")
+        sync(self._folder)
         shutil.rmtree(staged)
 
     def _has_rows(self, part: Path) -> bool:
@@ -78,3 +126,26 @@ class FilesSink:
             return bool(pq.read_metadata(part).num_rows)
         with part.open("rb") as lines:
             return sum(1 for _ in zip(lines, range(2), strict=False)) > (self._format == "csv")
+
+
+def require_folder(path: Path) -> None:
+    """Make sure that files can be made in a folder, which is made where there is none; leaves nothing else behind.
+
+    Raises:
+        MillraceError: they cannot.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="_", dir=path):
+            pass
+    except OSError as error:
+        raise _unwritable(path.absolute(), error) from None
+
+
+def _unwritable(folder: Path, error: OSError) -> MillraceError:
+    hint = "write a folder that this user may write to"
+    return _problem(f"results cannot be written to {folder}: {error.strerror}", hint)
+
+
+def _problem(message: str, hint: str) -> MillraceError:
+    return MillraceError(Problem(message, hint, field="spec.sink.files.path"))

@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
-from millrace_api.errors import MillraceError, Problem
-from millrace_api.streamquery import Emit, Spec
-from millrace_jobs.sinks.base import Sink
+from pathlib import Path
+
+from millrace_api.streamquery import Emit, Spec, StreamQuery
+from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.sinks.base import ResultKeys, Sink
 from millrace_jobs.sinks.console import ConsoleSink, ShowTable
-from millrace_jobs.sinks.files import FilesSink
+from millrace_jobs.sinks.files import FilesSink, require_folder
+from millrace_jobs.sinks.kafka import KafkaSink
+from millrace_jobs.sinks.kafka_table import TableSink
+from millrace_jobs.sinks.kafka_topic import TargetTopic
 
 
-def open_sink(spec: Spec, show: ShowTable) -> Sink:
-    """Make the sink that a spec asks for.
+def check_sink(spec: Spec) -> None:
+    """Find out what can be known of the sink before Spark is started.
 
     Raises:
-        MillraceError: this version has no sink of that kind.
+        MillraceError: results cannot be written to its folder.
     """
     if spec.sink.files is not None:
-        files = spec.sink.files
-        return FilesSink(files.path, files.format.value, updates=spec.emit is Emit.ON_UPDATE)
-    if spec.sink.console is not None:
-        return ConsoleSink(spec.sink.console.rows, show)
-    hint = "write files: {path: ...} or console: {}"
-    raise MillraceError(Problem(f"sink {spec.sink.kind} is not in this version", hint, field="spec.sink"))
+        require_folder(Path(spec.sink.files.path))
+
+
+def open_sink(query: StreamQuery, keys: ResultKeys, checkpoint_id: str, show: ShowTable) -> Sink:
+    """Make the sink that a query asks for; nothing is written, and no server asked, before its ``prepare``.
+
+    Args:
+        query: the query.
+        keys: what tells its results apart.
+        checkpoint_id: of the checkpoint it runs on; a run on another checkpoint is another writer.
+        show: shows a table in the terminal.
+    """
+    sink = query.spec.sink
+    if sink.files is not None:
+        updates = query.spec.emit is Emit.ON_UPDATE
+        return FilesSink(sink.files.path, sink.files.format.value, checkpoint_id, updates=updates)
+    if sink.console is not None:
+        return ConsoleSink(sink.console.rows, show)
+    spec = sink.kafka or sink.table
+    assert spec is not None
+    topic = TargetTopic(spec.topic, Connection.of(spec), f"spec.sink.{sink.kind}.topic")
+    made = TableSink if sink.table is not None else KafkaSink
+    return made(topic, keys, query.name, checkpoint_id)

@@ -47,10 +47,12 @@ class Source(Protocol):
         """The position before the first record."""
         ...
 
-    def latest(self, start: Position, *, everything: bool) -> Position:
+    def latest(self, start: Position, *, everything: bool, most: int | None = None) -> Position:
         """How far the batch after ``start`` may go: ``start`` itself when there is nothing new.
 
         ``everything`` asks for all there is, whatever the clock says (``--once``); admission limits hold.
+        ``most`` is how many records the next batch may have, as the measured capacity allows; None is no limit.
+        Sources that do not count records, and those that replay all, pass over it.
         """
         ...
 
@@ -77,7 +79,8 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class CorruptRecords:
-    """What to do with a record that does not decode: ``fail``, ``drop``, or ``deadLetter`` to JSON files."""
+    """What to do with a record that does not decode: ``fail``, ``drop``, or ``deadLetter`` to a folder or topic."""
 
     policy: str = "fail"
     directory: str = ""
+    topic: str = ""

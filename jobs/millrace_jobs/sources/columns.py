@@ -42,10 +42,10 @@ def stored_type(declared: pa.DataType, timestamp_format: str) -> pa.DataType:
 def to_declared(column: pa.Array, declared: pa.Field, timestamp_format: str) -> pa.Array:
     """``column`` as the declared type. Raises ValueError naming the column where a value does not fit."""
     try:
-        if column.type == declared.type:
-            return column
         if declared.type == TIMESTAMP:
             return _timestamps(column, timestamp_format)
+        if column.type == declared.type:
+            return column
         if declared.type == pa.binary() and pa.types.is_string(column.type):
             return pa.array([_base64(text) for text in column.to_pylist()], pa.binary())
         if pa.types.is_decimal(declared.type) and pa.types.is_decimal(column.type):
@@ -58,7 +58,7 @@ def to_declared(column: pa.Array, declared: pa.Field, timestamp_format: str) -> 
 def _timestamps(column: pa.Array, timestamp_format: str) -> pa.Array:
     if pa.types.is_timestamp(column.type):
         # Spark knows microseconds only, and pandas writes nanoseconds unless told otherwise.
-        return pc.cast(column, options=pc.CastOptions(TIMESTAMP, allow_time_truncate=True))
+        return _within_range(pc.cast(column, options=pc.CastOptions(TIMESTAMP, allow_time_truncate=True)), "")
     if timestamp_format == "iso":
         if not pa.types.is_string(column.type):
             raise ValueError(f"{column.type} is not an ISO 8601 text; name the unit as the timestamp format")

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.disk import sync
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class FileLog:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._path.touch()
-            _sync(self._path.parent)
+            sync(self._path.parent)
             content = self._path.read_bytes()
         except OSError as error:
             raise self._unusable(error) from error
@@ -68,11 +69,3 @@ class FileLog:
 
     def _unusable(self, error: OSError) -> MillraceError:
         return MillraceError(Problem(f"cannot keep the log of files seen: {error.strerror}", "", str(self._path)))
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

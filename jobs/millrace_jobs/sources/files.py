@@ -87,8 +87,8 @@ class FilesSource:
         """Before the first file."""
         return {"files": 0}
 
-    def latest(self, start: Position, *, everything: bool) -> Position:
-        """Look for new files; at most ``max_files_per_batch`` further than ``start``.
+    def latest(self, start: Position, *, everything: bool, most: int | None = None) -> Position:
+        """Look for new files; at most ``max_files_per_batch`` further than ``start``, however many records they have.
 
         With ``everything`` it looks once: files that arrive later are the next run's.
         """

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from millrace_api.errors import MillraceError, Problem
 from millrace_api.schema_ddl import parse_schema
 from millrace_api.sources import ReplaySource as ReplaySpec
 from millrace_api.sources import Source as SourceSpec
 from millrace_jobs.sources.base import CorruptRecords, Source
 from millrace_jobs.sources.files import FilesSource
+from millrace_jobs.sources.kafka_opening import open_kafka
+from millrace_jobs.sources.nexmark import NexmarkSource
 from millrace_jobs.sources.pacing import RatePace, read_rate_trace
 from millrace_jobs.sources.rate import RateSource
 from millrace_jobs.sources.replay import ReplaySource
@@ -28,12 +29,33 @@ def open_source(name: str, spec: SourceSpec, state: Path, cache: Path) -> Source
         cache: folder for what it can make again.
 
     Raises:
-        MillraceError: its data is not there, its schema cannot be read, or this version has no such source.
+        MillraceError: its data is not there, or its schema cannot be read.
     """
     if spec.rate is not None:
         rate = spec.rate
-        return RateSource(name, rate.records_per_second, keys=rate.keys, skew=rate.skew, seed=rate.seed)
-    corrupt = CorruptRecords(spec.corrupt_records.policy.value, spec.corrupt_records.path or "")
+        return RateSource(
+            name,
+            rate.records_per_second,
+            keys=rate.keys,
+            skew=rate.skew,
+            drift=rate.drift.seconds if rate.drift else None,
+            seed=rate.seed,
+        )
+    if spec.nexmark is not None:
+        site = spec.nexmark
+        return NexmarkSource(
+            name,
+            schema_of(name, spec),
+            site.stream.value,
+            site.records_per_second,
+            skew=site.skew,
+            drift=site.drift.seconds if site.drift else None,
+            seed=site.seed,
+        )
+    wanted = spec.corrupt_records
+    corrupt = CorruptRecords(wanted.policy.value, wanted.path or "", wanted.topic or "")
+    if spec.kafka is not None:
+        return open_kafka(name, spec, state, corrupt)
     if spec.files is not None:
         return FilesSource(
             name,
@@ -47,24 +69,22 @@ def open_source(name: str, spec: SourceSpec, state: Path, cache: Path) -> Source
             timestamp_format=spec.timestamp_format.value,
             corrupt=corrupt,
         )
-    if spec.replay is not None:
-        replay = spec.replay
-        return ReplaySource(
-            name,
-            replay.path,
-            replay.format.value,
-            schema_of(name, spec),
-            replay.time_column,
-            str(cache),
-            speed=replay.speed or 1.0,
-            rate=_pace(replay),
-            header=replay.header,
-            delimiter=replay.delimiter,
-            timestamp_format=spec.timestamp_format.value,
-            corrupt=corrupt,
-        )
-    hint = "write files, replay or rate"
-    raise MillraceError(Problem(f"source {spec.kind} is not in this version", hint, field=f"spec.sources.{name}"))
+    replay = spec.replay
+    assert replay is not None
+    return ReplaySource(
+        name,
+        replay.path,
+        replay.format.value,
+        schema_of(name, spec),
+        replay.time_column,
+        str(cache),
+        speed=replay.speed or 1.0,
+        rate=_pace(replay),
+        header=replay.header,
+        delimiter=replay.delimiter,
+        timestamp_format=spec.timestamp_format.value,
+        corrupt=corrupt,
+    )
 
 
 def schema_of(name: str, spec: SourceSpec) -> pa.Schema:

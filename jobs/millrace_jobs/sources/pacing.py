@@ -87,6 +87,20 @@ class RatePace:
         """``rate`` records per second for ever."""
         return cls(np.zeros(1), np.array([rate]))
 
+    @classmethod
+    def of(cls, rate: float | RatePace) -> RatePace:
+        """A number as a constant rate; a pace as it is."""
+        return rate if isinstance(rate, RatePace) else cls.constant(rate)
+
+    def scaled(self, factor: float) -> RatePace:
+        """Every rate times ``factor``."""
+        return RatePace(self.times, self.rates * factor)
+
+    @property
+    def mean(self) -> float:
+        """Records per second until the last step begins; that of the last step where none come before."""
+        return float(self._counts[-1] / self.times[-1]) if self._counts[-1] else float(self.rates[-1])
+
     @cached_property
     def _counts(self) -> NDArray[np.float64]:
         return np.concatenate(([0.0], np.cumsum(np.diff(self.times) * self.rates[:-1])))
@@ -104,6 +118,13 @@ class RatePace:
         if missing <= 0 or self.rates[step] == 0:
             return float(self.times[step])
         return float(self.times[step] + missing / self.rates[step])
+
+    def micros(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """:meth:`seconds` of many rows, in whole µs. Shapes ``(rows,)``."""
+        step = np.maximum(np.searchsorted(self._counts, rows, "left") - 1, 0)
+        gaps = np.divide(1e6, self.rates, out=np.zeros(len(self.rates)), where=self.rates > 0)
+        micros = self.times[step] * 1e6 + (rows - self._counts[step]) * gaps[step]
+        return np.floor(micros).astype(np.int64)
 
 
 def read_rate_trace(

@@ -102,8 +102,11 @@ class ReplaySource:
         """Before the first row."""
         return {"row": 0}
 
-    def latest(self, start: Position, *, everything: bool) -> Position:
-        """The rows due now, or all; at most ``max_rows_per_batch`` further than ``start``."""
+    def latest(self, start: Position, *, everything: bool, most: int | None = None) -> Position:
+        """The rows due now, or all; at most ``max_rows_per_batch`` further than ``start``.
+
+        With a pace also at most ``most``; all at once is what ``everything`` is for, so that no record is late.
+        """
         row = int(start["row"])
         if row > self._recording.rows:
             raise MillraceError(
@@ -111,7 +114,8 @@ class ReplaySource:
                 "replay the file that the checkpoint was made with, or start with a new checkpoint"
             )
         self._due = self._recording.rows if everything else min(self._pacer.due(row), self._recording.rows)
-        return {"row": self._due if self._max_rows is None else min(self._due, row + self._max_rows)}
+        limits = [limit for limit in (self._max_rows, None if everything else most) if limit is not None]
+        return {"row": min([self._due, *(row + limit for limit in limits)])}
 
     def exhausted(self, position: Position) -> bool:
         """After the last row."""

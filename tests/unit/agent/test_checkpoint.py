@@ -2,58 +2,17 @@ import fcntl
 import json
 import subprocess
 import sys
-from copy import deepcopy
+from pathlib import Path
 
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_api.streamquery import StreamQuery
 from millrace_jobs.agent.checkpoint import Checkpoint, checkpoint_root
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.agent.lease import Lease
+from millrace_jobs.sinks.base import LastBatch
 
-DOCUMENT = {
-    "apiVersion": "millrace.io/v1alpha1",
-    "kind": "StreamQuery",
-    "metadata": {"name": "fares"},
-    "spec": {
-        "sources": {
-            "trips": {
-                "files": {"path": "data/*.csv", "format": "csv", "maxFilesPerBatch": 2},
-                "schema": "at TIMESTAMP, fare DOUBLE",
-                "watermark": {"column": "at", "delay": "10 minutes"},
-            }
-        },
-        "query": {"sql": "SELECT count(*) FROM trips"},
-        "sink": {"files": {"path": "out", "format": "csv"}},
-        "parallelism": {"max": 4},
-    },
-}
-
-
-def a_query(*path, value=None):
-    """The query with one thing changed."""
-    document = deepcopy(DOCUMENT)
-    if path:
-        inner = document
-        for key in path[:-1]:
-            inner = inner.setdefault(key, {})
-        inner[path[-1]] = value
-    return StreamQuery.model_validate(document)
-
-
-@pytest.fixture
-def open_checkpoint(tmp_path):
-    opened = []
-
-    def open_one(query):
-        checkpoint = Checkpoint(tmp_path / "checkpoint")
-        opened.append(checkpoint)
-        checkpoint.open(query)
-        return checkpoint
-
-    yield open_one
-    for checkpoint in opened:
-        checkpoint.close()
+from .queries import a_query
+from .spark_logs import Log, offset
 
 
 def reopened(open_checkpoint, query):
@@ -61,43 +20,66 @@ def reopened(open_checkpoint, query):
     return open_checkpoint(query)
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        (("spec", "batchInterval"), "30s"),
-        (("spec", "parallelism"), {"min": 2, "max": 16}),
-        (("spec", "partitioner"), {"algorithm": "pkg", "replicas": {"max": 3}}),
-        (("spec", "driver"), {"memory": "4g"}),
-        (("spec", "sparkConf"), {"spark.ui.enabled": "true"}),
-        (("spec", "sources", "trips", "files", "maxFilesPerBatch"), 100),
-        (("spec", "sources", "trips", "corruptRecords"), {"policy": "drop"}),
-        (("metadata", "labels"), {"team": "a"}),
-    ],
-    ids=lambda value: value[-1] if isinstance(value, tuple) else "",
-)
-def test_what_may_change_from_run_to_run(open_checkpoint, path, value):
-    reopened(open_checkpoint, a_query(*path, value=value))
+def test_a_checkpoint_has_an_id_of_its_own_that_stays(open_checkpoint, tmp_path):
+    first = open_checkpoint(a_query())
+    first.close()
+    again = open_checkpoint(a_query("spec", "batchInterval", value="30s"))
+    assert again.id == first.id
+    other = Checkpoint(tmp_path / "other")
+    other.open(a_query())
+    other.close()
+    assert other.id != first.id
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "field"),
-    [
-        (("metadata", "name"), "tips", "name"),
-        (("spec", "query", "sql"), "SELECT sum(fare) FROM trips", "query"),
-        (("spec", "emit"), "OnWindowClose", "emit"),
-        (("spec", "sink"), {"console": {}}, "sink"),
-        (("spec", "sources", "trips", "files", "path"), "other/*.csv", "sources"),
-        (("spec", "sources", "trips", "schema"), "at TIMESTAMP, fare FLOAT", "sources"),
-        (("spec", "sources", "trips", "watermark", "delay"), "1 hour", "sources"),
-    ],
-)
-def test_what_has_to_stay(open_checkpoint, path, value, field):
+OLD_MARKER = {
+    "name": "fares",
+    "sources": {
+        "trips": {
+            "files": {"path": "data/*.csv", "format": "csv", "header": True, "delimiter": ","},
+            "schema": "at TIMESTAMP, fare DOUBLE",
+            "watermark": {"column": "at", "delay": "10 minutes"},
+            "timestampFormat": "iso",
+        }
+    },
+    "query": {"sql": "SELECT count(*) FROM trips"},
+    "emit": "OnUpdate",
+    "sink": {"files": {"path": "out", "format": "csv"}},
+    "statePartitions": 7,
+}
+
+
+def test_a_marker_of_the_first_version_is_understood(open_checkpoint, tmp_path):
+    root = tmp_path / "checkpoint"
+    root.mkdir()
+    (root / "millrace.json").write_text(json.dumps(OLD_MARKER), encoding="utf-8")
+    with pytest.raises(MillraceError, match="was made with 'OnUpdate', not with 'OnWindowClose'"):
+        open_checkpoint(a_query("spec", "emit", value="OnWindowClose"))
+    assert json.loads((root / "millrace.json").read_text(encoding="utf-8")) == OLD_MARKER
+    first = open_checkpoint(a_query())
+    assert first.state_partitions == 7
+    first.close()
+    assert open_checkpoint(a_query()).id == first.id
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\0" * 40, '{"id": "x"}', '{"id": "x", "query": {}}'])
+def test_a_damaged_marker_is_named(open_checkpoint, tmp_path, text):
+    open_checkpoint(a_query()).close()
+    marker = tmp_path / "checkpoint" / "millrace.json"
+    marker.write_text(text, encoding="utf-8")
     with pytest.raises(MillraceError) as told:
-        reopened(open_checkpoint, a_query(*path, value=value))
+        open_checkpoint(a_query())
     (problem,) = told.value.problems
-    assert f"is of another query: its {field} was " in problem.message
-    assert problem.field == "spec.checkpoint"
-    assert problem.hint == "choose another spec.checkpoint.uri, or remove this one to begin anew"
+    assert problem.message.startswith(f"the checkpoint is damaged: {marker}: ")
+    assert marker.read_text(encoding="utf-8") == text
+
+
+def test_a_marker_that_is_gone_is_not_made_anew_over_state(open_checkpoint, tmp_path):
+    first = open_checkpoint(a_query())
+    Log(first).begin(0, offset(0))
+    first.close()
+    (tmp_path / "checkpoint" / "millrace.json").unlink()
+    with pytest.raises(MillraceError, match=r"the checkpoint is damaged: .*millrace\.json: it is gone"):
+        open_checkpoint(a_query())
 
 
 def test_a_query_that_was_refused_has_changed_nothing(open_checkpoint):
@@ -161,70 +143,80 @@ def test_the_folder_may_have_any_name(tmp_path, monkeypatch):
     assert checkpoint_root(a_query()) == tmp_path / ".millrace" / "fares"
 
 
-def offset(position, epoch=1, name="trips"):
-    pin = Pin(epoch, "hash", 2, 4).to_json()
-    return {"source": name, "position": {"files": position}, "pin": pin, "waiting": 0}
+def stored(checkpoint):
+    return json.loads((checkpoint.root / "millrace.json").read_text(encoding="utf-8"))["query"]["spec"]
 
 
-class Log:
-    """Spark's own files: a version, one line of JSON, and in an offset file a line per source."""
-
-    def __init__(self, checkpoint):
-        self._spark = checkpoint.spark
-
-    def begin(self, batch, *offsets):
-        lines = ["v1", json.dumps({"batchWatermarkMs": 1000 * batch})]
-        self._write("offsets", batch, [*lines, *("-" if o is None else json.dumps(o) for o in offsets)])
-
-    def commit(self, batch):
-        self._write("commits", batch, ["v1", json.dumps({"nextBatchWatermarkMs": 1000 * batch + 500})])
-
-    def _write(self, log, batch, lines):
-        folder = self._spark / log
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / str(batch)).write_text("\n".join(lines), encoding="utf-8")
-        (folder / f".{batch}.crc").write_bytes(b"crc")
+def test_a_changed_query_has_the_checkpoint_only_when_it_was_made_ready(open_checkpoint):
+    old, new = a_query(), a_query("spec", "query", value={"sql": "SELECT count(*) FROM trips WHERE fare > 1"})
+    open_checkpoint(old).close()
+    for _ in range(2):  # the first time it fails after that
+        checkpoint = open_checkpoint(new)
+        checkpoint.keep_layout({"keys": []})
+        checkpoint.note_state_partitions(2)
+        assert stored(checkpoint)["query"] == {"sql": "SELECT count(*) FROM trips"}
+        checkpoint.close()
+    checkpoint = open_checkpoint(new)
+    (remark,) = checkpoint.adopt(new)
+    assert "the filter has changed" in remark
+    assert stored(checkpoint)["query"] == {"sql": "SELECT count(*) FROM trips WHERE fare > 1"}
+    assert checkpoint.adopt(new) == ()
+    checkpoint.close()
+    assert open_checkpoint(new).adopt(new) == ()
 
 
-def test_before_the_first_batch_there_is_nothing(open_checkpoint):
+def to_topic(topic, servers="a:9092,b:9092", kind="kafka"):
+    return a_query("spec", "sink", value={kind: {"bootstrapServers": servers, "topic": topic, "key": ["n"]}})
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "elsewhere"),
+    [
+        (a_query(), a_query("spec", "sink", value={"console": {}}), False),
+        (a_query(), to_topic("new"), True),
+        (to_topic("old"), to_topic("new"), True),
+        (to_topic("old"), to_topic("old", servers="c:9092"), True),
+        (to_topic("old"), to_topic("old", servers="c:9092, b:9092"), False),
+        (to_topic("old"), to_topic("old", kind="table"), False),
+        (to_topic("old"), a_query(), False),
+    ],
+)
+def test_a_sink_learns_that_earlier_runs_had_another_topic(open_checkpoint, before, now, elsewhere):
+    open_checkpoint(before).close()
+    for _ in range(2):
+        checkpoint = open_checkpoint(now)
+        assert checkpoint.last_batch() == LastBatch(None, None, elsewhere=elsewhere)
+        checkpoint.close()
+    checkpoint = open_checkpoint(now)
+    checkpoint.adopt(now)
+    assert checkpoint.last_batch() == LastBatch(None, None)
+    checkpoint.close()
+    assert open_checkpoint(now).last_batch() == LastBatch(None, None)
+
+
+def test_the_marker_and_its_name_are_on_the_disk_before_it_counts(open_checkpoint, tmp_path, monkeypatch):
+    synced = []
+
+    def note(descriptor):
+        named = str(Path(f"/proc/self/fd/{descriptor}").readlink())
+        synced.append((named, (tmp_path / "checkpoint" / "millrace.json").exists()))
+
+    monkeypatch.setattr("os.fsync", note)
+    open_checkpoint(a_query())
+    root = str(tmp_path / "checkpoint")
+    assert synced == [(f"{root}/millrace.new", False), (root, True)]
+
+
+def test_the_lock_is_let_go_whatever_happens_to_the_lease(open_checkpoint, tmp_path, monkeypatch):
     checkpoint = open_checkpoint(a_query())
-    assert (checkpoint.committed(), checkpoint.watermark_ms(), checkpoint.begun_under()) == ({}, 0, None)
+    release = Lease.release
 
+    def fail_at_last(lease):
+        release(lease)
+        raise ZeroDivisionError
 
-def test_what_is_committed_is_the_offset_of_the_last_finished_batch(open_checkpoint):
-    checkpoint = open_checkpoint(a_query())
-    log = Log(checkpoint)
-    for batch in range(11):  # 10 is newer than 9, though not as text
-        log.begin(batch, offset(batch, epoch=batch))
-        log.commit(batch)
-    assert checkpoint.committed() == {"trips": offset(10, epoch=10)}
-    assert checkpoint.watermark_ms() == 10_500
-    assert checkpoint.begun_under() is None
-    assert checkpoint.last_pin() is not None
-
-    log.begin(11, offset(11, epoch=7))
-    assert checkpoint.committed() == {"trips": offset(10, epoch=10)}
-    assert checkpoint.watermark_ms() == 10_500
-    assert checkpoint.begun_under() == checkpoint.last_pin() == Pin(7, "hash", 2, 4)
-
-
-def test_the_first_batch_may_be_unfinished(open_checkpoint):
-    checkpoint = open_checkpoint(a_query())
-    Log(checkpoint).begin(0, offset(0))
-    assert (checkpoint.committed(), checkpoint.watermark_ms()) == ({}, 0)
-    assert checkpoint.begun_under() == Pin(1, "hash", 2, 4)
-
-
-def test_a_source_without_an_offset_is_left_out(open_checkpoint):
-    checkpoint = open_checkpoint(a_query())
-    log = Log(checkpoint)
-    log.begin(0, None, offset(3, name="zones"))
-    assert checkpoint.begun_under() == Pin(1, "hash", 2, 4)
-    log.commit(0)
-    assert list(checkpoint.committed()) == ["zones"]
-
-
-def test_an_offset_without_a_plan_has_none(open_checkpoint):
-    checkpoint = open_checkpoint(a_query())
-    Log(checkpoint).begin(0, {"source": "trips", "position": {}})
-    assert checkpoint.begun_under() is None
+    monkeypatch.setattr(Lease, "release", fail_at_last)
+    with pytest.raises(ZeroDivisionError):
+        checkpoint.close()
+    with (tmp_path / "checkpoint" / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

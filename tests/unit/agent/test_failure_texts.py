@@ -4,6 +4,7 @@ import sysconfig
 
 import pytest
 
+from millrace_api.errors import MillraceError, TransientError
 from millrace_jobs.agent.failures import explain_failure
 
 INSTALLED = sysconfig.get_paths()["purelib"]
@@ -74,3 +75,37 @@ def test_the_innermost_cause_in_the_jvm_is_told() -> None:
         "\t... 3 more\n"
     )
     assert str(explain_failure(text)).startswith("the query failed: requirement failed: nothing was added; ")
+
+
+PLANNER_DIED = """\
+java.io.EOFException
+	at java.base/java.io.DataInputStream.readInt(DataInputStream.java:386)
+	at org.apache.spark.sql.execution.python.streaming.PythonStreamingSourceRunner.partitions(PythonStreamingSourceRunner.scala:270)
+	at org.apache.spark.sql.execution.datasources.v2.python.PythonMicroBatchStreamBase.planInputPartitions(PythonMicroBatchStream.scala:63)
+"""
+WORKER_DIED = "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)" + JVM
+NOT_UP = "org.apache.spark.SparkException: Timed out while waiting for the Python worker to connect back" + JVM
+STATE_CUT = """\
+java.io.EOFException: reading it
+	at java.base/java.io.DataInputStream.readInt(DataInputStream.java:386)
+	at org.apache.spark.sql.execution.streaming.state.StateStoreChangelogReader.getNext(StateStoreChangelog.scala:500)
+"""
+AWAY = "millrace_api.errors.TransientError: Kafka at kafka:9092 cannot be reached while reading; check bootstrapServers"
+
+
+@pytest.mark.parametrize(
+    "text", [PLANNER_DIED, DRIVER + PLANNER_DIED, WORKER_DIED, NOT_UP, DRIVER + WORKER + AWAY + JVM]
+)
+def test_what_may_pass_by_itself_is_transient(text):
+    assert isinstance(explain_failure(text), TransientError)
+
+
+@pytest.mark.parametrize(
+    "text", [STATE_CUT, "java.io.EOFException", DRIVER + WORKER + AWAY.replace("Transient", "Millrace")]
+)
+def test_what_does_not_pass_is_not(text):
+    assert type(explain_failure(text)) is MillraceError
+
+
+def test_a_transient_failure_of_ours_keeps_its_sentence():
+    assert str(explain_failure(DRIVER + WORKER + AWAY + JVM)) == AWAY.split(": ", 1)[1]

@@ -83,7 +83,7 @@ def test_two_tasks_of_one_worker_are_added_and_workers_of_an_older_plan_left_out
 def test_replicas_that_combine_their_own_slices_are_no_workers():
     native = PIN.to_json() | {"algorithm": "native"}
     tasks = [{"workers": [worker(0)], "replicas": [replica(0)]}, {"workers": [worker(1)], "replicas": [replica(1)]}]
-    report = batch_report(progress(*tasks, sources=[{"endOffset": {"pin": native}}]), 2.0)
+    report = batch_report(progress(*tasks, sources=[{"endOffset": {"source": "t", "pin": native}}]), 2.0)
     assert (report.worker_rows, report.worker_keys) == ((), ())
     assert (report.rows, report.distinct_keys) == (20, 2)
 
@@ -99,7 +99,9 @@ def test_what_replicas_say_when_spark_runs_its_own_plan():
 
 
 def test_several_sources_are_added():
-    sources = [{"endOffset": {"pin": PIN.to_json(), "waiting": 5}}, {"endOffset": {"waiting": 6}}, {"endOffset": None}]
+    pin = PIN.to_json()
+    ends = [{"source": "a", "pin": pin, "waiting": 5}, {"source": "b", "waiting": 6}, None]
+    sources = [{"endOffset": end} for end in ends]
     observed = {f"millrace_{name}": {"notes": [json.dumps({"read": 4})]} for name in "ab"} | {"of the user": {"n": 1}}
     report = batch_report(progress(sources=sources, observedMetrics=observed), 2.0)
     assert (report.rows, report.waiting, report.pin) == (8, 11, PIN)

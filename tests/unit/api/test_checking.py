@@ -119,97 +119,147 @@ def test_sql_that_does_not_parse_has_its_line():
 CLOSE = "\n  emit: OnWindowClose"
 
 
+UNSOUND = [
+    (
+        MINIMAL,
+        8,
+        "      schema: cell STRNG, fare DOUBLE",
+        [
+            '8: spec.sources.trips.schema: "STRNG" is not a type of Spark (line 1, column 6 of the schema); did you mean STRING?'
+        ],
+    ),
+    (
+        MINIMAL,
+        8,
+        "      schema: |\n        cell STRING,\n        fare FLOT",
+        [
+            '10: spec.sources.trips.schema: "FLOT" is not a type of Spark (line 2, column 6 of the schema); did you mean FLOAT?'
+        ],
+    ),
+    (
+        MINIMAL,
+        8,
+        "      schema: cell STRING, fare DOUBLE\n      watermark: {column: at, delay: 1s}",
+        ['9: spec.sources.trips.watermark.column: the schema has no column "at"; write one of cell, fare'],
+    ),
+    (
+        MINIMAL,
+        8,
+        "      schema: cell STRING, at TIMESTAMP\n      watermark: {column: cell, delay: 1s}",
+        ['9: spec.sources.trips.watermark.column: "cell" is STRING, not TIMESTAMP; write at'],
+    ),
+    (
+        MINIMAL,
+        7,
+        "      replay: {path: a, format: csv, timeColumn: fare}",
+        ['7: spec.sources.trips.replay.timeColumn: "fare" is DOUBLE, not TIMESTAMP; write at'],
+    ),
+    (
+        MINIMAL,
+        10,
+        "    sql: |\n      SELECT cell\n      FROM trps",
+        [
+            '12: spec.query.sql: there is no source "trps" (line 2, column 6 of the SQL); did you mean "trips"?',
+        ],
+    ),
+    (
+        MINIMAL,
+        11,
+        "  sink: {console: {}}" + CLOSE,
+        [
+            "12: spec.emit: emit OnWindowClose needs a window, and the SQL has none; "
+            "add GROUP BY window(column, '10 minutes') to the SQL, or write emit: OnUpdate"
+        ],
+    ),
+    (
+        MINIMAL,
+        10,
+        "    sql: SELECT count(*) FROM trips GROUP BY window(at, '1 minute')" + CLOSE,
+        [
+            '11: spec.emit: emit OnWindowClose needs a watermark, and "trips" has none; '
+            "add watermark: {column: ..., delay: 30s} to the source, or write emit: OnUpdate"
+        ],
+    ),
+    (
+        PYTHON,
+        13,
+        "      groupBy: [cel]",
+        ['13: spec.query.python.groupBy[0]: the schema has no column "cel"; did you mean "cell"?'],
+    ),
+    (
+        PYTHON,
+        13,
+        "      groupBy: [tags]",
+        [
+            '13: spec.query.python.groupBy[0]: "tags" is ARRAY<STRING>, which cannot be a key; write a column of a scalar type'
+        ],
+    ),
+    (
+        PYTHON,
+        14,
+        "      window: {column: fare, size: 1m}",
+        [
+            '14: spec.query.python.window.column: "fare" is DOUBLE, not TIMESTAMP; write at',
+            '14: spec.query.python.window.column: the window is over "fare", but the watermark is on "at"; '
+            "use one column for both, or write emit: OnUpdate",
+        ],
+    ),
+]
+"""A line of a document and what is then wrong with it, that only a look at schemas and SQL shows."""
+
+
+@pytest.mark.parametrize(("text", "line", "replacement", "expected"), UNSOUND)
+def test_problems_have_the_line_of_the_file(tmp_path, text, line, replacement, expected):
+    assert problems(tmp_path, changed(text, line, replacement)) == expected
+
+
+def from_kafka(sink, *, source="topicPattern: trips.*", letters=None, other=None):
+    """A query from a topic to a sink; ``letters`` is a dead-letter topic, ``other`` the topic of another source."""
+    lines = [f'      kafka: {{bootstrapServers: "k1:9092, k2:9092", {source}}}']
+    if letters:
+        lines.append(f"      corruptRecords: {{policy: deadLetter, topic: {letters}}}")
+    if other:
+        lines += ["      schema: cell STRING", "    more:", f"      kafka: {{bootstrapServers: k2:9092, {other}}}"]
+    return changed(changed(MINIMAL, 11, f"  sink: {sink}"), 7, "\n".join(lines))
+
+
+NARROWER = "or a topicPattern of trips that does not match it (got trips.*)"
+
+
 @pytest.mark.parametrize(
-    ("text", "line", "replacement", "expected"),
+    ("text", "expected"),
     [
         (
-            MINIMAL,
-            8,
-            "      schema: cell STRNG, fare DOUBLE",
-            [
-                '8: spec.sources.trips.schema: "STRNG" is not a type of Spark (line 1, column 6 of the schema); did you mean STRING?'
-            ],
+            from_kafka("{kafka: {bootstrapServers: 'k2:9092,k1:9092', topic: trips-by-cell}}"),
+            f'11: spec.sink.kafka.topic: source trips reads topic "trips-by-cell", '
+            f"so every result would come back as a record; write another topic, {NARROWER}",
         ),
         (
-            MINIMAL,
-            8,
-            "      schema: |\n        cell STRING,\n        fare FLOT",
-            [
-                '10: spec.sources.trips.schema: "FLOT" is not a type of Spark (line 2, column 6 of the schema); did you mean FLOAT?'
-            ],
+            from_kafka("{table: {bootstrapServers: 'k1:9092', topic: trips}}", source="topics: [trips, rides]"),
+            '11: spec.sink.table.topic: source trips reads topic "trips", '
+            "so every result would come back as a record; write another topic",
         ),
         (
-            MINIMAL,
-            8,
-            "      schema: cell STRING, fare DOUBLE\n      watermark: {column: at, delay: 1s}",
-            ['9: spec.sources.trips.watermark.column: the schema has no column "at"; write one of cell, fare'],
-        ),
-        (
-            MINIMAL,
-            8,
-            "      schema: cell STRING, at TIMESTAMP\n      watermark: {column: cell, delay: 1s}",
-            ['9: spec.sources.trips.watermark.column: "cell" is STRING, not TIMESTAMP; write at'],
-        ),
-        (
-            MINIMAL,
-            7,
-            "      replay: {path: a, format: csv, timeColumn: fare}",
-            ['7: spec.sources.trips.replay.timeColumn: "fare" is DOUBLE, not TIMESTAMP; write at'],
-        ),
-        (
-            MINIMAL,
-            10,
-            "    sql: |\n      SELECT cell\n      FROM trps",
-            [
-                '12: spec.query.sql: there is no source "trps" (line 2, column 6 of the SQL); did you mean "trips"?',
-            ],
-        ),
-        (
-            MINIMAL,
-            11,
-            "  sink: {console: {}}" + CLOSE,
-            [
-                "12: spec.emit: emit OnWindowClose needs a window, and the SQL has none; "
-                "add GROUP BY window(column, '10 minutes') to the SQL, or write emit: OnUpdate"
-            ],
-        ),
-        (
-            MINIMAL,
-            10,
-            "    sql: SELECT count(*) FROM trips GROUP BY window(at, '1 minute')" + CLOSE,
-            [
-                '11: spec.emit: emit OnWindowClose needs a watermark, and "trips" has none; '
-                "add watermark: {column: ..., delay: 30s} to the source, or write emit: OnUpdate"
-            ],
-        ),
-        (
-            PYTHON,
-            13,
-            "      groupBy: [cel]",
-            ['13: spec.query.python.groupBy[0]: the schema has no column "cel"; did you mean "cell"?'],
-        ),
-        (
-            PYTHON,
-            13,
-            "      groupBy: [tags]",
-            [
-                '13: spec.query.python.groupBy[0]: "tags" is ARRAY<STRING>, which cannot be a key; write a column of a scalar type'
-            ],
-        ),
-        (
-            PYTHON,
-            14,
-            "      window: {column: fare, size: 1m}",
-            [
-                '14: spec.query.python.window.column: "fare" is DOUBLE, not TIMESTAMP; write at',
-                '14: spec.query.python.window.column: the window is over "fare", but the watermark is on "at"; '
-                "use one column for both, or write emit: OnUpdate",
-            ],
+            from_kafka("{console: {}}", source="topic: trips", letters="bad", other="topicPattern: b.*"),
+            '8: spec.sources.trips.corruptRecords.topic: source more reads topic "bad", so every dead letter would come '
+            "back as a record; write another topic, or a topicPattern of more that does not match it (got b.*)",
         ),
     ],
 )
-def test_problems_have_the_line_of_the_file(tmp_path, text, line, replacement, expected):
-    assert problems(tmp_path, changed(text, line, replacement)) == expected
+def test_what_is_written_to_kafka_must_not_be_read_again(tmp_path, text, expected):
+    assert problems(tmp_path, text) == [expected]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        from_kafka("{kafka: {bootstrapServers: 'k1:9092', topic: by-cell}}", letters="bad", other="topic: rides"),
+        from_kafka("{kafka: {bootstrapServers: 'k3:9092', topic: trips-by-cell}}"),
+        from_kafka("{files: {path: trips}}"),
+    ],
+)
+def test_other_topics_and_clusters_may_be_written_to(tmp_path, text):
+    assert problems(tmp_path, text) == []
 
 
 def test_the_window_is_over_the_column_of_the_watermark(tmp_path):

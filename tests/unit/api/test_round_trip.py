@@ -67,7 +67,7 @@ sources = (
     | st.fixed_dictionaries({"replay": replays, "schema": schema}, optional=beside)
     | st.fixed_dictionaries({"kafka": kafkas, "schema": schema}, optional=beside)
 )
-queries = st.just({"sql": "SELECT *\nFROM one\n"}) | st.fixed_dictionaries(
+queries = st.just({"sql": "SELECT cell, count(*) AS n\nFROM one\nGROUP BY cell\n"}) | st.fixed_dictionaries(
     {
         "python": st.fixed_dictionaries(
             {"aggregator": st.just("a.b:C"), "source": st.just("one")},

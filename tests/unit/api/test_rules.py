@@ -95,6 +95,35 @@ BROKEN = [
     (
         MINIMAL,
         7,
+        "      kafka: {bootstrapServers: b, topicPattern: 'trips-('}",
+        "7: spec.sources.trips.kafka.topicPattern: topicPattern is not a regular expression "
+        "(got topicPattern: trips-(); write one that matches whole names, such as trips-.*",
+    ),
+    (
+        MINIMAL,
+        7,
+        "      kafka: {bootstrapServers: b, partitions: [{topic: t, partition: 0}, {topic: t, partition: 0}]}",
+        "7: spec.sources.trips.kafka.partitions: a partition is there more than once (got partitions); "
+        "name each partition once",
+    ),
+    (
+        MINIMAL,
+        7,
+        f"{KAFKA}}}\n      corruptRecords: {{policy: deadLetter, topic: trips}}",
+        "8: spec.sources.trips.corruptRecords: the dead-letter topic is one that the source reads, "
+        "so every letter would become another one (got corruptRecords); write another topic",
+    ),
+    (
+        MINIMAL,
+        7,
+        "      kafka: {bootstrapServers: b, topicPattern: trips-.*}\n"
+        "      corruptRecords: {policy: deadLetter, topic: trips-bad}",
+        "8: spec.sources.trips.corruptRecords: the dead-letter topic is one that the source reads, "
+        "so every letter would become another one (got corruptRecords); write another topic",
+    ),
+    (
+        MINIMAL,
+        7,
         f"{KAFKA}, topicPattern: t.*}}",
         "7: spec.sources.trips.kafka.topicPattern: exactly one of topic, topics, topicPattern, partitions is needed "
         "(got topic: trips, topicPattern: t.*); write one, such as topic: trips",
@@ -237,3 +266,13 @@ def test_a_broken_rule_is_one_sentence_with_its_line(tmp_path, text, line, repla
 @pytest.mark.parametrize("text", [MINIMAL, PYTHON])
 def test_the_documents_themselves_are_sound(tmp_path, text):
     assert problems(tmp_path, text) == []
+
+
+def test_messages_that_name_their_schema_need_columns(tmp_path):
+    registry = f"{KAFKA}}}\n      format: avro\n      avro: {{registry: 'http://registry:8081'}}"
+    text = changed(MINIMAL, 7, registry)
+    assert problems(tmp_path, text) == []
+    assert problems(tmp_path, text.replace("      schema: cell STRING, fare DOUBLE, at TIMESTAMP\n", "")) == [
+        "6: spec.sources.trips: schema is missing; "
+        "write the columns and their types, such as schema: city STRING, fare DOUBLE, at TIMESTAMP"
+    ]

@@ -185,18 +185,38 @@ def test_scale_in_is_limited():
     assert HandMade(**job).until(scaler(Guard.SCALE_IN_LIMITED, bounds=bounds)).plan.executors < 3
 
 
-def seconds_until_they_leave(*off, rate):
+def test_as_few_executors_as_have_run_before_are_no_limit():
+    bounds = replace(BOUNDS, executors=replace(BOUNDS.executors, high=16))
+    mind, job = scaler(Guard.FLAPPING, bounds=bounds), HandMade(rate=5_000.0, plan=Plan(2, 4, 4))
+    job.steps(mind, 8)
+    job.rate *= 12
+    while job.plan.executors < 9:
+        job.until(mind)
+    job.rate /= 12
+    assert job.until(mind, 100).plan.executors <= 2
+
+
+def seconds_until_they_leave(*off, rate, rise=2, work=1 / 3):
+    """From when executors came until the first leaves: then records have become so much less work."""
     mind, job = scaler(*off), calm()
     job.steps(mind, 8)
-    job.rate *= 2
+    job.rate *= rise
     changed = job.until(mind)
-    job.core_seconds /= 3  # most of the executors could leave again
+    job.core_seconds *= work
     job.rate *= rate
-    return job.until(mind, 100).time - changed.time
+    left = job.until(mind, 500)
+    assert left.plan.executors < left.before.executors
+    return left.time - changed.time
 
 
 def test_executors_that_were_just_added_stay_for_a_while():
     assert seconds_until_they_leave(rate=1.0) >= 720 > seconds_until_they_leave(Guard.FLAPPING, rate=1.0) >= 180
+
+
+def test_a_plan_that_is_a_little_too_large_stays_for_long_while_the_load_does():
+    assert seconds_until_they_leave(rate=1.0, rise=1.5, work=0.9) >= 3600
+    assert seconds_until_they_leave(Guard.FLAPPING, rate=1.0, rise=1.5, work=0.9) < 3600
+    assert seconds_until_they_leave(rate=0.75, rise=1.5, work=0.9) < 3600
 
 
 def test_executors_that_were_just_added_leave_when_the_load_is_lower():

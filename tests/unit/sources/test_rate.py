@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.sources.rate import GeneratedRows, RateSource
+from millrace_jobs.sources.generated import GeneratedRows
+from millrace_jobs.sources.pacing import RatePace
+from millrace_jobs.sources.rate import RateSource
 
 from .tables import Collected, rows_of
 
@@ -109,3 +111,33 @@ def test_slices_of_any_size_are_batches_of_bounded_size():
     (piece,) = source.slices({"row": 0, "epoch": 0}, {"row": 300_000, "epoch": 0}, 1)
     assert [batch.num_rows for batch in source.read(piece, "0-0")] == [131_072, 131_072, 37_856]
     assert len(Collected(source.read(piece, "0-0")).rows) == 300_000
+
+
+def test_with_drift_other_keys_become_the_popular_ones():
+    source = rate(keys=100, skew=1.5, drift=10.0)
+    leaders = []
+    for begin in range(0, 50_000, 10_000):
+        periods = Counter(row[1] for row in read(source, begin, begin + 10_000))
+        (leader, times), *_ = periods.most_common(1)
+        assert times > 3000  # of 10,000, as often as the most popular of 100 keys by this law
+        leaders.append(leader)
+    assert len(set(leaders)) == 5
+    assert leaders[0] == "key-0"
+
+
+def test_event_times_follow_a_trace_of_rates():
+    trace = RatePace(np.array([0.0, 2.0, 3.0]), np.array([10.0, 0.0, 100.0]))
+    rows = read(RateSource("s", trace, start_time=START), 0, 30)
+    seconds = [(row[0] - START).total_seconds() for row in rows]
+    assert seconds == pytest.approx([i / 10 for i in range(21)] + [3 + i / 100 for i in range(1, 10)])
+
+
+def test_a_batch_takes_at_most_what_the_capacity_allows():
+    now = [0.0]
+    source = rate(clock=lambda: now[0])
+    position = source.initial()
+    source.latest(position, everything=False)
+    now[0] += 2
+    assert source.latest(position, everything=False, most=300)["row"] == 300
+    assert source.lag({"row": 300}) == 1700
+    assert source.latest(position, everything=True, most=5000)["row"] == 2000

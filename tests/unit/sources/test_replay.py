@@ -95,6 +95,19 @@ def test_everything_does_not_wait_but_keeps_to_the_limit(tmp_path):
     assert source.lag({"row": 3}) == 0
 
 
+def test_with_a_pace_a_batch_takes_at_most_what_the_capacity_allows(tmp_path):
+    clock = Clock()
+    path = record(tmp_path, range(100))
+    source = replay(tmp_path, path, clock)
+    assert source.latest(source.initial(), everything=False, most=7) == {"row": 1}
+    clock.now += 200
+    assert source.latest({"row": 1}, everything=False, most=7) == {"row": 8}
+    assert source.lag({"row": 8}) == 92
+    assert source.latest({"row": 8}, everything=True, most=7) == {"row": 100}
+    limited = replay(tmp_path, path, clock, max_rows_per_batch=5)
+    assert limited.latest({"row": 0}, everything=True, most=7) == {"row": 5}
+
+
 def test_the_limit_leaves_what_is_due_as_lag(tmp_path):
     clock = Clock()
     source = replay(tmp_path, record(tmp_path, range(100)), clock, max_rows_per_batch=10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -30,7 +31,7 @@ class Case:
         largest: the largest demand of late, records per second; None where that is not known for long enough.
         urgent: the plan is overloaded for certain, and not just close to it for long.
         fewest_tried, most_tried: executors that batches ran on of late.
-        last_added: the last change, if it brought executors.
+        last_change: of the plan, None before the first.
         downtime: seconds of processing that a change costs.
         underused_for: seconds for which less has been enough.
     """
@@ -47,7 +48,7 @@ class Case:
     urgent: bool
     fewest_tried: int
     most_tried: int
-    last_added: Change | None
+    last_change: Change | None
     downtime: float
     underused_for: float
 
@@ -61,6 +62,16 @@ class Case:
         """What drives W there, or will."""
         rising = self.inputs.demand > self.inputs.arrival and not self.inputs.lag
         return self.zones.drivers() | ({Driver.RATE} if rising else frozenset())
+
+    @property
+    def added(self) -> bool:
+        """Whether the last change brought executors."""
+        return self.last_change is not None and self.last_change.adds
+
+    @property
+    def since_change(self) -> float:
+        """Seconds since the last change; infinity before the first."""
+        return math.inf if self.last_change is None else self.situation.now - self.last_change.time
 
     @cached_property
     def bias(self) -> float:

@@ -58,6 +58,11 @@ class Change:
     expected: tuple[Line, Line] | None
     undoes: bool = False
 
+    @property
+    def adds(self) -> bool:
+        """Whether it brings executors, and does not just take back a step."""
+        return not self.undoes and self.after.executors > self.before.executors
+
     @staticmethod
     def from_json(saved: Mapping[str, Any]) -> Change:
         """The change that ``asdict`` made a mapping of."""

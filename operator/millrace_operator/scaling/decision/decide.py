@@ -119,7 +119,7 @@ class Scaler:
             urgent=self._zones.zone is Zone.OVERLOADED or self._keeping_up.falling_behind,
             fewest_tried=min(tried),
             most_tried=max(tried),
-            last_added=memory.last_added,
+            last_change=memory.change,
             downtime=memory.downtime,
             underused_for=demand.underused_for(now),
         )

@@ -90,8 +90,9 @@ def _most(bounds: Bounds, memory: Memory, situation: Situation) -> Iterator[Limi
 def _least(bounds: Bounds, memory: Memory, situation: Situation, rate: float) -> Iterator[Limit]:
     low, present = bounds.executors.low, situation.plan.executors
     yield Limit(Guard.BOUNDS, low, f"at least {low} executors are to stay")
+    fewest = min(math.ceil(present / 4), *memory.tried(situation.now))
     yield Limit(
-        Guard.SCALE_IN_LIMITED, max(math.ceil(present / 4), 1), "at most three in four executors leave in one step"
+        Guard.SCALE_IN_LIMITED, fewest, "at most three in four executors leave in a step to so few as never ran"
     )
     too_few = memory.too_few_for(rate, situation.now)
     if too_few is not None:

@@ -116,14 +116,6 @@ class Memory:
         self._tried = {executors: time for executors, time in self._tried.items() if now - time < TRIED_SECONDS}
         return list(self._tried)
 
-    @property
-    def last_added(self) -> Change | None:
-        """The last change, if it brought executors."""
-        change = self.change
-        if change is None or change.undoes or change.after.executors <= change.before.executors:
-            return None
-        return change
-
     def too_few_for(self, rate: float, now: float) -> TooFew | None:
         """The most executors that are known to be too few for ``rate`` records per second."""
         known = [one for one in self.too_few if now < one.until and one.like(rate)]

@@ -25,6 +25,9 @@ WIDE = 0.4
 SPEEDUP = 0.7
 """Twice the cores usually bring batches down by 2 to the power of this."""
 
+TRIAL_MARGIN = 0.05
+"""How far under the mean W that is needed the usual effect of cores has to come, for some jobs gain less."""
+
 _WORTH = 0.1
 """One percent more cores has to make batches shorter by so many percent, where no plan makes them short enough."""
 
@@ -146,9 +149,13 @@ class Search:
 
     def proportional(self, among: Mask) -> int:
         """What is enough if cores have their usual effect, whatever is predicted; if nothing is, the most cores."""
-        enough = among & (self.usual <= self.need.mean)
+        enough = among & (self.usual <= self.need.mean - TRIAL_MARGIN)
         cores = self.cores[enough].min() if enough.any() else self.cores[among].max()
         return self._lowest(among & (self.cores == cores))
+
+    def surest(self, among: Mask) -> int | None:
+        """The one with the lowest W; None if there are none."""
+        return self._lowest(among) if among.any() else None
 
     def nearest(self, among: Mask) -> int:
         """The best of candidates of which none meets the need: one that has a low W for few cores.

@@ -12,12 +12,17 @@ from .decision import Decision, Reason
 from .search import Mask, Search
 from .settings import Guard
 
-CAUTION_OUT, CAUTION_IN = 0.5, 1.0
-"""How far up in the interval of a prediction plans are judged: further where cores are given back."""
+CAUTION_OUT, CAUTION_FAR = 0.5, 1.0
+"""How far up in the interval of a prediction plans are judged: further where cores are given back, and where the load
+has jumped away from all that batches ran under of late."""
 
-SOON, STEADY = 2, 4
-"""Delays within which a second step outwards means that the first one was too small, and those for which executors
-stay that were added for a load which is not clearly lower now."""
+SOON, STEADY, LONG = 2, 4, 20
+"""Times ``scale_in_delay``: within the first a second step outwards means that the first one was too small; for the
+second executors stay that were added for a load which is not clearly lower now; for the third a plan stays, under such
+a load, that is too large by less than ``SMALL``."""
+
+SMALL = 0.3
+"""Share of the cores that is not worth a second change."""
 
 
 def scale_out(case: Case) -> Decision:
@@ -46,12 +51,20 @@ def _best(case: Case, search: Search, allowed: Mask) -> tuple[Reason, int]:
     certain = search.cheapest(likely & search.fits, case.drivers)
     if certain is None and untried.any() and (case.urgent or likely.any()):
         return Reason.TRIAL, search.proportional(untried)
-    best = search.cheapest(likely, case.drivers) if certain is None else certain
+    best = _likeliest(case, search, likely) if certain is None else certain
     if best is None:
         return Reason.AT_CAPACITY, search.nearest(allowed)
     if best == 0:
         return Reason.STABLE, best
     return Reason.SCALE_OUT if search.cores[best] > search.cores[0] else Reason.RESHAPE, best
+
+
+def _likeliest(case: Case, search: Search, likely: Mask) -> int | None:
+    """The cheapest of plans that may be enough; with room where the load has jumped."""
+    roomier = likely & (search.middle <= search.need.mean - case.settings.step / 2)
+    if case.urgent and not roomier.any():
+        return search.surest(likely)
+    return search.cheapest(roomier if case.urgent else likely, case.drivers)
 
 
 def scale_in(case: Case) -> Decision:
@@ -62,9 +75,9 @@ def scale_in(case: Case) -> Decision:
     """
     if case.largest is None:
         return case.stay(Guard.SCALE_IN_DELAYED)
-    added = case.last_added
-    steady = added is not None and case.largest > added.rate * LOWER
-    if steady and _since(case) < STEADY * case.settings.scale_in_delay and case.on(Guard.FLAPPING):
+    change, delay = case.last_change, case.settings.scale_in_delay
+    steady = change is not None and case.largest > change.rate * LOWER and case.on(Guard.FLAPPING)
+    if steady and case.added and case.since_change < STEADY * delay:
         return case.stay(Guard.FLAPPING)
     search = _fewer(case, case.largest)
     certain = _certain(case, search)
@@ -77,10 +90,9 @@ def scale_in(case: Case) -> Decision:
         limit = case.limits.broken(search.plans[wanted])
         return _explained(case.stay(limit.guard if limit else Reason.STABLE), case, search, 0, wanted)
     saved = 1 - search.cores[best] / search.cores[0]
-    if (
-        case.on(Guard.SCALE_IN_LIMITED)
-        and saved * max(case.underused_for, case.settings.scale_in_delay) <= case.downtime
-    ):
+    if steady and case.since_change < LONG * delay and saved < SMALL:
+        return _explained(case.stay(Guard.FLAPPING), case, search, best)
+    if case.on(Guard.SCALE_IN_LIMITED) and saved * max(case.underused_for, delay) <= case.downtime:
         return _explained(case.stay(Guard.SCALE_IN_LIMITED), case, search, best)
     return _explained(case.move(search.plans[best], Reason.SCALE_IN), case, search, best, wanted)
 
@@ -128,18 +140,15 @@ def careful(case: Case) -> Decision:
 
 def _more(case: Case, executors: Range) -> Search:
     """Plans for the demand of now; with a margin where the last step was too small, so that there is no third."""
-    margin = case.settings.step / 2 if _since(case) < SOON * case.settings.scale_in_delay else 0.0
-    return case.search(executors, case.inputs.demand, margin, CAUTION_OUT)
-
-
-def _since(case: Case) -> float:
-    """Seconds since executors were added by the last change; infinity if they were not."""
-    return math.inf if case.last_added is None else case.situation.now - case.last_added.time
+    again = case.added and case.since_change < SOON * case.settings.scale_in_delay
+    margin = case.settings.step / 2 if again else 0.0
+    caution = CAUTION_FAR if case.urgent else CAUTION_OUT
+    return case.search(executors, case.inputs.demand, margin, caution)
 
 
 def _fewer(case: Case, demand: float) -> Search:
     executors = Range(1, case.situation.plan.executors)
-    return case.search(executors, demand, case.settings.step / 2, CAUTION_IN)
+    return case.search(executors, demand, case.settings.step / 2, CAUTION_FAR)
 
 
 def _explained(decision: Decision, case: Case, search: Search, chosen: int, wanted: int | None = None) -> Decision:

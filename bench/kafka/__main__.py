@@ -1,0 +1,158 @@
+"""Millrace on Kafka beside plain Structured Streaming with Spark's own connector, in one run on one broker.
+
+    python -m bench.kafka [--records 1000000] [--rate 5000] [--rounds 3] [--parts reading,latency] [--json FILE]
+
+Rounds are interleaved: in each of them every contender has its turn. Throughput is that of batches of a fixed size
+from a topic that is full, all but the first of them; latency is from a record's making to the commit of the batch
+that has it, at a steady rate. Spark's connector is fetched by Maven the first time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from tests.lab.jars import jars
+from tests.lab.kafka import running_broker
+
+from bench.kafka.contenders import CONTENDERS, Contenders, Work
+from bench.kafka.latency import latency
+from bench.kafka.queries import QUERIES, READINGS
+from bench.kafka.report import PLAIN, Throughput, Waiting, show_throughput, show_waiting
+from bench.kafka.topics import create, fill, times_in
+from millrace_jobs.session import local_session
+
+CONNECTOR = Path(__file__).parent / "connector" / "pom.xml"
+SKEWS = ("uniform", "Zipf 1.0", "Zipf 1.5")
+BATCHES = 6
+"""Batches that a full topic makes."""
+
+SHARE = {"count": 1.0, "python": 0.2}
+"""Of the records, what a query gets: the heavy one takes its time for each."""
+
+SECONDS, WARM_UP = 45.0, 25.0
+"""How long records are made at a steady rate, and how much of it does not count."""
+
+INTERVAL = "1 second"
+
+
+@dataclass
+class Bench:
+    """All parts, on one broker and in one Spark session."""
+
+    contenders: Contenders
+    servers: str
+    records: int
+    rate: float
+    rounds: int
+    queries: Sequence[str] = tuple(QUERIES)
+    skews: Sequence[str] = SKEWS
+    throughput: list[Throughput] = field(default_factory=list)
+    waiting: list[Waiting] = field(default_factory=list)
+
+    def measure_reading(self) -> None:
+        """Reading alone; what Millrace's plan would be makes no difference to it."""
+        topic = self._filled("uniform", self.records)
+        size = self.records // BATCHES
+        for _, reading, contender in itertools.product(range(self.rounds), READINGS, (PLAIN, "native")):
+            self._keep(reading, "uniform", contender, size, self.contenders.read(contender, reading, topic, size))
+
+    def measure_throughput(self) -> None:
+        """Every query on every stream, from topic to topic."""
+        for name, skew in itertools.product(self.queries, self.skews):
+            records = int(self.records * SHARE[name])
+            topic, size = self._filled(skew, records), records // BATCHES
+            for _, contender in itertools.product(range(self.rounds), CONTENDERS):
+                self._keep(name, skew, contender, size, self.contenders.drain(contender, name, topic, size))
+
+    def measure_latency(self) -> None:
+        """The cheap query on every stream, at a rate that all of them can follow."""
+        for skew, _, contender in itertools.product(self.skews, range(self.rounds), (PLAIN, "native", "pkg")):
+            topic = f"steady-{uuid.uuid4().hex[:12]}"
+            create(self.servers, topic)
+            command = [sys.executable, "-m", "bench.kafka.topics", self.servers, topic, skew, str(self.rate)]
+
+            def produce(command: Sequence[str] = command) -> None:
+                subprocess.run([*command, str(SECONDS)], check=True, timeout=10 * SECONDS)
+
+            checkpoint = self.contenders.follow(contender, "count", topic, INTERVAL, produce)
+            found = latency(times_in(self.servers, topic), checkpoint, topic, WARM_UP)
+            self.waiting.append(Waiting("count", skew, contender, found.p50, found.p95, found.p99))
+            _tell(self.waiting[-1])
+
+    def _filled(self, skew: str, records: int) -> str:
+        topic = f"full-{uuid.uuid4().hex[:12]}"
+        fill(self.servers, topic, skew, records)
+        return topic
+
+    def _keep(self, name: str, skew: str, contender: str, size: int, batches: Sequence[Work]) -> None:
+        """Figures of the full batches but the first one."""
+        first, *counted = [batch for batch in batches if batch.rows >= 0.9 * size]
+        rows = sum(batch.rows for batch in counted)
+        used = counted[-1].processor_seconds - first.processor_seconds
+        speed = rows / sum(batch.seconds for batch in counted)
+        self.throughput.append(Throughput(name, skew, contender, speed, used / rows * 1e6))
+        _tell(self.throughput[-1])
+
+
+PARTS = {"reading": Bench.measure_reading, "throughput": Bench.measure_throughput, "latency": Bench.measure_latency}
+
+
+def main() -> None:
+    """Run the benchmark from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=1_000_000, help="records of a full topic")
+    parser.add_argument("--rate", type=float, default=5_000.0, help="records per second of a steady stream")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--queries", default=",".join(QUERIES))
+    parser.add_argument("--streams", default=",".join(SKEWS))
+    parser.add_argument("--parts", default=",".join(PARTS), help="default: all of them")
+    parser.add_argument("--json", type=Path, help="file for the figures of all rounds")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name:
+        folder = Path(name)
+        data = folder / "broker"
+        data.mkdir()
+        connector = ",".join(
+            str(jar) for jar in sorted(jars(Path(__file__).parent / "connector/pom.xml").glob("*.jar"))
+        )
+        with running_broker(data) as broker:
+            spark = local_session("bench", 2, {"spark.jars": connector}, folder, folder / "spark.log")
+            contenders = Contenders(spark, broker, folder)
+            bench = Bench(
+                contenders,
+                broker.bootstrap,
+                options.records,
+                options.rate,
+                options.rounds,
+                options.queries.split(","),
+                options.streams.split(","),
+            )
+            for part in options.parts.split(","):
+                PARTS[part](bench)
+            spark.stop()
+    console = Console(width=120)
+    if bench.throughput:
+        show_throughput(bench.throughput, console)
+    if bench.waiting:
+        show_waiting(bench.waiting, console)
+    if options.json:
+        throughput, waiting = ([asdict(one) for one in part] for part in (bench.throughput, bench.waiting))
+        options.json.write_text(json.dumps({"throughput": throughput, "latency": waiting}, indent=1))
+
+
+def _tell(figure: Throughput | Waiting) -> None:
+    print(json.dumps(asdict(figure)), file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,214 @@
+"""The two sides of the benchmark in one Spark session: a query by Millrace, and by plain Structured Streaming."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from tests.lab.kafka import Broker
+
+from bench.kafka import plain
+from bench.kafka.processor_time import processor_seconds
+from bench.kafka.queries import DELAY, query, stream_query
+from bench.kafka.report import PLAIN
+from bench.kafka.topics import create
+from millrace_api.plan import Plan
+from millrace_api.streamquery import StreamQuery
+from millrace_jobs.agent.checkpoint import Checkpoint, checkpoint_root
+from millrace_jobs.agent.progress import BatchReport
+from millrace_jobs.agent.run import QueryRun
+from millrace_jobs.pipeline.analysis import plan_query
+from millrace_jobs.pipeline.result_keys import result_keys
+from millrace_jobs.plan.following import FixedPlan
+from millrace_jobs.sinks.base import Batch, LastBatch
+from millrace_jobs.sinks.opening import open_sink
+from millrace_jobs.sources.opening import open_source
+
+WORKERS, REPLICAS = 4, 2
+CONTENDERS = (PLAIN, "native", "hash", "pkg")
+
+
+LONG = "120s"
+"""An interval that no batch takes: admission then only grows, to the limit that the source has."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """One batch with records; ``processor_seconds`` is what this process had used when it was done."""
+
+    rows: int
+    seconds: float
+    processor_seconds: float
+
+
+@dataclass
+class Collector:
+    """Keeps what a run reports; ``broker``: a process whose work is not counted."""
+
+    broker: int
+    batches: list[Work] = field(default_factory=list)
+
+    def keep(self, rows: int, seconds: float) -> None:
+        """A batch has been finished."""
+        if rows:
+            self.batches.append(Work(rows, seconds, processor_seconds(without={self.broker})))
+
+    def batch(self, report: BatchReport) -> None:
+        """What Millrace says."""
+        self.keep(report.rows, report.seconds)
+
+    def message(self, text: str) -> None:
+        """Nothing is expected to be said."""
+        print(text)
+
+    def idle(self) -> None:
+        """Nothing to note."""
+
+
+class Nowhere:
+    """A sink that has results computed and drops them."""
+
+    place = "nowhere"
+
+    def prepare(self, last: LastBatch) -> None:
+        """Nothing to make ready."""
+
+    def write(self, results: DataFrame, batch: Batch) -> int:
+        """Compute them."""
+        results.write.format("noop").mode("overwrite").save()
+        return 0
+
+    def close(self) -> None:
+        """Nothing to let go."""
+
+
+class Contenders:
+    """Runs a query of ``QUERIES`` from a topic into a new one, each time on a checkpoint of its own."""
+
+    def __init__(self, spark: SparkSession, broker: Broker, folder: Path) -> None:
+        self._spark, self._broker, self._folder = spark, broker, folder
+        self._servers = broker.bootstrap
+
+    def drain(self, contender: str, name: str, topic: str, per_batch: int) -> list[Work]:
+        """Take everything that waits in the topic, so many records to a batch; the batches in order.
+
+        Millrace comes to that number in some steps.
+        """
+        collector = Collector(self._broker.pid)
+        if contender == PLAIN:
+            self._drain_plain(name, topic, per_batch, collector)
+        else:
+            asked = self._stream_query(name, topic, LONG, maxRecordsPerBatch=per_batch)
+            _to_the_end(self._query_run(asked, contender, collector, once=True))
+        return collector.batches
+
+    def read(self, contender: str, reading: str, topic: str, per_batch: int) -> list[Work]:
+        """Take everything in the topic as rows, by a reading of ``READINGS``, and drop it."""
+        collector = Collector(self._broker.pid)
+        if contender == PLAIN:
+            messages = plain.raw(self._spark, self._servers, topic, per_batch)
+            rows = messages.select("value") if reading == "raw" else plain.decoded(messages)
+            writer = rows.writeStream.format("noop").option("checkpointLocation", self._new_folder().as_uri())
+            plain.watch(self._spark, writer.trigger(availableNow=True), collector.keep)
+        else:
+            asked = self._stream_query(reading, topic, LONG, maxRecordsPerBatch=per_batch)
+            run = self._query_run(asked, contender, collector, once=True)
+            run.sink = Nowhere()
+            _to_the_end(run)
+        return collector.batches
+
+    def follow(self, contender: str, name: str, topic: str, interval: str, produce: Callable[[], None]) -> Path:
+        """Let the query go on while ``produce`` writes to the topic, until it has everything.
+
+        Returns Spark's part of the checkpoint, whose logs say when which record was done.
+        """
+        if contender == PLAIN:
+            return self._follow_plain(name, topic, interval, produce)
+        run = self._query_run(
+            self._stream_query(name, topic, interval), contender, Collector(self._broker.pid), once=False
+        )
+        going = threading.Thread(target=_to_the_end, args=(run,))
+        going.start()
+        produce()
+        while run.sources["s"].lag(_position(run.checkpoint)):
+            time.sleep(0.1)
+        run.drain()
+        going.join()
+        return run.checkpoint.spark
+
+    def _drain_plain(self, name: str, topic: str, per_batch: int, collector: Collector) -> None:
+        records = plain.decoded(plain.raw(self._spark, self._servers, topic, per_batch))
+        results = plain.results(records, query(name), DELAY)
+        writer = plain.to_kafka(results, self._servers, self._new_topic(), self._new_folder())
+        plain.watch(self._spark, writer.trigger(availableNow=True), collector.keep)
+
+    def _follow_plain(self, name: str, topic: str, interval: str, produce: Callable[[], None]) -> Path:
+        checkpoint = self._new_folder()
+        results = plain.results(plain.decoded(plain.raw(self._spark, self._servers, topic)), query(name), DELAY)
+        writer = plain.to_kafka(results, self._servers, self._new_topic(), checkpoint)
+        running = writer.trigger(processingTime=interval).start()
+        try:
+            produce()
+            running.processAllAvailable()
+        finally:
+            running.stop()
+        return checkpoint
+
+    def _stream_query(self, name: str, topic: str, interval: str, **limits: object) -> StreamQuery:
+        return stream_query(name, self._servers, (topic, self._new_topic()), self._new_folder(), interval, **limits)
+
+    def _query_run(self, asked: StreamQuery, algorithm: str, collector: Collector, *, once: bool) -> QueryRun:
+        spec = asked.spec
+        checkpoint = Checkpoint(checkpoint_root(asked))
+        checkpoint.open(asked)
+        source = open_source("s", spec.sources["s"], checkpoint.source_folder("s"), self._folder / "cache")
+        planned = plan_query(self._spark, spec, {"s": source.schema})
+        sink = open_sink(asked, result_keys(planned, spec), checkpoint.id, _no_table)
+        sink.prepare(checkpoint.last_batch())
+        start = {"epoch": 1, "algorithm": algorithm, "replicas": REPLICAS, "parallelism": WORKERS}
+        return QueryRun(
+            spark=self._spark,
+            name=asked.name,
+            spec=spec,
+            query=planned,
+            sources={"s": source},
+            sink=sink,
+            checkpoint=checkpoint,
+            plans=FixedPlan(Plan.model_validate(start)),
+            watcher=collector,
+            workspace=self._new_folder(),
+            once=once,
+        )
+
+    def _new_folder(self) -> Path:
+        return Path(tempfile.mkdtemp(dir=self._folder))
+
+    def _new_topic(self) -> str:
+        topic = f"results-{uuid.uuid4().hex[:12]}"
+        create(self._servers, topic)
+        return topic
+
+
+def _to_the_end(run: QueryRun) -> None:
+    try:
+        run.run()
+    finally:
+        run.sink.close()
+        run.checkpoint.close()
+
+
+def _position(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:
+    """How far the last finished batch went; nowhere before there is one."""
+    offsets = checkpoint.committed()
+    position: dict[str, dict[str, int]] = dict(offsets["s"]["position"]) if offsets else {}
+    return position
+
+
+def _no_table(_: str, __: Sequence[str], ___: Sequence[Sequence[object]]) -> None:
+    """No console is asked for."""

@@ -1,0 +1,88 @@
+"""The figures of the benchmark: medians over the rounds of one run, and their ratios to plain Spark's."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TypeVar
+
+from rich.console import Console
+from rich.table import Table
+
+PLAIN = "spark"
+"""Plain Structured Streaming on Spark's own connector: what ratios are to."""
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """One round: rows per second of its counted batches, microseconds of processor time per row over all of it."""
+
+    query: str
+    skew: str
+    contender: str
+    rows_per_second: float
+    processor_us: float
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """One round at a steady rate: milliseconds from record to committed result."""
+
+    query: str
+    skew: str
+    contender: str
+    p50: float
+    p95: float
+    p99: float
+
+
+Figure = TypeVar("Figure", Throughput, Waiting)
+
+
+def show_throughput(figures: Sequence[Throughput], console: Console) -> None:
+    """Print medians, with ratios to plain Spark on the same query and stream."""
+    table = Table(title="sustained throughput, and processor time per row")
+    _columns(table, "rows/s", "x spark", "us/row", "x spark")
+    for (query, skew, contender), rows in _grouped(figures):
+        plain = [one for one in figures if (one.query, one.skew, one.contender) == (query, skew, PLAIN)]
+        speed, cost = _median(rows, lambda one: one.rows_per_second), _median(rows, lambda one: one.processor_us)
+        times_speed = _ratio(speed, _median(plain, lambda one: one.rows_per_second))
+        times_cost = _ratio(cost, _median(plain, lambda one: one.processor_us))
+        table.add_row(query, skew, contender, f"{speed:,.0f}", times_speed, f"{cost:.2f}", times_cost)
+    console.print(table)
+
+
+def show_waiting(figures: Sequence[Waiting], console: Console) -> None:
+    """Print medians of the percentiles, with ratios to plain Spark's."""
+    table = Table(title="milliseconds from record to committed result, at a steady rate")
+    _columns(table, "p50", "p95", "p99", "p50 x spark", "p99 x spark")
+    for (query, skew, contender), rows in _grouped(figures):
+        plain = [one for one in figures if (one.query, one.skew, one.contender) == (query, skew, PLAIN)]
+        p50, p95, p99 = (_median(rows, attrgetter(name)) for name in ("p50", "p95", "p99"))
+        ratios = (_ratio(p50, _median(plain, lambda one: one.p50)), _ratio(p99, _median(plain, lambda one: one.p99)))
+        table.add_row(query, skew, contender, f"{p50:,.0f}", f"{p95:,.0f}", f"{p99:,.0f}", *ratios)
+    console.print(table)
+
+
+def _columns(table: Table, *figures: str) -> None:
+    for name in ("query", "stream", "by"):
+        table.add_column(name)
+    for name in figures:
+        table.add_column(name, justify="right")
+
+
+def _grouped(figures: Sequence[Figure]) -> Iterable[tuple[tuple[str, str, str], list[Figure]]]:
+    groups: dict[tuple[str, str, str], list[Figure]] = {}
+    for figure in figures:
+        groups.setdefault((figure.query, figure.skew, figure.contender), []).append(figure)
+    return groups.items()
+
+
+def _median(figures: Sequence[Figure], value: Callable[[Figure], float]) -> float:
+    return statistics.median(map(value, figures)) if figures else float("nan")
+
+
+def _ratio(value: float, plain: float) -> str:
+    return f"{value / plain:.2f}" if plain == plain else "-"

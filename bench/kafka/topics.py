@@ -1,0 +1,115 @@
+"""Topics of the benchmark: records as JSON, made at once or at a steady rate, and the times at which they were made.
+
+    python -m bench.kafka.topics SERVERS TOPIC SKEW RATE SECONDS
+
+makes records at a steady rate, stamped with the time at which they are handed to the client.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from numpy.typing import NDArray
+
+from bench.key_streams import codes
+
+PARTITIONS = 4
+KEYS = 1_000
+SCHEMA = "at TIMESTAMP, key STRING, value STRING"
+
+_PRODUCER = {"linger.ms": 5, "queue.buffering.max.messages": 1_000_000, "acks": "all"}
+_BLOCK = 10_000
+_TICK = 0.02
+_PATIENCE = 60.0
+
+
+def create(servers: str, topic: str) -> None:
+    """A new topic of ``PARTITIONS`` partitions."""
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})  # has to live until it has its answer
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(_PATIENCE)
+
+
+def fill(servers: str, topic: str, skew: str, records: int) -> None:
+    """Create a topic and fill it; the records are a tenth of a millisecond of event time apart."""
+    create(servers, topic)
+    producer = Producer({"bootstrap.servers": servers} | _PRODUCER)
+    begin = datetime(2024, 5, 1, tzinfo=UTC).timestamp()
+    keys = codes(skew, records, KEYS)
+    for low in range(0, records, _BLOCK):
+        moments = begin + np.arange(low, min(low + _BLOCK, records), dtype=np.float64) * 1e-4
+        _produce(producer, topic, messages(moments, keys[low : low + _BLOCK], low))
+    _flush(producer)
+
+
+def messages(moments: NDArray[np.floating], keys: NDArray[np.int64], first: int) -> list[str]:
+    """Records as JSON. ``moments``: event times in seconds since 1970; ``first``: number of the first record."""
+    times = pa.array((moments * 1e6).astype(np.int64)).cast(pa.timestamp("us"))
+    texts = pc.strftime(times, "%Y-%m-%dT%H:%M:%SZ").to_pylist()
+    return [
+        f'{{"at":"{text}","key":"key-{key}","value":"v{number % 50}"}}'
+        for number, (text, key) in enumerate(zip(texts, keys.tolist(), strict=True), first)
+    ]
+
+
+def produce_steadily(servers: str, topic: str, skew: str, rate: float, seconds: float) -> None:
+    """Make ``rate`` records per second for so many seconds, a fiftieth of a second at a time."""
+    producer = Producer({"bootstrap.servers": servers} | _PRODUCER)
+    keys = codes(skew, int(rate * seconds), KEYS)
+    began, made = time.time(), 0
+    while made < len(keys):
+        due = min(int((time.time() - began) * rate), len(keys))
+        if due > made:
+            moments = np.full(due - made, time.time())
+            _produce(producer, topic, messages(moments, keys[made:due], made))
+            made = due
+        producer.poll(_TICK)
+    _flush(producer)
+
+
+def times_in(servers: str, topic: str) -> list[NDArray[np.int64]]:
+    """For each partition the time at which each of its records was made, in milliseconds since 1970, by offset."""
+    settings = {"bootstrap.servers": servers, "group.id": "bench", "enable.auto.commit": False}
+    consumer = Consumer(settings)
+    try:
+        ends = [consumer.get_watermark_offsets(TopicPartition(topic, p), _PATIENCE)[1] for p in range(PARTITIONS)]
+        times = [np.zeros(end, np.int64) for end in ends]
+        consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
+        left = sum(ends)
+        while left:
+            for message in consumer.consume(min(_BLOCK, left), _PATIENCE):
+                partition, offset = message.partition(), message.offset()
+                assert partition is not None
+                assert offset is not None
+                times[partition][offset] = message.timestamp()[1]
+                left -= 1
+        return times
+    finally:
+        consumer.close()
+
+
+def _produce(producer: Producer, topic: str, values: Sequence[str]) -> None:
+    """Dealt to the partitions in turn: the skew is one of keys, not of partitions."""
+    for partition in range(PARTITIONS):
+        batch = [{"value": value} for value in values[partition::PARTITIONS]]
+        while (taken := producer.produce_batch(topic, batch, partition)) < len(batch):
+            batch = batch[taken:]
+            producer.poll(0.1)
+
+
+def _flush(producer: Producer) -> None:
+    if producer.flush(_PATIENCE):
+        raise RuntimeError("the broker does not take the records")
+
+
+if __name__ == "__main__":
+    _, to_servers, to_topic, with_skew, at_rate, for_seconds = sys.argv
+    produce_steadily(to_servers, to_topic, with_skew, float(at_rate), float(for_seconds))

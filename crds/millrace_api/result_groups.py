@@ -1,0 +1,52 @@
+"""What the results of a query are one row for each of, whether it is SQL or a Python aggregator."""
+
+from __future__ import annotations
+
+from millrace_api.query import PythonQuery
+from millrace_api.schema_ddl import parse_schema
+from millrace_api.sql import parse_query
+from millrace_api.sql_checks import output_names
+from millrace_api.sql_groups import Group, GroupColumn, is_window, query_groups
+from millrace_api.streamquery import Spec
+
+
+def result_groups(spec: Spec) -> tuple[Group, ...] | None:
+    """The grouping expressions of a query; empty where its result is one row, None where they cannot be told.
+
+    Raises:
+        MillraceError: the SQL does not parse, or a schema.
+    """
+    if spec.query.python is not None:
+        return tuple(_python_groups(spec.query.python))
+    assert spec.query.sql is not None
+    schemas = [source.schema_text for source in spec.sources.values() if source.schema_text is not None]
+    columns = {column.name.lower() for schema in schemas for column in parse_schema(schema)}
+    return query_groups(parse_query(spec.query.sql), columns)
+
+
+def _python_groups(query: PythonQuery) -> list[Group]:
+    """The results of an aggregator begin with start and end of the window, and the key."""
+    groups = []
+    if query.window is not None:
+        bounds = (GroupColumn(0, "start"), GroupColumn(1, "end"))
+        groups.append(Group("window", bounds, query.window.column, query.window.size.microseconds))
+    first = 2 if query.window is not None else 0
+    return groups + [Group(name, (GroupColumn(first + index),)) for index, name in enumerate(query.group_by)]
+
+
+def result_columns(spec: Spec) -> tuple[list[str], bool]:
+    """Names of the result's columns, and whether these are all and are so called for certain.
+
+    An aggregator has columns of its own after these; Spark makes up a name where SQL gives none, and knows what
+    a star stands for.
+
+    Raises:
+        MillraceError: the SQL does not parse.
+    """
+    if spec.query.python is not None:
+        window = ["window_start", "window_end"] if spec.query.python.window is not None else []
+        return [*window, *spec.query.python.group_by], False
+    assert spec.query.sql is not None
+    query = parse_query(spec.query.sql)
+    named = not query.is_star and all(is_window(item) or item.alias_or_name for item in query.selects)
+    return output_names(query), named

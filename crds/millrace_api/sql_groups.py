@@ -1,0 +1,148 @@
+"""What a query groups by, and the columns of its result from which each group is known."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlglot import exp
+
+from millrace_api.sql import StreamingSql, to_sql
+from millrace_api.values import PositiveDuration
+
+_WINDOWS = ("window", "session_window")
+
+Part = Literal["window", "start", "end"]
+_PARTS: tuple[Part, ...] = ("window", "start", "end")
+
+
+@dataclass(frozen=True)
+class GroupColumn:
+    """An item of the SELECT list that holds a grouping expression.
+
+    ``position`` counts from 0. ``part`` says for a window whether the item is the ``window`` itself, its ``start`` or
+    its ``end``; it is None for any other expression.
+    """
+
+    position: int
+    part: Part | None = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """One expression of GROUP BY; the first of ``columns`` is the one to know it by, and there may be none.
+
+    For a window that is not a session, ``event_time`` is the column it is over, and ``size`` its length in
+    microseconds.
+    """
+
+    text: str
+    columns: tuple[GroupColumn, ...]
+    event_time: str = ""
+    size: int = 0
+
+    def known_by(self, names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+        """Its text, and the names of its columns in a result whose columns have these names."""
+        return self.text, tuple(names[column.position] for column in self.columns)
+
+
+def query_groups(query: exp.Query, columns: Collection[str]) -> tuple[Group, ...] | None:
+    """What the rows of a query's result are one for each of; empty where the result is one row.
+
+    None where they cannot be told: rows that are no groups, and groups made by UNION, DISTINCT, GROUPING SETS and
+    the like. ``columns`` are those of the sources, in lower case.
+    """
+    if not isinstance(query, exp.Select) or query.args.get("distinct") or query.is_star:
+        return None
+    if query.args.get("group") is None:
+        return () if any(item.find(exp.AggFunc) for item in query.expressions) else None
+    expressions = group_expressions(query, select_aliases(query, columns))
+    if expressions is None:
+        return None
+    return tuple(_group(query, node) for node in expressions)
+
+
+def filters_groups(query: exp.Query) -> bool:
+    """Whether results are left out by what their group has come to: by HAVING, or by WHERE around what groups."""
+
+    def around_groups(select: exp.Select) -> bool:
+        inner = (node for node in select.find_all(exp.Select) if node is not select)
+        return select.args.get("where") is not None and any(node.args.get("group") for node in inner)
+
+    return query.find(exp.Having) is not None or any(around_groups(node) for node in query.find_all(exp.Select))
+
+
+def select_aliases(select: exp.Select, columns: Collection[str]) -> dict[str, exp.Expr]:
+    """What the aliases of the SELECT list stand for elsewhere, where a column of the sources comes first."""
+    aliased = [item for item in select.expressions if isinstance(item, exp.Alias)]
+    return {item.alias.lower(): item.this for item in aliased if item.alias.lower() not in columns}
+
+
+def group_expressions(select: exp.Select, aliases: Mapping[str, exp.Expr]) -> list[exp.Expr] | None:
+    """The GROUP BY list with ordinals and aliases of the SELECT list put in; None where it is more than a list."""
+    group = select.args.get("group")
+    if group is None:
+        return []
+    if group.args.get("all") or group.find(exp.GroupingSets, exp.Cube, exp.Rollup):
+        return None
+    resolved: list[exp.Expr] = []
+    for node in group.expressions:
+        if isinstance(node, exp.Literal) and node.is_int:
+            node = select.expressions[int(node.name) - 1].unalias()
+        elif isinstance(node, exp.Column) and not node.table:
+            node = aliases.get(node.name.lower(), node)
+        resolved.append(node.unnest())
+    return resolved
+
+
+def is_window(node: exp.Expr) -> bool:
+    """Whether it is a call of ``window``."""
+    return isinstance(node, exp.Anonymous) and node.name.lower() == "window"
+
+
+def _group(query: exp.Select, node: exp.Expr) -> Group:
+    tables = _tables(query)
+    wanted = dict(_window_texts(node, tables)) if _is_any_window(node) else {_normal(node, tables): None}
+    texts = [_normal(item.unalias(), tables) for item in query.expressions]
+    found = [GroupColumn(index, wanted[text]) for index, text in enumerate(texts) if text in wanted]
+    found.sort(key=lambda column: (_PARTS.index(column.part) if column.part else 0, column.position))
+    event_time, size = "", 0
+    if is_window(node):
+        with suppress(ValueError, IndexError):
+            size = PositiveDuration(node.expressions[1].name).microseconds
+            event_time = node.expressions[0].name
+    return Group(to_sql(node), tuple(found), event_time, size)
+
+
+def _window_texts(call: exp.Expr, tables: Collection[str]) -> Iterator[tuple[str, Part]]:
+    """The ways to write a window, its start and its end in the SELECT list."""
+    for text in (_normal(call, tables), _normal(exp.column(call.name), tables)):
+        yield text, "window"
+        for part in ("start", "end"):
+            yield f"{text}.`{part}`", part
+
+
+def _is_any_window(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Anonymous) and node.name.lower() in _WINDOWS
+
+
+def _tables(query: exp.Select) -> set[str]:
+    """Names of the one table that is read, with which columns may be qualified; none where there are several."""
+    tables = [table for table in query.find_all(exp.Table) if table.find_ancestor(exp.Select) is query]
+    return {tables[0].name.lower(), tables[0].alias_or_name.lower()} if len(tables) == 1 else set()
+
+
+def _normal(node: exp.Expr, tables: Collection[str]) -> str:
+    """Text that is the same for the same expression, however its names are quoted, qualified and in which case."""
+
+    def plain(part: exp.Expr) -> exp.Expr:
+        if isinstance(part, exp.Column) and part.table.lower() in tables:
+            part.set("table", None)
+        return part
+
+    copied = node.copy().transform(plain)
+    for identifier in copied.find_all(exp.Identifier):
+        identifier.set("this", identifier.name.lower())
+    return copied.sql(dialect=StreamingSql, identify=True)

@@ -1,0 +1,46 @@
+"""Writes two streams of TPC-H: all line items, and those with their order and its customer.
+
+    python examples/tpch.py out/data
+
+Needs tpchgen-cli (in the extra ``examples``). Query 3 joins three tables; as a stream, a line item comes with what
+the other two say of it, which is how an order system would publish it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+_ORDER = ["o_orderkey", "o_custkey", "o_orderdate", "o_shippriority"]
+_CUSTOMER = pa.schema([("c_custkey", pa.int64()), ("c_mktsegment", pa.string())])
+_ITEM = ["l_orderkey", "l_extendedprice", "l_discount", "l_shipdate"]
+
+
+def tables(scale: float) -> dict[str, pa.Table]:
+    """The tables customer, orders and lineitem at a scale (1 is 6 million line items)."""
+    names = ("customer", "orders", "lineitem")
+    with tempfile.TemporaryDirectory() as folder:
+        command = [str(Path(sys.executable).with_name("tpchgen-cli")), "parquet", f"--scale-factor={scale}"]
+        subprocess.run([*command, f"--tables={','.join(names)}", f"--output-dir={folder}"], check=True)
+        return {name: pq.read_table(Path(folder, f"{name}.parquet")) for name in names}
+
+
+def ordered_items(there: dict[str, pa.Table]) -> pa.Table:
+    """Line items with order and customer, by order date."""
+    customers = there["customer"].select(_CUSTOMER.names).cast(_CUSTOMER)  # Arrow cannot join views of strings
+    orders = there["orders"].select(_ORDER).join(customers, "o_custkey", "c_custkey")
+    items = there["lineitem"].select(_ITEM).join(orders, "l_orderkey", "o_orderkey")
+    return items.sort_by([("o_orderdate", "ascending"), ("l_orderkey", "ascending")])
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    target.mkdir(parents=True, exist_ok=True)
+    made = tables(0.01)
+    pq.write_table(made["lineitem"], target / "lineitem.parquet")
+    pq.write_table(ordered_items(made), target / "ordered-items.parquet")

@@ -1,0 +1,133 @@
+"""What the next batch runs under: the plan, what partitioners have learned, and how many records it may have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from millrace_api.errors import MillraceError
+from millrace_api.streamquery import Spec
+from millrace_jobs.agent.admission import Admission
+from millrace_jobs.agent.events import Watcher
+from millrace_jobs.agent.progress import BatchReport
+from millrace_jobs.partitioners.registry import is_routed
+from millrace_jobs.plan.control import Control, write_control
+from millrace_jobs.plan.following import PlanSource, pin_of
+from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.policies import MAX_STATE, Policies
+
+ONCE = 10
+"""Intervals that a batch may take in a run that takes what is there and ends: nobody waits for its single batches."""
+
+
+class Steering:
+    """Follows a plan source and learns from finished batches; tells the sources by the file ``control``.
+
+    Args:
+        spec: of the query.
+        sources: their names.
+        plans: where plans come from.
+        policies: folder for what partitioners have learned; what an earlier run has left there is found.
+        control: the file that the sources read before each batch.
+        watcher: is told of new plans.
+        routable: whether the query can be routed at all.
+        once: whether the run takes what is there and ends.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        sources: Iterable[str],
+        plans: PlanSource,
+        policies: Path,
+        control: Path,
+        watcher: Watcher,
+        *,
+        routable: bool,
+        once: bool,
+    ) -> None:
+        self.control = control
+        self.plan_changes = 0
+        self._spec = spec
+        self._plans = plans
+        self._watcher = watcher
+        self._routable = routable
+        self._pin: Pin | None = None
+        self._policies = Policies(policies)
+        self._admission = Admission((ONCE if once else 1) * spec.scaling.target * spec.batch_interval.seconds)
+        self._waiting: Mapping[str, int] = dict.fromkeys(sources, 0)
+        self._told: Control | None = None
+        self._forgetful: int | None = None
+        self._writes_policies = True
+
+    @property
+    def pin(self) -> Pin:
+        """The plan that was followed last."""
+        assert self._pin is not None
+        return self._pin
+
+    def is_routed(self, pin: Pin) -> bool:
+        """Whether batches under this plan are routed."""
+        return self._routable and is_routed(pin.algorithm)
+
+    def follow_plan(self) -> bool:
+        """Take over a new plan; one that cannot be followed is told, and the last good one stays.
+
+        Returns whether there was a new one.
+
+        Raises:
+            MillraceError: the first plan cannot be followed.
+        """
+        try:
+            plan = self._plans.current()
+            pin = pin_of(plan, self._spec) if plan is not None else None
+        except MillraceError as error:
+            if self._pin is None:
+                raise
+            self._watcher.message(f"the plan stays as it is: {error}")
+            return False
+        if pin is None:
+            return False
+        if self._pin is not None:
+            self.plan_changes += 1
+            self._watcher.message(
+                f"plan {pin.epoch}: {pin.algorithm}, m={pin.replicas}, n={pin.workers}, from the next batch on"
+            )
+        self._pin = pin
+        return True
+
+    def tell_sources(self, *, draining: bool, closing_time: int | None) -> None:
+        """Write down what the next batch shall run under; ``draining``: there shall be none."""
+        most = self._admission.shares(self._waiting)
+        control = Control(self._policies.attach(self.pin), draining, closing_time, most)
+        if control != self._told:
+            write_control(self.control, control)
+            self._told = control
+
+    def learn_from(self, report: BatchReport) -> None:
+        """Take in a finished batch."""
+        self._waiting = {name: report.waiting_in.get(name, 0) for name in self._waiting}
+        if report.pin is None:
+            return
+        shape = (report.pin.algorithm, report.pin.replicas, report.pin.workers)
+        self._admission.finished(report.rows, report.seconds, shape)
+        if self.is_routed(report.pin):
+            self._keep_policy(report.batch, report.pin, report.states)
+
+    def _keep_policy(self, batch: int, pin: Pin, states: Mapping[int, str | None]) -> None:
+        """Let later batches begin with what the partitioners have learned; tell once per plan where they cannot."""
+        try:
+            self._policies.keep(batch, pin, states)
+        except OSError as error:
+            if self._writes_policies:
+                why = error.strerror or error
+                self._watcher.message(f"what the partitioners learn cannot be kept: {why}; results stay right")
+            self._writes_policies = False
+            return
+        self._writes_policies = True
+        if None in states.values() and self._forgetful != pin.epoch:
+            self._forgetful = pin.epoch
+            self._watcher.message(
+                f"what a replica of {pin.algorithm} learns is more than {MAX_STATE // 1024} KiB, too much to be "
+                "carried from batch to batch: each batch begins anew; results stay right"
+            )

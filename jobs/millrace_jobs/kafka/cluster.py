@@ -1,0 +1,179 @@
+"""What a cluster holds: topics, their partitions, and offsets as a ``read_committed`` consumer sees them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription
+
+from millrace_api.errors import MillraceError, Problem, TransientError
+from millrace_api.explain_errors import nearest
+from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.kafka.errors import PATIENCE, Complaints, error_of, is_login, kafka_problem, patiently
+
+FIRST_PATIENCE = 10.0
+"""Seconds of patience with a cluster that has never answered: its address is more likely wrong than it is away."""
+
+_HAVE_ANSWERED: set[str] = set()
+"""The bootstrap servers of clusters that have answered in this process."""
+
+_NOT_YET_KNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._NOENT})
+"""What is said of a partition that was just made, or has no leader just now: the topic was described before."""
+
+_ANSWER = 5.0
+"""Seconds that one request may take."""
+
+T = TypeVar("T")
+
+
+class Partition(NamedTuple):
+    """One partition of a topic."""
+
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.number}"
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic; ``id`` is its alone, also when another topic gets its name later."""
+
+    name: str
+    id: str
+    partitions: tuple[Partition, ...]
+
+
+class Cluster:
+    """Asks one cluster; not picklable. Every method raises MillraceError, after patience where that may help.
+
+    ``answered`` says that the cluster has answered before, in another process.
+    """
+
+    def __init__(self, connection: Connection, *, answered: bool = False) -> None:
+        self._connection = connection
+        self._complaints = Complaints()
+        self._answered = answered or connection.servers in _HAVE_ANSWERED
+        self._worked = False
+        try:
+            self._admin = AdminClient(connection.settings(), error_cb=self._complaints)
+        except KafkaException as error:
+            raise kafka_problem(error, "making a client", connection) from error
+
+    def partitions(self, topics: Sequence[str] | None, pattern: str | None) -> list[Partition]:
+        """The partitions of these topics, or of those whose whole name matches a regular expression, in order.
+
+        Raises:
+            MillraceError: a topic is not there.
+        """
+        found = self.topics(topics, pattern)
+        for name in topics or ():
+            if name not in found:
+                raise self.no_topic(name)
+        return sorted(partition for topic in found.values() for partition in topic.partitions)
+
+    def topics(self, names: Sequence[str] | None, pattern: str | None) -> dict[str, Topic]:
+        """Those of the topics that are there, or those whose whole name matches a regular expression."""
+        if names is None:
+            assert pattern is not None
+            names = [name for name in self._all_topics() if re.fullmatch(pattern, name) and not _internal(name)]
+        return self._describe(names)
+
+    def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The first offset that is still there."""
+        return self._offsets(partitions, OffsetSpec.earliest())
+
+    def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The last stable offset: all before it is committed or aborted, and nothing after it is to be read yet."""
+        return self._offsets(partitions, OffsetSpec.latest())
+
+    def at(self, timestamp: int, partitions: Iterable[Partition]) -> dict[Partition, int | None]:
+        """Offset of the first record not before ``timestamp`` (ms since 1970); None where there is none."""
+        found = self._offsets(partitions, OffsetSpec.for_timestamp(timestamp))
+        return {partition: None if offset < 0 else offset for partition, offset in found.items()}
+
+    def no_topic(self, name: str) -> MillraceError:
+        """The sentence for a topic that is not there."""
+        similar = nearest(name, self._all_topics())
+        hint = f"did you mean {similar}?" if similar else "create it, or correct its name"
+        return MillraceError(Problem(f"Kafka at {self._connection.servers} has no topic {name}", hint))
+
+    def _all_topics(self) -> list[str]:
+        metadata = self._ask(lambda: self._admin.list_topics(timeout=_ANSWER), "asking for its topics")
+        return sorted(metadata.topics)
+
+    def _describe(self, names: Sequence[str]) -> dict[str, Topic]:
+        if not names:
+            return {}
+
+        def ask() -> dict[str, TopicDescription]:
+            futures = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=_ANSWER)
+            answers = {name: _unless_unknown(future.result) for name, future in futures.items()}
+            return {name: answer for name, answer in answers.items() if answer is not None}
+
+        return {name: _topic(said) for name, said in self._ask(ask, f"looking for {_listed(names)}").items()}
+
+    def _offsets(self, partitions: Iterable[Partition], wanted: OffsetSpec) -> dict[Partition, int]:
+        request = {TopicPartition(*partition): wanted for partition in partitions}
+        if not request:
+            return {}
+
+        def ask() -> dict[Partition, int]:
+            futures = self._admin.list_offsets(
+                request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_ANSWER
+            )
+            return {Partition(key.topic, key.partition): int(f.result().offset) for key, f in futures.items()}
+
+        topics = sorted({place.topic for place in request})
+        return self._ask(ask, f"asking for offsets of {_listed(topics)}", passing=_NOT_YET_KNOWN)
+
+    def _ask(self, request: Callable[[], T], doing: str, *, passing: frozenset[int] = frozenset()) -> T:
+        def attempt() -> T:
+            try:
+                return request()
+            except KafkaException as error:
+                self._admin.poll(0)  # lets it say why
+                raise KafkaException(self._complaints.behind(error_of(error))) from error
+
+        patience = PATIENCE if self._answered else FIRST_PATIENCE
+        try:
+            answer = patiently(attempt, doing, self._connection, patience=patience, passing=passing)
+        except MillraceError as error:
+            if self._worked and is_login(
+                error.__cause__
+            ):  # changed meanwhile; a client that is made anew reads it anew
+                raise TransientError(*error.problems) from error
+            raise
+        self._answered = self._worked = True
+        _HAVE_ANSWERED.add(self._connection.servers)
+        self._complaints.forget()
+        return answer
+
+
+def _unless_unknown(answer: Callable[[], T]) -> T | None:
+    try:
+        return answer()
+    except KafkaException as error:
+        if error_of(error).code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return None
+        raise
+
+
+def _topic(said: TopicDescription) -> Topic:
+    partitions = tuple(Partition(said.name, partition.id) for partition in said.partitions)
+    return Topic(said.name, str(said.topic_id), partitions)
+
+
+def _listed(topics: Sequence[str]) -> str:
+    shown = ", ".join(topics[:3]) + (", ..." if len(topics) > 3 else "")
+    return f"topic {shown}" if len(topics) == 1 else f"topics {shown}"
+
+
+def _internal(topic: str) -> bool:
+    """Kafka's own topics, such as ``__consumer_offsets``, which no pattern means."""
+    return topic.startswith("__")

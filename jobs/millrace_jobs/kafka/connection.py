@@ -1,0 +1,116 @@
+"""How a Kafka cluster is reached. Secrets are references until the moment a client is made."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.kafka import KafkaConnection, SecretValue
+
+Settings = dict[str, str | int | float | bool]
+"""Settings of librdkafka by their own names."""
+
+SOCKET_TIMEOUT_MS = 10_000
+"""Longest time that a broker may take to answer a request before it is asked again over a new connection."""
+
+_CLIENT: Settings = {
+    "client.id": "millrace",
+    "socket.timeout.ms": SOCKET_TIMEOUT_MS,
+    "socket.connection.setup.timeout.ms": SOCKET_TIMEOUT_MS,
+    "socket.keepalive.enable": True,
+    "reconnect.backoff.max.ms": 1_000,  # a broker that comes back is found within a second
+    "enable.metrics.push": False,
+    "log_level": 0,  # what librdkafka has to tell comes as errors; its log lines would go to the terminal
+}
+
+
+@dataclass(frozen=True)
+class _Secret:
+    """A reference to a secret: ``what`` it is in messages, and the file or the environment variable it is in."""
+
+    what: str
+    file: str | None
+    env: str | None
+    in_cluster: str | None
+
+    def resolve(self) -> str:
+        """The secret itself, without the line break that ends a file."""
+        if self.env is not None:
+            return self._of_environment(self.env)
+        if self.file is not None:
+            return self._of_file(self.file)
+        hint = "write file: or env: where it is here; on a cluster the operator does so"
+        message = f"{self.what} is in the Kubernetes Secret {self.in_cluster}, which millrace run cannot read"
+        raise MillraceError(Problem(message, hint))
+
+    def _of_environment(self, name: str) -> str:
+        value = os.environ.get(name)
+        if value:
+            return value
+        state = "empty" if value == "" else "not set"
+        message = f"{self.what} is looked for in the environment variable {name}, which is {state}"
+        hint = f"set {name} where the query is started, and for its executors"
+        raise MillraceError(Problem(message, hint))
+
+    def _of_file(self, path: str) -> str:
+        try:
+            value = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+            hint = "write the path of a file that holds it and nothing else"
+            raise MillraceError(Problem(f"{self.what} cannot be read: {why}", hint, path)) from None
+        if not value:
+            raise MillraceError(Problem(f"{self.what} cannot be read: the file is empty", "write it there", path))
+        return value
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How to reach a cluster; picklable, since it holds references to secrets only.
+
+    ``secrets`` are pairs of a setting of librdkafka and where its value is found.
+    """
+
+    servers: str
+    protocol: str = "PLAINTEXT"
+    mechanism: str = ""
+    secrets: tuple[tuple[str, _Secret], ...] = ()
+
+    @classmethod
+    def of(cls, spec: KafkaConnection) -> Self:
+        """The connection that a source, a sink or a table asks for; looks at no secret."""
+        found: dict[str, tuple[str, SecretValue | None]] = {}
+        if spec.tls is not None:
+            found["ssl.ca.pem"] = ("the certificate authority", spec.tls.ca)
+            found["ssl.certificate.pem"] = ("the client certificate", spec.tls.certificate)
+            found["ssl.key.pem"] = ("the key of the client certificate", spec.tls.key)
+        if spec.sasl is not None:
+            found["sasl.username"] = ("the user name", spec.sasl.username)
+            found["sasl.password"] = ("the password", spec.sasl.password)
+        secrets = tuple(
+            (setting, _reference(f"{what} for Kafka at {spec.bootstrap_servers}", value))
+            for setting, (what, value) in found.items()
+            if value is not None
+        )
+        protocol = ("SASL_" if spec.sasl else "") + ("SSL" if spec.tls else "PLAINTEXT")
+        mechanism = spec.sasl.mechanism.value if spec.sasl else ""
+        return cls(spec.bootstrap_servers, protocol, mechanism, secrets)
+
+    def settings(self) -> Settings:
+        """Settings of librdkafka for any client of this cluster, with the secrets themselves: not to be kept.
+
+        Raises:
+            MillraceError: a secret is not where it should be.
+        """
+        settings = _CLIENT | {"bootstrap.servers": self.servers, "security.protocol": self.protocol}
+        if self.mechanism:
+            settings["sasl.mechanism"] = self.mechanism
+        return settings | {setting: secret.resolve() for setting, secret in self.secrets}
+
+
+def _reference(what: str, value: SecretValue) -> _Secret:
+    ref = value.secret_key_ref
+    return _Secret(what, value.file, value.env, f"{ref.name}/{ref.key}" if ref else None)

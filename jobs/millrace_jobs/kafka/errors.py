@@ -1,0 +1,188 @@
+"""What Kafka's errors mean: which pass by themselves, and a sentence for those that do not."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from millrace_api.errors import MillraceError, Problem, TransientError
+from millrace_jobs.kafka.connection import Connection
+
+PATIENCE = 60.0
+"""Seconds that a call goes on being tried while its error is transient."""
+
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
+"""Seconds between two tries; the pause doubles from try to try."""
+
+T = TypeVar("T")
+
+_UNREACHABLE = ("cannot be reached", "check bootstrapServers, and whether the brokers run")
+_SILENT = ("did not answer in time", "check bootstrapServers, and whether the brokers are well")
+_LOGIN = ("refused the login", "check sasl: its mechanism, username and password")
+_NO_TOPIC = ("does not know the topic", "create it, or correct its name")
+_FORBIDDEN = "does not let this user do that"
+
+_MEANINGS: dict[int, tuple[str, str]] = {
+    KafkaError._TRANSPORT: _UNREACHABLE,
+    KafkaError._ALL_BROKERS_DOWN: _UNREACHABLE,
+    KafkaError.BROKER_NOT_AVAILABLE: _UNREACHABLE,
+    KafkaError.NETWORK_EXCEPTION: _UNREACHABLE,
+    KafkaError._RESOLVE: ("has a host name that cannot be found", "check bootstrapServers"),
+    KafkaError._TIMED_OUT: _SILENT,
+    KafkaError._TIMED_OUT_QUEUE: _SILENT,
+    KafkaError._MSG_TIMED_OUT: _SILENT,
+    KafkaError.REQUEST_TIMED_OUT: _SILENT,
+    KafkaError._AUTHENTICATION: _LOGIN,
+    KafkaError.SASL_AUTHENTICATION_FAILED: _LOGIN,
+    KafkaError.UNSUPPORTED_SASL_MECHANISM: ("does not offer this way to log in", "write another sasl.mechanism"),
+    KafkaError._SSL: ("cannot be reached over TLS", "check tls: the certificate authority, certificate and key"),
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: (_FORBIDDEN, "allow it to describe and read the topic, or to write to it"),
+    KafkaError.GROUP_AUTHORIZATION_FAILED: (_FORBIDDEN, "allow it to read the consumer group"),
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: (_FORBIDDEN, "allow it to describe the cluster"),
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (_FORBIDDEN, "allow it to write with the transactional id"),
+    KafkaError.UNKNOWN_TOPIC_OR_PART: _NO_TOPIC,
+    KafkaError._UNKNOWN_TOPIC: _NO_TOPIC,
+    KafkaError.INVALID_RECORD: (
+        "does not take the records",
+        "see whether the clock of this machine is right: brokers refuse times far ahead of theirs",
+    ),
+    KafkaError._BAD_MSG: ("sent records that fail their checksum", "look for a disk or a network that corrupts data"),
+    KafkaError._UNKNOWN_PARTITION: ("does not know the partition", "correct its number"),
+}
+
+_TRANSIENT = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._WAIT_COORD,
+        KafkaError._BAD_MSG,  # fails its checksum: corrupted on the way, unless it fails again and again
+        KafkaError.INVALID_MSG,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+_LOGINS = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL})
+_TIMING = re.compile(r"\s*\(after .*\)$")
+
+
+class Complaints:
+    """What a client tells of its brokers besides the outcome of calls; is given to it as ``error_cb``.
+
+    A call that fails says only that no broker answered. Why, such as a refused login, is told here.
+    """
+
+    def __init__(self) -> None:
+        self._last: KafkaError | None = None
+
+    def __call__(self, error: KafkaError) -> None:
+        """Remember a complaint; those that will not pass are not forgotten over those that may."""
+        vague = error.code() == KafkaError._ALL_BROKERS_DOWN
+        if self._last is None or (is_transient(self._last) and not vague):
+            self._last = error
+
+    def behind(self, error: KafkaError) -> KafkaError:
+        """Why a call failed with ``error``: the error itself, where it does not only say that nobody answered."""
+        return self._last if self._last is not None and is_transient(error) else error
+
+    def forget(self) -> None:
+        """Kafka has answered: what it was about has passed."""
+        self._last = None
+
+    @property
+    def final(self) -> KafkaError | None:
+        """A complaint that will not pass by itself; None where there is none."""
+        return self._last if self._last is not None and not is_transient(self._last) else None
+
+
+def is_transient(error: KafkaError) -> bool:
+    """Whether it may pass without anyone doing something."""
+    return not error.fatal() and (error.retriable() or error.code() in _TRANSIENT)
+
+
+def is_login(error: BaseException | None) -> bool:
+    """Whether brokers have refused the login, or the certificate."""
+    return isinstance(error, KafkaException) and error_of(error).code() in _LOGINS
+
+
+def kafka_problem(error: KafkaException | KafkaError, doing: str, connection: Connection) -> MillraceError:
+    """The error as a sentence for the user; a TransientError where it may pass by itself.
+
+    ``doing`` is what was going on, such as ``looking for topic trips``.
+    """
+    error = error_of(error)
+    why, hint = _MEANINGS.get(error.code(), (f"gave the error {error.name()}", ""))
+    detail = _detail(error)
+    said = f" ({detail})" if detail else ""
+    problem = Problem(f"Kafka at {connection.servers} {why}{said} while {doing}", hint)
+    return TransientError(problem) if is_transient(error) else MillraceError(problem)
+
+
+def patiently(
+    action: Callable[[], T],
+    doing: str,
+    connection: Connection,
+    *,
+    patience: float = PATIENCE,
+    passing: frozenset[int] = frozenset(),
+) -> T:
+    """The result of ``action``, tried again while its error is transient, for ``patience`` seconds in all.
+
+    ``action`` raises KafkaException where Kafka fails it. ``passing`` are errors that may pass for this action alone.
+
+    Raises:
+        MillraceError: as ``kafka_problem`` words it; a TransientError when patience is at its end.
+    """
+    deadline = time.monotonic() + patience
+    pause = SHORTEST_PAUSE
+    while True:
+        try:
+            return action()
+        except KafkaException as error:
+            may_pass = is_transient(error_of(error)) or error_of(error).code() in passing
+            if not may_pass or time.monotonic() + pause > deadline:
+                raise kafka_problem(error, doing, connection) from error
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def error_of(error: KafkaException | KafkaError) -> KafkaError:
+    """What an exception carries."""
+    if isinstance(error, KafkaException):
+        carried = error.args[0]
+        assert isinstance(carried, KafkaError)
+        return carried
+    return error
+
+
+def _detail(error: KafkaError) -> str:
+    """What librdkafka has to say beyond the kind of error, without addresses and times."""
+    said = _last_part(_TIMING.sub("", error.str()))
+    return "" if said == _last_part(KafkaError(error.code()).str()) else said
+
+
+def _last_part(text: str) -> str:
+    return text.rpartition(": ")[2]

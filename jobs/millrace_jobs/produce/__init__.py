@@ -1,0 +1,1 @@
+"""Filling a Kafka topic from a file or a generator, at a rate: ``millrace produce``."""

@@ -1,0 +1,127 @@
+"""Messages on their way to a topic, until the brokers have confirmed every one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from millrace_api.errors import MillraceError
+from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.kafka.errors import PATIENCE, Complaints, kafka_problem
+from millrace_jobs.sinks.kafka_topic import TargetTopic
+
+_MOST_MESSAGES, _MOST_KBYTES = 200_000, 512 << 10
+"""On their way at a time."""
+_SETTINGS = {
+    "enable.idempotence": True,
+    "delivery.timeout.ms": round(PATIENCE * 1000),
+    "delivery.report.only.error": True,
+    "partitioner": "murmur2_random",  # as Java clients place keys
+    "linger.ms": 50,
+    "sticky.partitioning.linger.ms": 0,  # messages without a key are spread one by one, evenly
+    "queue.buffering.max.messages": _MOST_MESSAGES,
+    "queue.buffering.max.kbytes": _MOST_KBYTES,
+    "message.max.bytes": _MOST_KBYTES << 10,  # the limit that counts is the topic's; beyond this one waits for ever
+}
+_BATCH_BYTES = 1 << 20
+"""Room for any batch of small messages."""
+
+_POLL = 0.1
+"""Seconds to wait at a time, so that Ctrl-C is heard."""
+
+
+class Delivery:
+    """Sends messages to one topic and counts them.
+
+    Raises MillraceError, from any method, once a message could not be delivered.
+    """
+
+    def __init__(self, connection: Connection, topic: str) -> None:
+        self._connection = connection
+        self._topic = topic
+        self._complaints = Complaints()
+        self._lost = 0
+        self._why: KafkaError | None = None
+        self._largest = 0
+        self.sent = 0
+        """Messages handed over so far."""
+        self.bytes = 0
+        """Bytes of their values."""
+        try:
+            self._producer = Producer(connection.settings() | _SETTINGS, error_cb=self._complaints)
+        except KafkaException as error:
+            raise kafka_problem(error, "making a client", connection) from error
+
+    @property
+    def delivered(self) -> int:
+        """Messages that the brokers have confirmed."""
+        return self.sent - len(self._producer) - self._lost
+
+    def send(self, values: Sequence[bytes], keys: Sequence[bytes | None] | None, stopped: Callable[[], bool]) -> None:
+        """Hand messages over in order; waits while too many are on their way, unless ``stopped``."""
+        size = sum(map(len, values))
+        while not self._has_room(len(values), size) and not stopped():
+            self.poll(_POLL)
+        messages: list[Any] = [
+            {"value": value, "key": key} for value, key in zip(values, keys or [None] * len(values), strict=True)
+        ]
+        while messages and not stopped():
+            self._producer.produce_batch(self._topic, messages, on_delivery=self._failed)
+            refused = [message for message in messages if "_error" in message]
+            self.sent += len(messages) - len(refused)
+            self.bytes += sum(len(message["value"]) for message in messages if "_error" not in message)
+            messages = [{"value": m["value"], "key": m["key"]} for m in refused if self._is_for_later(m["_error"])]
+            self.poll(_POLL if messages else 0)
+
+    def poll(self, seconds: float) -> None:
+        """Hear of deliveries, for so long at most."""
+        self._producer.poll(seconds)
+        self._check()
+
+    def flush(self) -> None:
+        """Wait until every message is confirmed, or is given up after ``delivery.timeout.ms``."""
+        while len(self._producer):
+            self._producer.flush(_POLL)
+            self._check()
+
+    def _has_room(self, messages: int, size: int) -> bool:
+        """Whether the client takes so many all at once: it refuses single ones, and later ones would overtake them."""
+        waiting = len(self._producer)
+        on_the_way = waiting * self.bytes / max(self.sent, 1)  # by their mean size
+        return not waiting or (waiting + messages <= _MOST_MESSAGES and 2 * (on_the_way + size) <= _MOST_KBYTES << 10)
+
+    def _failed(self, error: KafkaError | None, message: Message) -> None:
+        self._lost += 1
+        self._why = self._why or error
+        if error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            self._largest = max(self._largest, len(message.value() or b"") + len(message.key() or b""))
+
+    def _is_for_later(self, error: KafkaError) -> bool:
+        if error.code() == KafkaError._QUEUE_FULL:
+            return True
+        raise self._problem(error)
+
+    def _check(self) -> None:
+        why = self._why or self._complaints.final
+        if why is not None:
+            raise self._problem(why)
+
+    def _problem(self, error: KafkaError) -> MillraceError:
+        error = self._complaints.behind(error)
+        doing = f"sending to topic {self._topic} ({self.delivered} messages were delivered)"
+        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE and self._largest:
+            return self._too_large(doing)
+        return kafka_problem(error, doing, self._connection)
+
+    def _too_large(self, doing: str) -> MillraceError:
+        """The brokers refuse whole batches: the largest message of those refused is the one to blame."""
+        topic = TargetTopic(self._topic, self._connection, "")
+        try:
+            settings = topic.settings()
+        except MillraceError:
+            settings = None
+        limit = f"{settings.max_message_bytes} (max.message.bytes)" if settings is not None else "less"
+        message = f"a message is {self._largest} bytes long, and the topic takes {limit}, while {doing}"
+        return topic.problem(message, topic.alter(f"max.message.bytes={max(2 * self._largest, _BATCH_BYTES)}"))

@@ -1,0 +1,140 @@
+"""Records to the values of messages, whole columns at a time, as the Kafka source decodes them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.sources.schema import TIMESTAMP
+
+Encode = Callable[[pa.RecordBatch], list[bytes]]
+"""The value of a message for each record."""
+
+_UNITS = {"seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
+_CONTROLS = [chr(code) for code in range(0x20)]
+
+
+def json_encoder(schema: pa.Schema, timestamp_format: str) -> Encode:
+    """One object per record with every column, also those that are NULL; DATE and BINARY (base64) are texts."""
+    names = [json.dumps(name, ensure_ascii=False) + ":" for name in schema.names]
+    before = ["{" + names[0], *("," + name for name in names[1:])]
+
+    def encode(records: pa.RecordBatch) -> list[bytes]:
+        parts: list[Any] = []
+        for begin, column, field in zip(before, records.columns, schema, strict=True):
+            if pa.types.is_floating(field.type) and not _all_finite(column):
+                message = f"column {field.name} has a NaN or an infinity, for which JSON has no number"
+                raise MillraceError(Problem(message, "produce csv instead"))
+            texts = _base64(column) if pa.types.is_binary(field.type) else plain_texts(column, timestamp_format)
+            if _is_text(field.type, timestamp_format):
+                texts = pc.binary_join_element_wise('"', _escaped(texts), '"', "")
+            parts += [begin, pc.fill_null(texts, "null")]
+        return _values(pc.binary_join_element_wise(*parts, "}", ""))
+
+    return encode
+
+
+def csv_encoder(schema: pa.Schema, timestamp_format: str) -> Encode:
+    """One line per record, without a header; NULL is an empty field, BINARY is text."""
+
+    def text_of(column: pa.Array, field: pa.Field) -> pa.Array:
+        try:
+            return _quoted(plain_texts(column, timestamp_format), field.name)
+        except pa.ArrowInvalid:
+            message = f"column {field.name} has bytes that are not text in UTF-8, which a line of CSV cannot hold"
+            raise MillraceError(Problem(message, "produce json instead")) from None
+
+    def encode(records: pa.RecordBatch) -> list[bytes]:
+        columns = [text_of(column, field) for column, field in zip(records.columns, schema, strict=True)]
+        if len(columns) == 1:  # a blank line would be no record
+            return _values(pc.fill_null(columns[0], '""'))
+        return _values(pc.binary_join_element_wise(*(pc.fill_null(texts, "") for texts in columns), ","))
+
+    return encode
+
+
+def key_encoder(column: str, timestamp_format: str) -> Callable[[pa.RecordBatch], list[bytes | None]]:
+    """The key of a message for each record: a column's value as text (BINARY as it is), none where it is NULL."""
+
+    def encode(records: pa.RecordBatch) -> list[bytes | None]:
+        values = records.column(column)
+        return _values(values if pa.types.is_binary(values.type) else plain_texts(values, timestamp_format))
+
+    return encode
+
+
+def plain_texts(column: pa.Array, timestamp_format: str) -> pa.Array:
+    """Values as text, neither quoted nor escaped; a TIMESTAMP as ISO 8601 or as a number since 1970."""
+    if column.type == TIMESTAMP:
+        if timestamp_format == "iso":
+            naive = column.cast(pa.timestamp("us")).cast(pa.string())
+            return pc.binary_join_element_wise(pc.replace_substring(naive, " ", "T", max_replacements=1), "Z", "")
+        micros = column.cast(pa.int64())
+        unit = _UNITS[timestamp_format]
+        whole = pc.divide(micros, unit)
+        if pc.all(pc.equal(pc.multiply(whole, unit), micros)).as_py() is not False:
+            return whole.cast(pa.string())
+        return pc.divide(micros.cast(pa.float64()), float(unit)).cast(pa.string())
+    return column.cast(pa.string())
+
+
+def _base64(column: pa.Array) -> pa.Array:
+    return pa.array([None if v is None else base64.b64encode(v).decode() for v in column.to_pylist()], pa.string())
+
+
+def _is_text(kind: pa.DataType, timestamp_format: str) -> bool:
+    if kind == TIMESTAMP:
+        return timestamp_format == "iso"
+    return bool(pa.types.is_string(kind) or pa.types.is_date(kind) or pa.types.is_binary(kind))
+
+
+def _all_finite(column: pa.Array) -> bool:
+    return bool(pc.all(pc.is_finite(column)).as_py() is not False)
+
+
+def _escaped(texts: pa.Array) -> pa.Array:
+    """Text as it stands between quotes in JSON. Most columns have nothing to escape."""
+    if _holds(texts, '"\\'):
+        texts = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), '"', '\\"')
+    if _holds(texts, "".join(_CONTROLS)):
+        for control in _CONTROLS:
+            texts = pc.replace_substring(texts, control, json.dumps(control)[1:-1])
+    return texts
+
+
+def _quoted(texts: pa.Array, name: str) -> pa.Array:
+    """Text as a field of CSV, in quotes where it has to be."""
+    if not _holds(texts, '",\r\n'):
+        return texts
+    needed = pc.match_substring_regex(texts, '[",]')
+    unclear = pc.any(pc.match_substring_regex(pc.if_else(needed, texts, ""), r'\\("|$)'))
+    if _holds(texts, "\r\n") or unclear.as_py():
+        message = (
+            f"column {name} has a value that a line of CSV cannot hold: a line break, or a backslash before a quote"
+        )
+        raise MillraceError(Problem(message, "produce json instead"))
+    inside = pc.replace_substring(texts, '"', '""')
+    return pc.if_else(needed, pc.binary_join_element_wise('"', inside, '"', ""), texts)
+
+
+def _holds(texts: pa.Array, characters: str) -> bool:
+    """Whether any of these ASCII characters is in any of the texts; several times as fast as a regular expression."""
+    _, offsets, data = texts.buffers()
+    if data is None:
+        return False
+    begin, end = np.frombuffer(offsets, np.int32)[[texts.offset, texts.offset + len(texts)]]
+    wanted = np.zeros(256, np.bool_)
+    wanted[list(characters.encode())] = True
+    return bool(wanted[np.frombuffer(data, np.uint8)[begin:end]].any())
+
+
+def _values(texts: pa.Array) -> list[Any]:
+    values: Sequence[Any] = texts.cast(pa.binary()).to_pylist()
+    return list(values)

@@ -1,0 +1,40 @@
+"""Generators by their names on the command line."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.sources import NexmarkSource as NexmarkSpec
+from millrace_api.sources import NexmarkStream, Source
+from millrace_jobs.sources.generated import GeneratedSource
+from millrace_jobs.sources.nexmark import NexmarkSource, share
+from millrace_jobs.sources.opening import schema_of
+from millrace_jobs.sources.pacing import RatePace
+from millrace_jobs.sources.rate import RateSource
+
+NAMES = ("rate", *(stream.value for stream in NexmarkStream))
+
+
+def generator(
+    name: str,
+    pace: RatePace,
+    *,
+    keys: int,
+    skew: float,
+    drift: float | None,
+    seed: int,
+    start: datetime | None,
+) -> GeneratedSource:
+    """Rows whose event times follow ``pace``: those of ``rate``, or of a stream of NEXMark.
+
+    Raises:
+        MillraceError: there is no such generator.
+    """
+    if name == "rate":
+        return RateSource(name, pace, keys=keys, skew=skew, drift=drift, seed=seed, start_time=start)
+    if name not in NAMES:
+        raise MillraceError(Problem(f"--generate {name} is unknown", f"write one of {', '.join(NAMES)}"))
+    schema = schema_of(name, Source(nexmark=NexmarkSpec(stream=NexmarkStream(name))))
+    events = pace.scaled(1 / share(name))
+    return NexmarkSource(name, schema, name, events, skew=skew, drift=drift, seed=seed, start_time=start)

@@ -1,0 +1,130 @@
+"""What is sent: the records of a file, its lines as they are, or the rows of a generator."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.schema_ddl import parse_schema
+from millrace_jobs.produce.inferring import inferred_schema
+from millrace_jobs.sources.base import Rejected
+from millrace_jobs.sources.decoding import BadRecord
+from millrace_jobs.sources.formats import file_format
+from millrace_jobs.sources.generated import GeneratedRows, GeneratedSource
+from millrace_jobs.sources.messages import RAW
+from millrace_jobs.sources.schema import arrow_schema
+from millrace_jobs.sources.text_files import blocks, first_byte, open_text
+
+_SUFFIXES = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
+_ROWS = 10_000
+"""Rows of a generator at a time."""
+
+
+class Input(Protocol):
+    """Records, from the first to the last or for ever."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the records."""
+        ...
+
+    def records(self) -> Iterator[pa.RecordBatch]:
+        """All of them, in order. Raises MillraceError where one cannot be read."""
+        ...
+
+
+@dataclass(frozen=True)
+class FileInput:
+    """The records of a csv, json or parquet file."""
+
+    path: str
+    format: str
+    schema: pa.Schema
+    header: bool
+    delimiter: str
+    timestamp_format: str
+
+    def records(self) -> Iterator[pa.RecordBatch]:
+        """In the order of the file."""
+        reader = file_format(
+            self.format,
+            self.schema,
+            header=self.header,
+            delimiter=self.delimiter,
+            timestamp_format=self.timestamp_format,
+        )
+        extent = reader.extent(self.path, Path(self.path).stat().st_size)
+        yield from reader.read(self.path, 0, extent, _refuse)
+
+
+@dataclass(frozen=True)
+class LinesInput:
+    """The lines of a text file, those that are not blank."""
+
+    path: str
+    schema: pa.Schema = RAW
+
+    def records(self) -> Iterator[pa.RecordBatch]:
+        """In the order of the file."""
+        with open_text(self.path) as stream:
+            for _, block in blocks(stream, self.path, first_byte(stream), 0, sys.maxsize):
+                lines = [line.removesuffix(b"\r") for line in block.split(b"\n") if line.strip()]
+                yield pa.RecordBatch.from_arrays([pa.array(lines, pa.binary())], schema=RAW)
+
+
+@dataclass(frozen=True)
+class GeneratorInput:
+    """The rows of a generated stream, which has no end."""
+
+    source: GeneratedSource
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of its rows."""
+        return self.source.schema
+
+    def records(self) -> Iterator[pa.RecordBatch]:
+        """From row 0 on."""
+        epoch = int(self.source.initial()["epoch"])
+        for begin in itertools.count(step=_ROWS):
+            for records in self.source.read(GeneratedRows(begin, begin + _ROWS, epoch), "produce"):
+                assert not isinstance(records, Rejected)
+                yield records
+
+
+def file_input(
+    path: Path, ddl: str | None, *, raw: bool, header: bool, delimiter: str, timestamp_format: str
+) -> FileInput | LinesInput:
+    """The file as its suffix says. Columns are those of ``ddl``, or else those that the file has.
+
+    Raises:
+        MillraceError: it is not there, has another suffix, or its columns cannot be told or sent.
+    """
+    name = str(path)
+    if not path.is_file():
+        raise MillraceError(Problem("there is no such file", "write --input and a csv, json or parquet file", name))
+    format = _SUFFIXES.get(path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix)
+    if format is None:
+        raise MillraceError(Problem("is no file to send, by its name", "name it .csv, .json, .jsonl or .parquet", name))
+    if raw:
+        if format == "parquet":
+            raise MillraceError(Problem("has no lines to send as they are", "send a text file, or --format json", name))
+        return LinesInput(name)
+    if ddl is not None:
+        schema = arrow_schema([(column.name, column.type) for column in parse_schema(ddl)])
+    else:
+        schema = inferred_schema(name, format, header=header, delimiter=delimiter)
+    return FileInput(name, format, schema, header, delimiter, timestamp_format)
+
+
+def _refuse(path: str, bad: BadRecord) -> None:
+    shown = bad.text if len(bad.text) <= 200 else bad.text[:200] + "..."
+    message = f"{shown!r} is no record: {bad.reason}"
+    raise MillraceError(Problem(message, "correct it, or say by --schema what the columns are", path, bad.line))

@@ -1,0 +1,209 @@
+"""One run of ``millrace produce``: the request is checked, the topic is filled, the summary is shown."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+
+import pyarrow as pa
+from rich.console import Console
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.sources import RecordFormat
+from millrace_api.values import PositiveDuration
+from millrace_jobs.produce.avro_encoding import avro_encoder
+from millrace_jobs.produce.delivery import Delivery
+from millrace_jobs.produce.display import Sent, print_summary, progress
+from millrace_jobs.produce.encoding import Encode, csv_encoder, json_encoder, key_encoder
+from millrace_jobs.produce.generators import generator
+from millrace_jobs.produce.inputs import GeneratorInput, Input, file_input
+from millrace_jobs.produce.sending import Limits, Messages, send_all
+from millrace_jobs.produce.target import Target, named_target, query_target, require_topic
+from millrace_jobs.sources.pacing import RatePace, read_rate_trace
+
+_EVENT_RATE = 1000.0
+"""Generated records per second of event time where no rate is asked for."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of the command, as they were written."""
+
+    file: Path | None
+    query: str | None
+    source: str | None
+    topic: str | None
+    servers: str | None
+    format: str | None
+    partitions: int | None
+    input: Path | None
+    schema: str | None
+    header: bool
+    delimiter: str
+    generate: str | None
+    keys: int
+    skew: float
+    drift: str | None
+    seed: int
+    start: str | None
+    key: str | None
+    rate: float | None
+    rate_trace: Path | None
+    rate_scale: float
+    count: int | None
+    duration: str | None
+
+
+def run(request: Request) -> None:
+    """Fill the topic and say what was done.
+
+    Raises:
+        MillraceError: the request cannot be met, or messages could not be delivered.
+    """
+    target = _target(request)
+    pace = _pace(request)
+    source = _input(request, target, pace)
+    encode = _encoder(request, target, source.schema)
+    limits = _limits(request, pace)
+    partitions = require_topic(target, request.partitions)
+    delivery = Delivery(target.connection, target.topic)
+    console = Console()
+    began = time.monotonic()
+    with _stop_on_signals() as stop, progress(console) as bar:
+        task = bar.add_task(target.topic, total=limits.count, rate="-")
+
+        def advanced(messages: int) -> None:
+            elapsed = max(time.monotonic() - began, 1e-9)
+            bar.update(task, advance=messages, rate=f"{delivery.delivered / elapsed:,.0f}")
+
+        send_all(source.records(), encode, delivery, pace=pace, limits=limits, stop=stop, advanced=advanced)
+        delivery.flush()
+        outcome = "stopped" if stop.is_set() else "finished"
+    seconds = time.monotonic() - began
+    print_summary(
+        console,
+        Sent(target.topic, partitions, outcome, delivery.sent, delivery.delivered, delivery.bytes, seconds),
+    )
+
+
+@contextmanager
+def _stop_on_signals() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and SIGTERM set; a second one of them ends the process."""
+    stop = threading.Event()
+
+    def request(number: int, _: FrameType | None) -> None:
+        stop.set()
+        signal.signal(number, signal.SIG_DFL)
+
+    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _target(request: Request) -> Target:
+    if request.file is None:
+        return named_target(request.topic, request.servers, request.format or "json")
+    for option, value in (("--bootstrap-servers", request.servers), ("--format", request.format)):
+        if value is not None:
+            raise MillraceError(Problem(f"{option} {value} is what the query says", "leave it out", str(request.file)))
+    return query_target(request.file, request.query, request.source, request.topic)
+
+
+def _pace(request: Request) -> RatePace | None:
+    if request.rate is not None and request.rate_trace is not None:
+        raise MillraceError(Problem("--rate and --rate-trace exclude one another", "keep one of them"))
+    for option, value in (("--rate", request.rate), ("--rate-scale", request.rate_scale)):
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise MillraceError(Problem(f"{option} is {value:g}", "write a number above 0"))
+    if request.rate_trace is not None:
+        return read_rate_trace(str(request.rate_trace), scale=request.rate_scale)
+    return RatePace.constant(request.rate) if request.rate is not None else None
+
+
+def _input(request: Request, target: Target, pace: RatePace | None) -> Input:
+    if (request.input is None) == (request.generate is None):
+        raise MillraceError(
+            Problem("exactly one of --input and --generate is needed", "write --input FILE, or --generate rate")
+        )
+    if request.input is not None:
+        return file_input(
+            request.input,
+            request.schema or target.schema,
+            raw=target.format is RecordFormat.RAW,
+            header=request.header,
+            delimiter=request.delimiter,
+            timestamp_format=target.timestamp_format,
+        )
+    assert request.generate is not None
+    if target.format is RecordFormat.RAW:
+        raise MillraceError(Problem("format raw sends the lines of a file as they are", "write --input FILE"))
+    return GeneratorInput(
+        generator(
+            request.generate,
+            pace or RatePace.constant(_EVENT_RATE),
+            keys=request.keys,
+            skew=request.skew,
+            drift=_seconds(request.drift, "--drift"),
+            seed=request.seed,
+            start=_moment(request.start),
+        )
+    )
+
+
+def _encoder(request: Request, target: Target, schema: pa.Schema) -> Callable[[pa.RecordBatch], Messages]:
+    if request.key is not None and request.key not in schema.names:
+        raise MillraceError(
+            Problem(f"--key {request.key} is no column of the records", f"write one of {', '.join(schema.names)}")
+        )
+    values = _value_encoder(target, schema)
+    keys = key_encoder(request.key, target.timestamp_format) if request.key is not None else None
+    return lambda records: (values(records), keys(records) if keys is not None else None)
+
+
+def _value_encoder(target: Target, schema: pa.Schema) -> Encode:
+    if target.format is RecordFormat.RAW:
+        return lambda records: records.column(0).to_pylist()
+    if target.format is RecordFormat.AVRO:
+        assert target.writer_schema is not None
+        return avro_encoder(target.writer_schema)
+    encoder = csv_encoder if target.format is RecordFormat.CSV else json_encoder
+    return encoder(schema, target.timestamp_format)
+
+
+def _limits(request: Request, pace: RatePace | None) -> Limits:
+    duration = _seconds(request.duration, "--duration")
+    if duration is None and request.rate_trace is not None and pace is not None:
+        duration = float(pace.times[-1]) or None
+    return Limits(request.count, duration)
+
+
+def _seconds(text: str | None, option: str) -> float | None:
+    if text is None:
+        return None
+    try:
+        return PositiveDuration(text).seconds
+    except ValueError:
+        hint = "write a whole number and a unit, such as 500ms, 30s or 10 minutes"
+        raise MillraceError(Problem(f"{option} {text} is not a duration longer than zero", hint)) from None
+
+
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        hint = "write it as 2026-01-31T12:00:00Z"
+        raise MillraceError(Problem(f"--start {text} is not a time", hint)) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,126 @@
+"""The topic to fill: named by hand, or as a query reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.kafka import KafkaConnection
+from millrace_api.loading import load_queries
+from millrace_api.sources import KafkaSource, RecordFormat, Source
+from millrace_api.streamquery import StreamQuery
+from millrace_jobs.kafka.cluster import Cluster
+from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.kafka.errors import error_of, patiently
+
+_ANSWER = 10.0
+"""Seconds that making a topic may take."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A topic, how to reach it, and how its messages are written."""
+
+    connection: Connection
+    topic: str
+    format: RecordFormat
+    timestamp_format: str = "iso"
+    schema: str | None = None
+    """Spark DDL of the records; None where the input says it."""
+    writer_schema: str | None = None
+    """Avro schema, for format avro."""
+
+
+def named_target(topic: str | None, servers: str | None, format: str) -> Target:
+    """The topic of ``--topic`` on a cluster without logins. Raises MillraceError where something is missing."""
+    if topic is None or servers is None:
+        missing = "--topic" if topic is None else "--bootstrap-servers"
+        hint = "write both, or name the YAML file of a query that reads the topic"
+        raise MillraceError(Problem(f"{missing} is missing", hint))
+    if format not in ("json", "csv", "raw"):
+        hint = "write json, csv or raw; for avro, name the YAML file of a query that has the writer schema"
+        raise MillraceError(Problem(f"--format {format} is unknown", hint))
+    return Target(Connection.of(KafkaConnection(bootstrap_servers=servers)), topic, RecordFormat(format))
+
+
+def query_target(file: Path, query: str | None, source: str | None, topic: str | None) -> Target:
+    """The topic that a query's Kafka source reads, on its cluster, in its format.
+
+    Raises:
+        MillraceError: the file has problems, or it is not clear which source or topic is meant.
+    """
+    found = {
+        f"{each.name}.{name}": spec
+        for each in _chosen(load_queries(file), query, file)
+        for name, spec in each.spec.sources.items()
+        if spec.kafka is not None and source in (None, name)
+    }
+    if len(found) != 1:
+        there = f"the sources {', '.join(found)}" if found else f"no kafka source {source or ''}".rstrip()
+        raise MillraceError(Problem(f"the file has {there}", "choose one by --query and --source", str(file)))
+    (spec,) = found.values()
+    assert spec.kafka is not None
+    return Target(
+        Connection.of(spec.kafka),
+        topic or _only_topic(spec.kafka, file),
+        spec.format or RecordFormat.JSON,
+        spec.timestamp_format.value,
+        spec.ddl,
+        _writer_schema(spec, file),
+    )
+
+
+def require_topic(target: Target, partitions: int | None) -> int:
+    """How many partitions the topic has; makes it with so many where it is not there.
+
+    Raises:
+        MillraceError: it is not there and is not to be made, or the cluster cannot be reached.
+    """
+    cluster = Cluster(target.connection)
+    topic = cluster.topics([target.topic], None).get(target.topic)
+    if topic is not None:
+        return len(topic.partitions)
+    if partitions is None:
+        message = f"Kafka at {target.connection.servers} has no topic {target.topic}"
+        raise MillraceError(Problem(message, "add --partitions N to make it, or correct its name"))
+    admin = AdminClient(target.connection.settings())
+
+    def make() -> None:
+        (made,) = admin.create_topics([NewTopic(target.topic, partitions)], request_timeout=_ANSWER).values()
+        try:
+            made.result()
+        except KafkaException as error:
+            if error_of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:  # an earlier try made it after all
+                raise
+
+    patiently(make, f"making topic {target.topic}", target.connection)
+    return partitions
+
+
+def _chosen(queries: Sequence[StreamQuery], name: str | None, file: Path) -> list[StreamQuery]:
+    chosen = [query for query in queries if name in (None, query.name)]
+    if not chosen:
+        names = ", ".join(query.name for query in queries)
+        raise MillraceError(Problem(f"the file has no query {name}", f"write one of {names}", str(file)))
+    return chosen
+
+
+def _only_topic(kafka: KafkaSource, file: Path) -> str:
+    topics = kafka.topics or tuple({partition.topic for partition in kafka.partitions or ()})
+    if kafka.topic is not None or len(topics) == 1:
+        return kafka.topic or topics[0]
+    raise MillraceError(Problem("the source may read several topics", "choose one by --topic", str(file)))
+
+
+def _writer_schema(spec: Source, file: Path) -> str | None:
+    if spec.avro is None:
+        return None
+    if spec.avro.writer_schema is None:
+        message = "the source's messages have the framing of a schema registry, which produce does not write"
+        raise MillraceError(Problem(message, "write avro.writerSchema instead of avro.registry", str(file)))
+    return spec.avro.writer_schema

@@ -1,0 +1,101 @@
+"""Results as Kafka messages: key and value are JSON objects in UTF-8, made by Spark in the tasks.
+
+The value has every column of a result, also those that are NULL; the key has the columns of ``ResultKeys``, in their
+order, and is absent where there are none. By type:
+
+- TIMESTAMP: ISO 8601 in UTC with microseconds, ``"2013-01-01T00:10:00.000000Z"``; TIMESTAMP_NTZ the same without ``Z``;
+  DATE ``"2013-01-01"``
+- integers and DECIMAL: a number with all its digits; DOUBLE and FLOAT: a number, or ``"NaN"``, ``"Infinity"``,
+  ``"-Infinity"``
+- BINARY: base64; STRING, BOOLEAN: as in JSON; intervals: text as in SQL
+- STRUCT, such as a window: an object, ``{"start": ..., "end": ...}``; ARRAY: an array; MAP: an object whose names are
+  the map's keys
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+from pyspark.sql.types import ArrayType, DataType, MapType, NumericType, StringType, StructType
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.sinks.base import ADMITTED, TIMES_AS_TEXT, ResultKeys, WindowColumn
+
+NO_END = (1 << 63) - 1
+"""In place of the end of a window, for a row that does not expire."""
+
+Row = tuple[str | None, str | None, int]
+"""Key, value, and end of the window in microseconds; without value the row is to be retracted."""
+
+_FORMATS = {"ignoreNullFields": "false", "timeZone": "UTC", **TIMES_AS_TEXT}
+
+_AT_A_TIME = 10_000
+
+
+def encoded(results: DataFrame, keys: ResultKeys) -> DataFrame:
+    """The results as columns ``key``, ``value`` and ``end``: see ``Row``."""
+    columns = [name for name in results.columns if name != ADMITTED]
+    value = _json(columns)
+    if keys.retracts:
+        value = F.when(F.col(ADMITTED), value)
+    key = F.lit(None).cast("string") if keys.columns is None else _json(keys.columns)
+    end = window_end(keys.window) if keys.window is not None else F.lit(NO_END)
+    return results.select(key.alias("key"), value.alias("value"), end.alias("end"))
+
+
+def fetched_rows(fetched: pa.Table) -> Iterator[Row]:
+    """The rows of ``encoded``, after they have come to the driver."""
+    for batch in fetched.to_batches(max_chunksize=_AT_A_TIME):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def window_end(window: WindowColumn) -> Column:
+    """End of a row's window, in microseconds since 1970; rows without window do not expire."""
+    column = _quoted(window.name)
+    if window.part == "window":
+        end = F.unix_micros(F.col(f"{column}.end"))
+    else:
+        end = F.unix_micros(F.col(column)) + (window.size if window.part == "start" else 0)
+    return F.coalesce(end, F.lit(NO_END))
+
+
+def require_json(schema: StructType, field: str) -> None:
+    """See that results with this schema have one meaning in JSON.
+
+    Raises:
+        MillraceError: two columns have one name, or a map has keys that are neither text nor numbers.
+    """
+    (name, times), *_ = Counter(schema.names).most_common(1) or [("", 1)]
+    if times > 1:
+        message = f"the result has {times} columns with the name {name!r}"
+        raise MillraceError(Problem(message, "give each a name of its own: SELECT ... AS name", field=field))
+    for column in schema:
+        kind = _odd_map(column.dataType)
+        if kind is not None:
+            message = f"column {column.name} cannot be written as JSON: it has a {kind.simpleString()}"
+            raise MillraceError(Problem(message, "make text of the keys by transform_keys", field=field))
+
+
+def _json(columns: Sequence[str]) -> Column:
+    if not columns:
+        return F.lit("{}")
+    return F.to_json(F.struct(*(F.col(_quoted(name)) for name in columns)), _FORMATS)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _odd_map(kind: DataType) -> MapType | None:
+    """A map within the type whose keys Spark would write in its own internal form."""
+    if isinstance(kind, MapType):
+        return _odd_map(kind.valueType) if isinstance(kind.keyType, StringType | NumericType) else kind
+    if isinstance(kind, ArrayType):
+        return _odd_map(kind.elementType)
+    if isinstance(kind, StructType):
+        return next(filter(None, (_odd_map(field.dataType) for field in kind)), None)
+    return None

@@ -1,0 +1,71 @@
+"""The topic that results go to: it has to be there, since Millrace makes none, and to suit what is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.kafka.cluster import Cluster
+from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.kafka.errors import error_of, patiently
+
+_SECONDS = 10.0
+"""Longest time that one question to the brokers may take."""
+
+
+@dataclass(frozen=True)
+class TopicSettings:
+    """What the brokers say of a topic: the longest message it takes, in bytes, and whether it is compacted."""
+
+    max_message_bytes: int
+    compacted: bool
+
+
+@dataclass(frozen=True)
+class TargetTopic:
+    """The topic of a sink; ``field`` is where the user wrote its name."""
+
+    name: str
+    connection: Connection
+    field: str
+
+    def settings(self, *, create_with: str = "") -> TopicSettings | None:
+        """What the topic's settings are; None where this user may write to it but not see them.
+
+        ``create_with`` is what ``kafka-topics`` has to be told beside the usual to make a suitable one.
+
+        Raises:
+            MillraceError: there is no such topic, this user may not see it, or the brokers do not answer.
+        """
+        if self.name not in Cluster(self.connection).topics([self.name], None):
+            message = f"Kafka at {self.connection.servers} has no topic {self.name}"
+            raise self.problem(
+                message, f"create it: {self._command('topics', f'--create --partitions 8{create_with}')}"
+            )
+        admin = AdminClient(self.connection.settings())
+        return patiently(lambda: self._described(admin), f"looking at topic {self.name}", self.connection)
+
+    def problem(self, message: str, hint: str) -> MillraceError:
+        """A problem with this topic."""
+        return MillraceError(Problem(message, hint, field=self.field))
+
+    def alter(self, setting: str) -> str:
+        """The command that changes one of its settings."""
+        return self._command("configs", f"--alter --add-config {setting}")
+
+    def _command(self, tool: str, arguments: str) -> str:
+        return f"kafka-{tool} --bootstrap-server {self.connection.servers} --topic {self.name} {arguments}"
+
+    def _described(self, admin: AdminClient) -> TopicSettings | None:
+        resource = ConfigResource(ConfigResource.Type.TOPIC, self.name)
+        try:
+            entries = admin.describe_configs([resource], request_timeout=_SECONDS)[resource].result()
+        except KafkaException as error:
+            if error_of(error).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                return None
+            raise
+        policies = entries["cleanup.policy"].value.split(",")
+        return TopicSettings(int(entries["max.message.bytes"].value), "compact" in policies)

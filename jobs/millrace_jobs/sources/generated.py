@@ -1,0 +1,121 @@
+"""Endless generated streams: any row is a function of the seed and its number alone."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from millrace_jobs.sources.base import Position, Rejected, Slice
+from millrace_jobs.sources.formats import MAX_ROWS
+from millrace_jobs.sources.pacing import Pacer, RatePace
+from millrace_jobs.sources.slicing import bounds
+
+_WORDS = 4
+"""64-bit words that Philox-4x64 gives for one value of its counter: enough for one row."""
+
+
+@dataclass(frozen=True)
+class GeneratedRows:
+    """Rows ``[begin, end)`` of the stream that began at ``epoch`` (µs since 1970)."""
+
+    begin: int
+    end: int
+    epoch: int
+
+
+class GeneratedSource(ABC):
+    """Rows at a pace, in any slices, the same every time.
+
+    The position is ``{"row": k, "epoch": µs}``; ``epoch`` is ``start_time``, or now at the first start. Rows are
+    due at the pace from the first call of ``latest`` in this process on; there is no end, so ``everything`` means
+    what is due, too.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        schema: pa.Schema,
+        pace: RatePace,
+        start_time: datetime | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self.schema = schema
+        self.pace = pace
+        self._epoch = round((start_time.timestamp() if start_time else time.time()) * 1e6)
+        self._due = 0
+        self._clock = clock
+
+    @cached_property
+    def _pacer(self) -> Pacer:
+        """Made where the pace is kept: not in the tasks, which read slices only."""
+        return Pacer(self.pace, self._clock)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_pacer"}
+
+    def initial(self) -> Position:
+        """Before row 0, with the time the stream begins at."""
+        return {"row": 0, "epoch": self._epoch}
+
+    def latest(self, start: Position, *, everything: bool, most: int | None = None) -> Position:
+        """The rows due now, at most ``most`` of them."""
+        row = int(start["row"])
+        self._due = self._pacer.due(row)
+        return {"row": self._due if most is None else min(self._due, row + most), "epoch": start["epoch"]}
+
+    def exhausted(self, position: Position) -> bool:
+        """Never."""
+        return False
+
+    def lag(self, position: Position) -> int:
+        """Rows that were due at the last call of ``latest`` and are not consumed."""
+        return max(self._due - int(position["row"]), 0)
+
+    def slices(self, start: Position, end: Position, replicas: int) -> list[Slice]:
+        """Ranges of rows that differ by one at most. The epoch is that of ``end``; ``start`` may be newer."""
+        cuts = [start["row"] + cut for cut in bounds(end["row"] - start["row"], replicas)]
+        return [GeneratedRows(low, high, end["epoch"]) for low, high in itertools.pairwise(cuts) if low < high]
+
+    def read(self, piece: Slice, label: str) -> Iterator[pa.RecordBatch | Rejected]:
+        """Generate the rows of the slice."""
+        assert isinstance(piece, GeneratedRows)
+        for begin in range(piece.begin, piece.end, MAX_ROWS):
+            yield self._generate(np.arange(begin, min(begin + MAX_ROWS, piece.end)), piece.epoch)
+
+    @abstractmethod
+    def _generate(self, rows: NDArray[np.int64], epoch: int) -> pa.RecordBatch:
+        """These rows, which follow one another, of the stream that began at ``epoch``."""
+
+
+def random_words(key: int, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Four random words for each of these consecutive rows. Shape ``(rows, 4)``.
+
+    They are those of the counter-based generator Philox-4x64 (Salmon et al., SC 2011) keyed by ``key``, which is
+    below 2^128; the number of a row is the counter.
+    """
+    generator = np.random.Philox(key=key).advance(int(rows[0]))
+    return generator.random_raw(_WORDS * len(rows)).reshape(-1, _WORDS)
+
+
+def uniform(words: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Words as numbers in [0, 1)."""
+    return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+@lru_cache(maxsize=4)
+def zipf(keys: int, skew: float) -> NDArray[np.float64]:
+    """Cumulative probabilities, proportional to rank^-skew, of the ranks 1 to ``keys``. Shape ``(keys,)``."""
+    cumulative = np.cumsum(np.arange(1, keys + 1, dtype=np.float64) ** -skew)
+    shares: NDArray[np.float64] = cumulative / cumulative[-1]
+    return shares

@@ -1,0 +1,174 @@
+"""The NEXMark auction site: people, their auctions, and bids, as one endless sequence of events.
+
+After the benchmark of Tucker, Tufte, Papadimos and Maier (NEXMark, 2002) with the proportions and value ranges
+that its public generators share.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from millrace_jobs.sources import nexmark_texts as texts
+from millrace_jobs.sources.generated import GeneratedSource, random_words, uniform, zipf
+from millrace_jobs.sources.pacing import RatePace
+from millrace_jobs.sources.schema import TIMESTAMP
+
+_PLACES = {"person": (0, 1), "auction": (1, 3), "bid": (4, 46)}
+"""First place of a stream among 50 events, and how many are its own."""
+_EVENTS = 50
+_FIRST_ID = 1000
+_FIRST_CATEGORY, _CATEGORIES = 10, 5
+_OPEN_AUCTIONS, _ACTIVE_PEOPLE = 100, 1000
+_MOST_RECENT = 1 << 20
+"""Auctions, or people, among which popular ones are chosen: bounds the memory of their distribution."""
+
+Numbers = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
+
+def share(stream: str) -> float:
+    """Which part of all events a stream is."""
+    return _PLACES[stream][1] / _EVENTS
+
+
+@dataclass(frozen=True)
+class Popularity:
+    """Chooses among the ``recent`` newest of things that are numbered from 0 as they come.
+
+    A thing of rank r is one whose number is r modulo ``recent``, so it keeps its rank until ``recent`` more have
+    come, and then another takes it. The probability of rank r is proportional to (r + 1)^-skew.
+    """
+
+    recent: int
+    skew: float
+
+    def choose(self, numbers: NDArray[np.float64], there: Numbers) -> Numbers:
+        """For each random number in [0, 1), the number of one of the things, of which ``there`` are there."""
+        ranks = np.searchsorted(zipf(self.recent, self.skew), numbers, "right")
+        newest = ranks + (there - 1 - ranks) // self.recent * self.recent
+        return np.where(ranks < there, newest, ranks % there)
+
+
+class NexmarkSource(GeneratedSource):
+    """One of the streams ``person``, ``auction`` and ``bid`` of a site.
+
+    Of every 50 events the first is a person, the next 3 are auctions, the other 46 bids; event e has the time at
+    which ``rate``, in events per second or a trace of it, comes to e events. So streams with the same settings are
+    parts of one sequence: sellers, bidders and auctions that a record refers to are in an event before it.
+
+    A bid is on one of the auctions of the last ``drift`` seconds, the popularity of which follows Zipf's law with
+    the exponent ``skew``; at least on one of the last 100. Sellers and bidders are chosen in the same way, at
+    least among the last 1000 people. As an auction stays open for ``drift`` seconds on average, most bids come in
+    time. Prices are log-uniform from 100 to 100,000,000 (cents).
+
+    ``schema`` is that of the stream (``Source.schema_text`` of the API).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        schema: pa.Schema,
+        stream: str,
+        rate: float | RatePace,
+        *,
+        skew: float = 0.0,
+        drift: float | None = None,
+        seed: int = 0,
+        start_time: datetime | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._events = RatePace.of(rate)
+        super().__init__(name, schema, self._events.scaled(share(stream)), start_time, clock)
+        self._stream = stream
+        self._key = seed + (list(_PLACES).index(stream) + 1 << 64)
+        held = self._events.mean * (drift or 0.0)
+        self._auctions = Popularity(_within(_OPEN_AUCTIONS, held * share("auction")), skew)
+        self._people = Popularity(_within(_ACTIVE_PEOPLE, held * share("person")), skew)
+
+    def _generate(self, rows: Numbers, epoch: int) -> pa.RecordBatch:
+        first, places = _PLACES[self._stream]
+        events = rows // places * _EVENTS + first + rows % places
+        times = epoch + self._events.micros(events)
+        words = random_words(self._key, rows)
+        columns = {"person": self._persons, "auction": self._auction, "bid": self._bid}[self._stream]
+        return pa.RecordBatch.from_arrays(columns(rows, events, times, words), schema=self.schema)
+
+    def _persons(self, rows: Numbers, events: Numbers, times: Numbers, words: Words) -> Sequence[pa.Array]:
+        ids = pa.array(rows + _FIRST_ID)
+        bits = words[:, 3]
+        who, where = _below(bits, 0, 256), _below(bits, 16, len(texts.CITIES))
+        login = pc.binary_join_element_wise(_take(texts.LOGINS, who), ids.cast(pa.string()), ".")
+        card = [_take(texts.FOUR_DIGITS, _below(words[:, word], bit, 10_000)) for word in (1, 2) for bit in (0, 32)]
+        return [
+            ids,
+            _take(texts.NAMES, who),
+            pc.binary_join_element_wise(login, "example.com", "@"),
+            pc.binary_join_element_wise(*card, " "),
+            _take(texts.CITIES, where),
+            _take(texts.STATES, where),
+            pa.array(times).cast(TIMESTAMP),
+            _take(texts.padding(93, 139), _below(bits, 32, 256)),
+        ]
+
+    def _auction(self, rows: Numbers, events: Numbers, times: Numbers, words: Words) -> Sequence[pa.Array]:
+        bits = words[:, 3]
+        initial = _prices(uniform(words[:, 1]))
+        reserve = initial + _prices(uniform(words[:, 1] << np.uint64(32)))
+        mean_length = self._auctions.recent / (self._events.mean * share("auction"))
+        lengths = 1000 + np.floor(uniform(words[:, 2]) * 2e6 * mean_length).astype(np.int64)
+        item = [_take(texts.WORDS, _below(bits, shift, len(texts.WORDS))) for shift in (16, 24)]
+        return [
+            pa.array(rows + _FIRST_ID),
+            pc.binary_join_element_wise(*item, " "),
+            _take(texts.padding(80, 120), _below(bits, 32, 256)),
+            pa.array(initial),
+            pa.array(reserve),
+            pa.array(times).cast(TIMESTAMP),
+            pa.array(times + lengths).cast(TIMESTAMP),
+            pa.array(_FIRST_ID + self._people.choose(uniform(words[:, 0]), events // _EVENTS + 1)),
+            pa.array(_FIRST_CATEGORY + _below(bits, 0, _CATEGORIES)),
+            _take(texts.padding(259, 389), _below(bits, 40, 256)),
+        ]
+
+    def _bid(self, rows: Numbers, events: Numbers, times: Numbers, words: Words) -> Sequence[pa.Array]:
+        bits = words[:, 3]
+        rounds = events // _EVENTS
+        known, other = _below(bits, 1, len(texts.KNOWN_CHANNELS)), _below(bits, 32, texts.OTHER_CHANNELS)
+        channels = np.where(bits & np.uint64(1), known, len(texts.KNOWN_CHANNELS) + other)
+        names, urls = texts.channels()
+        return [
+            pa.array(_FIRST_ID + self._auctions.choose(uniform(words[:, 0]), rounds * 3 + 3)),
+            pa.array(_FIRST_ID + self._people.choose(uniform(words[:, 1]), rounds + 1)),
+            pa.array(_prices(uniform(words[:, 2]))),
+            _take(names, channels),
+            _take(urls, channels),
+            pa.array(times).cast(TIMESTAMP),
+            _take(texts.padding(54, 81), _below(bits, 8, 256)),
+        ]
+
+
+def _within(least: int, wanted: float) -> int:
+    return max(least, min(round(wanted), _MOST_RECENT))
+
+
+def _below(words: Words, shift: int, limit: int) -> Numbers:
+    """A number below ``limit``, made of 16 bits of each word from ``shift`` on; of 32 for a limit above 256."""
+    bits = words >> np.uint64(shift) & np.uint64(0xFFFF if limit <= 256 else 0xFFFFFFFF)
+    return (bits % np.uint64(limit)).astype(np.int64)
+
+
+def _prices(numbers: NDArray[np.float64]) -> Numbers:
+    prices: NDArray[np.float64] = np.round(10.0 ** (6 * numbers) * 100)
+    return prices.astype(np.int64)
+
+
+def _take(values: pa.Array, indices: Numbers) -> pa.Array:
+    return values.take(pa.array(indices))

@@ -1,0 +1,114 @@
+"""A stream of records that flows into a topic while a query reads it, and what DuckDB makes of all that came."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+
+from kafka import topics
+from lab.kafka import Broker
+
+from .writer import OUTAGE, Record, Writer
+
+START = datetime(2024, 3, 1)
+STEP_SECONDS = 0.25
+"""From one step to the next; a second of event time goes by in each."""
+
+RECORDS_PER_STEP = 12
+KEYS = 150
+
+_JITTER = 5.0
+"""Seconds of event time by which a record may be older than its step."""
+
+_ABORTED = 0.15
+"""Part of the steps before which a transaction is aborted."""
+
+
+class Feed(threading.Thread):
+    """Writes JSON records ``id, moment, key, value`` until ``finish``; while the broker is away it waits.
+
+    A step begins when the one before it is in the topic, so that partitions differ by no more than a step, whatever
+    happens. Every second step is one transaction.
+    """
+
+    def __init__(self, broker: Broker, topic: str, seed: int, partitions: int) -> None:
+        super().__init__(daemon=True)
+        self.partitions = partitions
+        """How many it writes to; may grow while it writes."""
+        self._broker = broker
+        self._topic = topic
+        self._chance = random.Random(seed)
+        self._over = threading.Event()
+        self._failure: Exception | None = None
+        self._ids = 0
+
+    def run(self) -> None:
+        try:
+            self._write_steps()
+        except Exception as error:
+            self._failure = error
+
+    def stop(self) -> None:
+        """Let it end after the current step."""
+        self._over.set()
+
+    def finish(self) -> int:
+        """End after the current step; how many records were written. Their ids count from 0."""
+        self.stop()
+        self.join(2 * OUTAGE)
+        assert not self.is_alive(), "the broker takes no more records"
+        if self._failure is not None:
+            raise self._failure
+        return self._ids
+
+    def _write_steps(self) -> None:
+        partitions, step = 0, 0
+        due = time.monotonic()
+        while not self._over.wait(max(0.0, due - time.monotonic())):
+            due = max(due, time.monotonic() - STEP_SECONDS) + STEP_SECONDS
+            if partitions != self.partitions:
+                partitions = self.partitions
+                writer = Writer(self._broker, self._topic)
+            if self._chance.random() < _ABORTED:
+                aborted = [self._record(-1, step, partitions) for _ in range(RECORDS_PER_STEP)]
+                writer.write_in_transaction(aborted, commit=False)
+            records = [self._record(self._ids + i, step, partitions) for i in range(RECORDS_PER_STEP)]
+            if step % 2:
+                writer.write_in_transaction(records, commit=True)
+            else:
+                writer.write(records)
+            self._ids += RECORDS_PER_STEP
+            step += 1
+
+    def _record(self, number: int, step: int, partitions: int) -> Record:
+        """Skewed: one partition has most records, and few keys have."""
+        at = START + timedelta(seconds=step - self._chance.uniform(0, _JITTER))
+        value = {
+            "id": number,
+            "moment": f"{at.isoformat(timespec='milliseconds')}Z",
+            "key": f"key {min(int(self._chance.paretovariate(0.6)), KEYS)}",
+            "value": self._chance.randint(-99, 99),
+        }
+        return Record(min(int(self._chance.expovariate(1.0)), partitions - 1), json.dumps(value).encode())
+
+
+def events_in(broker: Broker, topic: str) -> pa.Table:
+    """Everything that a reader of committed records finds in the topic, as DuckDB shall see it."""
+    records = [json.loads(message.value or b"") for message in topics.committed(broker, topic)]
+    return pa.table(
+        {
+            "id": pa.array([record["id"] for record in records], pa.int64()),
+            "moment": pa.array([_moment(record["moment"]) for record in records], pa.timestamp("us")),
+            "key": pa.array([record["key"] for record in records], pa.string()),
+            "value": pa.array([record["value"] for record in records], pa.int64()),
+        }
+    )
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text).astimezone(UTC).replace(tzinfo=None)

@@ -1,0 +1,183 @@
+"""The faults. Each befalls a job at the moment it is called, and returns what exactly was done."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from confluent_kafka import Consumer
+
+from kafka import topics
+from lab.processes import command_of
+
+from .corruption import Kind, corrupt
+from .job import PATIENCE
+from .scene import SINK, SOURCE, Scene
+
+_PAUSE_SECONDS = 30.0
+_MOST_PARTITIONS = 8
+_DAMAGES = 2
+
+_MOMENTS = (
+    ("Produce", False),
+    ("Produce", True),
+    ("AddOffsetsToTxn", True),
+    ("TxnOffsetCommit", False),
+    ("TxnOffsetCommit", True),
+    ("EndTxn", False),
+    ("EndTxn", True),
+    ("Fetch", True),
+)
+"""Requests of a transaction, and of the source, at which the network is cut: before they arrive or before the answer."""
+
+
+def driver_killed(scene: Scene) -> str:
+    """SIGKILL of the whole driver as in a container, of its Python alone, or of its JVM alone."""
+    job = scene.job
+    victim = scene.chance.choice(["driver", "its Python", "its JVM"])
+    if victim == "driver":
+        job.process.kill()
+    elif victim == "its Python":
+        job.process.send(signal.SIGKILL)
+        job.process.wait(PATIENCE)  # and the JVM is left to find out
+    else:
+        os.kill(_members(scene, "SparkSubmit")[0], signal.SIGKILL)
+        job.assert_failed("Spark's JVM has died")  # PySpark's own threads show tracebacks before
+    return f"{victim} killed"
+
+
+def worker_killed(scene: Scene) -> str:
+    """SIGKILL of one of the Python processes that Spark has started: daemon, workers, and those of the source."""
+    workers = _members(scene, " -m pyspark")
+    victim = scene.chance.choice(workers)
+    what = command_of(victim)
+    os.kill(victim, signal.SIGKILL)
+    return f"killed {what}, one of {len(workers)}; {_gone_on(scene)}"
+
+
+def broker_killed(scene: Scene) -> str:
+    """SIGKILL of the broker, and a start with its data."""
+    scene.broker.kill()
+    time.sleep(scene.chance.uniform(0, 3))
+    scene.broker.start()
+    return _gone_on(scene)
+
+
+def broker_paused(scene: Scene) -> str:
+    """The broker does nothing for 30 s, and its connections stay."""
+    scene.broker.pause()
+    time.sleep(_PAUSE_SECONDS)
+    scene.broker.resume()
+    return _gone_on(scene)
+
+
+def network_cut(scene: Scene) -> str:
+    """The way to the broker is cut in the middle of a transaction, or while records are fetched."""
+    request, delivered = scene.chance.choice(_MOMENTS)
+    scene.proxy.cut_at(request, delivered=delivered)
+    assert scene.proxy.wait_for_moment(PATIENCE), f"no {request} came: {scene.job.report()}"
+    time.sleep(scene.chance.uniform(0, 5))
+    scene.proxy.heal()
+    return f"at {request}, {'its answer lost' if delivered else 'not delivered'}; {_gone_on(scene)}"
+
+
+def disk_full(scene: Scene) -> str:
+    """The disk below the checkpoint is full; the job ends, and there is room when it begins again."""
+    assert scene.disk is not None
+    free = scene.chance.choice([0, 4096, 20_000, 100_000])
+    scene.disk.fill(free)
+    try:
+        scene.job.assert_refused()
+    finally:
+        scene.disk.clear()
+    return f"{free} bytes left: {scene.job.complained.strip()}"
+
+
+def rebalance(scene: Scene) -> str:
+    """The topic gets another partition, and a consumer of somebody else joins the group of the job's sink."""
+    count = len(topics.partitions(scene.broker, SOURCE))
+    if count < _MOST_PARTITIONS:
+        count += 1
+        topics.add_partitions(scene.broker, SOURCE, count)
+        scene.feed.partitions = count
+    consumer = Consumer(
+        {
+            "bootstrap.servers": scene.broker.bootstrap,
+            "group.id": scene.group,
+            "enable.auto.commit": False,
+            "session.timeout.ms": 6000,
+            "log_level": 2,
+        }
+    )
+    with consumer:
+        consumer.subscribe([SINK])
+        wanted = scene.job.batches() + 3
+        while scene.job.batches() < wanted and scene.job.process.status is None:
+            consumer.poll(0.1)
+    return f"{count} partitions; {_gone_on(scene)}"
+
+
+def checkpoint_corrupted(scene: Scene) -> str:
+    """The driver is killed, and the newest file of some kind in the checkpoint is damaged; then those of others."""
+    return "; ".join(_corrupted(scene, next(scene.damages)) for _ in range(_DAMAGES))
+
+
+def _corrupted(scene: Scene, kind: Kind) -> str:
+    job = scene.job
+    if job.process.status is not None:  # it was refused before, and has left no lease
+        job.start()
+        assert job.wait_for_batches(), job.report()
+    job.process.kill()
+    damage = corrupt(scene.checkpoint, kind, scene.chance)
+    before = len(scene.output())
+    job.start()
+    if job.wait_for_batches(2):
+        return f"{kind}: went on"
+    job.assert_refused()
+    assert job.batches() or len(scene.output()) == before, f"it has written, and does not say so: {job.report()}"
+    damage.repair()
+    return f"{kind}: {job.complained.strip()}"
+
+
+def clock_stepped(scene: Scene) -> str:
+    """The clock is put forward or back, and later put right again."""
+    assert scene.clock is not None
+    seconds = scene.chance.choice([-1, 1]) * scene.chance.choice([2, 30, 600, 7200])
+    scene.clock.step(seconds)
+    told = _gone_on(scene)
+    scene.clock.step(0)
+    scene.go_on()
+    return f"{seconds:+d} s; {told}; put right"
+
+
+def all_faults(scene: Scene) -> list[Callable[[Scene], str]]:
+    """Those that this machine can be made to have."""
+    possible = [
+        driver_killed,
+        worker_killed,
+        broker_killed,
+        broker_paused,
+        network_cut,
+        rebalance,
+        checkpoint_corrupted,
+    ]
+    if scene.disk is not None:
+        possible.append(disk_full)
+    if scene.clock is not None:
+        possible.append(clock_stepped)
+    return possible
+
+
+def _gone_on(scene: Scene) -> str:
+    """Wait until the job has gone on, or has ended with a sentence."""
+    if scene.job.wait_for_batches(2):
+        return "went on"
+    scene.job.assert_refused()
+    return f"ended: {scene.job.complained.strip()}"
+
+
+def _members(scene: Scene, command: str) -> list[int]:
+    """Processes of the job with this in their command line, the oldest first."""
+    return [member for member in sorted(scene.job.process.members()) if command in command_of(member)]

@@ -1,0 +1,85 @@
+"""Kafka sources as a query opens them, and everything that their slices give."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+
+from lab.kafka import Broker
+from millrace_api.sources import Source as SourceSpec
+from millrace_jobs.sources.base import Position, Rejected
+from millrace_jobs.sources.kafka import KafkaSource
+from millrace_jobs.sources.opening import open_source
+
+from .topics import PATIENCE, admin, open_transactions
+
+
+def opened(address: Broker | str, state: Path, kafka: Mapping[str, Any], **spec: Any) -> KafkaSource:
+    """The source ``trips`` of a spec; raw messages with their metadata, unless it says something else."""
+    servers = address if isinstance(address, str) else address.bootstrap
+    document = {"kafka": {"bootstrapServers": servers, **kafka}, **({"format": "raw"} | spec)}
+    source = open_source("trips", SourceSpec.model_validate(document), state, state)
+    assert isinstance(source, KafkaSource)
+    return source
+
+
+def values(source: KafkaSource, start: Position, end: Position, replicas: int = 1) -> list[list[Any]]:
+    """What the first column holds, by slice, read as a task does: by a copy that was pickled."""
+    return [[row[0] for row in rows] for rows, _ in slices(source, start, end, replicas)]
+
+
+def slices(
+    source: KafkaSource, start: Position, end: Position, replicas: int = 1
+) -> Iterator[tuple[list[tuple[Any, ...]], int]]:
+    """Rows and number of rejected records of each slice."""
+    task = pickle.loads(pickle.dumps(source))
+    for number, piece in enumerate(source.slices(start, end, replicas)):
+        rows: list[tuple[Any, ...]] = []
+        rejected = 0
+        for block in task.read(pickle.loads(pickle.dumps(piece)), f"0-{number}"):
+            if isinstance(block, Rejected):
+                rejected += block.records
+            else:
+                rows += zip(*block.to_pydict().values(), strict=True)
+        yield rows, rejected
+
+
+def everything(source: KafkaSource, replicas: int = 1) -> list[Any]:
+    """The first column of all there is, in one batch from the beginning."""
+    start = source.initial()
+    end = source.latest(start, everything=True)
+    return [value for piece in values(source, start, end, replicas) for value in piece]
+
+
+@contextmanager
+def transaction(broker: Broker, topic: str, *, commit: bool = True) -> Iterator[Producer]:
+    """A producer in a transaction, which is committed or aborted at the end; then the topic shows it."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic, "log_level": 0})
+    producer.init_transactions(PATIENCE)
+    producer.begin_transaction()
+    yield producer
+    producer.flush(PATIENCE)
+    if commit:
+        producer.commit_transaction(PATIENCE)
+    else:
+        producer.abort_transaction(PATIENCE)
+    deadline = time.monotonic() + PATIENCE
+    while open_transactions(broker, topic):  # the coordinator writes the markers after it has answered
+        assert time.monotonic() < deadline, f"a transaction on {topic} does not end"
+        time.sleep(0.01)
+
+
+def remove(broker: Broker, topic: str) -> None:
+    """Delete a topic, and wait until nobody sees it any more."""
+    client = admin(broker)
+    client.delete_topics([topic])[topic].result(PATIENCE)
+    deadline = time.monotonic() + PATIENCE
+    while topic in client.list_topics(timeout=PATIENCE).topics:
+        assert time.monotonic() < deadline, f"{topic} is still there"
+        time.sleep(0.2)

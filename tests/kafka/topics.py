@@ -1,0 +1,172 @@
+"""Topics as tests see them: what goes in, and what a reader of committed records gets out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+
+from lab.kafka import Broker
+
+PATIENCE = 60.0
+"""Seconds that a broker on a busy machine may take for an answer."""
+
+Content = bytes | str | Mapping[str, Any] | None
+"""A key or a value: as it is, or a mapping that becomes JSON; None is a tombstone."""
+
+
+class Message(NamedTuple):
+    """A committed record."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: dict[str, bytes | None]
+    partition: int
+    offset: int
+
+
+def make(broker: Broker, name: str, partitions: int = 1, **config: Any) -> str:
+    """Make a topic; ``cleanup_policy="compact"`` sets ``cleanup.policy``. Returns its name."""
+    settings = {key.replace("_", "."): str(value) for key, value in config.items()}
+    client = admin(broker)  # which must live until the answer is there
+    made = client.create_topics([NewTopic(name, partitions, 1, config=settings)], request_timeout=PATIENCE)
+    made[name].result(PATIENCE)
+    return name
+
+
+def admin(broker: Broker) -> AdminClient:
+    """A client for everything that is neither writing nor reading."""
+    return AdminClient({"bootstrap.servers": broker.bootstrap})
+
+
+def fill(
+    broker: Broker,
+    topic: str,
+    records: Iterable[Content],
+    partition: int | None = None,
+    keys: Sequence[Content] | None = None,
+) -> None:
+    """Write records, and wait until the broker has all; to one partition, or spread by key or by chance."""
+    refused: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            refused.append(error)
+
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "linger.ms": 5})
+    place = {} if partition is None else {"partition": partition}
+    for number, record in enumerate(records):
+        key = None if keys is None else keys[number]
+        _produce(producer, topic, _bytes(record), _bytes(key), delivered, place)
+    assert producer.flush(PATIENCE) == 0, f"{topic} took not all records in {PATIENCE} s"
+    assert not refused, f"{topic} refused {len(refused)} records, such as for: {refused[0]}"
+
+
+def committed(broker: Broker, topic: str) -> list[Message]:
+    """All records of a topic that a reader with ``read_committed`` sees, by partition and offset."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "nobody",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+        }
+    )
+    with consumer:
+        reading = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions(broker, topic)]
+        consumer.assign(reading)
+        found: list[Message] = []
+        ended: set[int] = set()
+        while len(ended) < len(reading):
+            message = consumer.poll(PATIENCE)
+            assert message is not None, f"{topic} has no end in {PATIENCE} s"
+            error = message.error()
+            if error is None:
+                headers = dict(message.headers() or [])
+                found.append(
+                    Message(message.key(), message.value(), headers, message.partition() or 0, message.offset() or 0)
+                )
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ended.add(message.partition() or 0)
+            else:
+                raise KafkaException(error)
+    return sorted(found, key=lambda message: (message.partition, message.offset))
+
+
+def table_of(messages: Iterable[Message]) -> dict[bytes | None, bytes]:
+    """The table that upserts and tombstones make."""
+    table: dict[bytes | None, bytes] = {}
+    for message in messages:
+        if message.value is None:
+            table.pop(message.key, None)
+        else:
+            table[message.key] = message.value
+    return table
+
+
+def add_partitions(broker: Broker, topic: str, total: int) -> None:
+    """Let a topic have so many partitions."""
+    client = admin(broker)
+    client.create_partitions([NewPartitions(topic, total)], request_timeout=PATIENCE)[topic].result(PATIENCE)
+
+
+def partitions(broker: Broker, topic: str) -> list[int]:
+    """Numbers of a topic's partitions."""
+    return sorted(admin(broker).list_topics(topic, timeout=PATIENCE).topics[topic].partitions)
+
+
+def groups(broker: Broker) -> list[str]:
+    """Ids of all consumer groups."""
+    client = admin(broker)
+    return [group.group_id for group in client.list_consumer_groups(request_timeout=PATIENCE).result(PATIENCE).valid]
+
+
+def open_transactions(broker: Broker, topic: str) -> dict[int, int]:
+    """Per partition that has a transaction nobody has ended, how many offsets readers wait before."""
+    ends = [_ends(broker, topic, level) for level in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED)]
+    waiting = {partition: ends[0][partition] - ends[1][partition] for partition in ends[0]}
+    return {partition: offsets for partition, offsets in waiting.items() if offsets}
+
+
+def _ends(broker: Broker, topic: str, level: IsolationLevel) -> dict[int, int]:
+    wanted = {TopicPartition(topic, number): OffsetSpec.latest() for number in partitions(broker, topic)}
+    client = admin(broker)
+    asked = client.list_offsets(wanted, isolation_level=level, request_timeout=PATIENCE)
+    return {place.partition: answer.result(PATIENCE).offset for place, answer in asked.items()}
+
+
+def _produce(
+    producer: Producer,
+    topic: str,
+    value: bytes | None,
+    key: bytes | None,
+    delivered: Callable[[KafkaError | None, object], None],
+    place: Mapping[str, int],
+) -> None:
+    while True:
+        try:
+            producer.produce(topic, value, key, on_delivery=delivered, **place)
+        except BufferError:
+            producer.poll(1.0)  # until the broker has taken some
+            continue
+        producer.poll(0)
+        return
+
+
+def _bytes(content: Content) -> bytes | None:
+    if isinstance(content, Mapping):
+        content = json.dumps(content)
+    return content.encode() if isinstance(content, str) else content

@@ -1,0 +1,190 @@
+"""A Kafka broker of its own for tests: one KRaft node in a small JVM, with its data in a folder of the test.
+
+Several run side by side. A broker can be killed, stopped for a while, and started again with its data on the same
+ports; between it and its clients can be a proxy that cuts the network.
+"""
+
+from __future__ import annotations
+
+import base64
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from string import Template
+from types import MappingProxyType
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from .jars import jars
+from .ports import free_port
+from .processes import Process
+from .proxy import Proxy
+
+_NODE = Path(__file__).with_name("kafka_node")
+_JVM = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"]
+_CLUSTER = base64.urlsafe_b64encode(b"lab of millrace.").decode().rstrip("=")
+_PATIENCE = 180.0
+"""Seconds that a broker may take to start on a busy machine."""
+
+seconds_to_get: list[float] = []
+"""How long it took to find the jars, of each broker; the first of all has them fetched."""
+
+seconds_to_start: list[float] = []
+"""How long it took from each start of a broker to its first answer."""
+
+
+class Broker:
+    """A broker that runs from ``start`` to ``stop`` or ``kill``, or to the end of the process that started it.
+
+    Args:
+        folder: for its data, settings and log (``broker.log``).
+        properties: settings beside the lab's own, such as for logins.
+        listeners: further listeners by name, such as ``{"LOGIN": "SASL_PLAINTEXT"}``; ``address`` says where.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        properties: Mapping[str, str] = MappingProxyType({}),
+        listeners: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.folder = folder
+        self._properties = properties
+        self._protocols = {"DIRECT": "PLAINTEXT", "PROXIED": "PLAINTEXT", **listeners, "CONTROLLER": "PLAINTEXT"}
+        self._ports = {name: free_port() for name in self._protocols}
+        self._proxy_port = free_port()
+        self._process: Process | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients reach it."""
+        return self.address("DIRECT")
+
+    def address(self, listener: str) -> str:
+        """Where clients reach one of its listeners."""
+        return f"127.0.0.1:{self._ports[listener]}"
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._running().pid
+
+    @property
+    def log(self) -> str:
+        """What it has said so far, over all its starts."""
+        return (self.folder / "broker.log").read_text(encoding="utf-8", errors="replace")
+
+    def start(self) -> None:
+        """Start it with the data it has, and wait until all its partitions can be used.
+
+        Raises:
+            MissingError: the machine has no Java or no Maven, or the jars cannot be had.
+        """
+        began = time.monotonic()
+        java = [
+            "java",
+            *_JVM,
+            f"-Dlog4j2.configurationFile={_NODE / 'log4j2.properties'}",
+            "-cp",
+            f"{jars(_NODE / 'pom.xml')}/*",
+        ]
+        seconds_to_get.append(time.monotonic() - began)
+        began = time.monotonic()
+        settings = self.folder / "server.properties"
+        if not settings.exists():
+            settings.write_text(self._settings(), encoding="utf-8")
+            self._format([*java, "kafka.tools.StorageTool", "format", f"--cluster-id={_CLUSTER}", "-c", str(settings)])
+        self._process = Process([*java, "kafka.Kafka", settings], self.folder / "broker.log")
+        self._wait_until_ready(self._process)
+        seconds_to_start.append(time.monotonic() - began)
+
+    def stop(self) -> None:
+        """End it in good order."""
+        self._running().end()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+
+    def restart(self) -> None:
+        """Start it again with its data, on the same ports; SIGKILL first where it runs."""
+        self.kill()
+        self.start()
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay, and nothing is answered."""
+        self._running().pause()
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._running().resume()
+
+    @contextmanager
+    def proxied(self) -> Iterator[Proxy]:
+        """A proxy that leads to it; clients that start from the proxy's ``bootstrap`` stay behind it."""
+        proxy = Proxy(self._proxy_port, self._ports["PROXIED"])
+        try:
+            yield proxy
+        finally:
+            proxy.close()
+
+    def _running(self) -> Process:
+        assert self._process is not None, "the broker was never started"
+        return self._process
+
+    def _settings(self) -> str:
+        advertised = self._ports | {"PROXIED": self._proxy_port}
+        known = Template((_NODE / "server.properties").read_text(encoding="utf-8")).substitute(
+            controller_port=self._ports["CONTROLLER"],
+            listeners=",".join(f"{name}://127.0.0.1:{port}" for name, port in self._ports.items()),
+            advertised=",".join(
+                f"{name}://127.0.0.1:{port}" for name, port in advertised.items() if name != "CONTROLLER"
+            ),
+            protocols=",".join(f"{name}:{protocol}" for name, protocol in self._protocols.items()),
+            data=self.folder / "data",
+        )
+        return known + "\n" + "".join(f"{name}={value}\n" for name, value in self._properties.items())
+
+    def _format(self, command: list[str]) -> None:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)
+        assert done.returncode == 0, f"the broker's folder cannot be made: {done.stdout}{done.stderr}"
+
+    def _wait_until_ready(self, process: Process) -> None:
+        deadline = time.monotonic() + _PATIENCE
+        while not self._is_listening() or not self._leads_all():
+            assert process.status is None, f"the broker ended: {self.log[-3000:]}"
+            assert time.monotonic() < deadline, f"the broker does not answer in {_PATIENCE} s: {self.log[-3000:]}"
+            time.sleep(0.1)
+
+    def _is_listening(self) -> bool:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self._ports["DIRECT"]), 1.0):
+            return True
+        return False
+
+    def _leads_all(self) -> bool:
+        """Whether it knows itself, and every partition has a leader."""
+        with suppress(KafkaException):
+            known = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2}).list_topics(timeout=10)
+            partitions = [partition for topic in known.topics.values() for partition in topic.partitions.values()]
+            return bool(known.brokers) and all(partition.leader in known.brokers for partition in partitions)
+        return False
+
+
+@contextmanager
+def running_broker(
+    folder: Path,
+    properties: Mapping[str, str] = MappingProxyType({}),
+    listeners: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Broker]:
+    """A started broker, which is killed at the end: nobody needs its data any more."""
+    broker = Broker(folder, properties, listeners)
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.kill()

@@ -1,0 +1,117 @@
+"""Programs that tests start. Each ends with the process that started it, however that ends; ids are exact."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
+
+class Process:
+    """A program in a session of its own, with its output in a file.
+
+    Start it from a thread that lives as long as it shall: the kernel ends it with that thread.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        log: Path,
+        *,
+        errors: Path | None = None,
+        folder: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """``errors``: file for standard error; None: into the log as well."""
+        self.log = log
+        with log.open("ab") as out, (errors or log).open("ab") as err:
+            self._process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=os.environ | dict(environment or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+                preexec_fn=_end_with_parent,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is also that of its session."""
+        return self._process.pid
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status; None while it runs."""
+        return self._process.poll()
+
+    @property
+    def said(self) -> str:
+        """Everything in its log so far."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def wait(self, patience: float) -> int:
+        """Its exit status, when it has ended; ``subprocess.TimeoutExpired`` after so many seconds."""
+        return self._process.wait(patience)
+
+    def send(self, number: signal.Signals) -> None:
+        """A signal to this process alone; none where it has ended."""
+        self._process.send_signal(number)
+
+    def pause(self) -> None:
+        """Stop it and all it has started, in the middle of whatever they do."""
+        for member in self.members():
+            _signal(member, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let all of them go on."""
+        for member in self.members():
+            _signal(member, signal.SIGCONT)
+
+    def end(self, patience: float = 60.0) -> int:
+        """SIGTERM, and SIGKILL for what is left after so many seconds; the exit status."""
+        self.send(signal.SIGTERM)
+        self.resume()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(patience)
+        return self.kill()
+
+    def kill(self) -> int:
+        """SIGKILL for it and for all that it has started; the exit status."""
+        while members := list(self.members()):
+            for member in members:
+                _signal(member, signal.SIGKILL)
+            self._process.poll()
+        return self._process.wait()
+
+    def members(self) -> Iterator[int]:
+        """Ids of all living processes of its session."""
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                state, _, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+                if int(session) == self.pid and state != "Z":
+                    yield int(entry.name)
+
+
+def command_of(process: int) -> str:
+    """The command line of a process; empty where it has ended."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return ""
+
+
+def _signal(process: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(process, number)
+
+
+def _end_with_parent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,159 @@
+"""What the examples must come to, asked of DuckDB over the same data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .questions import Hop
+
+TABLES = {
+    "bid": "SELECT * FROM 'out/data/bid.parquet'",
+    "auction": "SELECT * FROM 'out/data/auction.parquet'",
+    "person": "SELECT * FROM 'out/data/person.parquet'",
+    "words": "SELECT * FROM read_csv('out/data/words.csv', header = true, all_varchar = true)",
+    "lineitem": "SELECT * FROM 'out/data/lineitem.parquet'",
+    "items": "SELECT * FROM 'out/data/ordered-items.parquet'",
+    "rides": """SELECT * REPLACE (make_timestamp(pickup * 1000000) AS pickup) FROM read_csv('out/data/rides.csv',
+        header = false, columns = {taxi: 'VARCHAR', miles: 'DOUBLE', pickup: 'BIGINT', start_x: 'INT', start_y: 'INT',
+        end_x: 'INT', end_y: 'INT', fare: 'DOUBLE', tip: 'DOUBLE'})""",
+    "tasks": """SELECT * REPLACE (make_timestamp(time) AS time) FROM read_csv('out/data/tasks.csv', header = false,
+        columns = {time: 'BIGINT', missing: 'INT', job: 'BIGINT', task: 'INT', machine: 'BIGINT', event: 'INT',
+        user: 'VARCHAR', class: 'INT', priority: 'INT', cpu: 'DOUBLE', memory: 'DOUBLE', disk: 'DOUBLE',
+        different: 'INT'})""",
+}
+"""Tables of the recordings in ``out/data``."""
+
+
+def windows(table: str, column: str, size: int, slide: int) -> str:
+    """The table with each record once for each of its windows, in ``since`` and ``until``."""
+    unnested = Hop(column, size, slide).unnested(table, "true")
+    return f"""(SELECT *, make_timestamp(window_start) AS since,
+                       make_timestamp(window_start + {size * 1_000_000}) AS until FROM {unnested})"""
+
+
+@dataclass(frozen=True)
+class Example:
+    """An example, by the beginning of its file's name: SQL for DuckDB, and how many columns are the key.
+
+    ``results`` is the folder of its results, ``updates`` whether a key's last row is its answer. ``repeats`` is
+    for examples that give records, of which several may be the same.
+    """
+
+    sql: str
+    keys: int
+    results: str
+    updates: bool = False
+    repeats: bool = False
+
+
+_ROUTES = f"""SELECT until, start_x, start_y, end_x, end_y, count(*)
+    FROM {windows("rides", "pickup", 1800, 300)} GROUP BY ALL HAVING count(*) >= 5"""
+_PRICES = """count(*), count(*) FILTER (price < 10000), count(*) FILTER (price >= 10000 AND price < 1000000),
+    count(*) FILTER (price >= 1000000)"""
+_SESSIONS = """
+    WITH marked AS (SELECT *, date_time > lag(date_time) OVER before + INTERVAL 2 SECONDS AS later FROM bid
+                    WINDOW before AS (PARTITION BY bidder ORDER BY date_time)),
+         numbered AS (SELECT *, count(*) FILTER (later) OVER (PARTITION BY bidder ORDER BY date_time) AS number
+                      FROM marked)
+    SELECT min(date_time), max(date_time) + INTERVAL 2 SECONDS, bidder, count(*) FROM numbered
+    GROUP BY bidder, number"""
+
+EXAMPLES = {
+    "03": Example("SELECT word, count(*) FROM words GROUP BY word", 1, "word-count", updates=True),
+    "04": Example(
+        """SELECT list(word), list(times) FROM (SELECT word, count(*) AS times FROM words GROUP BY word
+           ORDER BY times DESC, word LIMIT 10)""",
+        0,
+        "top-words",
+        updates=True,
+    ),
+    "05": Example(_ROUTES, 5, "frequent-routes"),
+    "06": Example(
+        f"""SELECT since, until, start_x, start_y, median(fare + tip), count(*)
+            FROM {windows("rides", "pickup", 900, 300)} GROUP BY ALL""",
+        4,
+        "profitable-areas",
+    ),
+    "07": Example(
+        f"""SELECT until, job, avg(cpu), count(cpu) FROM {windows("tasks", "time", 2700, 300)}
+            GROUP BY ALL HAVING count(cpu) > 0""",
+        2,
+        "cpu-by-job",
+    ),
+    "08": Example(
+        f"""SELECT until, class, sum(cpu) FROM {windows("tasks", "time", 60, 1)} WHERE cpu IS NOT NULL
+            GROUP BY ALL""",
+        2,
+        "cpu-by-class",
+    ),
+    "09": Example(
+        """SELECT l_returnflag, l_linestatus, sum(l_quantity)::DOUBLE, sum(l_extendedprice)::DOUBLE,
+                  sum(l_extendedprice * (1 - l_discount))::DOUBLE,
+                  sum(l_extendedprice * (1 - l_discount) * (1 + l_tax))::DOUBLE,
+                  round(avg(l_quantity), 6), round(avg(l_extendedprice), 6), round(avg(l_discount), 6), count(*)
+           FROM lineitem WHERE l_shipdate <= DATE '1998-09-02' GROUP BY ALL""",
+        2,
+        "tpch-q1",
+        updates=True,
+    ),
+    "10": Example(
+        """SELECT l_orderkey, o_orderdate, o_shippriority, sum(l_extendedprice * (1 - l_discount))::DOUBLE FROM items
+           WHERE c_mktsegment = 'BUILDING' AND o_orderdate < DATE '1995-03-15' AND l_shipdate > DATE '1995-03-15'
+           GROUP BY ALL""",
+        3,
+        "tpch-q3",
+        updates=True,
+    ),
+    "12": Example("SELECT auction, bidder, 0.908 * price, date_time FROM bid", 2, "nexmark-q1", repeats=True),
+    "13": Example("SELECT auction, price FROM bid WHERE auction % 123 = 0", 2, "nexmark-q2", repeats=True),
+    "14": Example(
+        """SELECT name, city, state, a.id FROM auction a JOIN person p ON seller = p.id
+           WHERE category = 10 AND state IN ('OR', 'ID', 'CA')""",
+        4,
+        "nexmark-q3",
+    ),
+    "15": Example(
+        f"""SELECT until, max(bids), arg_max(auction, (bids, -auction)) FROM (SELECT until, auction, count(*) AS bids
+            FROM {windows("bid", "date_time", 10, 2)} GROUP BY ALL) GROUP BY until""",
+        1,
+        "nexmark-q5",
+    ),
+    "16": Example(
+        f"""SELECT until, max(price), arg_max(bidder, (price, bidder, auction)),
+                   arg_max(auction, (price, bidder, auction)) FROM {windows("bid", "date_time", 10, 10)}
+            GROUP BY until""",
+        1,
+        "nexmark-q7",
+    ),
+    "17": Example(
+        f"""SELECT p.id, name, p.since, count(*) FROM {windows("person", "date_time", 10, 10)} p
+            JOIN {windows("auction", "date_time", 10, 10)} a ON p.id = a.seller AND p.since = a.since GROUP BY ALL""",
+        3,
+        "nexmark-q8",
+    ),
+    "18": Example(_SESSIONS, 3, "nexmark-q11"),
+    "19": Example(
+        f"SELECT since, channel, {_PRICES} FROM {windows('bid', 'date_time', 60, 60)} GROUP BY ALL", 2, "nexmark-q16"
+    ),
+    "20": Example(
+        f"""SELECT auction, {_PRICES}, min(price), max(price), avg(price), sum(price)::BIGINT FROM bid
+            GROUP BY ALL""",
+        1,
+        "nexmark-q17",
+        updates=True,
+    ),
+    "21": Example(
+        """SELECT auction, bidder, price, b.date_time, item_name, seller FROM bid b JOIN auction a ON auction = a.id
+           AND b.date_time BETWEEN a.date_time AND a.date_time + INTERVAL 1 MINUTE WHERE category = 10""",
+        6,
+        "nexmark-q20",
+        repeats=True,
+    ),
+    "22": Example(
+        """SELECT auction, bidder, price, channel, split_part(url, '/', 4), split_part(url, '/', 5),
+                  split_part(url, '/', 6) FROM bid""",
+        7,
+        "nexmark-q22",
+        repeats=True,
+    ),
+}

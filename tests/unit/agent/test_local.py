@@ -1,0 +1,140 @@
+"""The steps of a start, each of which may fail, and between which the user may want it to end; Spark is acted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from types import SimpleNamespace
+
+import pytest
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.agent import local as module
+from millrace_jobs.agent.lease import Holder
+from millrace_jobs.agent.local import LocalRun
+
+from .test_checkpoint import a_query
+
+FILTERED = a_query("spec", "query", value={"sql": "SELECT count(*) FROM trips WHERE fare > 1"})
+
+
+class Start:
+    """Runs a query up to its first batch; ``steps`` are those taken, ``at`` is what a step does besides."""
+
+    def __init__(self, monkeypatch, root):
+        self.steps = []
+        self.at = {}
+        sink = SimpleNamespace(place="nowhere", prepare=self._step("prepared"), close=self._step("sink closed"))
+        spark = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
+        acted = {
+            "checkpoint_root": lambda _: root,
+            "open_source": self._step("sources", SimpleNamespace(schema=None)),
+            "check_sink": lambda _: None,
+            "local_session": self._step("spark", spark),
+            "stop": self._step("spark stopped"),
+            "plan_query": self._step("planned", SimpleNamespace(plan=None, result=[])),
+            "layout": lambda _: {},
+            "result_keys": lambda *_: None,
+            "open_sink": self._step("sink", sink),
+            "QueryRun": lambda **_: SimpleNamespace(drain=lambda: None),
+        }
+        for name, act in acted.items():
+            monkeypatch.setattr(module, name, act)
+        monkeypatch.setattr(LocalRun, "_supervise", lambda *_: self.steps.append("running"))
+
+    def __call__(self, query=None, **at):
+        self.steps.clear()
+        self.at = at
+        self.run = LocalRun(query or a_query())
+        with self.run:
+            self.run.run()
+
+    def _step(self, name, result=None):
+        def take(*_, **__):
+            self.steps.append(name)
+            self.at.get(name.replace(" ", "_"), lambda: None)()
+            return result
+
+        return take
+
+
+@pytest.fixture
+def start(monkeypatch, tmp_path):
+    return Start(monkeypatch, tmp_path / "checkpoint")
+
+
+ALL = ["sources", "spark", "planned", "sink", "prepared"]
+END = ["sink closed", "spark stopped"]
+
+
+def test_a_start(start):
+    start()
+    assert start.steps == [*ALL, "running", *END]
+
+
+@pytest.mark.parametrize(
+    ("step", "taken"),
+    [
+        ("spark", ["sources", "spark", "spark stopped"]),
+        ("prepared", [*ALL, *END]),
+    ],
+)
+def test_who_wants_it_to_end_while_it_starts_need_not_wait_for_the_rest(start, tmp_path, step, taken):
+    def stop():
+        assert start.run.is_starting
+        start.run.stop()
+
+    start(**{step: stop})
+    assert start.steps == taken
+    assert not (tmp_path / "checkpoint" / "lease.json").exists()
+
+
+def test_who_wants_it_to_end_at_once(start, monkeypatch, tmp_path):
+    opened = module.Checkpoint.open
+
+    def stop(checkpoint, query):
+        opened(checkpoint, query)
+        start.run.stop()
+
+    monkeypatch.setattr(module.Checkpoint, "open", stop)
+    start()
+    assert start.steps == []
+    assert not (tmp_path / "checkpoint" / "lease.json").exists()
+
+
+def test_a_driver_that_was_replaced_while_it_started_fences_nobody(start, tmp_path):
+    other = replace(Holder.this_process(30.0), holder="other", host="far-away", pid=7)
+    lease = tmp_path / "checkpoint" / "lease.json"
+    with pytest.raises(MillraceError, match="process 7 on far-away has taken over"):
+        start(sink=lambda: lease.write_text(json.dumps(asdict(other)), encoding="utf-8"))
+    assert "prepared" not in start.steps
+    assert json.loads(lease.read_text(encoding="utf-8")) == asdict(other)
+
+
+def stored(root):
+    return json.loads((root / "checkpoint" / "millrace.json").read_text(encoding="utf-8"))["query"]["spec"]["query"]
+
+
+@pytest.mark.parametrize("step", ["planned", "prepared"])
+def test_a_changed_query_that_fails_leaves_the_checkpoint_to_the_good_one(start, tmp_path, capsys, step):
+    def fail():
+        raise MillraceError(Problem("this cannot be", "write another"))
+
+    start()
+    before = stored(tmp_path)
+    with pytest.raises(MillraceError, match="this cannot be"):
+        start(FILTERED, **{step: fail})
+    assert stored(tmp_path) == before
+    assert "the filter has changed" not in capsys.readouterr().out
+    start(FILTERED)
+    assert stored(tmp_path) != before
+    assert "the filter has changed" in capsys.readouterr().out
+    start(FILTERED)
+    assert "the filter has changed" not in capsys.readouterr().out
+
+
+def test_the_change_is_told_by_the_run_that_takes_it_over_even_if_it_goes_no_further(start, capsys):
+    start()
+    start(FILTERED, prepared=lambda: start.run.stop())
+    assert "running" not in start.steps
+    assert "the filter has changed" in capsys.readouterr().out

@@ -1,0 +1,58 @@
+from types import SimpleNamespace
+
+import pytest
+
+from millrace_api.streamquery import Spec
+from millrace_jobs.agent.steering import Steering
+from millrace_jobs.partitioners import registry
+from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.policies import state_text
+
+PIN = Pin(1, "pkg", 1, 2, {"choices": 2})
+
+
+def report(batch):
+    partitioner = registry.make("pkg", workers=2, replica=0, replicas=1, seed=0, parameters={"choices": 2})
+    states = {0: state_text(partitioner.save())}
+    return SimpleNamespace(batch=batch, pin=PIN, states=states, rows=10, seconds=1.0, waiting_in={})
+
+
+@pytest.fixture
+def messages():
+    return []
+
+
+@pytest.fixture
+def steering(tmp_path, messages):
+    spec = Spec.model_validate(
+        {
+            "sources": {"events": {"files": {"path": "in", "format": "csv"}, "schema": "who STRING"}},
+            "query": {"sql": "SELECT who, count(*) FROM events GROUP BY who"},
+            "sink": {"console": {}},
+        }
+    )
+    watcher = SimpleNamespace(message=messages.append)
+    control, policies = tmp_path / "control.json", tmp_path / "policies"
+    made = Steering(spec, ["events"], None, policies, control, watcher, routable=True, once=False)
+    made._pin = PIN
+    return made
+
+
+def test_what_was_learned_and_cannot_be_written_is_told_once_and_ends_nothing(
+    steering, messages, tmp_path, monkeypatch
+):
+    steering.tell_sources(draining=False, closing_time=None)
+    steering.learn_from(report(1))
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        steering.learn_from(report(2))
+        steering.learn_from(report(3))
+    assert messages == ["what the partitioners learn cannot be kept: No space left on device; results stay right"]
+    assert steering._policies.attach(PIN).policy == 1
+    steering.learn_from(report(4))
+    assert steering._policies.attach(PIN).policy == 4
+    assert len(messages) == 1

@@ -1,0 +1,79 @@
+import pytest
+
+from millrace_api.errors import MillraceError
+from millrace_api.row_keys import row_key
+from millrace_api.sinks import Sink
+
+from .documents import MINIMAL, PYTHON, changed, problems
+
+COLUMNS = ["since", "until", "Cell", "n"]
+GROUPS = [("window(at, '10 minutes')", ("since", "until")), ("cell", ("Cell",))]
+
+
+def sink(kind, *key):
+    return Sink.model_validate({kind: {"bootstrapServers": "kafka:9092", "topic": "out", "key": list(key)}})
+
+
+@pytest.mark.parametrize("kind", ["kafka", "table"])
+def test_the_grouping_columns_are_the_key_unless_another_is_given(kind):
+    assert row_key(sink(kind), COLUMNS, GROUPS) == ("since", "Cell")
+    assert row_key(sink(kind, "cell", "UNTIL"), COLUMNS, GROUPS) == ("Cell", "until")
+
+
+def test_messages_may_have_any_key_or_none():
+    assert row_key(sink("kafka", "n"), COLUMNS, GROUPS) == ("n",)
+    assert row_key(sink("kafka"), ["n"], [("cell", ())]) is None
+    assert row_key(sink("kafka"), ["n"], []) is None
+    assert row_key(sink("kafka"), COLUMNS, None) is None
+
+
+def test_a_table_of_one_row_has_an_empty_key():
+    assert row_key(sink("table"), ["n"], []) == ()
+
+
+def test_a_table_over_rows_that_are_no_groups_has_the_key_that_is_given():
+    assert row_key(sink("table", "Cell"), COLUMNS, None) == ("Cell",)
+    assert row_key(sink("table", "anything"), None, None) == ("anything",)
+
+
+@pytest.mark.parametrize(
+    ("given", "groups", "said"),
+    [
+        ((), None, "the query does not say which columns tell the rows of the table apart"),
+        ((), [*GROUPS, ("day", ())], "the query groups by day and does not select it"),
+        (("Cell",), GROUPS, "the key leaves out since"),
+        (("since", "Cell", "n"), GROUPS, '"n" is no grouping column'),
+        (("since", "cel"), GROUPS, 'the result has no column "cel"; did you mean "Cell"?'),
+    ],
+)
+def test_a_key_that_does_not_tell_the_rows_of_a_table_apart_is_refused(given, groups, said):
+    with pytest.raises(MillraceError, match=r"spec\.sink\.table\.key") as refused:
+        row_key(sink("table", *given), COLUMNS, groups)
+    assert said in str(refused.value)
+
+
+TABLE = "  sink: {table: {bootstrapServers: 'kafka:9092', topic: out"
+
+
+def test_validate_tells_a_key_that_cannot_be(tmp_path):
+    sql, target = (n for n, line in enumerate(MINIMAL.splitlines(), 1) if "sql:" in line or "sink:" in line)
+    good = changed(MINIMAL, target, TABLE + "}}")
+    assert problems(tmp_path, good) == []
+    without = changed(good, sql, "    sql: SELECT count(*) AS n FROM trips GROUP BY cell")
+    assert problems(tmp_path, without) == [
+        f"{target}: spec.sink.table.key: the query groups by cell and does not select it, so rows of the table would "
+        "collide; add cell to the SELECT list, or group by less"
+    ]
+    wrong = changed(MINIMAL, target, TABLE.replace("table", "kafka") + ", key: [sell]}}")
+    assert problems(tmp_path, wrong) == [
+        f'{target}: spec.sink.kafka.key: the result has no column "sell"; did you mean "cell"?'
+    ]
+
+
+def test_validate_knows_the_window_and_the_key_of_an_aggregator(tmp_path):
+    target = next(n for n, line in enumerate(PYTHON.splitlines(), 1) if "sink:" in line)
+    assert problems(tmp_path, changed(PYTHON, target, TABLE + ", key: [cell, window_end]}}")) == []
+    assert problems(tmp_path, changed(PYTHON, target, TABLE + ", key: [cell]}}")) == [
+        f"{target}: spec.sink.table.key: the key leaves out window_start, so rows of the table would collide; "
+        "add window_start, or leave key out"
+    ]

@@ -1,0 +1,136 @@
+"""What becomes of Kafka's errors: tried again, or told in a sentence."""
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from millrace_api.errors import MillraceError, TransientError
+from millrace_jobs.kafka import errors
+from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.kafka.errors import Complaints, is_transient, kafka_problem, patiently
+
+KAFKA = Connection("kafka:9092")
+REFUSED = (
+    "kafka:9092/bootstrap: Connect to ipv4#10.0.0.1:9092 failed: Connection refused "
+    "(after 3ms in state CONNECT, 4 identical error(s) suppressed)"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            KafkaError(KafkaError._TRANSPORT, REFUSED),
+            "Kafka at kafka:9092 cannot be reached (Connection refused) while looking for topic trips; "
+            "check bootstrapServers, and whether the brokers run",
+        ),
+        (
+            KafkaError(KafkaError._TIMED_OUT),
+            "Kafka at kafka:9092 did not answer in time while looking for topic trips; "
+            "check bootstrapServers, and whether the brokers are well",
+        ),
+        (
+            KafkaError(
+                KafkaError._AUTHENTICATION, "sasl_plaintext://kafka:9092/bootstrap: Wrong password (after 3ms in x)"
+            ),
+            "Kafka at kafka:9092 refused the login (Wrong password) while looking for topic trips; "
+            "check sasl: its mechanism, username and password",
+        ),
+        (
+            KafkaError(KafkaError.INVALID_RECORD),
+            "Kafka at kafka:9092 does not take the records while looking for topic trips; "
+            "see whether the clock of this machine is right: brokers refuse times far ahead of theirs",
+        ),
+        (
+            KafkaError(KafkaError.POLICY_VIOLATION),
+            "Kafka at kafka:9092 gave the error POLICY_VIOLATION while looking for topic trips",
+        ),
+    ],
+)
+def test_an_error_is_a_sentence(error, said):
+    for raised in (error, KafkaException(error)):
+        assert str(kafka_problem(raised, "looking for topic trips", KAFKA)) == said
+
+
+@pytest.mark.parametrize(
+    ("code", "transient"),
+    [
+        (KafkaError._TRANSPORT, True),
+        (KafkaError._TIMED_OUT, True),
+        (KafkaError.NOT_LEADER_FOR_PARTITION, True),
+        (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, True),
+        (KafkaError._BAD_MSG, True),
+        (KafkaError._AUTHENTICATION, False),
+        (KafkaError._SSL, False),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, False),
+        (KafkaError.OFFSET_OUT_OF_RANGE, False),
+        (KafkaError.PRODUCER_FENCED, False),
+    ],
+)
+def test_only_what_may_pass_is_transient(code, transient):
+    error = KafkaError(code)
+    assert is_transient(error) is transient
+    assert isinstance(kafka_problem(error, "x", KAFKA), TransientError) is transient
+
+
+def test_what_is_retriable_is_tried_again_and_what_is_fatal_never():
+    assert is_transient(KafkaError(KafkaError.POLICY_VIOLATION, "x", retriable=True))
+    assert not is_transient(KafkaError(KafkaError._TRANSPORT, "x", fatal=True))
+
+
+def failing(*codes):
+    left = list(codes)
+
+    def action():
+        if left:
+            raise KafkaException(KafkaError(left.pop(0)))
+        return "done"
+
+    return action
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch):
+    monkeypatch.setattr(errors, "SHORTEST_PAUSE", 0.001)
+    monkeypatch.setattr(errors, "LONGEST_PAUSE", 0.002)
+
+
+def test_a_transient_error_is_tried_again():
+    assert patiently(failing(KafkaError._TRANSPORT, KafkaError._TIMED_OUT), "x", KAFKA) == "done"
+
+
+def test_patience_has_an_end():
+    action = failing(*[KafkaError._TRANSPORT] * 10**6)
+    with pytest.raises(TransientError, match="cannot be reached while asking"):
+        patiently(action, "asking", KAFKA, patience=0.05)
+
+
+def test_an_error_that_will_not_pass_is_raised_at_once():
+    with pytest.raises(MillraceError, match="refused the login") as raised:
+        patiently(failing(KafkaError._AUTHENTICATION), "asking", KAFKA)
+    assert not isinstance(raised.value, TransientError)
+
+
+def test_what_may_pass_for_one_action_is_tried_again_for_that_one():
+    unknown = KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert patiently(failing(unknown), "x", KAFKA, passing=frozenset({unknown})) == "done"
+    with pytest.raises(MillraceError, match="does not know the topic"):
+        patiently(failing(unknown), "x", KAFKA)
+
+
+def test_complaints_say_why_nobody_answered():
+    complaints = Complaints()
+    timed_out = KafkaError(KafkaError._TIMED_OUT)
+    assert complaints.behind(timed_out) is timed_out
+    complaints(KafkaError(KafkaError._TRANSPORT, REFUSED))
+    complaints(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    assert complaints.behind(timed_out).str() == REFUSED
+    assert complaints.final is None
+    complaints(KafkaError(KafkaError._AUTHENTICATION, "no"))
+    complaints(KafkaError(KafkaError._TRANSPORT, REFUSED))
+    assert complaints.behind(timed_out).code() == KafkaError._AUTHENTICATION
+    assert complaints.final.code() == KafkaError._AUTHENTICATION
+    no_topic = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+    assert complaints.behind(no_topic) is no_topic
+    complaints.forget()
+    assert complaints.final is None
+    assert complaints.behind(timed_out) is timed_out

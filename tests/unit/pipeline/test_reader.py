@@ -1,0 +1,91 @@
+"""Which offsets a reader offers, and which tasks they make, above all at the end of an input."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from millrace_jobs.pipeline.reader import MillraceStreamReader, ReaderConfig
+from millrace_jobs.plan.control import Control, write_control
+from millrace_jobs.plan.pin import Pin
+
+PIN = Pin(1, "hash", 2, 2)
+AT_5 = {"source": "events", "position": {"row": 5}, "pin": PIN.to_json(), "waiting": 0}
+
+
+class Source:
+    """Has so many rows, all of which are one slice."""
+
+    def __init__(self, rows):
+        self._rows = rows
+
+    def initial(self):
+        return {"row": 0}
+
+    def latest(self, start, *, everything, most):
+        return {"row": self._rows}
+
+    def lag(self, position):
+        return self._rows - position["row"]
+
+    def slices(self, start, end, replicas):
+        return [(start["row"], end["row"])]
+
+
+@pytest.fixture
+def reader(tmp_path):
+    """Makes the reader of a source, and tells it what the driver wants."""
+    offsets = tmp_path / "spark" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / "0").write_text("v1\n" + json.dumps({"batchWatermarkMs": 0}) + "\n-", encoding="utf-8")
+
+    def make(rows, **control):
+        file = tmp_path / "control.json"
+        write_control(file, Control(PIN, **control))
+        task = SimpleNamespace(role="blocks")
+        places = (file, tmp_path / "spark", tmp_path / "policies")
+        return MillraceStreamReader(ReaderConfig("events", Source(rows), task, None, *places, everything=True))
+
+    return make
+
+
+def latest(reader, start):
+    return reader.latestOffset(start, ReadAllAvailable())
+
+
+def test_new_records_make_a_batch_which_is_not_the_end(reader):
+    end = latest(reader(7), AT_5 | {"closed": 100})
+    assert end == AT_5 | {"position": {"row": 7}}
+    assert [replica.piece for replica in reader(7).partitions(AT_5 | {"closed": 100}, end)] == [(5, 7)]
+
+
+def test_where_nothing_is_new_or_wanted_there_is_no_batch(reader):
+    for start in (AT_5, AT_5 | {"closed": 100}):
+        assert latest(reader(5), start) == start
+        assert latest(reader(7, draining=True), start) == start
+        assert latest(reader(7, draining=True, closing_time=200), start) == start
+        assert reader(5).partitions(start, start) == []
+
+
+def test_the_end_of_an_input_reads_no_record_that_came_later(reader):
+    end = latest(reader(7, closing_time=100), AT_5)
+    assert end == AT_5 | {"closed": 100}
+    (replica,) = reader(7).partitions(AT_5, end)
+    assert (replica.piece, replica.closing_time) == (None, 100)
+    assert latest(reader(7, closing_time=100), end) == end
+
+
+def test_another_time_ends_it_again(reader):
+    start = AT_5 | {"closed": 100}
+    end = latest(reader(5, closing_time=1100), start)
+    assert end == AT_5 | {"closed": 1100}
+    (replica,) = reader(5).partitions(start, end)
+    assert replica.closing_time == 1100
+
+
+def test_a_source_without_a_record_ends_too(reader):
+    start = reader(0).initialOffset()
+    end = latest(reader(0, closing_time=100), start)
+    assert end["position"] == {"row": 0}
+    assert [replica.closing_time for replica in reader(0).partitions(start, end)] == [100]

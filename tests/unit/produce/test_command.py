@@ -1,0 +1,107 @@
+"""``millrace produce`` as far as it goes without a broker: what it refuses at once, in one sentence."""
+
+import sys
+
+import pytest
+
+from millrace_jobs.cli import main
+
+QUERY = """
+apiVersion: millrace.io/v1alpha1
+kind: StreamQuery
+metadata: {name: rides}
+spec:
+  sources:
+    rides:
+      kafka: {bootstrapServers: "127.0.0.1:1", topic: rides}
+      schema: taxi STRING, fare DOUBLE
+    zones:
+      kafka: {bootstrapServers: "127.0.0.1:1", topics: [one, two]}
+      schema: zone STRING
+    framed:
+      kafka: {bootstrapServers: "127.0.0.1:1", topic: framed}
+      format: avro
+      avro: {registry: "http://127.0.0.1:1"}
+      schema: zone STRING
+    secret:
+      kafka:
+        bootstrapServers: "127.0.0.1:1"
+        topic: secret
+        sasl: {mechanism: PLAIN, username: {env: NOBODY_SETS_THIS}, password: {env: NOR_THIS}}
+      schema: zone STRING
+    plain:
+      files: {path: "x.csv", format: csv}
+      schema: zone STRING
+  query: {sql: "SELECT taxi FROM rides"}
+  sink: {console: {}}
+"""
+
+
+@pytest.fixture
+def produce(tmp_path, monkeypatch, capfd):
+    """The command in a folder with ``rides.csv`` and ``query.yaml``: exit status and what it said."""
+    (tmp_path / "rides.csv").write_text("taxi,fare\na,1.5\n")
+    (tmp_path / "query.yaml").write_text(QUERY)
+    (tmp_path / "trace.csv").write_text("at,rate\n0,5\n9,7\n")
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["millrace", "produce", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code, capfd.readouterr().err
+
+    return run
+
+
+SERVERS = ("--bootstrap-servers", "127.0.0.1:1")
+NAMED = ("--topic", "rides", *SERVERS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "--topic is missing; write both, or name the YAML file"),
+        (("--topic", "rides"), "--bootstrap-servers is missing"),
+        (NAMED, "exactly one of --input and --generate is needed"),
+        ((*NAMED, "--input", "rides.csv", "--generate", "rate"), "exactly one of --input and --generate is needed"),
+        ((*NAMED, "--input", "none.csv"), "none.csv: there is no such file"),
+        ((*NAMED, "--generate", "bids"), "--generate bids is unknown; write one of rate, bid, auction, person"),
+        ((*NAMED, "--generate", "bid", "--format", "avro"), "--format avro is unknown; write json, csv or raw"),
+        ((*NAMED, "--generate", "bid", "--format", "raw"), "format raw sends the lines of a file as they are"),
+        (
+            (*NAMED, "--generate", "rate", "--key", "fare"),
+            "--key fare is no column of the records; write one of timesta",
+        ),
+        ((*NAMED, "--generate", "rate", "--rate", "0"), "--rate is 0; write a number above 0"),
+        ((*NAMED, "--generate", "rate", "--rate", "nan"), "--rate is nan; write a number above 0"),
+        ((*NAMED, "--generate", "rate", "--rate", "1", "--rate-trace", "trace.csv"), "--rate and --rate-trace exclude"),
+        ((*NAMED, "--generate", "rate", "--rate-trace", "none.csv"), "none.csv: cannot be read as a rate trace"),
+        ((*NAMED, "--generate", "rate", "--drift", "5"), "--drift 5 is not a duration longer than zero; write a whole"),
+        ((*NAMED, "--generate", "rate", "--duration", "0s"), "--duration 0s is not a duration longer than zero"),
+        ((*NAMED, "--generate", "rate", "--start", "noon"), "--start noon is not a time; write it as 2026-01-31T12"),
+        (("query.yaml", "--generate", "rate"), "query.yaml: the file has the sources rides.rides, rides.zones, rides."),
+        (("query.yaml", "--source", "plain"), "query.yaml: the file has no kafka source plain; choose one by --query"),
+        (("query.yaml", "--query", "other"), "query.yaml: the file has no query other; write one of rides"),
+        (("query.yaml", "--source", "zones"), "query.yaml: the source may read several topics; choose one by --topic"),
+        (("query.yaml", "--source", "framed"), "query.yaml: the source's messages have the framing of a schema regis"),
+        (("query.yaml", "--source", "rides", *SERVERS), "query.yaml: --bootstrap-servers 127.0.0.1:1 is what the quer"),
+        (("query.yaml", "--source", "rides", "--format", "csv"), "query.yaml: --format csv is what the query says"),
+        (
+            ("query.yaml", "--source", "secret", "--input", "rides.csv", "--schema", "taxi STRING"),
+            "the user name for Kafka at 127.0.0.1:1 is looked for in the environment variable NOBODY_SETS_THIS",
+        ),
+    ],
+)
+def test_a_request_that_cannot_be_met_is_refused_in_one_sentence(produce, arguments, said):
+    status, error = produce(*arguments)
+    assert status == 1
+    assert error.startswith(f"error: {said}"), error
+    assert error.count("\n") == 1
+
+
+def test_a_cluster_that_is_not_there_is_named(produce):
+    status, error = produce("query.yaml", "--source", "rides", "--input", "rides.csv")
+    assert status == 1
+    assert error.startswith("error: Kafka at 127.0.0.1:1 cannot be reached")
+    assert error.count("\n") == 1

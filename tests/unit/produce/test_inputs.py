@@ -1,0 +1,101 @@
+"""Files to send: their columns as they look or as they are declared, and what cannot be sent."""
+
+import gzip
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from millrace_api.errors import MillraceError
+from millrace_jobs.produce.inputs import LinesInput, file_input
+
+CSV = 'city,fare,at,note\nParis,12.5,2024-05-01T10:00:00Z,\n"Bonn, am Rhein",7,2024-05-01T11:00:00Z,yes\n'
+JSON = '{"city": "Paris", "fare": 12.5, "at": "2024-05-01T10:00:00Z"}\n\n{"city": "Bonn", "fare": 7}\n'
+
+
+def opened(path, ddl=None, **options):
+    settings = {"raw": False, "header": True, "delimiter": ",", "timestamp_format": "iso"}
+    return file_input(path, ddl, **settings | options)
+
+
+def rows(source):
+    return [tuple(row.values()) for batch in source.records() for row in batch.to_pylist()]
+
+
+def written(tmp_path, name, text):
+    file = tmp_path / name
+    file.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    return file
+
+
+@pytest.mark.parametrize("name", ["rides.csv", "rides.csv.gz"])
+def test_a_csv_file_as_it_looks(tmp_path, name):
+    ten, eleven = (datetime(2024, 5, 1, hour, tzinfo=UTC) for hour in (10, 11))
+    assert rows(opened(written(tmp_path, name, CSV))) == [
+        ("Paris", 12.5, ten, None),
+        ("Bonn, am Rhein", 7.0, eleven, "yes"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["rides.json", "rides.jsonl", "rides.ndjson.gz"])
+def test_a_json_file_as_it_looks(tmp_path, name):
+    assert rows(opened(written(tmp_path, name, JSON))) == [
+        ("Paris", 12.5, datetime(2024, 5, 1, 10, tzinfo=UTC)),
+        ("Bonn", 7.0, None),
+    ]
+
+
+def test_a_parquet_file_as_it_is(tmp_path):
+    times = pa.array([datetime(2024, 5, 1), None], pa.timestamp("ms"))
+    table = pa.table({"n": pa.array([1, 2], pa.int16()), "at": times, "s": pa.array(["x", "y"]).dictionary_encode()})
+    pq.write_table(table, tmp_path / "some.parquet")
+    assert rows(opened(tmp_path / "some.parquet")) == [(1, datetime(2024, 5, 1, tzinfo=UTC), "x"), (2, None, "y")]
+
+
+def test_declared_columns_come_before_how_they_look(tmp_path):
+    file = written(tmp_path, "rides.csv", "id|at\n007|1714557600\n")
+    source = opened(file, "id STRING, at TIMESTAMP", delimiter="|", timestamp_format="seconds")
+    assert rows(source) == [("007", datetime(2024, 5, 1, 10, tzinfo=UTC))]
+    bare = written(tmp_path, "bare.csv", "007|1714557600\n")
+    assert rows(opened(bare, "id INT, at BIGINT", delimiter="|", header=False)) == [(7, 1714557600)]
+
+
+def test_lines_as_they_are(tmp_path):
+    source = opened(written(tmp_path, "lines.csv", "a,b\r\n\n  \r\nc\rd\r\r\n\re\nlast"), raw=True)
+    assert isinstance(source, LinesInput)
+    assert rows(source) == [(b"a,b",), (b"c\rd\r",), (b"\re",), (b"last",)]
+
+
+def test_many_records_come_in_order(tmp_path):
+    file = written(tmp_path, "many.csv", "n\n" + "".join(f"{n}\n" for n in range(300_000)))
+    assert [row[0] for row in rows(opened(file))] == list(range(300_000))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options", "said"),
+    [
+        ("a.txt", "", {}, "is no file to send, by its name; name it .csv"),
+        ("a.csv", "", {}, "cannot be read as csv: Empty CSV file; say by --schema"),
+        ("a.csv", "1,2\n", {"header": False}, "a csv file without a header does not name its columns; say by --schema"),
+        ("a.json", "[1]\n", {}, "cannot be read as json: "),
+        ("a.json", '{"a": [1]}\n', {}, "column a is of type list<item: int64>, which no source has"),
+        ("a.parquet", "no parquet", {}, "cannot be read as parquet: "),
+        ("a.parquet", "", {"raw": True}, "has no lines to send as they are"),
+    ],
+)
+def test_what_cannot_be_sent_is_said_before_anything_is(tmp_path, name, text, options, said):
+    with pytest.raises(MillraceError) as error:
+        opened(written(tmp_path, name, text), **options)
+    assert str(error.value).startswith(f"{tmp_path / name}: {said}"), error.value
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(MillraceError, match=r"none.csv: there is no such file"):
+        opened(tmp_path / "none.csv")
+
+
+def test_a_record_that_is_none_says_where(tmp_path):
+    file = written(tmp_path, "a.csv", "n\n1\nx\n")
+    with pytest.raises(MillraceError, match=r"a.csv:3: 'x' is no record: .*; correct it, or say by --schema"):
+        rows(opened(file, "n INT"))

@@ -1,0 +1,130 @@
+"""Whose a folder of results is: the files sink takes one only for the checkpoint that its files are of."""
+
+import re
+
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet as pq
+import pytest
+
+from millrace_api.errors import MillraceError
+from millrace_jobs.sinks import files
+from millrace_jobs.sinks.base import LastBatch
+from millrace_jobs.sinks.files import FilesSink, require_folder
+
+NEW = LastBatch(None, None)
+MARK = "_checkpoint-"
+
+
+def sink(folder, checkpoint="a"):
+    return FilesSink(str(folder / "out"), "csv", checkpoint, updates=False)
+
+
+def results(folder, *batches):
+    (folder / "out").mkdir(exist_ok=True)
+    for batch in batches:
+        (folder / "out" / f"batch-{batch:010d}-0000.csv").write_text("n\n1\n")
+
+
+def names(folder):
+    return {str(file.relative_to(folder / "out")) for file in (folder / "out").rglob("*")}
+
+
+def refused(folder, last, said, checkpoint="a", hint="; remove the folder to begin anew, or write another path"):
+    before = names(folder)
+    with pytest.raises(MillraceError) as told:
+        sink(folder, checkpoint).prepare(last)
+    assert names(folder) == before
+    assert str(told.value).startswith(f"spec.sink.files.path: the folder {folder / 'out'} {said}")
+    assert str(told.value).endswith(hint)
+
+
+def test_a_run_goes_on_in_the_folder_of_its_checkpoint_and_clears_what_was_left_half_written(tmp_path):
+    sink(tmp_path).prepare(NEW)
+    results(tmp_path, 0, 7)
+    (tmp_path / "out" / "_staging" / "8").mkdir()
+    sink(tmp_path).prepare(LastBatch(8, 7))
+    assert names(tmp_path) == {f"{MARK}a", "_staging", "batch-0000000000-0000.csv", "batch-0000000007-0000.csv"}
+
+
+def test_another_checkpoint_is_refused_and_touches_nothing(tmp_path):
+    sink(tmp_path).prepare(NEW)
+    (tmp_path / "out" / "_staging" / "0").mkdir()
+    refused(tmp_path, NEW, "belongs to another checkpoint", "b")
+    results(tmp_path, 0)
+    refused(tmp_path, NEW, "has results of an earlier run, which began with another checkpoint", "b")
+    results(tmp_path, 9)
+    refused(tmp_path, LastBatch(3, 3), "belongs to another checkpoint", "b")
+
+
+def test_an_older_copy_of_the_checkpoint_is_refused(tmp_path):
+    sink(tmp_path).prepare(NEW)
+    results(tmp_path, 0, 1, 5)
+    said = "has results up to batch 5, but the checkpoint knows of no batch after 4"
+    hint = "; put the newest copy of the checkpoint back, or remove the files of the batches after 4"
+    refused(tmp_path, LastBatch(4, 3), said, hint=hint)
+    sink(tmp_path).prepare(LastBatch(5, 4))
+
+
+def test_results_that_nobody_has_marked_are_of_a_checkpoint_that_knows_their_batches(tmp_path):
+    results(tmp_path, 0, 1)
+    refused(tmp_path, NEW, "has results of an earlier run, which began with another checkpoint")
+    sink(tmp_path).prepare(LastBatch(1, 1))
+    refused(tmp_path, LastBatch(1, 1), "belongs to another checkpoint", "b")
+
+
+def test_two_that_begin_at_once_do_not_share_a_folder(tmp_path, monkeypatch):
+    touch = type(tmp_path).touch
+
+    def meanwhile(path, *arguments):
+        touch(path.with_name(f"{MARK}b"))
+        touch(path, *arguments)
+
+    monkeypatch.setattr(type(tmp_path), "touch", meanwhile)
+    with pytest.raises(MillraceError, match="is being taken by another query; remove the folder"):
+        sink(tmp_path).prepare(NEW)
+    assert names(tmp_path) == {f"{MARK}b"}
+
+
+def test_looking_whether_a_folder_can_be_written_does_not_take_it(tmp_path):
+    require_folder(tmp_path / "new" / "out")
+    assert list((tmp_path / "new" / "out").iterdir()) == []
+    sink(tmp_path).prepare(NEW)
+    (tmp_path / "out" / "_staging" / "0").mkdir()
+    before = names(tmp_path)
+    require_folder(tmp_path / "out")
+    assert names(tmp_path) == before
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        MillraceError, match=re.escape(f"results cannot be written to {tmp_path / 'file'}: File exists")
+    ):
+        require_folder(tmp_path / "file")
+
+
+def test_readers_of_the_folder_see_results_only(tmp_path):
+    made = FilesSink(str(tmp_path / "out"), "parquet", "a", updates=False)
+    made.prepare(NEW)
+    pq.write_table(pa.table({"n": [1, 2]}), tmp_path / "out" / "batch-0000000000-0000.parquet")
+    assert pyarrow.dataset.dataset(tmp_path / "out").to_table().to_pydict() == {"n": [1, 2]}
+
+
+def test_files_are_on_the_disk_before_they_appear_and_their_names_before_the_batch_is_done(tmp_path, monkeypatch):
+    made = sink(tmp_path)
+    made.prepare(NEW)
+    staged = tmp_path / "out" / "_staging" / "3"
+    staged.mkdir()
+    for part in ("part-0", "part-1"):
+        (staged / part).write_text("n\n1\n")
+    done, rename = [], type(tmp_path).rename
+    monkeypatch.setattr(files, "sync", lambda path: done.append(("sync", path.name)))
+    monkeypatch.setattr(
+        type(tmp_path), "rename", lambda path, to: (done.append(("rename", path.name)), rename(path, to))
+    )
+    made._publish(staged, 3)
+    assert done == [
+        ("sync", "part-0"),
+        ("rename", "part-0"),
+        ("sync", "part-1"),
+        ("rename", "part-1"),
+        ("sync", "out"),
+    ]

@@ -1,0 +1,49 @@
+"""Reading a table to its end: every partition to its own, whatever the others do meanwhile."""
+
+import pytest
+from confluent_kafka import KafkaError, Message
+
+from millrace_api.errors import TransientError
+from millrace_jobs.kafka.cluster import Partition
+from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.sinks import kafka_live_rows
+from millrace_jobs.sinks.kafka_live_rows import _messages
+from millrace_jobs.sinks.kafka_topic import TargetTopic
+
+TOPIC = TargetTopic("results", Connection("kafka:9092"), "spec.sink.table.topic")
+PARTITIONS = [Partition("results", 0), Partition("results", 1)]
+
+
+def row(partition, key):
+    return Message("results", partition, 0, key, b"{}")
+
+
+def end(partition):
+    return Message("results", partition, 0, error=KafkaError(KafkaError._PARTITION_EOF))
+
+
+class Script:
+    """A consumer that brings these messages, one call after the other, and then the last ones for ever."""
+
+    def __init__(self, *calls):
+        self._calls = list(calls)
+        self._patience = 2_000_000
+
+    def consume(self, *_):
+        self._patience -= 1
+        assert self._patience, "it goes on for ever"
+        return self._calls.pop(0) if len(self._calls) > 1 else self._calls[0]
+
+
+def test_a_partition_that_ends_twice_does_not_stand_for_another():
+    calls = [row(0, b"a"), end(0)], [row(0, b"b"), end(0)], [], [row(1, b"c")], [row(1, b"d"), end(1)]
+    assert [message.key() for message in _messages(Script(*calls), PARTITIONS, TOPIC)] == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_broker_that_only_complains_is_not_waited_for_longer_than_a_silent_one(monkeypatch):
+    monkeypatch.setattr(kafka_live_rows, "PATIENCE", 0.05)
+    away = Message("results", error=KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    with pytest.raises(TransientError, match=r"cannot be reached .*while reading the table in topic results"):
+        list(_messages(Script([end(0)], [away]), PARTITIONS, TOPIC))
+    with pytest.raises(TransientError, match=r"did not answer in time .*while reading the table in topic results"):
+        list(_messages(Script([]), PARTITIONS, TOPIC))
