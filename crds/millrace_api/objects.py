@@ -1,0 +1,33 @@
+"""From objects as the API server holds them to models, with every problem of an object at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from millrace_api.checking import check_query
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.explain_errors import dotted, explain, field_location
+from millrace_api.salvage import details
+from millrace_api.streamquery import StreamQuery
+
+
+def read_query(value: Mapping[str, Any]) -> StreamQuery:
+    """The query of a StreamQuery object; its status, which is not the user's, is left out.
+
+    Raises:
+        MillraceError: it cannot be run; a problem for everything that is wrong, each with its field.
+    """
+    wanted = {name: part for name, part in value.items() if name != "status"}
+    try:
+        query = StreamQuery.model_validate(wanted, by_name=False)
+    except ValidationError as error:
+        found = details(error)
+        raise MillraceError(
+            *(Problem(*explain(StreamQuery, each), field=dotted(field_location(each))) for each in found)
+        ) from None
+    if problems := check_query(query):
+        raise MillraceError(*problems)
+    return query

@@ -1,0 +1,1 @@
+"""What the operator asks of the API server: one file per kind of question."""

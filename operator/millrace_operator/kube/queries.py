@@ -1,0 +1,99 @@
+"""StreamQueries on the API server: their status, and events about them."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from http import HTTPStatus
+
+from kubernetes.client import ApiClient, ApiException, CoreV1Api, CoreV1Event, CustomObjectsApi
+from urllib3.exceptions import HTTPError
+
+from millrace_api.crd import GROUP, PLURAL, VERSION
+from millrace_api.status import Status
+from millrace_api.streamquery import API_VERSION, KIND
+
+from ..lifecycle.conditions import shortened, stamp
+from ..lifecycle.observe import QueryKey
+from ..lifecycle.reconcile import GoneError
+
+log = logging.getLogger(__name__)
+
+MANAGER = "millrace-operator"
+"""Owner of the fields that are applied."""
+
+TIMEOUT = (3.0, 15.0)
+"""Seconds to connect, and to answer."""
+
+APPLY = "application/apply-patch+yaml"
+"""Server-side apply: whoever applies owns the fields that are named, and no others."""
+
+
+class QueryApi:
+    """Asks one API server. Raises ApiException where it refuses, and urllib3's errors where it cannot be reached."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._objects = CustomObjectsApi(client)
+        self._core = CoreV1Api(client)
+
+    def write_status(self, key: QueryKey, uid: str, status: Status) -> None:
+        """Apply the status: fields that are left out are taken away, and nobody else's are touched.
+
+        Raises:
+            GoneError: there is no query of this name, or it is another one, which has the name now.
+        """
+        document = {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {"name": key.name, "namespace": key.namespace, "uid": uid},
+            "status": status.to_document(),
+        }
+        try:
+            self._objects.patch_namespaced_custom_object_status(
+                GROUP,
+                VERSION,
+                key.namespace,
+                PLURAL,
+                key.name,
+                document,
+                field_manager=MANAGER,
+                force=True,
+                _content_type=APPLY,
+                _request_timeout=TIMEOUT,
+            )
+        except ApiException as error:
+            if error.status == HTTPStatus.NOT_FOUND or (
+                error.status == HTTPStatus.CONFLICT and "uid" in str(error.body)
+            ):
+                raise GoneError from None
+            raise
+
+    def tell(self, key: QueryKey, uid: str, *, warning: bool, reason: str, message: str) -> None:
+        """An event of the query, as ``kubectl describe`` and ``kubectl events`` show it.
+
+        The status says the same: where there can be none, that is logged, and keeps nobody from deploying.
+        """
+        now = stamp(datetime.now(UTC))
+        event = {
+            "metadata": {"generateName": f"{key.name}.", "namespace": key.namespace},
+            "involvedObject": {
+                "apiVersion": API_VERSION,
+                "kind": KIND,
+                "namespace": key.namespace,
+                "name": key.name,
+                "uid": uid,
+            },
+            "type": "Warning" if warning else "Normal",
+            "reason": reason,
+            "message": shortened(message),
+            "source": {"component": MANAGER},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        try:
+            self._core.create_namespaced_event(
+                key.namespace, CoreV1Event.model_validate(event), _request_timeout=TIMEOUT
+            )
+        except (ApiException, HTTPError) as error:
+            log.warning("%s: no event of %s: %s", key, reason, error)

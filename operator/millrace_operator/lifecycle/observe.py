@@ -1,0 +1,139 @@
+"""What the operator has seen of the cluster, by query, as its watches told it: nothing is asked for to know it."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from millrace_api.plan import Plan
+from millrace_api.status import Status
+
+from ..resources.names import QUERY_LABEL, Manifest, Owner
+
+ObjectKey = tuple[str, str]
+"""Kind and name of an object in the namespace of its query."""
+
+
+class QueryKey(NamedTuple):
+    """Which query."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One query as it was last seen: ``body`` is the whole object, ``objects`` all that carry its label."""
+
+    body: Mapping[str, Any]
+    objects: Mapping[ObjectKey, Manifest] = field(default_factory=dict)
+
+    @property
+    def owner(self) -> Owner:
+        """The query as the owner of its objects."""
+        metadata = self.body["metadata"]
+        return Owner(metadata["namespace"], metadata["name"], metadata["uid"])
+
+    @property
+    def generation(self) -> int:
+        """Of the spec."""
+        return int(self.body["metadata"]["generation"])
+
+    @property
+    def status(self) -> Status:
+        """What was reported last; empty where there is nothing, or nothing that this version understands."""
+        try:
+            return Status.model_validate(self.body.get("status") or {}, by_name=False)
+        except ValidationError:
+            return Status()
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan that the driver follows; None where there is none yet, or none that can be read."""
+        held = self.objects.get(("ConfigMap", self.owner.plan), {})
+        try:
+            return Plan.from_json(held["data"]["plan.yaml"])
+        except (KeyError, TypeError, ValidationError):
+            return None
+
+    @property
+    def driver(self) -> Manifest | None:
+        """The driver's pod."""
+        return self.objects.get(("Pod", self.owner.driver_pod))
+
+
+class Observations:
+    """All queries and their objects; handlers put in what they see, workers take out what there is now."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queries: dict[QueryKey, Mapping[str, Any]] = {}
+        self._objects: defaultdict[QueryKey, dict[ObjectKey, Manifest]] = defaultdict(dict)
+
+    def query_seen(self, body: Mapping[str, Any]) -> QueryKey:
+        """A query is there, as it is in ``body``."""
+        key = QueryKey(body["metadata"]["namespace"], body["metadata"]["name"])
+        with self._lock:
+            self._queries[key] = body
+        return key
+
+    def query_gone(self, body: Mapping[str, Any]) -> QueryKey:
+        """A query has been deleted."""
+        key = QueryKey(body["metadata"]["namespace"], body["metadata"]["name"])
+        with self._lock:
+            held = self._queries.get(key)
+            if held is not None and held["metadata"]["uid"] == body["metadata"]["uid"]:
+                del self._queries[key]
+        return key
+
+    def object_seen(self, body: Manifest) -> QueryKey:
+        """An object with a query's label is there; what is older than what was seen of it is passed over.
+
+        An answer to a request and a watch that tells the same are not in order.
+        """
+        key = _query_of(body)
+        with self._lock:
+            held = self._objects[key].get(_key_of(body))
+            if held is None or not _is_older(body, held):
+                self._objects[key][_key_of(body)] = body
+        return key
+
+    def object_gone(self, body: Manifest) -> QueryKey:
+        """Such an object has been deleted."""
+        key, object_key = _query_of(body), _key_of(body)
+        with self._lock:
+            held = self._objects[key].get(object_key)
+            if held is not None and held["metadata"]["uid"] == body["metadata"]["uid"]:
+                del self._objects[key][object_key]
+            if not self._objects[key]:
+                del self._objects[key]
+        return key
+
+    def of(self, key: QueryKey) -> Seen | None:
+        """What was seen of a query; None where there is none any more."""
+        with self._lock:
+            body = self._queries.get(key)
+            return None if body is None else Seen(body, dict(self._objects.get(key, {})))
+
+
+def _query_of(body: Manifest) -> QueryKey:
+    metadata = body["metadata"]
+    return QueryKey(metadata["namespace"], metadata["labels"][QUERY_LABEL])
+
+
+def _key_of(body: Manifest) -> ObjectKey:
+    return body["kind"], body["metadata"]["name"]
+
+
+def _is_older(body: Manifest, held: Manifest) -> bool:
+    """Versions of a resource are numbers that grow (Kubernetes 1.35 and later promise it)."""
+    versions = [each["metadata"].get("resourceVersion", "0") for each in (body, held)]
+    return all(map(str.isdecimal, versions)) and int(versions[0]) < int(versions[1])

@@ -1,0 +1,117 @@
+"""Keys that wait to be worked on, as client-go's work queue has them: see ``WorkQueue``."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 120.0
+"""Seconds before a key that failed is tried again; the pause doubles from failure to failure."""
+
+Key = TypeVar("Key")
+
+
+class WorkQueue(Generic[Key]):
+    """Each key waits once however often it is added, and is never with two workers at a time.
+
+    A key that is added while a worker has it is handed out again when that worker is done, so no change is missed and
+    no two of them race. All methods may be called from any thread.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, chance: random.Random | None = None) -> None:
+        self._clock = clock
+        self._chance = chance or random.Random()
+        self._changed = threading.Condition()
+        self._ready: deque[Key] = deque()
+        self._waiting: set[Key] = set()
+        self._working: set[Key] = set()
+        self._later: list[tuple[float, int, Key]] = []
+        self._due: dict[Key, float] = {}
+        self._numbers = itertools.count()
+        self._failures: dict[Key, int] = {}
+        self._closed = False
+
+    def __len__(self) -> int:
+        """How many keys are ready and with no worker."""
+        with self._changed:
+            return len(self._ready)
+
+    def add(self, key: Key) -> None:
+        """There is something to do for this key now."""
+        with self._changed:
+            self._add(key)
+
+    def add_later(self, key: Key, seconds: float) -> None:
+        """There will be something to do for it; an earlier date that it has already stays."""
+        with self._changed:
+            due = self._clock() + seconds
+            if due < self._due.get(key, float("inf")):
+                self._due[key] = due
+                heapq.heappush(self._later, (due, next(self._numbers), key))
+                self._changed.notify()
+
+    def retry(self, key: Key) -> float:
+        """It failed: try again after a pause, longer each time. Returns the pause, in seconds."""
+        with self._changed:
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
+        pause = min(FIRST_PAUSE * 2.0 ** min(failures - 1, 30), LONGEST_PAUSE) * self._chance.uniform(0.5, 1.0)
+        self.add_later(key, pause)
+        return pause
+
+    def forget(self, key: Key) -> None:
+        """It succeeded: the next failure is its first."""
+        with self._changed:
+            self._failures.pop(key, None)
+
+    def get(self) -> Key | None:
+        """The next key, when there is one; None when the queue is closed. The worker calls ``done`` after it."""
+        with self._changed:
+            while not self._closed:
+                pause = self._take_due()
+                if self._ready:
+                    key = self._ready.popleft()
+                    self._waiting.remove(key)
+                    self._working.add(key)
+                    return key
+                self._changed.wait(pause)
+            return None
+
+    def done(self, key: Key) -> None:
+        """The worker has finished with it, well or not."""
+        with self._changed:
+            self._working.discard(key)
+            if key in self._waiting:
+                self._ready.append(key)
+                self._changed.notify()
+
+    def close(self) -> None:
+        """Hand out no more keys."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _add(self, key: Key) -> None:
+        if key in self._waiting:
+            return
+        self._waiting.add(key)
+        if key not in self._working:
+            self._ready.append(key)
+            self._changed.notify()
+
+    def _take_due(self) -> float | None:
+        """Add the keys whose time has come; seconds until that of the next one, None where none waits."""
+        while self._later:
+            due, _, key = self._later[0]
+            if due > self._clock():
+                return due - self._clock()
+            heapq.heappop(self._later)
+            if self._due.get(key) == due:
+                del self._due[key]
+                self._add(key)
+        return None

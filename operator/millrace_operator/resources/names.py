@@ -1,0 +1,85 @@
+"""Names, labels and owners of the objects of a query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from millrace_api.crd import GROUP
+from millrace_api.streamquery import API_VERSION, KIND
+
+Manifest = dict[str, Any]
+
+QUERY_LABEL = f"{GROUP}/query"
+ROLE_LABEL = f"{GROUP}/role"
+DRIVER, EXECUTOR = "driver", "executor"
+
+RPC_PORT, BLOCK_PORT, METRICS_PORT = 7078, 7079, 8080
+"""Of the driver, where executors and Prometheus find it; executors have the block port too."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The query that objects belong to. Its name has 45 characters at most, so that theirs are valid labels."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    @property
+    def driver(self) -> str:
+        """Name of the StatefulSet, its Service, ServiceAccount and Role."""
+        return f"{self.name}-driver"
+
+    @property
+    def driver_pod(self) -> str:
+        """Name of the only pod of the StatefulSet."""
+        return f"{self.driver}-0"
+
+    @property
+    def plan(self) -> str:
+        """Name of the ConfigMap with the plan."""
+        return f"{self.name}-plan"
+
+    @property
+    def query(self) -> str:
+        """Name of the ConfigMap with what the driver runs."""
+        return f"{self.name}-query"
+
+    @property
+    def executors(self) -> str:
+        """Name of what concerns all executors, and the beginning of their pods' names."""
+        return f"{self.name}-exec"
+
+    def selector(self, role: str | None = None) -> dict[str, str]:
+        """Labels that find the pods of the query, or those of one role."""
+        return {QUERY_LABEL: self.name} | ({ROLE_LABEL: role} if role else {})
+
+    def labels(self, role: str | None = None) -> dict[str, str]:
+        """Kubernetes' recommended labels, and those of the selectors."""
+        recommended = {
+            "app.kubernetes.io/name": "millrace",
+            "app.kubernetes.io/instance": self.name,
+            "app.kubernetes.io/managed-by": "millrace-operator",
+        }
+        component = {"app.kubernetes.io/component": role} if role else {}
+        return recommended | component | self.selector(role)
+
+    def manifest(self, api: str, kind: str, name: str, parts: Mapping[str, Any], role: str | None = None) -> Manifest:
+        """An object that is deleted with the query."""
+        reference = {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "name": self.name,
+            "uid": self.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+        metadata = {
+            "name": name,
+            "namespace": self.namespace,
+            "labels": self.labels(role),
+            "ownerReferences": [reference],
+        }
+        return {"apiVersion": api, "kind": kind, "metadata": metadata, **parts}

@@ -1,0 +1,107 @@
+"""All objects of a query, in the order in which they are applied."""
+
+from __future__ import annotations
+
+from millrace_api.plan import Plan
+from millrace_api.streamquery import State, StreamQuery
+
+from .mounted_query import mounted_query
+from .names import BLOCK_PORT, DRIVER, EXECUTOR, METRICS_PORT, RPC_PORT, Manifest, Owner
+from .pods import driver_pod, executor_pod
+from .spark_defaults import spark_defaults
+from .texts import to_yaml
+
+
+def objects(query: StreamQuery, owner: Owner, plan: Plan, default_image: str) -> list[Manifest]:
+    """What shall be there for a query under this plan; the driver last, since it needs all the others.
+
+    The same input gives the same objects, so that applying them again changes nothing.
+    """
+    image = query.spec.image or default_image
+    mounted = mounted_query(query)
+    template = driver_pod(query, owner, image, mounted)
+    files = {
+        "query.yaml": to_yaml(mounted.document),
+        "spark-defaults.conf": spark_defaults(query, owner, image),
+        "executor-pod.yaml": to_yaml(executor_pod(query, owner, mounted)),
+    }
+    account = [] if query.spec.service_account_name else [owner.manifest("v1", "ServiceAccount", owner.driver, {})]
+    return [
+        *account,
+        _role(owner),
+        _role_binding(owner, query.spec.service_account_name or owner.driver),
+        owner.manifest("v1", "ConfigMap", owner.query, {"data": files}),
+        owner.manifest("v1", "ConfigMap", owner.plan, {"data": {"plan.yaml": plan.to_json()}}),
+        _service(owner),
+        _network_policy(owner),
+        _disruption_budget(owner, plan),
+        _stateful_set(owner, template, running=query.spec.state is State.RUNNING),
+    ]
+
+
+def _role(owner: Owner) -> Manifest:
+    """What a driver may do: make and end pods, which RBAC cannot narrow by label, and answer in its own plan."""
+    pods = ["create", "get", "list", "watch", "patch", "delete", "deletecollection"]
+    rules = [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": pods},
+        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [owner.plan], "verbs": ["get", "patch"]},
+    ]
+    return owner.manifest("rbac.authorization.k8s.io/v1", "Role", owner.driver, {"rules": rules})
+
+
+def _role_binding(owner: Owner, account: str) -> Manifest:
+    group = "rbac.authorization.k8s.io"
+    parts = {
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": owner.driver},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": owner.namespace}],
+    }
+    return owner.manifest(f"{group}/v1", "RoleBinding", owner.driver, parts)
+
+
+def _service(owner: Owner) -> Manifest:
+    """Without an address of its own: executors find the driver by name, also before it is ready."""
+    ports = {"driver-rpc": RPC_PORT, "blocks": BLOCK_PORT, "metrics": METRICS_PORT}
+    spec = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": owner.selector(DRIVER),
+        "ports": [{"name": name, "port": port, "targetPort": name} for name, port in ports.items()],
+    }
+    return owner.manifest("v1", "Service", owner.driver, {"spec": spec}, DRIVER)
+
+
+def _network_policy(owner: Owner) -> Manifest:
+    """Pods of a query talk to one another; from elsewhere only its metrics can be reached."""
+    spec = {
+        "podSelector": {"matchLabels": owner.selector()},
+        "policyTypes": ["Ingress"],
+        "ingress": [
+            {"from": [{"podSelector": {"matchLabels": owner.selector()}}]},
+            {"ports": [{"port": METRICS_PORT, "protocol": "TCP"}]},
+        ],
+    }
+    return owner.manifest("networking.k8s.io/v1", "NetworkPolicy", owner.name, {"spec": spec})
+
+
+def _disruption_budget(owner: Owner, plan: Plan) -> Manifest:
+    """Nodes are drained one executor at a time; the driver may always move, or a drain would wait for ever."""
+    spec = {
+        "minAvailable": max(plan.executors - 1, 0),
+        "selector": {"matchLabels": owner.selector(EXECUTOR)},
+    }
+    return owner.manifest("policy/v1", "PodDisruptionBudget", owner.executors, {"spec": spec}, EXECUTOR)
+
+
+def _stateful_set(owner: Owner, template: Manifest, *, running: bool) -> Manifest:
+    """One driver at most: a StatefulSet does not begin another before the first is known to be gone.
+
+    Its pod is replaced by the operator, which drains it first, and not by a change of the template.
+    """
+    spec = {
+        "replicas": int(running),
+        "serviceName": owner.driver,
+        "selector": {"matchLabels": owner.selector(DRIVER)},
+        "updateStrategy": {"type": "OnDelete"},
+        "template": template,
+    }
+    return owner.manifest("apps/v1", "StatefulSet", owner.driver, {"spec": spec}, DRIVER)

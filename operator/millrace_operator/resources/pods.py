@@ -1,0 +1,160 @@
+"""The pods of a query: its driver, and the template of its executors. Both keep to the restricted security level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from millrace_api.deployment import Pod
+from millrace_api.streamquery import StreamQuery
+
+from .mounted_query import CHECKPOINT, SECRETS, MountedQuery
+from .names import BLOCK_PORT, DRIVER, EXECUTOR, METRICS_PORT, RPC_PORT, Manifest, Owner
+from .spark_defaults import LOCAL, OVERHEAD
+from .strategic_merge import merged
+
+USER = 10001
+"""Of the image; it owns nothing there."""
+
+LEAST_OVERHEAD = 384 << 20
+"""Bytes beside the JVM's memory at least, as Spark has it."""
+
+_CONFIGURATION = "/etc/millrace"
+_GRACE = 30
+"""Seconds that a driver may take to end beside its running batch."""
+
+_BATCHES = 5
+"""Intervals that the running batch may take to end."""
+
+
+def driver_pod(query: StreamQuery, owner: Owner, image: str, mounted: MountedQuery) -> Manifest:
+    """The pod template of the driver's StatefulSet."""
+    grace = _GRACE + int(_BATCHES * query.spec.batch_interval.seconds)
+    command = ["millrace", "run", f"{_CONFIGURATION}/query/query.yaml"]
+    command += ["--plan", f"{_CONFIGURATION}/plan/plan.yaml"]
+    command += ["--metrics-port", str(METRICS_PORT), "--grace", str(grace - 5)]
+    container = {
+        "name": "driver",
+        "image": image,
+        "command": command,
+        "env": [
+            {"name": "SPARK_CONF_DIR", "value": f"{_CONFIGURATION}/query"},
+            {"name": "HOME", "value": "/tmp"},  # noqa: S108 - a volume of the pod's own
+            _from_pod("POD_IP", "status.podIP"),
+            _from_pod("POD_NAME", "metadata.name"),
+            _from_pod("POD_NAMESPACE", "metadata.namespace"),
+        ],
+        "ports": [
+            {"name": "driver-rpc", "containerPort": RPC_PORT},
+            {"name": "blocks", "containerPort": BLOCK_PORT},
+            {"name": "metrics", "containerPort": METRICS_PORT},
+        ],
+        "resources": _resources(query.spec.driver),
+        "startupProbe": _probe("/readyz", period=5, failures=60),
+        "readinessProbe": _probe("/readyz", period=10, failures=3),
+        "livenessProbe": _probe("/healthz", period=10, failures=6),
+        "securityContext": _CONTAINER_SECURITY,
+    }
+    volumes = {
+        "query": (f"{_CONFIGURATION}/query", {"configMap": {"name": owner.query}}),
+        "plan": (f"{_CONFIGURATION}/plan", {"configMap": {"name": owner.plan}}),
+    }
+    pod = _pod(query, container, volumes, mounted)
+    pod["serviceAccountName"] = query.spec.service_account_name or owner.driver
+    pod["terminationGracePeriodSeconds"] = grace
+    template = {"metadata": {"labels": owner.labels(DRIVER), "annotations": _SCRAPED}, "spec": pod}
+    return merged(template, query.spec.driver.pod_template or {})
+
+
+def executor_pod(query: StreamQuery, owner: Owner, mounted: MountedQuery) -> Manifest:
+    """The template that Spark makes executors from: it adds image, command, resources and the driver as their owner."""
+    container = {"name": "executor", "securityContext": _CONTAINER_SECURITY}
+    pod = _pod(query, container, {}, mounted)
+    pod["automountServiceAccountToken"] = False
+    pod["topologySpreadConstraints"] = [
+        {
+            "topologyKey": "kubernetes.io/hostname",
+            "maxSkew": 1,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": owner.selector(EXECUTOR)},
+        }
+    ]
+    template = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"labels": owner.labels(EXECUTOR)},
+        "spec": pod,
+    }
+    return merged(template, query.spec.executors.pod_template or {})
+
+
+def memory_bytes(pod: Pod) -> int:
+    """What a pod needs: the JVM's memory, and what Python, RocksDB and Arrow take beside it."""
+    jvm = pod.memory.bytes
+    return jvm + max(int(OVERHEAD * jvm), LEAST_OVERHEAD)
+
+
+_SCRAPED = {
+    "prometheus.io/scrape": "true",
+    "prometheus.io/port": str(METRICS_PORT),
+    "prometheus.io/path": "/metrics",
+}
+_CONTAINER_SECURITY = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+_POD_SECURITY = {
+    "runAsNonRoot": True,
+    "runAsUser": USER,
+    "runAsGroup": USER,
+    "fsGroup": USER,
+    "fsGroupChangePolicy": "OnRootMismatch",
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+def _pod(
+    query: StreamQuery, container: dict[str, Any], volumes: Mapping[str, tuple[str, Manifest]], mounted: MountedQuery
+) -> Manifest:
+    """What driver and executors have in common; ``volumes`` are mounted for reading, by name."""
+    places: dict[str, tuple[str, Manifest]] = {"tmp": ("/tmp", {"emptyDir": {}}), "local": (LOCAL, {"emptyDir": {}})}  # noqa: S108 - the pod's own
+    checkpoint = query.spec.checkpoint
+    if checkpoint is not None and checkpoint.claim is not None:
+        places["checkpoint"] = (CHECKPOINT, {"persistentVolumeClaim": {"claimName": checkpoint.claim}})
+    read = dict(volumes) | {
+        f"secret-{number}": (f"{SECRETS}/{name}", _secret(name, keys))
+        for number, (name, keys) in enumerate(sorted(mounted.secrets.items()))
+    }
+    mounts: list[Manifest] = [{"name": name, "mountPath": path} for name, (path, _) in places.items()]
+    mounts += [{"name": name, "mountPath": path, "readOnly": True} for name, (path, _) in read.items()]
+    return {
+        "containers": [container | {"volumeMounts": mounts}],
+        "volumes": [{"name": name, **source} for name, (_, source) in (places | read).items()],
+        "securityContext": _POD_SECURITY,
+        "enableServiceLinks": False,
+    }
+
+
+def _secret(name: str, keys: set[str]) -> Manifest:
+    items = [{"key": key, "path": key} for key in sorted(keys)]
+    return {"secret": {"secretName": name, "items": items, "defaultMode": 0o440}}
+
+
+def _resources(pod: Pod) -> Manifest:
+    """CPU as a request only, so that nobody is throttled; memory as both, so that what is promised is there."""
+    memory = f"{memory_bytes(pod) >> 20}Mi"
+    return {"requests": {"cpu": str(pod.cores), "memory": memory}, "limits": {"memory": memory}}
+
+
+def _probe(path: str, *, period: int, failures: int) -> Manifest:
+    return {
+        "httpGet": {"path": path, "port": "metrics"},
+        "periodSeconds": period,
+        "failureThreshold": failures,
+        "timeoutSeconds": 3,
+    }
+
+
+def _from_pod(name: str, path: str) -> Manifest:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}

@@ -1,0 +1,135 @@
+"""What a query may not ask for: settings that are the operator's, and what the restricted pod security level forbids.
+
+A StreamQuery is written by whoever may write one in a namespace, and turned into pods by an operator that may do
+more. So nothing in it may reach past what its author could do with pods of the restricted level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from millrace_api.errors import Problem
+from millrace_api.streamquery import StreamQuery
+
+_OURS = (
+    "spark.app.id",
+    "spark.authenticate",
+    "spark.blockManager.port",
+    "spark.decommission.",
+    "spark.driver.bindAddress",
+    "spark.driver.blockManager.port",
+    "spark.driver.cores",
+    "spark.driver.host",
+    "spark.driver.memory",
+    "spark.driver.port",
+    "spark.dynamicAllocation.",
+    "spark.executor.cores",
+    "spark.executor.instances",
+    "spark.executor.memory",
+    "spark.kubernetes.",
+    "spark.local.dir",
+    "spark.master",
+    "spark.storage.decommission.",
+    "spark.submit.",
+)
+"""Spark settings, or how they begin, by which a query would reach past its spec."""
+
+_VOLUMES = frozenset(
+    {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
+)
+"""Kinds of volume that the restricted level allows."""
+
+_POD_FIELDS = ("hostNetwork", "hostPID", "hostIPC", "serviceAccount", "serviceAccountName", "nodeName")
+_HINT = "leave it out: pods keep to Kubernetes' restricted security level and their own account"
+
+
+def problems(query: StreamQuery) -> list[Problem]:
+    """Everything that the query may not ask for, each with its field."""
+    found = [
+        Problem(f'"{name}" is set by Millrace itself', _instead(name), field=f"spec.sparkConf[{name}]")
+        for name in query.spec.spark_conf
+        if name.startswith(_OURS)
+    ]
+    for role, pod in (("driver", query.spec.driver), ("executors", query.spec.executors)):
+        if pod.pod_template is not None:
+            found += _template_problems(f"spec.{role}.podTemplate", pod.pod_template)
+    return found
+
+
+def _instead(name: str) -> str:
+    for prefix, field in (("spark.driver.", "spec.driver"), ("spark.executor.", "spec.executors")):
+        if name.startswith((f"{prefix}cores", f"{prefix}memory", f"{prefix}instances")):
+            return f"write {field}"
+    return "leave it out"
+
+
+def _template_problems(field: str, template: Mapping[str, Any]) -> Iterator[Problem]:
+    unknown = sorted(set(template) - {"metadata", "spec"})
+    if unknown:
+        yield Problem(f'a pod template has metadata and spec, not "{unknown[0]}"', "write it below spec", field=field)
+    spec = template.get("spec") or {}
+    if not isinstance(spec, Mapping):
+        yield Problem("the spec of a pod template is a mapping", "write its fields below it", field=f"{field}.spec")
+        return
+    for place, value in _forbidden(spec):
+        yield Problem(f"may not be {_shown(value)}", _HINT, field=f"{field}.spec.{place}")
+
+
+def _forbidden(spec: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Places in a pod's spec that the restricted level, or the pod's account, forbids; and what is there."""
+    for name in _POD_FIELDS:
+        if spec.get(name):
+            yield name, spec[name]
+    if spec.get("automountServiceAccountToken") is not None:
+        yield "automountServiceAccountToken", spec["automountServiceAccountToken"]
+    yield from _forbidden_context("securityContext", spec.get("securityContext"))
+    for number, volume in _entries(spec, "volumes"):
+        for kind in sorted(set(volume) - {"name"} - _VOLUMES):
+            yield f"volumes[{number}].{kind}", volume[kind]
+    for kind in ("containers", "initContainers", "ephemeralContainers"):
+        for number, container in _entries(spec, kind):
+            at = f"{kind}[{number}]"
+            yield from _forbidden_context(f"{at}.securityContext", container.get("securityContext"))
+            for index, port in _entries(container, "ports"):
+                if port.get("hostPort"):
+                    yield f"{at}.ports[{index}].hostPort", port["hostPort"]
+
+
+def _forbidden_context(at: str, context: object) -> Iterator[tuple[str, Any]]:
+    if not isinstance(context, Mapping):
+        return
+    for name in ("privileged", "allowPrivilegeEscalation"):
+        if context.get(name):
+            yield f"{at}.{name}", context[name]
+    if context.get("runAsNonRoot") is False:
+        yield f"{at}.runAsNonRoot", False
+    if context.get("runAsUser") == 0:
+        yield f"{at}.runAsUser", 0
+    for name in ("procMount", "seLinuxOptions", "windowsOptions", "sysctls"):
+        if context.get(name):
+            yield f"{at}.{name}", context[name]
+    for name in ("seccompProfile", "appArmorProfile"):
+        profile = context.get(name)
+        if isinstance(profile, Mapping) and profile.get("type") not in ("RuntimeDefault", "Localhost"):
+            yield f"{at}.{name}.type", profile.get("type")
+    capabilities = context.get("capabilities")
+    if isinstance(capabilities, Mapping):
+        for capability in capabilities.get("add") or ():
+            if capability != "NET_BIND_SERVICE":
+                yield f"{at}.capabilities.add", capability
+        if "drop" in capabilities and "ALL" not in (capabilities["drop"] or ()):
+            yield f"{at}.capabilities.drop", capabilities["drop"]
+
+
+def _entries(holder: Mapping[str, Any], name: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    entries = holder.get(name)
+    for number, entry in enumerate(entries if isinstance(entries, list) else ()):
+        if isinstance(entry, Mapping):
+            yield number, entry
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, str):
+        return f'"{value}"'
+    return str(value).lower() if isinstance(value, bool | int) else "set"

@@ -1,0 +1,43 @@
+"""The operator, which dies at a certain request: ``kopf run -m apiserver.dying_operator``.
+
+MILLRACE_DIES is ``before N`` or ``after N``: the N-th request that changes something is not made, or its answer is not
+seen. From 1; 0 is never.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from typing import Any
+
+from kubernetes.client import ApiClient
+
+from millrace_operator.main import *  # noqa: F403 - the same handlers
+
+_WHEN, _, _NUMBER = os.environ["MILLRACE_DIES"].partition(" ")
+_COUNT = itertools.count(1)
+_LOCK = threading.Lock()
+_CHANGES = ("POST", "PUT", "PATCH", "DELETE")
+_call = ApiClient.call_api
+
+
+def _die() -> None:
+    print(f"died {_WHEN} request {_NUMBER}", flush=True)
+    os._exit(9)
+
+
+def _dying_call(self: ApiClient, method: str, *arguments: Any, **options: Any) -> Any:
+    if method not in _CHANGES:
+        return _call(self, method, *arguments, **options)
+    with _LOCK:
+        number = next(_COUNT)
+        if _WHEN == "before" and number == int(_NUMBER):
+            _die()
+        answer = _call(self, method, *arguments, **options)
+        if _WHEN == "after" and number == int(_NUMBER):
+            _die()
+        return answer
+
+
+ApiClient.call_api = _dying_call  # type: ignore[method-assign]

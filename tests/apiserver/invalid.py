@@ -1,0 +1,76 @@
+"""Documents that the API server itself has to refuse, by their schema, and what it says of each."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from unit.api.documents import MINIMAL, PYTHON
+
+
+class Invalid(NamedTuple):
+    """A document with one line replaced, and a part of the answer."""
+
+    text: str
+    line: int
+    replacement: str
+    said: str
+
+
+KAFKA = "      kafka: {bootstrapServers: b, topic: t"
+
+INVALID = (
+    Invalid(MINIMAL, 3, "metadata: {name: Trips}", 'Invalid value: "Trips"'),
+    Invalid(MINIMAL, 3, f"metadata: {{name: {'a' * 64}}}", "metadata.name"),
+    Invalid(MINIMAL, 11, "", "spec.sink: Required value"),
+    Invalid(MINIMAL, 5, "  source:", 'unknown field "spec.source"'),
+    Invalid(MINIMAL, 7, "      files: []", "spec.sources.trips.files: Invalid value"),
+    Invalid(MINIMAL, 6, "    Trips:", "a source's name is a table's name in the SQL"),
+    Invalid(MINIMAL, 6, "    2trips:", "a source's name is a table's name in the SQL"),
+    Invalid(MINIMAL, 7, "      files: {path: data/*.csv}", "spec.sources.trips.files.format: Required value"),
+    Invalid(MINIMAL, 7, "      files: {path: '', format: csv}", "spec.sources.trips.files.path"),
+    Invalid(MINIMAL, 7, "      files: {path: a, format: orc}", 'Unsupported value: "orc"'),
+    Invalid(MINIMAL, 7, "      files: {path: a, format: csv, maxFilesPerBatch: 0}", "files.maxFilesPerBatch"),
+    Invalid(MINIMAL, 7, "      files: {path: a, format: csv, header: yep}", "files.header: Invalid value"),
+    Invalid(
+        MINIMAL, 7, "      files: {path: a, format: csv}\n      watermark: {delay: 3s}", "watermark.column: Required"
+    ),
+    Invalid(
+        MINIMAL, 7, "      files: {path: a, format: csv}\n      watermark: {column: at, delay: soon}", "watermark.delay"
+    ),
+    Invalid(
+        MINIMAL,
+        7,
+        "      files: {path: a, format: csv}\n      corruptRecords: {policy: skip}",
+        'Unsupported value: "skip"',
+    ),
+    Invalid(MINIMAL, 7, "      kafka: {topic: t}", "kafka.bootstrapServers: Required value"),
+    Invalid(MINIMAL, 7, f"{KAFKA}, startingOffsets: newest}}", 'Unsupported value: "newest"'),
+    Invalid(MINIMAL, 7, f"{KAFKA}, maxRecordsPerBatch: -1}}", "kafka.maxRecordsPerBatch"),
+    Invalid(MINIMAL, 7, f"{KAFKA}, sasl: {{mechanism: GSSAPI}}}}", 'Unsupported value: "GSSAPI"'),
+    Invalid(MINIMAL, 7, f"{KAFKA}, password: hunter2}}", 'unknown field "spec.sources.trips.kafka.password"'),
+    Invalid(MINIMAL, 7, "      rate: {recordsPerSecond: 0}", "rate.recordsPerSecond"),
+    Invalid(MINIMAL, 10, "    sql: ''", "spec.query.sql"),
+    Invalid(MINIMAL, 10, "    sql: 7", "spec.query.sql: Invalid value"),
+    Invalid(MINIMAL, 11, "  sink: {files: {}}", "spec.sink.files.path: Required value"),
+    Invalid(MINIMAL, 11, "  sink: {console: {rows: 0}}", "spec.sink.console.rows"),
+    Invalid(MINIMAL, 11, "  sink: {kafka: {bootstrapServers: b, topic: 'a b'}}", "spec.sink.kafka.topic"),
+    Invalid(MINIMAL, 11, "  sink: {nowhere: {}}", 'unknown field "spec.sink.nowhere"'),
+    Invalid(MINIMAL, 12, "  state: Paused", 'Unsupported value: "Paused"'),
+    Invalid(MINIMAL, 12, "  emit: Always", 'Unsupported value: "Always"'),
+    Invalid(MINIMAL, 12, "  batchInterval: 0s", "spec.batchInterval"),
+    Invalid(MINIMAL, 12, "  batchInterval: 2", "spec.batchInterval: Invalid value"),
+    Invalid(MINIMAL, 12, "  partitioner: {algorithm: best}", 'Unsupported value: "best"'),
+    Invalid(MINIMAL, 12, "  partitioner: {placement: Outside}", 'Unsupported value: "Outside"'),
+    Invalid(MINIMAL, 12, "  parallelism: {max: 0}", "spec.parallelism.max"),
+    Invalid(MINIMAL, 12, "  executors: {memory: 2Gi}", "spec.executors.memory"),
+    Invalid(MINIMAL, 12, "  executors: {cores: 1.5}", "spec.executors.cores"),
+    Invalid(MINIMAL, 12, "  driver: {cores: none}", "spec.driver.cores"),
+    Invalid(MINIMAL, 12, "  scaling: {mode: Auto}", 'Unsupported value: "Auto"'),
+    Invalid(MINIMAL, 12, "  scaling: {target: 0}", "spec.scaling.target"),
+    Invalid(MINIMAL, 12, "  scaling: {grace: -1}", "spec.scaling.grace"),
+    Invalid(MINIMAL, 12, "  checkpoint: {uri: out}", "spec.checkpoint.uri"),
+    Invalid(MINIMAL, 12, "  sparkConf: {spark.ui.enabled: true}", "spec.sparkConf"),
+    Invalid(MINIMAL, 12, "  restartNonce: again", "spec.restartNonce"),
+    Invalid(PYTHON, 12, "      aggregator: routes", "spec.query.python.aggregator"),
+    Invalid(PYTHON, 14, "      window: {size: 10 minutes}", "spec.query.python.window.column: Required value"),
+)

@@ -1,0 +1,170 @@
+"""The operator against a real API server: what it reports, and that it comes through the faults of the server."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+from unit.api.documents import MINIMAL, changed
+from unit.api.test_checking import UNSOUND
+from unit.api.test_rules import BROKEN
+from unit.resources.cases import CASES, objects_of
+
+from .conftest import install_crd
+from .operators import running_operator
+from .test_crd import as_told_by_cel, rules_without_cel
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
+
+PATIENCE = 120.0
+REPORTED = [
+    *(
+        (text, line, new, [said])
+        for text, line, new, said in BROKEN
+        if as_told_by_cel(said).partition(";")[0] in rules_without_cel()
+    ),
+    *UNSOUND,
+]
+"""Documents that the API server takes, and the operator finds fault with."""
+
+
+@pytest.fixture(scope="module")
+def operator(plane, tmp_path_factory):
+    """The operator that tests share."""
+    with running_operator(plane, tmp_path_factory.mktemp("operator")) as started:
+        yield started
+
+
+def status_of(kubectl: Callable[..., str], name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(kubectl("get", "sq", name, "-o", "json")).get("status", {})
+    return found
+
+
+def ready_of(kubectl: Callable[..., str], name: str, generation: int = 1) -> dict[str, Any]:
+    """The condition Ready for a generation, when it has come."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        status = status_of(kubectl, name)
+        if status.get("observedGeneration") == generation:
+            (ready,) = [each for each in status["conditions"] if each["type"] == "Ready"]
+            return dict(ready)
+        time.sleep(0.1)
+    raise AssertionError(f"no status of {name} for generation {generation}: {status_of(kubectl, name)}")
+
+
+@pytest.mark.usefixtures("operator")
+def test_what_the_api_server_cannot_see_is_reported(kubectl):
+    documents = {}
+    for number, (text, line, replacement, expected) in enumerate(REPORTED):
+        document = yaml.safe_load(changed(text, line, replacement))
+        document["metadata"]["name"] = f"query-{number}"
+        documents[f"query-{number}"] = (document, expected)
+    kubectl("apply", "-f", "-", document=[document for document, _ in documents.values()])
+    for name, (_, expected) in documents.items():
+        ready = ready_of(kubectl, name)
+        assert (ready["status"], ready["reason"]) == ("False", "InvalidQuery"), name
+        for sentence in expected:
+            assert sentence.split(": ", 1)[1] in ready["message"], name
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_correction_is_seen_and_told_in_events(kubectl):
+    kubectl("apply", "-f", "-", document=changed(MINIMAL, 10, "    sql: SELECT cel FROM trips"))
+    assert ready_of(kubectl, "trips-by-cell")["reason"] == "InvalidQuery"
+    kubectl("apply", "-f", "-", document=MINIMAL)
+    assert ready_of(kubectl, "trips-by-cell", generation=2)["reason"] == "Deploying"
+    deadline = time.monotonic() + PATIENCE
+    events: list[dict[str, Any]] = []
+    ours = ("--field-selector", "involvedObject.kind=StreamQuery")
+    while len(events) < 2 and time.monotonic() < deadline:
+        events = json.loads(kubectl("get", "events", *ours, "-o", "json"))["items"]
+    assert sorted((each["type"], each["reason"]) for each in events) == [
+        ("Normal", "Deploying"),
+        ("Warning", "InvalidQuery"),
+    ]
+    assert "Deploying" in kubectl("describe", "sq", "trips-by-cell")
+
+
+@pytest.mark.usefixtures("operator")
+def test_everything_that_a_query_needs_is_made_and_put_right_and_goes_with_it(kubectl):
+    kubectl("apply", "-f", "-", document=CASES["secured"])
+    names = [f"{each['kind']}/{each['metadata']['name']}" for each in objects_of(CASES["secured"])]
+    wait_until(lambda: kubectl("get", *names, "-o", "name").count("trips-by-cell") == len(names))
+    wait_until(lambda: status_of(kubectl, "trips-by-cell").get("driver", {}).get("pod") == "trips-by-cell-driver-0")
+    _, row = kubectl("get", "sq").splitlines()
+    assert row.split()[:4] == ["trips-by-cell", "Deploying", "native", "3/8/2"]
+
+    kubectl("delete", "service/trips-by-cell-driver", "configmap/trips-by-cell-query")
+    kubectl("patch", "pdb", "trips-by-cell-exec", "-p", '{"spec": {"minAvailable": 0}}')
+    wait_until(lambda: kubectl("get", *names, "-o", "name").count("trips-by-cell") == len(names))
+    wait_until(lambda: kubectl("get", "pdb", "trips-by-cell-exec", "-o", "jsonpath={.spec.minAvailable}") == "2")
+
+    kubectl("patch", "sq", "trips-by-cell", "--type=merge", "-p", '{"spec": {"state": "Suspended"}}')
+    wait_until(lambda: status_of(kubectl, "trips-by-cell")["phase"] == "Suspended")
+    kubectl("patch", "sq", "trips-by-cell", "--type=merge", "-p", '{"spec": {"state": "Running"}}')
+    wait_until(lambda: status_of(kubectl, "trips-by-cell")["phase"] == "Deploying")
+
+    kubectl("delete", "sq", "trips-by-cell")
+    labelled = ("-l", "millrace.io/query=trips-by-cell", "-o", "name")
+    wait_until(lambda: not kubectl("get", "sts,svc,cm,pdb,netpol,role,rolebinding,sa,pod", *labelled))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Until it holds; what cannot be looked at yet does not."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            if condition():
+                return
+            why = "it does not hold"
+        except AssertionError as error:
+            why = str(error)
+        assert time.monotonic() < deadline, why
+        time.sleep(0.2)
+
+
+@pytest.mark.usefixtures("operator")
+def test_at_rest_nothing_is_written(plane, kubectl):
+    kubectl("apply", "-f", "-", document=MINIMAL)
+    wait_until(lambda: status_of(kubectl, "trips-by-cell").get("driver", {}).get("pod") == "trips-by-cell-driver-0")
+    time.sleep(5)
+    before = writes(plane)
+    time.sleep(5)
+    kubectl("annotate", "sq", "trips-by-cell", "note=seen")  # wakes the operator, and changes nothing for it
+    time.sleep(5)
+    assert writes(plane) - before == 1
+
+
+def writes(plane) -> int:
+    """Requests so far that could change a StreamQuery."""
+    lines = plane.kubectl("get", "--raw", "/metrics").stdout.splitlines()
+    counted = [line for line in lines if line.startswith("apiserver_request_total{") and "streamqueries" in line]
+    changing = [line for line in counted if any(f'verb="{verb}"' in line for verb in ("APPLY", "PATCH", "PUT", "POST"))]
+    return sum(int(float(line.rsplit(" ", 1)[1])) for line in changing)
+
+
+def test_an_api_server_that_was_away_is_found_again(tmp_path_factory, tmp_path):
+    from lab.control_plane import running_control_plane
+
+    with running_control_plane(tmp_path_factory.mktemp("own-control-plane")) as plane:
+        install_crd(plane)
+
+        def kubectl(*arguments: str, document: object = None) -> str:
+            done = plane.kubectl(*arguments, document=document)
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+
+        with running_operator(plane, tmp_path) as operator:
+            kubectl("apply", "-f", "-", document=MINIMAL)
+            ready_of(kubectl, "trips-by-cell")
+            plane.part("kube-apiserver").kill()
+            time.sleep(10)
+            plane.restart("kube-apiserver")
+            kubectl("apply", "-f", "-", document=changed(MINIMAL, 10, "    sql: SELECT cel FROM trips"))
+            assert ready_of(kubectl, "trips-by-cell", generation=2)["reason"] == "InvalidQuery"
+            assert operator.end() == 0

@@ -1,0 +1,246 @@
+"""A Kubernetes control plane of its own for tests: etcd, API server, controller manager and scheduler on loopback.
+
+There is no kubelet: pods are made, bound and deleted, and never run. Its parts can be killed, stopped for a while, and
+started again with their data on the same ports.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+import ssl
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .cache import require
+from .go_programs import go_program
+from .ports import free_port
+from .processes import Process
+
+_NODE = Path(__file__).with_name("kubernetes_node")
+_PATIENCE = 180.0
+"""Seconds that it may take to start on a busy machine."""
+
+_USERS = {
+    "admin": "system:masters",
+    "system:kube-controller-manager": "",
+    "system:kube-scheduler": "",
+}
+"""Users by name, with their group; each logs in by a token."""
+
+_SERVICES = "10.96.0.0/16"
+
+seconds_to_get: list[float] = []
+"""How long it took to find the program; the first time of all it is built."""
+
+seconds_to_start: list[float] = []
+"""How long it took from each start of a control plane to its first answer."""
+
+
+@dataclass
+class ControlPlane:
+    """Runs from ``start`` to ``kill``; ``folder`` is for its data, settings and logs."""
+
+    folder: Path
+    _processes: dict[str, Process] = field(default_factory=dict)
+    _tokens: dict[str, str] = field(default_factory=lambda: {user: secrets.token_hex(16) for user in _USERS})
+    _ports: dict[str, int] = field(
+        default_factory=lambda: {name: free_port() for name in ("api", "etcd", "peers", "controllers", "scheduler")}
+    )
+
+    @property
+    def url(self) -> str:
+        """Of the API server."""
+        return f"https://127.0.0.1:{self._ports['api']}"
+
+    @property
+    def authority(self) -> Path:
+        """The certificate that the API server has signed itself."""
+        return self.folder / "certificates" / "apiserver.crt"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """With which a client may do everything."""
+        return self.folder / "admin.kubeconfig"
+
+    def start(self) -> None:
+        """Start all of it with the data it has, and wait until it answers and has made its own objects.
+
+        Raises:
+            MissingError: the machine has no Go or no openssl, or the program cannot be built.
+        """
+        began = time.monotonic()
+        program = go_program(_NODE)
+        require("openssl")
+        seconds_to_get.append(time.monotonic() - began)
+        began = time.monotonic()
+        self._prepare()
+        for name, options in self._options().items():
+            self._processes[name] = Process([program, name, *options], self.folder / f"{name}.log")
+            if name == "kube-apiserver":
+                self._wait_until_ready()
+        self._wait_for_accounts()
+        seconds_to_start.append(time.monotonic() - began)
+
+    def part(self, name: str) -> Process:
+        """One of its processes: ``etcd``, ``kube-apiserver``, ``kube-controller-manager`` or ``kube-scheduler``."""
+        return self._processes[name]
+
+    def restart(self, name: str) -> None:
+        """Start one of its parts again; SIGKILL first where it runs."""
+        self._processes[name].kill()
+        self._processes[name] = Process([go_program(_NODE), name, *self._options()[name]], self.folder / f"{name}.log")
+        self._wait_until_ready()
+
+    def kill(self) -> None:
+        """SIGKILL for all parts."""
+        for process in reversed(self._processes.values()):
+            process.kill()
+
+    def kubectl(self, *arguments: str | Path, document: object = None) -> subprocess.CompletedProcess[str]:
+        """Run ``kubectl``; ``document`` is what it reads from ``-f -``: text, an object, or a list of objects."""
+        if isinstance(document, list):
+            document = yaml.safe_dump_all(document)
+        elif document is not None and not isinstance(document, str):
+            document = yaml.safe_dump(document)
+        return subprocess.run(
+            [go_program(_NODE), "kubectl", "--kubeconfig", self.kubeconfig, *arguments],
+            input=document,
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+
+    def get(self, *what: str) -> Any:
+        """What ``kubectl get -o json`` says of objects."""
+        done = self.kubectl("get", *what, "-o", "json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def write_kubeconfig(self, path: Path, token: str) -> Path:
+        """A kubeconfig for whoever has the token."""
+        authority = base64.b64encode(self.authority.read_bytes()).decode()
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "lab",
+            "clusters": [{"name": "lab", "cluster": {"server": self.url, "certificate-authority-data": authority}}],
+            "users": [{"name": "user", "user": {"token": token}}],
+            "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "user", "namespace": "default"}}],
+        }
+        path.write_text(yaml.safe_dump(document), encoding="utf-8")
+        path.chmod(0o600)
+        return path
+
+    def _prepare(self) -> None:
+        """Tokens, and the keys with which service accounts' tokens are signed."""
+        tokens = self.folder / "tokens.csv"
+        if tokens.exists():
+            return
+        lines = [
+            f'{self._tokens[user]},{user},{number},"{group}"' for number, (user, group) in enumerate(_USERS.items())
+        ]
+        tokens.write_text("\n".join(lines), encoding="utf-8")
+        key = self.folder / "accounts.key"
+        _openssl("genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", key)
+        _openssl("pkey", "-in", key, "-pubout", "-out", self.folder / "accounts.pub")
+
+    def _options(self) -> dict[str, list[str]]:
+        """Of each part, in the order in which they start."""
+        ports, folder = self._ports, self.folder
+        clients, peers = f"http://127.0.0.1:{ports['etcd']}", f"http://127.0.0.1:{ports['peers']}"
+        follower = ["--leader-elect=false", "--kube-api-qps=200", "--kube-api-burst=400"]
+        return {
+            "etcd": [
+                f"--data-dir={folder / 'etcd'}",
+                "--unsafe-no-fsync",  # what a test leaves behind need not outlive the machine
+                f"--listen-client-urls={clients}",
+                f"--advertise-client-urls={clients}",
+                f"--listen-peer-urls={peers}",
+                f"--initial-advertise-peer-urls={peers}",
+                f"--initial-cluster=default={peers}",
+                "--log-level=warn",
+            ],
+            "kube-apiserver": [
+                f"--etcd-servers={clients}",
+                f"--cert-dir={folder / 'certificates'}",
+                "--bind-address=127.0.0.1",
+                "--advertise-address=127.0.0.1",
+                "--endpoint-reconciler-type=none",
+                f"--secure-port={ports['api']}",
+                f"--service-cluster-ip-range={_SERVICES}",
+                f"--token-auth-file={folder / 'tokens.csv'}",
+                "--authorization-mode=RBAC",
+                "--anonymous-auth=false",
+                f"--service-account-issuer={self.url}",
+                f"--service-account-key-file={folder / 'accounts.pub'}",
+                f"--service-account-signing-key-file={folder / 'accounts.key'}",
+            ],
+            "kube-controller-manager": [
+                f"--kubeconfig={folder / 'system:kube-controller-manager.kubeconfig'}",
+                f"--secure-port={ports['controllers']}",
+                "--bind-address=127.0.0.1",
+                "--use-service-account-credentials",
+                f"--service-account-private-key-file={folder / 'accounts.key'}",
+                *follower,
+            ],
+            "kube-scheduler": [
+                f"--kubeconfig={folder / 'system:kube-scheduler.kubeconfig'}",
+                f"--secure-port={ports['scheduler']}",
+                "--bind-address=127.0.0.1",
+                *follower,
+            ],
+        }
+
+    def _wait_until_ready(self) -> None:
+        """For the API server; then the users' kubeconfigs can be written, since it has its certificate."""
+        deadline = time.monotonic() + _PATIENCE
+        while not self._is_ready():
+            for name, process in self._processes.items():
+                assert process.status is None, f"{name} ended: {process.said[-3000:]}"
+            assert time.monotonic() < deadline, f"no API server: {self._processes['kube-apiserver'].said[-3000:]}"
+            time.sleep(0.1)
+        for user, token in self._tokens.items():
+            self.write_kubeconfig(self.folder / f"{user}.kubeconfig", token)
+
+    def _is_ready(self) -> bool:
+        with suppress(OSError):
+            request = urllib.request.Request(
+                f"{self.url}/readyz", headers={"Authorization": f"Bearer {self._tokens['admin']}"}
+            )
+            context = ssl.create_default_context(cafile=str(self.authority))
+            with urllib.request.urlopen(request, timeout=5, context=context) as answer:
+                return bool(answer.status == 200)
+        return False
+
+    def _wait_for_accounts(self) -> None:
+        """The default service account is made by the controller manager: when it is there, that works."""
+        deadline = time.monotonic() + _PATIENCE
+        while self.kubectl("get", "serviceaccount", "default").returncode:
+            assert time.monotonic() < deadline, self._processes["kube-controller-manager"].said[-3000:]
+            time.sleep(0.2)
+
+
+@contextmanager
+def running_control_plane(folder: Path) -> Iterator[ControlPlane]:
+    """A started control plane, which is killed at the end."""
+    plane = ControlPlane(folder)
+    try:
+        plane.start()
+        yield plane
+    finally:
+        plane.kill()
+
+
+def _openssl(*arguments: str | Path) -> None:
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=60)

@@ -1,0 +1,109 @@
+"""Queries whose objects are kept as golden files, each by the name of its file."""
+
+from __future__ import annotations
+
+import yaml
+
+from millrace_api.objects import read_query
+from millrace_api.plan import Plan
+from millrace_api.streamquery import StreamQuery
+from millrace_operator.resources.names import Manifest, Owner
+from millrace_operator.resources.objects import objects
+from millrace_operator.resources.texts import to_yaml
+
+SMALLEST = """\
+apiVersion: millrace.io/v1alpha1
+kind: StreamQuery
+metadata: {name: trips-by-cell}
+spec:
+  sources:
+    trips:
+      kafka: {bootstrapServers: "kafka:9092", topic: trips}
+      schema: cell STRING, fare DOUBLE
+  query: {sql: "SELECT cell, count(*) AS n FROM trips GROUP BY cell"}
+  sink: {kafka: {bootstrapServers: "kafka:9092", topic: trips-by-cell}}
+"""
+
+SECURED = """\
+apiVersion: millrace.io/v1alpha1
+kind: StreamQuery
+metadata: {name: trips-by-cell}
+spec:
+  sources:
+    trips:
+      kafka:
+        bootstrapServers: kafka:9093
+        topic: trips
+        tls: {ca: {secretKeyRef: {name: kafka-ca, key: ca.crt}}}
+        sasl:
+          mechanism: SCRAM-SHA-512
+          username: {secretKeyRef: {name: kafka-login, key: username}}
+          password: {secretKeyRef: {name: kafka-login, key: password}}
+      schema: cell STRING, fare DOUBLE, at TIMESTAMP
+      watermark: {column: at, delay: 30s}
+  query:
+    sql: |
+      SELECT window.start AS since, cell, count(*) AS n
+      FROM trips GROUP BY window(at, '1 minute'), cell
+  sink: {table: {bootstrapServers: "kafka:9092", topic: trips-by-cell, key: [since, cell]}}
+  emit: OnUpdate
+  batchInterval: 10s
+  executors: {initial: 3, max: 6, cores: 4, memory: 4g}
+  driver: {cores: 2, memory: 2g}
+  checkpoint: {claim: trips-checkpoint}
+  sparkConf: {spark.sql.adaptive.enabled: "false"}
+"""
+
+TEMPLATED = """\
+apiVersion: millrace.io/v1alpha1
+kind: StreamQuery
+metadata: {name: trips-by-cell}
+spec:
+  state: Suspended
+  sources:
+    trips:
+      rate: {recordsPerSecond: 100}
+  query: {sql: "SELECT key, count(*) AS n FROM trips GROUP BY key"}
+  sink: {console: {}}
+  image: example.org/trips:7
+  serviceAccountName: trips
+  driver:
+    podTemplate:
+      metadata: {annotations: {prometheus.io/scrape: null, team: cabs}}
+      spec:
+        priorityClassName: steady
+        imagePullSecrets: [{name: example-org}]
+        containers:
+          - name: driver
+            env: [{name: TZ, value: UTC}]
+            resources: {limits: {cpu: "2"}}
+          - name: shipper
+            image: example.org/shipper:2
+            securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
+  executors:
+    podTemplate:
+      spec:
+        nodeSelector: {disk: ssd}
+        volumes: [{name: local, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 10Gi}}}}}}]
+        tolerations: [{key: spot, operator: Exists}]
+"""
+
+CASES = {"smallest": SMALLEST, "secured": SECURED, "templated": TEMPLATED}
+UID = "11111111-2222-3333-4444-555555555555"
+IMAGE = "example.org/millrace-jobs:0.1.0"
+
+
+def query_of(text: str) -> StreamQuery:
+    """The query of a document."""
+    return read_query(yaml.safe_load(text))
+
+
+def objects_of(text: str, namespace: str = "cabs", uid: str = UID) -> list[Manifest]:
+    """Its objects under its first plan."""
+    query = query_of(text)
+    return objects(query, Owner(namespace, query.name, uid), Plan.initial(query.spec), IMAGE)
+
+
+def golden(text: str) -> str:
+    """Its objects as the golden file has them."""
+    return to_yaml(*objects_of(text))

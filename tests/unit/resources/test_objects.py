@@ -1,0 +1,84 @@
+"""The objects of queries against golden files, and what holds for all of them."""
+
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from millrace_operator.resources.names import DRIVER, EXECUTOR
+from millrace_operator.resources.pods import memory_bytes
+
+from .cases import CASES, UID, golden, objects_of, query_of
+
+GOLDENS = Path(__file__).parent / "goldens"
+
+
+def by_kind(text):
+    return {(each["kind"], each["metadata"]["name"]): each for each in objects_of(text)}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_objects_are_those_of_the_golden_file(case):
+    """MILLRACE_GOLDENS=write makes the files anew; look at the difference before it is committed."""
+    path = GOLDENS / f"{case}.yaml"
+    if os.environ.get("MILLRACE_GOLDENS") == "write":
+        path.write_text(golden(CASES[case]), encoding="utf-8")
+    assert golden(CASES[case]) == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_everything_belongs_to_the_query_and_is_labelled(case):
+    for each in objects_of(CASES[case]):
+        (owner,) = each["metadata"]["ownerReferences"]
+        assert (owner["uid"], owner["controller"]) == (UID, True)
+        assert each["metadata"]["namespace"] == "cabs"
+        assert each["metadata"]["labels"]["millrace.io/query"] == "trips-by-cell"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_selectors_find_the_pods_they_mean(case):
+    found = by_kind(CASES[case])
+    driver = found["StatefulSet", "trips-by-cell-driver"]["spec"]
+    labels = driver["template"]["metadata"]["labels"]
+    executor = yaml.safe_load(found["ConfigMap", "trips-by-cell-query"]["data"]["executor-pod.yaml"])
+    assert driver["selector"]["matchLabels"].items() <= labels.items()
+    assert found["Service", "trips-by-cell-driver"]["spec"]["selector"].items() <= labels.items()
+    budget = found["PodDisruptionBudget", "trips-by-cell-exec"]["spec"]["selector"]["matchLabels"]
+    assert budget.items() <= executor["metadata"]["labels"].items()
+    assert not budget.items() <= labels.items()
+    assert (labels["millrace.io/role"], executor["metadata"]["labels"]["millrace.io/role"]) == (DRIVER, EXECUTOR)
+
+
+def test_no_secret_and_no_reference_to_one_is_in_a_config_map():
+    found = by_kind(CASES["secured"])
+    assert "secretKeyRef" not in str(found["ConfigMap", "trips-by-cell-query"])
+    document = yaml.safe_load(found["ConfigMap", "trips-by-cell-query"]["data"]["query.yaml"])
+    sasl = document["spec"]["sources"]["trips"]["kafka"]["sasl"]
+    assert sasl["password"] == {"file": "/etc/millrace/secrets/kafka-login/password"}
+    pod = found["StatefulSet", "trips-by-cell-driver"]["spec"]["template"]["spec"]
+    assert [volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume] == [
+        "kafka-ca",
+        "kafka-login",
+    ]
+
+
+def test_what_the_driver_runs_is_a_valid_query():
+    for text in CASES.values():
+        document = by_kind(text)["ConfigMap", "trips-by-cell-query"]["data"]["query.yaml"]
+        assert query_of(document).spec.query == query_of(text).spec.query
+
+
+def test_a_driver_has_longer_to_end_than_its_batch():
+    for text in CASES.values():
+        pod = by_kind(text)["StatefulSet", "trips-by-cell-driver"]["spec"]["template"]["spec"]
+        command = pod["containers"][0]["command"]
+        grace = int(command[command.index("--grace") + 1])
+        interval = query_of(text).spec.batch_interval.seconds
+        assert interval < grace < pod["terminationGracePeriodSeconds"]
+
+
+def test_memory_is_the_jvm_and_what_is_beside_it():
+    spec = query_of(CASES["secured"]).spec
+    assert memory_bytes(spec.driver) == (2 << 30) + int(0.4 * (2 << 30))
+    assert memory_bytes(query_of(CASES["smallest"]).spec.driver) == (1 << 30) + int(0.4 * (1 << 30))

@@ -1,0 +1,105 @@
+"""What a query may not ask for: each is refused by name, and what is usual is not."""
+
+import pytest
+import yaml
+
+from millrace_api.streamquery import StreamQuery
+from millrace_operator.resources.restrictions import problems
+
+from .cases import CASES, SMALLEST
+
+
+def with_template(spec, role="driver"):
+    document = yaml.safe_load(SMALLEST)
+    document["spec"][role] = {"podTemplate": {"spec": spec}}
+    return StreamQuery.model_validate(document, by_name=False)
+
+
+def container(**parts):
+    return {"containers": [{"name": "driver", **parts}]}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_the_cases_ask_for_is_allowed(case):
+    document = yaml.safe_load(CASES[case])
+    assert problems(StreamQuery.model_validate(document, by_name=False)) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "hint"),
+    [
+        ("spark.master", "leave it out"),
+        ("spark.kubernetes.namespace", "leave it out"),
+        ("spark.kubernetes.authenticate.driver.serviceAccountName", "leave it out"),
+        ("spark.kubernetes.executor.volumes.hostPath.x.mount.path", "leave it out"),
+        ("spark.kubernetes.driver.podTemplateFile", "leave it out"),
+        ("spark.driver.host", "leave it out"),
+        ("spark.driver.memory", "write spec.driver"),
+        ("spark.driver.memoryOverhead", "write spec.driver"),
+        ("spark.executor.instances", "write spec.executors"),
+        ("spark.executor.cores", "write spec.executors"),
+        ("spark.dynamicAllocation.enabled", "leave it out"),
+        ("spark.decommission.enabled", "leave it out"),
+        ("spark.submit.deployMode", "leave it out"),
+    ],
+)
+def test_settings_of_the_operator_are_refused(setting, hint):
+    document = yaml.safe_load(SMALLEST)
+    document["spec"]["sparkConf"] = {setting: "x", "spark.sql.adaptive.enabled": "false"}
+    (problem,) = problems(StreamQuery.model_validate(document, by_name=False))
+    assert str(problem) == f'spec.sparkConf[{setting}]: "{setting}" is set by Millrace itself; {hint}'
+
+
+@pytest.mark.parametrize(
+    ("spec", "place"),
+    [
+        ({"hostNetwork": True}, "hostNetwork: may not be true"),
+        ({"hostPID": True}, "hostPID: may not be true"),
+        ({"hostIPC": True}, "hostIPC: may not be true"),
+        ({"serviceAccountName": "admin"}, 'serviceAccountName: may not be "admin"'),
+        ({"automountServiceAccountToken": True}, "automountServiceAccountToken: may not be true"),
+        ({"nodeName": "master"}, 'nodeName: may not be "master"'),
+        ({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}, "volumes[0].hostPath: may not be set"),
+        ({"volumes": [{"name": "v", "nfs": {"server": "s"}}]}, "volumes[0].nfs: may not be set"),
+        ({"securityContext": {"runAsUser": 0}}, "securityContext.runAsUser: may not be 0"),
+        ({"securityContext": {"runAsNonRoot": False}}, "securityContext.runAsNonRoot: may not be false"),
+        (
+            {"securityContext": {"seccompProfile": {"type": "Unconfined"}}},
+            'securityContext.seccompProfile.type: may not be "Unconfined"',
+        ),
+        ({"securityContext": {"sysctls": [{"name": "a"}]}}, "securityContext.sysctls: may not be set"),
+        (
+            container(securityContext={"privileged": True}),
+            "containers[0].securityContext.privileged: may not be true",
+        ),
+        (
+            container(securityContext={"allowPrivilegeEscalation": True}),
+            "containers[0].securityContext.allowPrivilegeEscalation: may not be true",
+        ),
+        (
+            container(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}),
+            'containers[0].securityContext.capabilities.add: may not be "SYS_ADMIN"',
+        ),
+        (
+            container(securityContext={"capabilities": {"drop": []}}),
+            "containers[0].securityContext.capabilities.drop: may not be set",
+        ),
+        (container(ports=[{"containerPort": 1, "hostPort": 80}]), "containers[0].ports[0].hostPort: may not be 80"),
+        (
+            {"initContainers": [{"name": "i", "securityContext": {"runAsUser": 0}}]},
+            "initContainers[0].securityContext.runAsUser: may not be 0",
+        ),
+    ],
+)
+@pytest.mark.parametrize("role", ["driver", "executors"])
+def test_what_the_restricted_level_forbids_is_refused(role, spec, place):
+    (problem,) = problems(with_template(spec, role))
+    assert str(problem).startswith(f"spec.{role}.podTemplate.spec.")
+    assert place in str(problem)
+
+
+def test_a_template_has_metadata_and_spec_only():
+    document = yaml.safe_load(SMALLEST)
+    document["spec"]["driver"] = {"podTemplate": {"containers": []}}
+    (problem,) = problems(StreamQuery.model_validate(document, by_name=False))
+    assert "a pod template has metadata and spec" in str(problem)
