@@ -106,14 +106,27 @@ class DriverStatus(Model):
     pod: str = Field(description="Name of the pod.")
     start_time: _Time | None = Field(default=None, description="When it started.")
     restarts: int = Field(default=0, description="How often it was restarted.")
+    revision: str | None = Field(
+        default=None, description="Of what it runs: another one for every change of the spec that replaces the driver."
+    )
 
 
 class Attempt(Model):
-    """One run of the driver that ended."""
+    """One run of the driver that failed."""
 
     time: _Time = Field(description="When it ended.")
+    run: str = Field(default="", description="Which run it was: its container, or its pod.")
     reason: Annotated[str, Field(max_length=256)] = Field(description="Class of the failure, in one CamelCase word.")
     message: _Text = Field(default="", description="The driver's own error.")
+
+
+class Rejected(Model):
+    """A spec that did not become healthy, so that the last healthy one was put back in its place."""
+
+    revision: str = Field(description="Of the part of the spec that needs another driver; another one is tried.")
+    generation: int = Field(description="Generation of that spec.")
+    time: _Time = Field(description="When it was given up.")
+    message: _Text = Field(default="", description="Why, in a sentence.")
 
 
 class Status(Model):
@@ -132,6 +145,12 @@ class Status(Model):
     last_scaling: LastScaling | None = Field(default=None, description="The last scaling decision.")
     driver: DriverStatus | None = Field(default=None, description="The driver pod.")
     attempts: tuple[Attempt, ...] = Field(
-        default=(), max_length=10, description="The last runs that ended, latest last."
+        default=(), max_length=10, description="The last runs that failed, latest last."
     )
+    revision: str | None = Field(
+        default=None, description="Of the part of the followed spec that needs another driver when it changes."
+    )
+    failures: int = Field(default=0, description="Runs of this revision that failed since it was last healthy.")
+    retry_time: _Time | None = Field(default=None, description="When the driver is started again after a failure.")
+    rejected: Rejected | None = Field(default=None, description="The spec that was rolled back, if one was.")
     selector: str | None = Field(default=None, description="Selects the executor pods.")

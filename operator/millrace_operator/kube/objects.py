@@ -24,6 +24,7 @@ class ObjectApi:
     def __init__(self, client: ApiClient) -> None:
         self._client = client
         core, apps, rbac = CoreV1Api(client), AppsV1Api(client), RbacAuthorizationV1Api(client)
+        self._apps = apps
         self._patch: Mapping[str, Callable[..., Any]] = {
             "ConfigMap": core.patch_namespaced_config_map,
             "NetworkPolicy": NetworkingV1Api(client).patch_namespaced_network_policy,
@@ -52,3 +53,19 @@ class ObjectApi:
         )
         found: Manifest = self._client.sanitize_for_serialization(applied)  # type: ignore[no-untyped-call]
         return found | {"kind": kind}
+
+    def drain(self, namespace: str, stateful_set: str) -> Manifest:
+        """Let it have no pod, and leave the rest of it alone; what it is then.
+
+        Raises ApiException where there is none.
+        """
+        left = self._apps.patch_namespaced_stateful_set(
+            stateful_set,
+            namespace,
+            {"spec": {"replicas": 0}},
+            field_manager=MANAGER,
+            _content_type="application/merge-patch+json",
+            _request_timeout=TIMEOUT,
+        )
+        found: Manifest = self._client.sanitize_for_serialization(left)  # type: ignore[no-untyped-call]
+        return found | {"kind": "StatefulSet"}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime
 from http import HTTPStatus
+from typing import Any
 
 from kubernetes.client import ApiClient, ApiException, CoreV1Api, CoreV1Event, CustomObjectsApi
 from urllib3.exceptions import HTTPError
@@ -16,6 +18,7 @@ from millrace_api.streamquery import API_VERSION, KIND
 from ..lifecycle.conditions import shortened, stamp
 from ..lifecycle.observe import QueryKey
 from ..lifecycle.reconcile import GoneError
+from ..resources.names import Manifest
 
 log = logging.getLogger(__name__)
 
@@ -36,31 +39,34 @@ class QueryApi:
         self._objects = CustomObjectsApi(client)
         self._core = CoreV1Api(client)
 
-    def write_status(self, key: QueryKey, uid: str, status: Status) -> None:
+    def write_status(self, key: QueryKey, uid: str, status: Status) -> Manifest:
         """Apply the status: fields that are left out are taken away, and nobody else's are touched.
+
+        Returns what the query is then.
 
         Raises:
             GoneError: there is no query of this name, or it is another one, which has the name now.
         """
+        return self._apply(self._objects.patch_namespaced_custom_object_status, key, uid, status=status.to_document())
+
+    def finalize(self, key: QueryKey, uid: str, finalizer: str, *, present: bool) -> Manifest:
+        """Set a finalizer, or take it away; what the query is then. Raises GoneError as ``write_status`` does."""
+        finalizers = {"finalizers": [finalizer]} if present else {}
+        return self._apply(self._objects.patch_namespaced_custom_object, key, uid, finalizers)
+
+    def _apply(
+        self, patch: Callable[..., Any], key: QueryKey, uid: str, metadata: Manifest | None = None, **parts: Any
+    ) -> Manifest:
         document = {
             "apiVersion": API_VERSION,
             "kind": KIND,
-            "metadata": {"name": key.name, "namespace": key.namespace, "uid": uid},
-            "status": status.to_document(),
+            "metadata": {"name": key.name, "namespace": key.namespace, "uid": uid, **(metadata or {})},
+            **parts,
         }
+        place = (GROUP, VERSION, key.namespace, PLURAL, key.name)
+        how = {"field_manager": MANAGER, "force": True, "_content_type": APPLY, "_request_timeout": TIMEOUT}
         try:
-            self._objects.patch_namespaced_custom_object_status(
-                GROUP,
-                VERSION,
-                key.namespace,
-                PLURAL,
-                key.name,
-                document,
-                field_manager=MANAGER,
-                force=True,
-                _content_type=APPLY,
-                _request_timeout=TIMEOUT,
-            )
+            return dict(patch(*place, document, **how))
         except ApiException as error:
             if error.status == HTTPStatus.NOT_FOUND or (
                 error.status == HTTPStatus.CONFLICT and "uid" in str(error.body)

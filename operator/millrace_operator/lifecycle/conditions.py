@@ -17,6 +17,9 @@ class ReadyReason(StrEnum):
     DRAINING = "Draining"
     DEPLOYING = "Deploying"
     RUNNING = "Running"
+    FAILED = "Failed"
+    BACKING_OFF = "BackingOff"
+    DELETING = "Deleting"
 
 
 class ProgressingReason(StrEnum):
@@ -26,17 +29,30 @@ class ProgressingReason(StrEnum):
     APPLYING = "Applying"
     DEPLOYING = "Deploying"
     DRAINING = "Draining"
+    REPLACING = "Replacing"
+    ROLLING_BACK = "RollingBack"
+    BACKING_OFF = "BackingOff"
+    DELETING = "Deleting"
+    FAILED = "Failed"
+    PAUSED = "Paused"
     SETTLED = "Settled"
 
 
+class DegradedReason(StrEnum):
+    """Whether something is wrong that has to be looked at; besides these, the class of a failure."""
+
+    HEALTHY = "AsExpected"
+    ROLLED_BACK = "RolledBack"
+
+
 def condition(
-    type: ConditionType, status: ConditionStatus, reason: StrEnum, message: str, generation: int, now: datetime
+    type: ConditionType, status: ConditionStatus, reason: str, message: str, generation: int, now: datetime
 ) -> Condition:
     """A condition as it is now; ``generation`` is that of the spec it was found for."""
     return Condition(
         type=type,
         status=status,
-        reason=reason.value,
+        reason=str(reason),
         message=shortened(message),
         last_transition_time=stamp(now),
         observed_generation=generation,
@@ -56,14 +72,19 @@ def merged(before: Iterable[Condition], now: Iterable[Condition]) -> tuple[Condi
     return tuple(sorted(found, key=lambda each: order.index(each.type)))
 
 
-def ready_of(status: Status) -> Condition | None:
-    """The condition Ready; None where it was never reported."""
-    return next((each for each in status.conditions if each.type is ConditionType.READY), None)
+def condition_of(status: Status, type: ConditionType) -> Condition | None:
+    """The condition of a type; None where it was never reported."""
+    return next((each for each in status.conditions if each.type is type), None)
 
 
 def stamp(moment: datetime) -> str:
     """A time as Kubernetes writes it."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def moment(stamp: str) -> datetime:
+    """The time that Kubernetes wrote."""
+    return datetime.fromisoformat(stamp)
 
 
 def shortened(text: str, limit: int = 1024) -> str:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from millrace_api.annotations import is_set
 from millrace_api.plan import Plan
 from millrace_api.status import Status
+from millrace_api.streamquery import Spec
 
 from ..resources.names import QUERY_LABEL, Manifest, Owner
+from ..resources.objects import ASKED
+from ..resources.spec_fields import REVISION
+from .conditions import moment
 
 ObjectKey = tuple[str, str]
 """Kind and name of an object in the namespace of its query."""
@@ -47,7 +55,7 @@ class Seen:
         """Of the spec."""
         return int(self.body["metadata"]["generation"])
 
-    @property
+    @cached_property
     def status(self) -> Status:
         """What was reported last; empty where there is nothing, or nothing that this version understands."""
         try:
@@ -65,9 +73,57 @@ class Seen:
             return None
 
     @property
+    def asked(self) -> dict[str, Any] | None:
+        """What the spec asked of that plan; None where that is not known."""
+        held = self.objects.get(("ConfigMap", self.owner.plan), {})
+        try:
+            return dict(json.loads(held["metadata"]["annotations"][ASKED]))
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    @property
+    def healthy(self) -> tuple[str, Spec] | None:
+        """The last spec under which the driver was healthy, and its revision; None where there is none yet."""
+        held = self.objects.get(("ConfigMap", self.owner.healthy), {})
+        try:
+            spec = Spec.model_validate_json(held["data"]["spec.json"], by_name=False)
+            return held["metadata"]["annotations"][REVISION], spec
+        except (KeyError, TypeError, ValidationError):
+            return None
+
+    @property
     def driver(self) -> Manifest | None:
         """The driver's pod."""
         return self.objects.get(("Pod", self.owner.driver_pod))
+
+    @property
+    def stateful_set(self) -> Manifest | None:
+        """What keeps the driver's pod."""
+        return self.objects.get(("StatefulSet", self.owner.driver))
+
+    @property
+    def revision(self) -> str | None:
+        """What the driver's pod was made from; None where there is no pod."""
+        pod = self.driver
+        return None if pod is None else pod["metadata"].get("annotations", {}).get(REVISION, "")
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether there is no driver, and none comes."""
+        held = self.stateful_set
+        if self.driver is not None or held is None:
+            return self.driver is None
+        return not held["spec"].get("replicas", 1) and not held.get("status", {}).get("replicas", 0)
+
+    @property
+    def deleted_at(self) -> datetime | None:
+        """When its deletion was asked for."""
+        stamp = self.body["metadata"].get("deletionTimestamp")
+        return None if stamp is None else moment(stamp)
+
+    def is_set(self, annotation: str) -> bool:
+        """Whether the query has one of ``millrace_api.annotations``."""
+        return is_set(self.body["metadata"].get("annotations") or {}, annotation)
 
 
 class Observations:
@@ -82,7 +138,9 @@ class Observations:
         """A query is there, as it is in ``body``."""
         key = QueryKey(body["metadata"]["namespace"], body["metadata"]["name"])
         with self._lock:
-            self._queries[key] = body
+            held = self._queries.get(key)
+            if held is None or not _is_older(body, held):
+                self._queries[key] = _without_managed_fields(body)
         return key
 
     def query_gone(self, body: Mapping[str, Any]) -> QueryKey:
@@ -103,7 +161,7 @@ class Observations:
         with self._lock:
             held = self._objects[key].get(_key_of(body))
             if held is None or not _is_older(body, held):
-                self._objects[key][_key_of(body)] = body
+                self._objects[key][_key_of(body)] = _without_managed_fields(body)
         return key
 
     def object_gone(self, body: Manifest) -> QueryKey:
@@ -123,6 +181,16 @@ class Observations:
             body = self._queries.get(key)
             return None if body is None else Seen(body, dict(self._objects.get(key, {})))
 
+    def generation(self, key: QueryKey) -> int | None:
+        """Of a query's spec; None where there is none any more."""
+        seen = self.of(key)
+        return None if seen is None else seen.generation
+
+    def phases(self) -> list[str]:
+        """The phase of each query, as it was reported last; Pending where nothing was."""
+        with self._lock:
+            return [(body.get("status") or {}).get("phase", "Pending") for body in self._queries.values()]
+
 
 def _query_of(body: Manifest) -> QueryKey:
     metadata = body["metadata"]
@@ -133,7 +201,13 @@ def _key_of(body: Manifest) -> ObjectKey:
     return body["kind"], body["metadata"]["name"]
 
 
-def _is_older(body: Manifest, held: Manifest) -> bool:
+def _without_managed_fields(body: Mapping[str, Any]) -> Manifest:
+    """They are as large as all the rest, and nobody asks for them."""
+    metadata = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
+    return {**body, "metadata": metadata}
+
+
+def _is_older(body: Mapping[str, Any], held: Mapping[str, Any]) -> bool:
     """Versions of a resource are numbers that grow (Kubernetes 1.35 and later promise it)."""
     versions = [each["metadata"].get("resourceVersion", "0") for each in (body, held)]
     return all(map(str.isdecimal, versions)) and int(versions[0]) < int(versions[1])

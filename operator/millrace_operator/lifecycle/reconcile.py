@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -15,11 +15,14 @@ from millrace_api.streamquery import StreamQuery
 
 from ..resources.names import Manifest
 from ..resources.restrictions import problems
-from .conditions import ReadyReason, ready_of
-from .deploy import outstanding
+from ..telemetry.logs import about
+from ..telemetry.metrics import OperatorMetrics
+from .event_budget import EventBudget
+from .news import news
 from .observe import Observations, QueryKey, Seen
-from .report import next_status
 from .rounds import Rounds
+from .scaled import Scaled
+from .step import FINALIZER, Apply, Deed, Drain, Finalize, Step, next_step
 from .workqueue import WorkQueue
 
 WORKERS = 4
@@ -35,8 +38,12 @@ class GoneError(Exception):
 class Queries(Protocol):
     """Writes what the operator has to say of queries."""
 
-    def write_status(self, key: QueryKey, uid: str, status: Status) -> None:
-        """Replace the status of the query with this uid. Raises GoneError where there is none."""
+    def write_status(self, key: QueryKey, uid: str, status: Status) -> Manifest:
+        """Replace the status of the query with this uid; the query after it. Raises GoneError where there is none."""
+        ...
+
+    def finalize(self, key: QueryKey, uid: str, finalizer: str, *, present: bool) -> Manifest:
+        """Set its finalizer, or take it away; the query after it. Raises GoneError where there is none."""
         ...
 
     def tell(self, key: QueryKey, uid: str, *, warning: bool, reason: str, message: str) -> None:
@@ -51,6 +58,10 @@ class Objects(Protocol):
         """Make the object, or make it what the manifest says; what it is then."""
         ...
 
+    def drain(self, namespace: str, stateful_set: str) -> Manifest:
+        """Let a StatefulSet have no pod; what it is then."""
+        ...
+
 
 class Reconciler:
     """Works on queries in threads of its own, from ``start`` to ``stop``.
@@ -60,6 +71,7 @@ class Reconciler:
         objects: where their objects are made.
         image: of the drivers and executors of queries that name none.
         clock: the time of day.
+        metrics: what is told of the work.
     """
 
     def __init__(
@@ -68,14 +80,20 @@ class Reconciler:
         objects: Objects,
         image: str,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        metrics: OperatorMetrics | None = None,
     ) -> None:
         self.observations = Observations()
-        self.queue: WorkQueue[QueryKey] = WorkQueue()
+        self._metrics = metrics or OperatorMetrics()
+        self.queue: WorkQueue[QueryKey] = WorkQueue(metrics=self._metrics)
+        self.scaled: dict[QueryKey, Scaled] = {}
+        """What scaling said last of each query; scaling puts it here, and the query into the queue."""
         self._queries = queries
         self._objects = objects
         self._image = image
         self._clock = clock
         self._rounds = Rounds()
+        self._events = EventBudget()
+        self._valid: dict[QueryKey, tuple[str, int, StreamQuery | MillraceError]] = {}
         self._threads = [threading.Thread(target=self._work, name=f"reconcile-{i}") for i in range(WORKERS)]
 
     def start(self) -> None:
@@ -96,51 +114,84 @@ class Reconciler:
         two requests, finds it there; and the next round finds from what there is what is left to do.
         """
         seen = self.observations.of(key)
-        if seen is None or "deletionTimestamp" in seen.body["metadata"]:
-            self._rounds.forget(key)  # what it owns goes with it
+        if seen is None:
+            self._forget(key)
             return
-        query = _query_of(seen)
-        missing = outstanding(seen, query, self._image) if isinstance(query, StreamQuery) else []
+        now = self._clock()
+        step = next_step(seen, self.query_of(key, seen), self._image, now, self.scaled.get(key))
         try:
-            self._report(key, seen, next_status(seen, query, missing, self._clock()))
+            self._report(key, seen, step.status)
+            self._do(key, seen, step)
         except GoneError:
-            log.info("%s is gone", key)
+            log.info("the query is gone")
             return
-        if missing:
-            self._apply(key, missing)
+        if step.wake is not None:
+            self.queue.add_later(key, max((step.wake - now).total_seconds(), 0.0) + 0.5)
+
+    def query_of(self, key: QueryKey, seen: Seen) -> StreamQuery | MillraceError:
+        """The query, or what is wrong with it; worked out once for each generation of its spec."""
+        held = self._valid.get(key)
+        if held is None or held[:2] != (seen.owner.uid, seen.generation):
+            held = self._valid[key] = (seen.owner.uid, seen.generation, _checked(seen))
+        return held[2]
+
+    def _forget(self, key: QueryKey) -> None:
+        self._rounds.forget(key)
+        self._events.forget(key)
+        self._valid.pop(key, None)
+        self.scaled.pop(key, None)
 
     def _report(self, key: QueryKey, seen: Seen, now: Status) -> None:
-        """Write the status where it has changed; an event where it is ready, or is not, for another reason."""
+        """Write the status where it has changed, and events of what people should know of that."""
         before = seen.status
         if now == before:
             return
-        self._queries.write_status(key, seen.owner.uid, now)
-        old, new = ready_of(before), ready_of(now)
-        if new is not None and (old is None or old.reason != new.reason):
-            warning = new.reason == ReadyReason.INVALID_QUERY
-            self._queries.tell(key, seen.owner.uid, warning=warning, reason=new.reason, message=new.message)
+        self.observations.query_seen(self._queries.write_status(key, seen.owner.uid, now))
+        for each in news(before, now):
+            log.log(logging.WARNING if each.warning else logging.INFO, "%s: %s", each.reason, each.message)
+            if self._events.take(key):
+                self._queries.tell(key, seen.owner.uid, warning=each.warning, reason=each.reason, message=each.message)
 
-    def _apply(self, key: QueryKey, missing: Sequence[Manifest]) -> None:
-        wait = self._rounds.wait(key)
+    def _do(self, key: QueryKey, seen: Seen, step: Step) -> None:
+        if not step.deeds:
+            return
+        wait = self._rounds.wait(key, step.deeds)
         if wait > 0:
             self.queue.add_later(key, wait)
             return
-        for manifest in missing:
-            self.observations.object_seen(self._objects.apply(manifest))
+        for deed in step.deeds:
+            self._carry_out(deed, key, seen)
         self.queue.add(key)
+
+    def _carry_out(self, deed: Deed, key: QueryKey, seen: Seen) -> None:
+        """Do it, and take down what is there then: the watches tell the same later."""
+        match deed:
+            case Apply(manifest):
+                self.observations.object_seen(self._objects.apply(manifest))
+            case Drain():
+                self.observations.object_seen(self._objects.drain(key.namespace, seen.owner.driver))
+            case Finalize(present):
+                left = self._queries.finalize(key, seen.owner.uid, FINALIZER, present=present)
+                if present:  # without its finalizer, it is gone
+                    self.observations.query_seen(left)
 
     def _work(self) -> None:
         while (key := self.queue.get()) is not None:
-            try:
+            with about(key, self.observations.generation(key)):
+                self._work_on(key)
+
+    def _work_on(self, key: QueryKey) -> None:
+        try:
+            with self._metrics.reconcile():
                 self.reconcile(key)
-                self.queue.forget(key)
-            except Exception as error:  # whatever it is, the other queries need their operator
-                log.warning("%s: trying again in %.1f s: %s", key, self.queue.retry(key), error)
-            finally:
-                self.queue.done(key)
+            self.queue.forget(key)
+        except Exception as error:  # whatever it is, the other queries need their operator
+            log.warning("trying again in %.1f s: %s", self.queue.retry(key), error)
+        finally:
+            self.queue.done(key)
 
 
-def _query_of(seen: Seen) -> StreamQuery | MillraceError:
+def _checked(seen: Seen) -> StreamQuery | MillraceError:
     try:
         query = read_query(seen.body)
         if forbidden := problems(query):

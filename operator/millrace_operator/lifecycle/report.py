@@ -3,107 +3,190 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
 from millrace_api.errors import MillraceError
 from millrace_api.plan import Plan
-from millrace_api.status import Condition, ConditionStatus, ConditionType, DriverStatus, Phase, PlanStatus, Status
-from millrace_api.streamquery import State, StreamQuery
+from millrace_api.status import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    DriverStatus,
+    Phase,
+    PlanStatus,
+    Status,
+)
 
 from ..resources.names import EXECUTOR, Manifest
-from .conditions import ProgressingReason, ReadyReason, condition, merged
-from .deploy import plan_for
+from .conditions import DegradedReason, ProgressingReason, ReadyReason, condition, merged, stamp
+from .failures import blocked
+from .health import ready_since, waiting_for
 from .observe import Seen
+from .scaled import Scaled
+from .target import Target
 
 
-class _Situation(NamedTuple):
-    """Where a query is, and why."""
+@dataclass(frozen=True)
+class Report:
+    """What is known of a step besides what was seen.
+
+    Attributes:
+        progress: what is going on, and about what; None where the phase says it.
+        draining: the driver is about to end, and does not because the user wants none.
+        applying: objects that are about to be applied.
+        plan: to be followed from now on; None leaves it as it is.
+        scaled: what scaling said last; None leaves all of that as it is.
+    """
+
+    progress: tuple[ProgressingReason, str] | None = None
+    draining: bool = False
+    applying: Sequence[Manifest] = ()
+    plan: Plan | None = None
+    scaled: Scaled | None = None
+
+
+class _Found(NamedTuple):
+    """Where a query is, and why; what is going on, and about what."""
 
     phase: Phase
-    ready: bool
     reason: ReadyReason
     message: str
+    progress: ProgressingReason
+    about: str = ""
 
 
-def next_status(seen: Seen, query: StreamQuery | MillraceError, missing: Sequence[Manifest], now: datetime) -> Status:
-    """The status that the query should have; equal to the one it has where nothing has changed.
+_AT_REST = (
+    ProgressingReason.INVALID_QUERY,
+    ProgressingReason.FAILED,
+    ProgressingReason.PAUSED,
+    ProgressingReason.SETTLED,
+)
 
-    ``missing`` are the objects that are about to be applied.
-    """
-    before = seen.status
-    found = _situation(seen, query)
-    holds = ConditionStatus.TRUE if found.ready else ConditionStatus.FALSE
-    ready = condition(ConditionType.READY, holds, found.reason, found.message, seen.generation, now)
+
+def situation(seen: Seen, target: Target, report: Report, now: datetime) -> Status:
+    """The status of a valid query; equal to the one it has where nothing has changed."""
+    found = _found(seen, target, report, now)
+    if report.applying:
+        about = ", ".join(f"{each['kind']} {each['metadata']['name']}" for each in report.applying)
+        found = found._replace(progress=ProgressingReason.APPLYING, about=about)
+    elif report.progress is not None:
+        found = found._replace(progress=report.progress[0], about=report.progress[1])
+    before, tally = seen.status, target.tally
+    retry = tally.retry_time(now)
     changes = {
+        **_common(seen, found, now, _degraded(seen, target, now)),
+        "selector": ",".join(f"{name}={value}" for name, value in seen.owner.selector(EXECUTOR).items()),
+        "revision": target.revision,
+        "attempts": tally.attempts,
+        "failures": tally.failures,
+        "retry_time": None if retry is None else stamp(retry),
+        "rejected": target.rejected,
+    }
+    if report.plan is not None:
+        changes["plan"] = _plan_status(report.plan, before)
+    return _with_scaling(before.model_copy(update=changes), report.scaled)
+
+
+def _with_scaling(status: Status, scaled: Scaled | None) -> Status:
+    """The status with what scaling said."""
+    if scaled is None:
+        return status
+    changes: dict[str, object] = {"load": scaled.load, "last_scaling": scaled.account or status.last_scaling}
+    said = {each.type for each in scaled.conditions}
+    kept = [each for each in status.conditions if each.type not in said]
+    changes["conditions"] = merged(status.conditions, [*kept, *scaled.conditions])
+    if status.plan is not None and scaled.applied_epoch is not None:
+        changes["plan"] = status.plan.model_copy(update={"applied_epoch": scaled.applied_epoch})
+    return status.model_copy(update=changes)
+
+
+def invalid(seen: Seen, error: MillraceError, now: datetime) -> Status:
+    """An invalid change tears nothing down: what runs goes on, and the condition says why it is not followed."""
+    phase = seen.status.phase or Phase.PENDING
+    found = _Found(phase, ReadyReason.INVALID_QUERY, str(error), ProgressingReason.INVALID_QUERY)
+    return seen.status.model_copy(update=_common(seen, found, now))
+
+
+def deleting(seen: Seen, until: datetime, now: datetime) -> Status:
+    """The status of a query that waits for its driver to end."""
+    said = f"the query is deleted once its driver has ended, at {stamp(until)} at the latest"
+    found = _Found(Phase.DRAINING, ReadyReason.DELETING, said, ProgressingReason.DELETING)
+    return seen.status.model_copy(update=_common(seen, found, now))
+
+
+def _common(seen: Seen, found: _Found, now: datetime, degraded: Condition | None = None) -> dict[str, object]:
+    progress, ready = found.progress, found.reason is ReadyReason.RUNNING
+    current = [
+        condition(ConditionType.READY, _holds(ready), found.reason, found.message, seen.generation, now),
+        condition(
+            ConditionType.PROGRESSING, _holds(progress not in _AT_REST), progress, found.about, seen.generation, now
+        ),
+    ]
+    renewed = {each.type for each in current} | ({degraded.type} if degraded is not None else set())
+    kept = [each for each in seen.status.conditions if each.type not in renewed]
+    return {
         "observed_generation": seen.generation,
         "phase": found.phase,
-        "conditions": merged(before.conditions, [ready, _progressing(seen, found, missing, now)]),
-        "driver": None if seen.driver is None else _driver_status(seen.driver),
+        "conditions": merged(seen.status.conditions, [*kept, *current, *([degraded] if degraded is not None else [])]),
+        "driver": None if seen.driver is None else _driver_status(seen.driver, seen.revision),
     }
-    if isinstance(query, StreamQuery):
-        changes["plan"] = _plan_status(plan_for(seen, query), before)
-        changes["selector"] = ",".join(f"{name}={value}" for name, value in seen.owner.selector(EXECUTOR).items())
-    return before.model_copy(update=changes)
 
 
-_GOING_ON = {
-    ReadyReason.INVALID_QUERY: ProgressingReason.INVALID_QUERY,
-    ReadyReason.DEPLOYING: ProgressingReason.DEPLOYING,
-    ReadyReason.DRAINING: ProgressingReason.DRAINING,
-}
-_AT_REST = (ProgressingReason.INVALID_QUERY, ProgressingReason.SETTLED)
+def _found(seen: Seen, target: Target, report: Report, now: datetime) -> _Found:
+    pod, last = seen.driver, target.tally.last
+    if last is not None and target.running:
+        retry = target.tally.retry_time(now)
+        if target.tally.given_up:
+            said = f"given up after {target.tally.failures} runs; change the spec, or spec.restartNonce, to try again"
+            return _Found(Phase.FAILED, ReadyReason.FAILED, last.message, ProgressingReason.FAILED, said)
+        if retry is not None:
+            said = f"run {target.tally.failures} in a row has failed; the next one begins at {stamp(retry)}"
+            return _Found(Phase.FAILED, ReadyReason.BACKING_OFF, last.message, ProgressingReason.BACKING_OFF, said)
+    if not target.running:
+        if seen.is_drained:
+            settled = ProgressingReason.SETTLED
+            return _Found(Phase.SUSPENDED, ReadyReason.SUSPENDED, "spec.state is Suspended", settled)
+        return _draining()
+    if report.draining:
+        return _draining()
+    if pod is not None and ready_since(pod) is not None:
+        return _Found(Phase.RUNNING, ReadyReason.RUNNING, "the driver is ready", ProgressingReason.SETTLED)
+    return _Found(Phase.DEPLOYING, ReadyReason.DEPLOYING, waiting_for(pod), ProgressingReason.DEPLOYING)
 
 
-def _progressing(seen: Seen, found: _Situation, missing: Sequence[Manifest], now: datetime) -> Condition:
-    """Whether the query is on its way to what its spec says."""
-    reason, message = _GOING_ON.get(found.reason, ProgressingReason.SETTLED), ""
-    if missing:
-        reason = ProgressingReason.APPLYING
-        message = ", ".join(f"{each['kind']} {each['metadata']['name']}" for each in missing)
-    holds = ConditionStatus.FALSE if reason in _AT_REST else ConditionStatus.TRUE
-    return condition(ConditionType.PROGRESSING, holds, reason, message, seen.generation, now)
+def _draining() -> _Found:
+    said = "the driver ends after its running batch"
+    return _Found(Phase.DRAINING, ReadyReason.DRAINING, said, ProgressingReason.DRAINING)
 
 
-def _situation(seen: Seen, query: StreamQuery | MillraceError) -> _Situation:
-    """An invalid change tears nothing down: what runs goes on, and the condition says why it is not followed."""
-    pod = seen.driver
-    if isinstance(query, MillraceError):
-        return _Situation(seen.status.phase or Phase.PENDING, False, ReadyReason.INVALID_QUERY, str(query))
-    if query.spec.state is State.SUSPENDED:
-        if pod is None:
-            return _Situation(Phase.SUSPENDED, False, ReadyReason.SUSPENDED, "spec.state is Suspended")
-        return _Situation(Phase.DRAINING, False, ReadyReason.DRAINING, "the driver ends after its running batch")
-    if pod is not None and _is_ready(pod):
-        return _Situation(Phase.RUNNING, True, ReadyReason.RUNNING, "the driver is ready")
-    return _Situation(Phase.DEPLOYING, False, ReadyReason.DEPLOYING, _waiting_for(pod))
+def _degraded(seen: Seen, target: Target, now: datetime) -> Condition:
+    """Whether something is wrong that somebody has to look at."""
+    reason: str = DegradedReason.HEALTHY
+    message, last = "", target.tally.last
+    stuck = None if seen.driver is None else blocked(seen.driver)
+    if target.rejected is not None:
+        reason, given_up = DegradedReason.ROLLED_BACK, target.rejected
+        message = f"generation {given_up.generation} did not become healthy, and the last healthy spec runs again: "
+        message += given_up.message
+    elif last is not None:
+        reason, message = last.reason, last.message
+    elif stuck is not None:
+        reason, message = stuck
+    holds = _holds(reason is not DegradedReason.HEALTHY)
+    return condition(ConditionType.DEGRADED, holds, reason, message, seen.generation, now)
 
 
-def _is_ready(pod: Manifest) -> bool:
-    conditions = pod.get("status", {}).get("conditions", ())
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+def _holds(value: bool) -> ConditionStatus:
+    return ConditionStatus.TRUE if value else ConditionStatus.FALSE
 
 
-def _waiting_for(pod: Manifest | None) -> str:
-    """Why a driver is not ready, as far as its pod says it."""
-    if pod is None:
-        return "the driver's pod is not there yet"
-    status = pod.get("status", {})
-    for container in status.get("containerStatuses", ()):
-        waiting = container.get("state", {}).get("waiting")
-        if waiting is not None:
-            reason, message = waiting.get("reason", "waiting"), waiting.get("message", "")
-            return f"container {container['name']}: {reason}{': ' if message else ''}{message}"
-    for each in status.get("conditions", ()):
-        if each["type"] == "PodScheduled" and each["status"] == "False":
-            return f"the driver cannot be scheduled: {each.get('message', each.get('reason', ''))}"
-    return "the driver is starting"
-
-
-def _driver_status(pod: Manifest) -> DriverStatus:
+def _driver_status(pod: Manifest, revision: str | None) -> DriverStatus:
     status = pod.get("status", {})
     restarts = sum(container.get("restartCount", 0) for container in status.get("containerStatuses", ()))
-    return DriverStatus(pod=pod["metadata"]["name"], start_time=status.get("startTime"), restarts=restarts)
+    name = pod["metadata"]["name"]
+    return DriverStatus(pod=name, start_time=status.get("startTime"), restarts=restarts, revision=revision or None)
 
 
 def _plan_status(plan: Plan, before: Status) -> PlanStatus:

@@ -10,9 +10,9 @@ from .observe import QueryKey
 
 
 class Rounds:
-    """Keeps an operator from fighting with somebody else over an object: rounds of applying it get rarer.
+    """Keeps an operator from fighting with somebody else over an object: rounds of applying the same get rarer.
 
-    After ``QUIET`` seconds without one they begin anew.
+    After ``QUIET`` seconds without one they begin anew, as they do with another thing to apply.
     """
 
     FIRST, LONGEST, QUIET = 1.0, 300.0, 300.0
@@ -20,18 +20,20 @@ class Rounds:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._next: dict[QueryKey, tuple[float, float]] = {}
+        self._next: dict[QueryKey, tuple[float, float, object]] = {}
 
-    def wait(self, key: QueryKey) -> float:
-        """Seconds until the next round may begin; 0 begins it."""
+    def wait(self, key: QueryKey, wanted: object = None) -> float:
+        """Seconds until the next round may begin, which applies what is ``wanted``; 0 begins it."""
         with self._lock:
             now = self._clock()
-            due, pause = self._next.get(key, (now, self.FIRST))
+            due, pause, before = self._next.get(key, (now, self.FIRST, wanted))
+            if wanted != before:
+                due, pause = now, self.FIRST
             if due > now:
                 return due - now
             if now > due + self.QUIET:
                 pause = self.FIRST
-            self._next[key] = (now + pause, min(2 * pause, self.LONGEST))
+            self._next[key] = (now + pause, min(2 * pause, self.LONGEST), wanted)
             return 0.0
 
     def forget(self, key: QueryKey) -> None:

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from ..telemetry.metrics import OperatorMetrics
+
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 120.0
 """Seconds before a key that failed is tried again; the pause doubles from failure to failure."""
 
@@ -24,12 +26,20 @@ class WorkQueue(Generic[Key]):
     no two of them race. All methods may be called from any thread.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, chance: random.Random | None = None) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        chance: random.Random | None = None,
+        metrics: OperatorMetrics | None = None,
+    ) -> None:
         self._clock = clock
         self._chance = chance or random.Random()
+        self._metrics = metrics or OperatorMetrics()
         self._changed = threading.Condition()
         self._ready: deque[Key] = deque()
-        self._waiting: set[Key] = set()
+        self._waiting: dict[Key, float] = {}
+        """Since when; what waited before the first worker came has waited since then."""
+        self._opened: float | None = None
         self._working: set[Key] = set()
         self._later: list[tuple[float, int, Key]] = []
         self._due: dict[Key, float] = {}
@@ -62,6 +72,7 @@ class WorkQueue(Generic[Key]):
             failures = self._failures[key] = self._failures.get(key, 0) + 1
         pause = min(FIRST_PAUSE * 2.0 ** min(failures - 1, 30), LONGEST_PAUSE) * self._chance.uniform(0.5, 1.0)
         self.add_later(key, pause)
+        self._metrics.retried()
         return pause
 
     def forget(self, key: Key) -> None:
@@ -72,12 +83,14 @@ class WorkQueue(Generic[Key]):
     def get(self) -> Key | None:
         """The next key, when there is one; None when the queue is closed. The worker calls ``done`` after it."""
         with self._changed:
+            if self._opened is None:
+                self._opened = self._clock()
             while not self._closed:
                 pause = self._take_due()
                 if self._ready:
                     key = self._ready.popleft()
-                    self._waiting.remove(key)
                     self._working.add(key)
+                    self._metrics.waited(self._clock() - max(self._waiting.pop(key), self._opened))
                     return key
                 self._changed.wait(pause)
             return None
@@ -99,7 +112,7 @@ class WorkQueue(Generic[Key]):
     def _add(self, key: Key) -> None:
         if key in self._waiting:
             return
-        self._waiting.add(key)
+        self._waiting[key] = self._clock()
         if key not in self._working:
             self._ready.append(key)
             self._changed.notify()

@@ -43,6 +43,16 @@ class Owner:
         return f"{self.name}-plan"
 
     @property
+    def healthy(self) -> str:
+        """Name of the ConfigMap with the last healthy spec."""
+        return f"{self.name}-healthy"
+
+    @property
+    def scaling(self) -> str:
+        """Name of the ConfigMap with what scaling has decided and learned."""
+        return f"{self.name}-scaling"
+
+    @property
     def query(self) -> str:
         """Name of the ConfigMap with what the driver runs."""
         return f"{self.name}-query"

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from millrace_api.plan import Plan
-from millrace_api.streamquery import State, StreamQuery
+from millrace_api.streamquery import StreamQuery
 
 from .mounted_query import mounted_query
 from .names import BLOCK_PORT, DRIVER, EXECUTOR, METRICS_PORT, RPC_PORT, Manifest, Owner
 from .pods import driver_pod, executor_pod
 from .spark_defaults import spark_defaults
-from .texts import to_yaml
+from .spec_fields import REVISION, revision
+from .texts import to_json, to_yaml
+
+ASKED = "millrace.io/asked"
+"""Annotation of a plan: ``asked`` of the spec that it follows."""
 
 
-def objects(query: StreamQuery, owner: Owner, plan: Plan, default_image: str) -> list[Manifest]:
+def objects(query: StreamQuery, owner: Owner, plan: Plan, default_image: str, *, running: bool) -> list[Manifest]:
     """What shall be there for a query under this plan; the driver last, since it needs all the others.
 
-    The same input gives the same objects, so that applying them again changes nothing.
+    The same input gives the same objects, so that applying them again changes nothing. ``running``: whether there
+    shall be a driver now.
     """
     image = query.spec.image or default_image
     mounted = mounted_query(query)
@@ -31,12 +36,31 @@ def objects(query: StreamQuery, owner: Owner, plan: Plan, default_image: str) ->
         _role(owner),
         _role_binding(owner, query.spec.service_account_name or owner.driver),
         owner.manifest("v1", "ConfigMap", owner.query, {"data": files}),
-        owner.manifest("v1", "ConfigMap", owner.plan, {"data": {"plan.yaml": plan.to_json()}}),
+        _plan(query, owner, plan),
         _service(owner),
         _network_policy(owner),
         _disruption_budget(owner, plan),
-        _stateful_set(owner, template, running=query.spec.state is State.RUNNING),
+        _stateful_set(owner, template, running=running),
     ]
+
+
+def healthy_spec(query: StreamQuery, owner: Owner) -> Manifest:
+    """The spec to go back to when a later one does not become healthy."""
+    made = owner.manifest("v1", "ConfigMap", owner.healthy, {"data": {"spec.json": to_json(query.spec.to_document())}})
+    made["metadata"]["annotations"] = {REVISION: revision(query.spec)}
+    return made
+
+
+def asked(query: StreamQuery) -> str:
+    """What the spec asks of the plan: where it asks for something else later, that is taken over."""
+    wanted = Plan.initial(query.spec).to_document() | {"replanNonce": query.spec.replan_nonce}
+    return to_json({name: value for name, value in wanted.items() if name != "epoch"})
+
+
+def _plan(query: StreamQuery, owner: Owner, plan: Plan) -> Manifest:
+    made = owner.manifest("v1", "ConfigMap", owner.plan, {"data": {"plan.yaml": plan.to_json()}})
+    made["metadata"]["annotations"] = {ASKED: asked(query)}
+    return made
 
 
 def _role(owner: Owner) -> Manifest:

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from millrace_api.deployment import Pod
+from millrace_api.failures import REPORT_VARIABLE
 from millrace_api.streamquery import StreamQuery
 
 from .mounted_query import CHECKPOINT, SECRETS, MountedQuery
 from .names import BLOCK_PORT, DRIVER, EXECUTOR, METRICS_PORT, RPC_PORT, Manifest, Owner
 from .spark_defaults import LOCAL, OVERHEAD
+from .spec_fields import REVISION, revision
 from .strategic_merge import merged
 
 USER = 10001
@@ -20,6 +22,9 @@ LEAST_OVERHEAD = 384 << 20
 """Bytes beside the JVM's memory at least, as Spark has it."""
 
 _CONFIGURATION = "/etc/millrace"
+_REPORT = "/dev/termination-log"
+"""Where Kubernetes looks for a container's last words."""
+
 _GRACE = 30
 """Seconds that a driver may take to end beside its running batch."""
 
@@ -40,6 +45,7 @@ def driver_pod(query: StreamQuery, owner: Owner, image: str, mounted: MountedQue
         "env": [
             {"name": "SPARK_CONF_DIR", "value": f"{_CONFIGURATION}/query"},
             {"name": "HOME", "value": "/tmp"},  # noqa: S108 - a volume of the pod's own
+            {"name": REPORT_VARIABLE, "value": _REPORT},
             _from_pod("POD_IP", "status.podIP"),
             _from_pod("POD_NAME", "metadata.name"),
             _from_pod("POD_NAMESPACE", "metadata.namespace"),
@@ -50,6 +56,8 @@ def driver_pod(query: StreamQuery, owner: Owner, image: str, mounted: MountedQue
             {"name": "metrics", "containerPort": METRICS_PORT},
         ],
         "resources": _resources(query.spec.driver),
+        "terminationMessagePath": _REPORT,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "startupProbe": _probe("/readyz", period=5, failures=60),
         "readinessProbe": _probe("/readyz", period=10, failures=3),
         "livenessProbe": _probe("/healthz", period=10, failures=6),
@@ -63,7 +71,8 @@ def driver_pod(query: StreamQuery, owner: Owner, image: str, mounted: MountedQue
     pod["serviceAccountName"] = query.spec.service_account_name or owner.driver
     pod["terminationGracePeriodSeconds"] = grace
     template = {"metadata": {"labels": owner.labels(DRIVER), "annotations": _SCRAPED}, "spec": pod}
-    return merged(template, query.spec.driver.pod_template or {})
+    of_this_spec = {"metadata": {"annotations": {REVISION: revision(query.spec)}}}
+    return merged(merged(template, query.spec.driver.pod_template or {}), of_this_spec)
 
 
 def executor_pod(query: StreamQuery, owner: Owner, mounted: MountedQuery) -> Manifest:

@@ -1,7 +1,8 @@
-"""YAML that people can read: texts of several lines as such."""
+"""How things are written into objects: YAML that people can read, and JSON that is the same for the same value."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import yaml
@@ -24,3 +25,8 @@ _Dumper.add_representer(str, _text)
 def to_yaml(*documents: Any) -> str:
     """The documents, in the order of their fields."""
     return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=120)
+
+
+def to_json(value: Any) -> str:
+    """One line."""
+    return json.dumps(value, separators=(",", ":"))

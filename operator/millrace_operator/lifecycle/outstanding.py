@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from millrace_api.plan import Plan
-from millrace_api.streamquery import StreamQuery
-
 from ..resources.names import Manifest
-from ..resources.objects import objects
 from .observe import Seen
 
 
-def plan_for(seen: Seen, query: StreamQuery) -> Plan:
-    """The plan to follow: the one there is, which scaling may have changed, or the query's first."""
-    return seen.plan or Plan.initial(query.spec)
-
-
-def outstanding(seen: Seen, query: StreamQuery, image: str) -> list[Manifest]:
+def missing_of(seen: Seen, wanted: Iterable[Manifest]) -> list[Manifest]:
     """Objects that are not there, or are not as they shall be; in the order in which to apply them."""
-    wanted = objects(query, seen.owner, plan_for(seen, query), image)
     return [each for each in wanted if not covers(seen.objects.get((each["kind"], each["metadata"]["name"])), each)]
 
 

@@ -1,0 +1,32 @@
+"""How many events a query may have: a burst, and then one now and again, as client-go's recorder allows."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable
+
+
+class EventBudget:
+    """A token bucket for each key; safe to use from several threads."""
+
+    BURST, SECONDS_EACH = 25, 60.0
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._left: dict[Hashable, tuple[float, float]] = {}
+
+    def take(self, key: Hashable) -> bool:
+        """Whether there may be another event now."""
+        with self._lock:
+            now = self._clock()
+            left, since = self._left.get(key, (float(self.BURST), now))
+            left = min(left + (now - since) / self.SECONDS_EACH, float(self.BURST))
+            self._left[key] = (max(left - 1, 0.0) if left >= 1 else left, now)
+            return left >= 1
+
+    def forget(self, key: Hashable) -> None:
+        """There is no such query any more."""
+        with self._lock:
+            self._left.pop(key, None)

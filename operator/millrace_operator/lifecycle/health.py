@@ -1,0 +1,47 @@
+"""Whether a driver is ready, for how long, and what it waits for if it is not: by its pod."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from ..resources.names import Manifest
+from .conditions import moment
+
+HEALTHY_AFTER = timedelta(seconds=60)
+"""For which a driver must be ready until what it runs counts as healthy."""
+
+HEALTH_DEADLINE = timedelta(minutes=10)
+"""Within which a driver that was replaced must be ready, counted from its pod: images are pulled meanwhile."""
+
+
+def ready_since(pod: Manifest) -> datetime | None:
+    """When the driver became ready; None where it is not, or is on its way out."""
+    if "deletionTimestamp" in pod["metadata"]:
+        return None
+    for each in pod.get("status", {}).get("conditions", ()):
+        if each["type"] == "Ready" and each["status"] == "True":
+            return moment(each.get("lastTransitionTime") or created(pod))
+    return None
+
+
+def created(pod: Manifest) -> str:
+    """When the pod was made."""
+    return str(pod["metadata"].get("creationTimestamp", "1970-01-01T00:00:00Z"))
+
+
+def waiting_for(pod: Manifest | None) -> str:
+    """Why a driver is not ready, as far as its pod says it."""
+    if pod is None:
+        return "the driver's pod is not there yet"
+    if "deletionTimestamp" in pod["metadata"]:
+        return "the driver's pod is being replaced"
+    status = pod.get("status", {})
+    for container in status.get("containerStatuses", ()):
+        waiting = container.get("state", {}).get("waiting")
+        if waiting is not None:
+            reason, message = waiting.get("reason", "waiting"), waiting.get("message", "")
+            return f"container {container['name']}: {reason}{': ' if message else ''}{message}"
+    for each in status.get("conditions", ()):
+        if each["type"] == "PodScheduled" and each["status"] == "False":
+            return f"the driver cannot be scheduled: {each.get('message', each.get('reason', ''))}"
+    return "the driver is starting"

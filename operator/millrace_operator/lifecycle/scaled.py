@@ -1,0 +1,28 @@
+"""What scaling has to say of a query, as its status needs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millrace_api.status import Condition, LastScaling, Load, PlanShape
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """One look at a running query.
+
+    Attributes:
+        account: of the last decision that was for another plan; None before the first.
+        change: the plan that it decided, where it is to be carried out and was for the plan of ``epoch``.
+        epoch: of the plan that was looked at.
+        load: what the job was seen doing; None where nothing was seen.
+        applied_epoch: of the plan that the job's last batch ran under.
+        conditions: MetricsAvailable, ScalingActive and AtCapacity.
+    """
+
+    account: LastScaling | None = None
+    change: PlanShape | None = None
+    epoch: int = 0
+    load: Load | None = None
+    applied_epoch: int | None = None
+    conditions: tuple[Condition, ...] = ()

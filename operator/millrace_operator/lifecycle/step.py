@@ -1,0 +1,183 @@
+"""From a query's spec and what was seen of it to the one next step: pure, and the same for the same input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from millrace_api.annotations import PAUSED, SKIP_DRAIN
+from millrace_api.errors import MillraceError
+from millrace_api.status import Status
+from millrace_api.streamquery import StreamQuery
+
+from ..resources.names import Manifest
+from ..resources.objects import healthy_spec, objects
+from ..resources.spec_fields import replaced_fields
+from .conditions import ProgressingReason
+from .observe import Seen
+from .outstanding import missing_of
+from .planning import plan_for
+from .report import Report, deleting, invalid, situation
+from .scaled import Scaled
+from .target import Target, healthy_from, target_of
+
+FINALIZER = "millrace.io/drain"
+"""Keeps a query that is being deleted until its driver has ended its running batch."""
+
+DRAIN_MARGIN = timedelta(seconds=60)
+"""Beyond the time that the driver's pod has to end, for which a deletion waits for it."""
+
+
+@dataclass(frozen=True)
+class Apply:
+    """Make an object, or make it what it shall be."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True)
+class Drain:
+    """Let the driver end after its running batch, and change nothing else of it."""
+
+
+@dataclass(frozen=True)
+class Finalize:
+    """Set the finalizer, or take it away."""
+
+    present: bool
+
+
+Deed = Apply | Drain | Finalize
+
+
+@dataclass(frozen=True)
+class Step:
+    """What to do next.
+
+    Attributes:
+        status: that the query shall have before anything is done.
+        deeds: to do, in this order; none where all is as it shall be, or something has to happen first.
+        wake: when to look again, if nothing happens before.
+    """
+
+    status: Status
+    deeds: tuple[Deed, ...] = ()
+    wake: datetime | None = None
+
+
+def next_step(
+    seen: Seen, query: StreamQuery | MillraceError, image: str, now: datetime, scaled: Scaled | None = None
+) -> Step:
+    """The step that brings a query nearer to its spec.
+
+    ``image``: of queries that name none. ``scaled``: what scaling said of it last.
+    """
+    if seen.deleted_at is not None:
+        return _delete(seen, seen.deleted_at, now)
+    if isinstance(query, MillraceError):
+        return Step(invalid(seen, query, now))
+    target = target_of(seen, query, now)
+    retry = target.tally.retry_time(now)
+    running = target.running and not target.tally.given_up and retry is None
+    if seen.is_set(PAUSED):
+        paused = f"the annotation {PAUSED} is set: nothing is changed"
+        return _report(seen, target, now, Report(progress=(ProgressingReason.PAUSED, paused)), wake=retry)
+    if _must_drain(seen, target, running=running):
+        return _drain(seen, target, now, wake=retry)
+    return _settle(seen, target, image, now, scaled, running=running, retry=retry)
+
+
+def _must_drain(seen: Seen, target: Target, *, running: bool) -> bool:
+    """Whether a driver has to end before the objects may become what they shall be."""
+    if seen.stateful_set is None:
+        return False
+    return not seen.is_drained and (not running or seen.revision not in (None, target.revision))
+
+
+def _drain(seen: Seen, target: Target, now: datetime, wake: datetime | None) -> Step:
+    report = _draining(target, seen)
+    deeds = (Drain(),) if _wants_pods(seen) else ()
+    return _report(seen, target, now, report, deeds, wake)
+
+
+def _settle(
+    seen: Seen,
+    target: Target,
+    image: str,
+    now: datetime,
+    scaled: Scaled | None,
+    *,
+    running: bool,
+    retry: datetime | None,
+) -> Step:
+    """Make all objects what they shall be; then take down what has proven healthy."""
+    plan = plan_for(seen, target.query, scaled)
+    wanted = objects(target.query, seen.owner, plan, image, running=running)
+    missing = missing_of(seen, wanted)
+    healthy = healthy_from(seen.driver) if running else None
+    wakes = [target.wake, retry]
+    if healthy is not None and seen.revision == target.revision:
+        kept = seen.healthy is not None and seen.healthy[0] == target.revision
+        if healthy > now:
+            wakes.append(healthy)
+        elif not kept:
+            missing.append(healthy_spec(target.query, seen.owner))
+    report = Report(applying=missing, plan=plan, scaled=scaled)
+    deeds = tuple(Apply(each) for each in missing)
+    held = () if _has_finalizer(seen) else (Finalize(present=True),)
+    return _report(seen, target, now, report, (*held, *deeds), _soonest(wakes))
+
+
+def _report(
+    seen: Seen,
+    target: Target,
+    now: datetime,
+    report: Report,
+    deeds: tuple[Deed, ...] = (),
+    wake: datetime | None = None,
+) -> Step:
+    return Step(situation(seen, target, report, now), deeds, wake)
+
+
+def _draining(target: Target, seen: Seen) -> Report:
+    """Why the driver is drained."""
+    if target.rejected is not None and seen.revision == target.rejected.revision:
+        return Report(progress=(ProgressingReason.ROLLING_BACK, target.rejected.message), draining=True)
+    if not target.running:
+        return Report(progress=(ProgressingReason.DRAINING, "spec.state is Suspended"), draining=True)
+    if target.tally.last is not None and seen.revision == target.revision:
+        return Report(draining=True)
+    changed = [] if seen.healthy is None else replaced_fields(seen.healthy[1], target.query.spec)
+    fields = ", ".join(changed) or "the spec"
+    said = f"{fields} changed: the driver ends after its running batch, and another goes on from the checkpoint"
+    return Report(progress=(ProgressingReason.REPLACING, said), draining=True)
+
+
+def _delete(seen: Seen, asked: datetime, now: datetime) -> Step:
+    """Let go of the query once its driver has ended; the garbage collector then takes what it owns."""
+    if not _has_finalizer(seen):
+        return Step(seen.status)
+    until = asked + timedelta(seconds=_grace(seen)) + DRAIN_MARGIN
+    if seen.is_drained or seen.is_set(SKIP_DRAIN) or now >= until:
+        return Step(seen.status, (Finalize(present=False),))
+    deeds = (Drain(),) if seen.stateful_set is not None and _wants_pods(seen) else ()
+    return Step(deleting(seen, until, now), deeds, until)
+
+
+def _grace(seen: Seen) -> int:
+    pod = seen.driver or {}
+    return int(pod.get("spec", {}).get("terminationGracePeriodSeconds", 30))
+
+
+def _wants_pods(seen: Seen) -> bool:
+    held = seen.stateful_set
+    return held is not None and held["spec"].get("replicas", 1) != 0
+
+
+def _has_finalizer(seen: Seen) -> bool:
+    return FINALIZER in (seen.body["metadata"].get("finalizers") or ())
+
+
+def _soonest(times: Iterable[datetime | None]) -> datetime | None:
+    return min((each for each in times if each is not None), default=None)

@@ -1,0 +1,102 @@
+"""What a change of each field of a spec takes: nothing but other objects, or another driver."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any
+
+from millrace_api.streamquery import Spec
+
+
+class Effect(StrEnum):
+    """What has to happen for a field's change to take effect."""
+
+    IN_PLACE = "in place"
+    """The driver goes on."""
+    REPLACED = "driver replaced"
+    """The driver is drained, and another one begins from its checkpoint."""
+    FIXED = "fixed"
+    """The API server refuses to change it."""
+
+
+EFFECTS = {
+    "state": Effect.IN_PLACE,
+    "sources": Effect.REPLACED,
+    "query": Effect.REPLACED,
+    "sink": Effect.REPLACED,
+    "emit": Effect.REPLACED,
+    "batchInterval": Effect.REPLACED,
+    "partitioner.algorithm": Effect.IN_PLACE,
+    "partitioner.parameters": Effect.IN_PLACE,
+    "partitioner.placement": Effect.REPLACED,
+    "partitioner.replicas": Effect.IN_PLACE,
+    "parallelism.initial": Effect.IN_PLACE,
+    "parallelism.min": Effect.IN_PLACE,
+    "parallelism.max": Effect.IN_PLACE,
+    "executors.initial": Effect.IN_PLACE,
+    "executors.min": Effect.IN_PLACE,
+    "executors.max": Effect.IN_PLACE,
+    "executors.cores": Effect.REPLACED,
+    "executors.memory": Effect.REPLACED,
+    "executors.podTemplate": Effect.REPLACED,
+    "driver.cores": Effect.REPLACED,
+    "driver.memory": Effect.REPLACED,
+    "driver.podTemplate": Effect.REPLACED,
+    "scaling.mode": Effect.IN_PLACE,
+    "scaling.target": Effect.IN_PLACE,
+    "scaling.step": Effect.IN_PLACE,
+    "scaling.window": Effect.IN_PLACE,
+    "scaling.grace": Effect.IN_PLACE,
+    "checkpoint": Effect.FIXED,
+    "image": Effect.REPLACED,
+    "serviceAccountName": Effect.REPLACED,
+    "sparkConf": Effect.REPLACED,
+    "restartNonce": Effect.REPLACED,
+    "replanNonce": Effect.IN_PLACE,
+}
+"""By field; one that is not here has its parts here, and one that is here covers all of its parts."""
+
+REVISION = "millrace.io/revision"
+"""Annotation of a driver's pod and of a healthy spec: ``revision`` of the spec that it was made from."""
+
+
+def revision(spec: Spec) -> str:
+    """Ten hexadecimal digits that are others for every change that needs another driver.
+
+    An operator of another version makes other objects of the same spec; that is no reason to replace drivers, which
+    take them up when they are next started.
+    """
+    text = json.dumps(_replaced(spec), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def replaced_fields(before: Spec, after: Spec) -> list[str]:
+    """Fields in which two specs differ and whose change needs another driver."""
+    old, new = _replaced(before), _replaced(after)
+    return [f"spec.{name}" for name in old if old[name] != new[name]]
+
+
+def _replaced(spec: Spec) -> dict[str, Any]:
+    document = spec.to_document()
+    return {field: _at(document, field) for field, effect in EFFECTS.items() if effect is Effect.REPLACED}
+
+
+def _at(document: Mapping[str, Any], field: str) -> Any:
+    value: Any = document
+    for part in field.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def fields_of(model: type, above: str = "") -> Iterator[str]:
+    """All fields of a spec that ``EFFECTS`` has to name: its own, and those of its parts that it does not name."""
+    for name, field in model.model_fields.items():  # type: ignore[attr-defined]
+        path = f"{above}{field.alias or name}"
+        part = field.annotation
+        if path not in EFFECTS and hasattr(part, "model_fields"):
+            yield from fields_of(part, f"{path}.")
+        else:
+            yield path

@@ -1,0 +1,71 @@
+"""Whatever people and drivers do, and wherever the operator dies meanwhile: it ends as it would have without."""
+
+import copy
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unit.api.documents import MINIMAL, changed
+
+from .cluster import Cluster
+
+OTHER_SQL = changed(MINIMAL, 10, "    sql: SELECT cell, count(*) AS trips FROM trips GROUP BY cell")
+ACTS = {
+    "create": lambda cluster: cluster.put(MINIMAL),
+    "scale": lambda cluster: cluster.put(changed(MINIMAL, 12, "  executors: {initial: 4}")),
+    "suspend": lambda cluster: cluster.put(changed(MINIMAL, 12, "  state: Suspended")),
+    "replace": lambda cluster: cluster.put(OTHER_SQL),
+    "restart": lambda cluster: cluster.put(OTHER_SQL + "  restartNonce: 7\n"),
+    "invalid": lambda cluster: cluster.put(changed(MINIMAL, 10, "    sql: SELECT cel FROM trips")),
+    "ready": lambda cluster: cluster.pod and cluster.pod["status"].update(_ready(cluster)),
+    "fail": lambda cluster: cluster.pod and cluster.pod["status"].update(_failed(cluster)),
+    "wait": lambda cluster: setattr(cluster, "time", cluster.time.replace(minute=(cluster.time.minute + 2) % 60)),
+    "service": lambda cluster: cluster.objects.pop(("Service", "trips-by-cell-driver"), None),
+}
+"""``wait`` moves on by two minutes, within the hour."""
+
+
+def _ready(cluster):
+    since = cluster.time.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": since}]}
+
+
+def _failed(cluster):
+    ended = {"exitCode": 1, "finishedAt": cluster.time.strftime("%Y-%m-%dT%H:%M:%SZ"), "containerID": str(cluster.time)}
+    return {"conditions": [], "containerStatuses": [{"name": "driver", "lastState": {"terminated": ended}}]}
+
+
+def end_of(acts, deaths):
+    """What there is after the acts; the operator dies before the deed of each number, counted from the one before."""
+    cluster, left = Cluster(), list(deaths)
+    for act in ("create", *acts):
+        ACTS[act](cluster)
+        if act in ("ready", "fail") and cluster.pod:
+            cluster._changed(cluster.pod)
+        while True:
+            cluster.dies_at = left[0] if left else None
+            try:
+                cluster.start_operator() if act == "service" else None
+                cluster.settle()
+                break
+            except ConnectionError:
+                left.pop(0)
+                cluster.start_operator()
+    return _comparable(cluster)
+
+
+def _comparable(cluster):
+    found = copy.deepcopy({"query": cluster.query, **cluster.objects})
+    for each in found.values():
+        for name in ("resourceVersion", "uid", "creationTimestamp"):
+            each["metadata"].pop(name, None)
+    return found
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    acts=st.lists(st.sampled_from(sorted(ACTS)), max_size=7),
+    deaths=st.lists(st.integers(0, 14), min_size=1, max_size=5),
+)
+def test_deaths_make_no_difference(acts, deaths):
+    assert end_of(acts, deaths) == end_of(acts, [])

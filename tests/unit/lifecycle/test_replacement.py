@@ -1,0 +1,167 @@
+"""A changed spec: what goes on in place, what replaces the driver, and what is rolled back."""
+
+import pytest
+
+from unit.api.documents import MINIMAL, changed
+
+from .cluster import SET
+
+OTHER_SQL = changed(MINIMAL, 10, "    sql: SELECT cell, count(*) AS trips FROM trips GROUP BY cell")
+SUSPENDED = changed(MINIMAL, 12, "  state: Suspended")
+
+
+def runs(cluster):
+    return cluster.pod["metadata"]["annotations"]["millrace.io/revision"]
+
+
+@pytest.fixture
+def healthy(cluster):
+    """A query whose driver has been ready for long enough."""
+    cluster.put(MINIMAL)
+    cluster.settle()
+    cluster.pod_is_ready()
+    assert ("ConfigMap", "trips-by-cell-healthy") not in cluster.objects
+    cluster.pass_time(seconds=61)
+    assert ("ConfigMap", "trips-by-cell-healthy") in cluster.objects
+    cluster.deeds.clear()
+    return cluster
+
+
+def test_a_change_in_place_leaves_the_driver_alone(healthy):
+    pod = healthy.pod["metadata"]["uid"]
+    healthy.put(changed(MINIMAL, 12, "  executors: {initial: 4}\n  scaling: {mode: Advise}"))
+    status = healthy.settle()
+    assert healthy.pod["metadata"]["uid"] == pod
+    assert (status.phase, status.plan.shape, status.plan.epoch) == ("Running", "4/8/2", 2)
+
+
+def test_a_replacement_drains_and_goes_on_with_the_new_spec(healthy):
+    pod, before = healthy.pod["metadata"]["uid"], runs(healthy)
+    healthy.put(OTHER_SQL)
+    healthy.settle()
+    kinds = [deed for deed in healthy.deeds if deed[0] in ("drain", "apply")]
+    assert kinds[0] == ("drain", SET[1])
+    assert ("apply", *SET) in kinds
+    assert (healthy.pod["metadata"]["uid"], runs(healthy)) != (pod, before)
+    messages = [deed for deed in healthy.deeds if deed[0] == "status"]
+    assert messages[0] == ("status", "Draining")
+    assert healthy.pod_is_ready().phase == "Running"
+    assert healthy.condition("Degraded").status == "False"
+
+
+def test_why_a_driver_is_replaced_is_said(healthy):
+    healthy.put(OTHER_SQL)
+    healthy.objects[SET]["spec"]["replicas"] = 1
+    healthy.control = lambda: None  # the driver takes its time
+    healthy.settle()
+    progress = healthy.condition("Progressing")
+    assert progress.reason == "Replacing"
+    assert progress.message.startswith("spec.query changed: the driver ends after its running batch")
+
+
+def test_until_the_driver_has_ended_it_keeps_what_it_runs(healthy):
+    """A driver that crashes while it drains begins again with its own query, and not with the next one."""
+    config = ("ConfigMap", "trips-by-cell-query")
+    before = healthy.objects[config]
+    healthy.put(OTHER_SQL)
+    control, healthy.control = healthy.control, lambda: None
+    healthy.settle()
+    assert healthy.objects[config] == before
+    healthy.control = control
+    healthy.settle()
+    assert healthy.objects[config] != before
+
+
+def test_another_restart_nonce_replaces_the_driver(healthy):
+    pod = healthy.pod["metadata"]["uid"]
+    healthy.put(changed(MINIMAL, 12, "  restartNonce: 1"))
+    healthy.settle()
+    assert healthy.pod["metadata"]["uid"] != pod
+    assert healthy.status.plan.epoch == 1
+
+
+def test_what_does_not_become_ready_in_time_is_rolled_back(healthy):
+    before = runs(healthy)
+    healthy.put(OTHER_SQL)
+    healthy.settle()
+    rejected = runs(healthy)
+    healthy.pass_time(minutes=9)
+    assert runs(healthy) == rejected
+    healthy.pass_time(minutes=1)
+    assert runs(healthy) == before
+    status = healthy.pod_is_ready()
+    degraded = healthy.condition("Degraded")
+    assert (status.phase, degraded.status, degraded.reason) == ("Running", "True", "RolledBack")
+    assert degraded.message == (
+        "generation 2 did not become healthy, and the last healthy spec runs again: "
+        "not ready within 10 minutes: the driver is starting"
+    )
+    assert (status.rejected.generation, status.rejected.revision) == (2, rejected)
+    assert (True, "RolledBack") in healthy.told
+    healthy.pass_time(minutes=30)
+    assert runs(healthy) == before
+
+
+def test_what_fails_again_and_again_is_rolled_back(healthy):
+    before = runs(healthy)
+    healthy.put(OTHER_SQL)
+    healthy.settle()
+    for _ in range(2):
+        healthy.pod_fails('{"failure": "UserCodeFailed", "message": "ZeroDivisionError: division by zero"}')
+        healthy.pass_time(minutes=1)
+    assert runs(healthy) != before
+    healthy.pod_fails('{"failure": "UserCodeFailed", "message": "ZeroDivisionError: division by zero"}')
+    assert runs(healthy) == before
+    assert "UserCodeFailed: ZeroDivisionError" in healthy.condition("Degraded").message
+
+
+def test_a_change_after_a_rollback_is_tried(healthy):
+    healthy.put(OTHER_SQL)
+    healthy.settle()
+    healthy.pass_time(minutes=11)
+    before = runs(healthy)
+    healthy.put(OTHER_SQL + "  scaling: {mode: Advise}\n")  # the same driver: rejected already
+    healthy.settle()
+    assert runs(healthy) == before
+    healthy.put(OTHER_SQL + "  restartNonce: 1\n")
+    status = healthy.settle()
+    assert runs(healthy) != before
+    assert status.rejected is None
+    healthy.pod_is_ready()
+    healthy.pass_time(minutes=2)
+    assert healthy.condition("Degraded").status == "False"
+
+
+def test_the_old_spec_applied_again_is_no_rollback(healthy):
+    healthy.put(OTHER_SQL)
+    healthy.settle()
+    healthy.pass_time(minutes=11)
+    healthy.put(MINIMAL)
+    status = healthy.settle()
+    assert status.rejected is None
+    assert healthy.condition("Degraded").status == "False"
+
+
+def test_a_first_spec_is_not_rolled_back(cluster):
+    cluster.put(MINIMAL)
+    cluster.settle()
+    assert cluster.pass_time(hours=1).phase == "Deploying"
+
+
+def test_a_suspended_query_takes_a_change_without_a_driver(healthy):
+    healthy.put(SUSPENDED)
+    assert healthy.settle().phase == "Suspended"
+    healthy.put(changed(SUSPENDED, 10, "    sql: SELECT cell, count(*) AS trips FROM trips GROUP BY cell"))
+    assert healthy.settle().phase == "Suspended"
+    assert healthy.pod is None
+    healthy.put(OTHER_SQL)
+    assert healthy.settle().phase == "Deploying"
+
+
+def test_a_driver_made_from_an_older_template_is_replaced_too(cluster):
+    """A StatefulSet's controller may have made a pod just before its template was changed."""
+    cluster.put(MINIMAL)
+    cluster.settle()
+    cluster.pod["metadata"]["annotations"]["millrace.io/revision"] = "0000000000"
+    cluster.settle()
+    assert runs(cluster) != "0000000000"

@@ -1,0 +1,66 @@
+"""Which fields of a spec replace the driver: every one is classified, and the revision follows just those."""
+
+import pytest
+import yaml
+
+from millrace_api.streamquery import Spec
+from millrace_operator.resources.spec_fields import EFFECTS, Effect, fields_of, replaced_fields, revision
+
+from .cases import CASES, SMALLEST, query_of
+
+CHANGES = {
+    "state": "Suspended",
+    "emit": "OnUpdate",
+    "batchInterval": "7s",
+    "partitioner.algorithm": "hash",
+    "partitioner.replicas": {"max": 3},
+    "parallelism.initial": 5,
+    "parallelism.min": 2,
+    "parallelism.max": 17,
+    "executors.initial": 2,
+    "executors.max": 9,
+    "executors.cores": 3,
+    "executors.memory": "3g",
+    "executors.podTemplate": {"spec": {"priorityClassName": "low"}},
+    "driver.cores": 3,
+    "driver.memory": "3g",
+    "driver.podTemplate": {"spec": {"priorityClassName": "low"}},
+    "scaling.mode": "Off",
+    "scaling.target": 0.8,
+    "image": "example.org/another",
+    "serviceAccountName": "another",
+    "sparkConf": {"spark.sql.adaptive.enabled": "true"},
+    "restartNonce": 4,
+    "replanNonce": 4,
+    "query": {"sql": "SELECT cell, count(*) AS many FROM trips GROUP BY cell"},
+    "sink": {"console": {}},
+}
+
+
+def test_every_field_is_classified_and_nothing_else():
+    assert sorted(fields_of(Spec)) == sorted(EFFECTS)
+
+
+@pytest.mark.parametrize("field", CHANGES)
+def test_the_revision_changes_with_fields_that_replace_the_driver(field):
+    before = query_of(SMALLEST).spec
+    document = yaml.safe_load(SMALLEST)
+    place, *parts = field.split(".")
+    document["spec"][place] = {parts[0]: CHANGES[field]} if parts else CHANGES[field]
+    after = query_of(yaml.safe_dump(document)).spec
+    changed = EFFECTS[field] is Effect.REPLACED and after != before
+    assert (revision(after) != revision(before)) == changed
+    assert replaced_fields(before, after) == ([f"spec.{field}"] if changed else [])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_revision_is_that_of_the_pods_template(name):
+    from .cases import objects_of
+
+    (stateful_set,) = [each for each in objects_of(CASES[name]) if each["kind"] == "StatefulSet"]
+    annotations = stateful_set["spec"]["template"]["metadata"]["annotations"]
+    assert annotations["millrace.io/revision"] == revision(query_of(CASES[name]).spec)
+
+
+def test_a_revision_is_the_same_in_every_version_that_reads_the_same_spec():
+    assert revision(query_of(SMALLEST).spec) == "92b8d137ed"
