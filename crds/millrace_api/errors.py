@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millrace_api.failures import FailureClass
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,9 @@ class Problem:
 
 class MillraceError(Exception):
     """Bad input or a broken surrounding, explained in one sentence per problem; never shown as a traceback."""
+
+    failure: FailureClass | None = None
+    """Of what class it is, where whoever raised it knows better than the fields of its problems."""
 
     def __init__(self, *problems: Problem | str) -> None:
         self.problems = tuple(Problem(p) if isinstance(p, str) else p for p in problems)

@@ -78,9 +78,14 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Run a query in this process, with local Spark; Ctrl-C and SIGTERM end it after the running batch."""
+    from millrace_jobs.agent.failure_report import write_report
     from millrace_jobs.agent.local import LocalRun
 
-    local = LocalRun.of_file(file, name=query, once=once, plan_file=plan, metrics_port=metrics_port, debug=debug)
+    try:
+        local = LocalRun.of_file(file, name=query, once=once, plan_file=plan, metrics_port=metrics_port, debug=debug)
+    except MillraceError as error:
+        write_report(error)
+        raise
 
     def stop(number: int, _: FrameType | None) -> None:
         if local.stop_requested:
@@ -90,9 +95,10 @@ def run(
         overdue.start()
 
     def give_up() -> None:
-        problem = _overdue(grace, starting=local.is_starting)
+        error = MillraceError(_overdue(grace, starting=local.is_starting))
         local.abandon()
-        _print_problems((problem,))
+        _print_problems(error.problems)
+        write_report(error)
         os._exit(1)
 
     overdue = Timer(grace, give_up)
@@ -102,6 +108,9 @@ def run(
             signal.signal(signal.SIGINT, stop)
             signal.signal(signal.SIGTERM, stop)
             local.run()
+    except Exception as error:
+        write_report(error)
+        raise
     finally:
         overdue.cancel()
 

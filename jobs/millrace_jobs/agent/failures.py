@@ -15,7 +15,8 @@ _WORKER = re.compile(r"thrown from the Python worker:\n(.+?)(?=\n\s*\tat |\Z)", 
 _SPARK = re.compile(r"^[\w.$]+: \[[A-Z][A-Z_.0-9]+\] (.+?)(?: SQLSTATE: \w+|\n|$)", re.MULTILINE)
 _CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupt): .+)$", re.MULTILINE)
-_FRAME = re.compile(r'^  File "(.+)", line (\d+), in ', re.MULTILINE)
+FRAME = re.compile(r'^  File "(.+)", line (\d+), in ', re.MULTILINE)
+"""A line of a traceback: its file, and the line there."""
 
 _HERE = str(Path(__file__).parents[1])
 _INSTALLED = tuple(sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib"))
@@ -85,6 +86,11 @@ def jvm_gone() -> MillraceError:
     return MillraceError(Problem("Spark's JVM has died", hint))
 
 
+def is_of_the_user(file: str) -> bool:
+    """Whether a file of a traceback is neither ours nor a library's."""
+    return not file.startswith((_HERE, *_INSTALLED, "<"))
+
+
 def is_about_state(text: str) -> bool:
     """Whether the failure is that Spark cannot load what it has kept as state."""
     return "CANNOT_LOAD_STATE_STORE" in text
@@ -113,8 +119,8 @@ def _python_problem(traceback: str) -> Problem:
     lines = traceback.rstrip().splitlines()
     last = max((number for number, line in enumerate(lines) if line.startswith("  ")), default=-1)
     said = " ".join(lines[last + 1 :]).strip() or lines[-1].strip()
-    for file, line in reversed(_FRAME.findall(traceback)):
-        if not file.startswith((_HERE, *_INSTALLED, "<")):
+    for file, line in reversed(FRAME.findall(traceback)):
+        if is_of_the_user(file):
             hint = "correct it, then run the same command again: nothing is lost"
             return Problem(f"the query failed: {said}", hint, file, int(line))
     return Problem(f"the query failed: {said}", _DEBUG)

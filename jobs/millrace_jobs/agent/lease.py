@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Self
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.failures import FailureClass
 
 SECONDS = 30.0
 """Length of a lease: a driver that is dead or cut off keeps other machines from its checkpoint for that long."""
@@ -148,13 +149,15 @@ class Lease:
                 return
             held, left = now, now.seconds
         when = datetime.fromtimestamp(time.time() + left, UTC).isoformat(sep=" ", timespec="seconds")
-        raise MillraceError(
+        error = MillraceError(
             Problem(
                 f"another run is using the checkpoint {self._root}: {held}",
                 f"end that run first; if it is dead, its lease runs out at {when} unless it is renewed",
                 field="spec.checkpoint",
             )
         )
+        error.failure = FailureClass.OTHER  # nothing is wrong with the state
+        raise error
 
     def _renew_until_released(self) -> None:
         while not self._released.wait(self._seconds / RENEWALS) and self.lost is None:

@@ -119,7 +119,9 @@ class LocalRun:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self._stack.close()
         if isinstance(error, MillraceError) and self.file is not None:
-            raise MillraceError(*locate(error.problems, self.file, self.query.name)) from error
+            located = MillraceError(*locate(error.problems, self.file, self.query.name))
+            located.failure = error.failure
+            raise located from error
 
     def run(self) -> None:
         """Run the query to its end.

@@ -32,7 +32,9 @@ class Restarts:
         if self._in_a_row == MOST:
             first, *more = failure.problems
             message = f"after {MOST} restarts without a finished batch: {first.message}"
-            raise MillraceError(replace(first, message=message), *more) from None
+            final = MillraceError(replace(first, message=message), *more)
+            final.failure = failure.failure
+            raise final from None
         self._in_a_row += 1
         return min(FIRST_PAUSE * 2.0 ** (self._in_a_row - 1), LONGEST_PAUSE)
 

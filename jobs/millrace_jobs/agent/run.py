@@ -20,6 +20,7 @@ from millrace_api.errors import MillraceError, TransientError
 from millrace_api.streamquery import Emit, Spec
 from millrace_jobs.agent.checkpoint import Checkpoint
 from millrace_jobs.agent.events import Event, Listener, Watcher
+from millrace_jobs.agent.failure_report import class_of_text
 from millrace_jobs.agent.failures import explain_failure, is_about_state, jvm_gone, known_cause
 from millrace_jobs.agent.progress import BatchReport, batch_report
 from millrace_jobs.agent.restarts import Restarts
@@ -225,7 +226,9 @@ class QueryRun:
     def _explained(self, text: str) -> MillraceError:
         """Why the query failed."""
         damage = self.checkpoint.damaged_state(text) if is_about_state(text) else None
-        return known_cause(text) or damage or explain_failure(text)
+        error = known_cause(text) or damage or explain_failure(text)
+        error.failure = class_of_text(text)
+        return error
 
     def _write(self, results: DataFrame, number: int) -> None:
         """Spark's hook: the results of a batch."""
