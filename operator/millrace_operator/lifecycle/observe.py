@@ -181,6 +181,11 @@ class Observations:
             body = self._queries.get(key)
             return None if body is None else Seen(body, dict(self._objects.get(key, {})))
 
+    def queries(self) -> list[QueryKey]:
+        """All queries."""
+        with self._lock:
+            return list(self._queries)
+
     def generation(self, key: QueryKey) -> int | None:
         """Of a query's spec; None where there is none any more."""
         seen = self.of(key)

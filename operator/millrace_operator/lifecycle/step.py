@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from millrace_api.annotations import PAUSED, SKIP_DRAIN
@@ -17,7 +17,7 @@ from ..resources.spec_fields import replaced_fields
 from .conditions import ProgressingReason
 from .observe import Seen
 from .outstanding import missing_of
-from .planning import plan_for
+from .planning import plan_for, shape_of
 from .report import Report, deleting, invalid, situation
 from .scaled import Scaled
 from .target import Target, healthy_from, target_of
@@ -123,6 +123,8 @@ def _settle(
             wakes.append(healthy)
         elif not kept:
             missing.append(healthy_spec(target.query, seen.owner))
+    if scaled is not None and scaled.change is not None and scaled.change != shape_of(plan):
+        scaled = replace(scaled, account=None)  # something else has come before it
     report = Report(applying=missing, plan=plan, scaled=scaled)
     deeds = tuple(Apply(each) for each in missing)
     held = () if _has_finalizer(seen) else (Finalize(present=True),)

@@ -165,10 +165,10 @@ class Cluster:
         for _ in range(50):
             before = copy.deepcopy((self.query, self.objects))
             self.reconciler._rounds.forget(KEY)  # no time passes here
-            self._show_all()
+            self.show()
             self.reconciler.reconcile(KEY)
             self.control()
-            self._show_all()
+            self.show()
             if (self.query, self.objects) == before:
                 return self.status
         raise AssertionError(f"it does not settle: {self.deeds[-20:]}")
@@ -180,7 +180,8 @@ class Cluster:
     def condition(self, type):
         return next(each for each in self.status.conditions if each.type == type)
 
-    def _show_all(self):
+    def show(self):
+        """The watches tell the operator what there is."""
         if self.query is not None:
             self.reconciler.observations.query_seen(copy.deepcopy(self.query))
         for each in self.objects.values():

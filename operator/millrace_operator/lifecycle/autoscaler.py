@@ -1,0 +1,220 @@
+"""Looks at running queries every few seconds, and decides about their size; the reconciler carries it out."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+from millrace_api.deployment import ScalingMode
+from millrace_api.plan import Plan
+from millrace_api.status import LastScaling, Load, Phase
+from millrace_api.streamquery import Spec, StreamQuery
+
+from ..scaling.decision.decide import Scaler
+from ..scaling.decision.decision import Decision, Reason
+from ..scaling.observation import Answer
+from ..telemetry.logs import about
+from ..telemetry.metrics import OperatorMetrics
+from .observe import QueryKey, Seen
+from .reconcile import Objects, Reconciler
+from .scaled import Scaled
+from .scaling_case import bounds_of, settings_of, situation_of
+from .scaling_memory import memory, recall
+from .scaling_report import (
+    MetricsReason,
+    account_of,
+    conditions,
+    is_missing,
+    is_news,
+    load_of,
+    shape_for,
+    with_outcome,
+)
+from .workqueue import WorkQueue
+
+PERIOD = 10.0
+"""Seconds from one look at a query to the next."""
+
+SILENCE = 60.0
+"""Seconds without a usable answer after which the metrics count as missing."""
+
+SAVE_SECONDS = 600.0
+"""After which what scaling has learned is kept anew, so that a restarted operator goes on with it."""
+
+WORKERS = 4
+"""Queries that are looked at at the same time: what they wait for is Prometheus."""
+
+log = logging.getLogger(__name__)
+
+
+class MetricsError(Exception):
+    """The metrics cannot be asked; the message says why."""
+
+
+class Ask(Protocol):
+    """Asks for the newest metrics of a query."""
+
+    def __call__(self, key: QueryKey, now: float, executors: int) -> Answer | None:
+        """None where there are none. Raises MetricsError."""
+        ...
+
+
+@dataclass
+class _Mind:
+    """What is kept of one query between two looks.
+
+    Attributes:
+        fingerprint: of all whose change makes it another mind.
+        answered: when there was a usable answer last; at first, when the query was first looked at.
+        last: the last decision that rests on an answer.
+        told: when the reconciler was told.
+        saved, epoch: when what was learned was kept, and under which plan.
+    """
+
+    fingerprint: object
+    scaler: Scaler
+    answered: float
+    last: Decision | None = None
+    load: Load | None = None
+    told: float = 0.0
+    saved: float = 0.0
+    epoch: int = 0
+
+
+class Autoscaler:
+    """Works in threads of its own, from ``start`` to ``stop``.
+
+    Args:
+        reconciler: knows the queries, and carries out what is decided.
+        objects: where decisions are kept.
+        metrics: what is told of the work.
+        ask: the newest metrics of a query; None where there is no Prometheus.
+        clock: the time of day.
+    """
+
+    def __init__(
+        self,
+        reconciler: Reconciler,
+        objects: Objects,
+        metrics: OperatorMetrics,
+        ask: Ask | None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._reconciler = reconciler
+        self._objects = objects
+        self._metrics = metrics
+        self._ask = ask
+        self._clock = clock
+        self._minds: dict[QueryKey, _Mind] = {}
+        self._queue: WorkQueue[QueryKey] = WorkQueue()
+        self._stopped = threading.Event()
+        self._threads = [threading.Thread(target=self._work, name=f"scale-{i}") for i in range(WORKERS)]
+        self._threads.append(threading.Thread(target=self._tick, name="scale-clock"))
+
+    def start(self) -> None:
+        """Begin to look at queries."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End after the looks that were begun."""
+        self._stopped.set()
+        self._queue.close()
+        for thread in self._threads:
+            thread.join()
+
+    def look(self, key: QueryKey) -> None:
+        """Ask for a query's metrics, decide, and tell the reconciler where that is news."""
+        seen = self._reconciler.observations.of(key)
+        query = None if seen is None else self._reconciler.query_of(key, seen)
+        if seen is None or not isinstance(query, StreamQuery):
+            self._minds.pop(key, None)
+            return
+        plan = seen.plan
+        if seen.status.phase is not Phase.RUNNING or plan is None:
+            return
+        now = self._clock()
+        mind = self._mind_of(key, seen, query.spec, now.timestamp())
+        scaled = self._decide(key, seen, query.spec, plan, mind, now)
+        held = self._reconciler.scaled.get(key)
+        if held is None or is_news(held, scaled, now.timestamp() - mind.told):
+            mind.told = now.timestamp()
+            self._reconciler.scaled[key] = scaled
+            self._reconciler.queue.add(key)
+        if mind.last is not None and (plan.epoch != mind.epoch or now.timestamp() - mind.saved >= SAVE_SECONDS):
+            self._objects.apply(memory(seen.owner, mind.last, mind.scaler))
+            mind.saved, mind.epoch = now.timestamp(), plan.epoch
+
+    def _decide(self, key: QueryKey, seen: Seen, spec: Spec, plan: Plan, mind: _Mind, now: datetime) -> Scaled:
+        situation = situation_of(seen, plan, now)
+        answer, trouble = self._answer(key, situation.now, situation.executors_ready)
+        decision = mind.scaler.step(answer, situation)
+        if decision.reason is not Reason.NO_ANSWER:
+            mind.last = decision
+            self._metrics.decided(str(decision.reason))
+            if decision.changed:
+                log.info("%s", decision.sentence)
+        if answer is not None and not is_missing(decision):
+            mind.answered = situation.now
+            mind.load = load_of(decision, answer, situation.executors_ready) or mind.load
+        account = self._account(seen.status.last_scaling, decision, spec)
+        missing = situation.now - mind.answered >= SILENCE
+        silent = trouble or (MetricsReason.NO_ANSWER, decision.detail) if missing or self._ask is None else None
+        available = silent or (MetricsReason.AVAILABLE, "")
+        return Scaled(
+            account=account,
+            change=shape_for(decision),
+            epoch=plan.epoch,
+            load=None if missing else mind.load,
+            applied_epoch=None if answer is None or answer.epoch is None else int(answer.epoch),
+            conditions=conditions(spec, mind.last, available, seen.generation, now),
+        )
+
+    def _account(self, last: LastScaling | None, decision: Decision, spec: Spec) -> LastScaling | None:
+        """Of this decision, if it is worth one; else of the last, with what came of it."""
+        if spec.scaling.mode is ScalingMode.OFF:
+            return last
+        if error := decision.prediction_error if last is not None and last.observed is None else None:
+            self._metrics.predicted(error)
+        return account_of(decision, last) or with_outcome(last, decision)
+
+    def _answer(self, key: QueryKey, now: float, ready: int) -> tuple[Answer | None, tuple[MetricsReason, str] | None]:
+        if self._ask is None:
+            hint = "start the operator with --prometheus-url to have queries scaled"
+            return None, (MetricsReason.NO_PROMETHEUS, f"there is no Prometheus to ask; {hint}")
+        try:
+            return self._ask(key, now, ready), None
+        except MetricsError as error:
+            return None, (MetricsReason.UNREACHABLE, str(error))
+
+    def _mind_of(self, key: QueryKey, seen: Seen, spec: Spec, now: float) -> _Mind:
+        """A new one where the query is another, or is scaled in another way; with what an earlier operator kept."""
+        settings, bounds = settings_of(spec), bounds_of(spec)
+        fingerprint = (seen.owner.uid, settings, bounds, seen.status.revision, spec.replan_nonce)
+        mind = self._minds.get(key)
+        if mind is None or mind.fingerprint != fingerprint:
+            scaler = Scaler(settings, bounds, spec.parallelism.max)
+            if mind is None and not recall(scaler, seen):
+                scaler = Scaler(settings, bounds, spec.parallelism.max)
+            epoch = seen.plan.epoch if seen.plan is not None else 0
+            mind = self._minds[key] = _Mind(fingerprint, scaler, answered=now, saved=now, epoch=epoch)
+        return mind
+
+    def _tick(self) -> None:
+        while not self._stopped.wait(PERIOD):
+            for key in self._reconciler.observations.queries():
+                self._queue.add(key)
+
+    def _work(self) -> None:
+        while (key := self._queue.get()) is not None:
+            try:
+                with about(key):
+                    self.look(key)
+            except Exception as error:  # whatever it is, the other queries are looked at
+                log.warning("scaling did not look at the query: %s", error)
+            finally:
+                self._queue.done(key)

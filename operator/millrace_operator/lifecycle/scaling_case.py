@@ -1,0 +1,76 @@
+"""What scaling has to know of a query besides its metrics: from its spec, its plan and its pods; pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from millrace_api.annotations import PAUSED, PAUSED_SCALE_IN, PAUSED_SCALE_OUT
+from millrace_api.deployment import ScalingMode
+from millrace_api.plan import Plan
+from millrace_api.streamquery import Spec
+
+from ..resources.names import EXECUTOR, ROLE_LABEL, Manifest
+from ..scaling.decision.decision import Situation
+from ..scaling.decision.settings import Mode, Settings
+from ..scaling.plans import Bounds, Range
+from ..scaling.plans import Plan as Shape
+from .conditions import moment
+from .health import created, ready_since
+from .observe import Seen
+
+
+def settings_of(spec: Spec) -> Settings:
+    """The user's settings; without scaling it is worked out what it would do, for the load in the status."""
+    scaling = spec.scaling
+    active = scaling.mode is ScalingMode.ACTIVE
+    return Settings(
+        mode=Mode.ACTIVE if active else Mode.ADVISE,
+        target=scaling.target,
+        step=scaling.step,
+        window=scaling.window,
+        grace=scaling.grace,
+    )
+
+
+def bounds_of(spec: Spec) -> Bounds:
+    """How far plans may go."""
+    return Bounds(
+        executors=Range(spec.executors.min, spec.executors.max),
+        parallelism=Range(spec.parallelism.min, spec.parallelism.max),
+        replicas=Range(spec.partitioner.replicas.min, spec.partitioner.replicas.max),
+        executor_cores=spec.executors.cores,
+    )
+
+
+def situation_of(seen: Seen, plan: Plan, now: datetime) -> Situation:
+    """Plan, executors, and what is paused."""
+    pods = executors(seen)
+    ready = [each for each in pods if ready_since(each) is not None]
+    waiting = [moment(created(each)).timestamp() for each in pods if ready_since(each) is None]
+    return Situation(
+        now=now.timestamp(),
+        plan=shape_of(plan),
+        epoch=plan.epoch,
+        executors_ready=len(ready),
+        executors_pending_since=min(waiting, default=None),
+        paused=seen.is_set(PAUSED),
+        scale_in_paused=seen.is_set(PAUSED_SCALE_IN),
+        scale_out_paused=seen.is_set(PAUSED_SCALE_OUT),
+    )
+
+
+def executors(seen: Seen) -> list[Manifest]:
+    """The executors' pods that are there to stay."""
+    return [
+        each
+        for (kind, _), each in seen.objects.items()
+        if kind == "Pod"
+        and each["metadata"]["labels"].get(ROLE_LABEL) == EXECUTOR
+        and "deletionTimestamp" not in each["metadata"]
+        and each.get("status", {}).get("phase") not in ("Failed", "Succeeded")
+    ]
+
+
+def shape_of(plan: Plan) -> Shape:
+    """What scaling changes of a plan."""
+    return Shape(plan.executors, plan.parallelism, plan.replicas)

@@ -1,0 +1,173 @@
+"""What a query's status says of scaling: from decisions, and not more often than is worth a write; pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from millrace_api.deployment import ScalingMode
+from millrace_api.status import Condition, ConditionStatus, ConditionType, LastScaling, Load, PlanShape
+from millrace_api.streamquery import Spec
+
+from ..scaling.decision.decision import Decision, Reason
+from ..scaling.decision.settings import Guard
+from ..scaling.no_answer import NoAnswerReason
+from ..scaling.observation import Answer
+from ..scaling.plans import Plan as Shape
+from .conditions import condition, shortened, stamp
+from .scaled import Scaled
+
+REFRESH_SECONDS = 120.0
+"""After which numbers in the status are written anew, if nothing notable happens before."""
+
+NOTABLE = 0.1
+"""Change of utilization that is written at once."""
+
+_CAPACITY = (Guard.QUOTA, Guard.CLUSTER)
+
+
+class MetricsReason(StrEnum):
+    """Whether there are metrics of a query."""
+
+    AVAILABLE = "Available"
+    NO_PROMETHEUS = "NoPrometheus"
+    UNREACHABLE = "PrometheusUnreachable"
+    NO_ANSWER = "NoAnswer"
+
+
+class ActiveReason(StrEnum):
+    """Whether decisions are carried out."""
+
+    ACTIVE = "Active"
+    ADVISE = "AdviseOnly"
+    OFF = "Off"
+    PAUSED = "Paused"
+    NO_METRICS = "NoMetrics"
+
+
+class CapacityReason(StrEnum):
+    """Whether a query has as much as it may have, and needs more; besides it, the guard that holds it back."""
+
+    SUFFICIENT = "Sufficient"
+
+
+def is_missing(decision: Decision) -> bool:
+    """Whether the metrics are not there, or not to be believed; not merely of no other batch than before."""
+    if decision.reason is not Reason.NO_ANSWER:
+        return False
+    usual = (NoAnswerReason.NO_BATCH, NoAnswerReason.OTHER_PLAN, NoAnswerReason.COUNTER_RESET)
+    return not decision.detail.startswith(tuple(f"{each}:" for each in usual))
+
+
+def conditions(
+    spec: Spec, decision: Decision | None, metrics: tuple[MetricsReason, str], generation: int, now: datetime
+) -> tuple[Condition, ...]:
+    """The three conditions of scaling; ``decision`` is the last one that rests on an answer."""
+    available = metrics[0] is MetricsReason.AVAILABLE
+    active, why = _activity(spec, decision, available=available)
+    short, guard = _shortage(decision)
+    return (
+        condition(ConditionType.METRICS_AVAILABLE, _holds(available), *metrics, generation, now),
+        condition(ConditionType.AT_CAPACITY, _holds(short), guard, why if short else "", generation, now),
+        condition(ConditionType.SCALING_ACTIVE, _holds(active is ActiveReason.ACTIVE), active, why, generation, now),
+    )
+
+
+def load_of(decision: Decision, answer: Answer, ready: int) -> Load | None:
+    """What the job was seen doing; None where the decision rests on nothing."""
+    inputs = decision.inputs
+    if inputs is None:
+        return None
+    return Load(
+        utilization=round(inputs.utilization, 3),
+        processing_seconds=round(inputs.utilization * inputs.interval, 3),
+        input_rate=round(inputs.arrival, 1),
+        lag=round(inputs.lag),
+        imbalance=None if answer.imbalance is None else round(answer.imbalance, 3),
+        executors_ready=ready,
+        observed_time=stamp(datetime.fromtimestamp(answer.time, UTC)),
+    )
+
+
+def account_of(decision: Decision, last: LastScaling | None) -> LastScaling | None:
+    """What is told of a decision for another plan, carried out or not; None where it is for none, or no news."""
+    wanted = decision.plan if decision.changed else _advised(decision)
+    if wanted is None:
+        return None
+    after = _shape(wanted)
+    if not decision.changed and last is not None and (last.to, last.reason) == (after, str(decision.reason)):
+        return None
+    chosen = decision.chosen
+    return LastScaling.model_validate(
+        {
+            "time": stamp(datetime.fromtimestamp(decision.time, UTC)),
+            "from": _shape(decision.before),
+            "to": after,
+            "reason": str(decision.reason),
+            "message": shortened(decision.sentence),
+            "predicted": None if chosen is None else round(chosen.utilization, 3),
+        }
+    )
+
+
+def with_outcome(account: LastScaling | None, decision: Decision) -> LastScaling | None:
+    """The account with the utilization that came of it, once that is known."""
+    outcome, inputs = decision.outcome, decision.inputs
+    if account is None or outcome is None or inputs is None or account.observed is not None:
+        return account
+    if _shape(outcome.change.after) != account.to:
+        return account
+    return account.model_copy(update={"observed": round(outcome.observed / inputs.interval, 3)})
+
+
+def shape_for(decision: Decision) -> PlanShape | None:
+    """The plan that is to be carried out; None where the present one stays."""
+    return _shape(decision.plan) if decision.changed else None
+
+
+def is_news(before: Scaled, now: Scaled, seconds: float) -> bool:
+    """Whether it is worth a write, when the last one was so long ago: numbers alone are so only now and then."""
+    if now.change is not None or (now.account, now.applied_epoch) != (before.account, before.applied_epoch):
+        return True
+    if [(c.status, c.reason) for c in now.conditions] != [(c.status, c.reason) for c in before.conditions]:
+        return True
+    return now.load != before.load and (seconds >= REFRESH_SECONDS or _notable(before.load, now.load))
+
+
+def _notable(before: Load | None, now: Load | None) -> bool:
+    if before is None or now is None:
+        return True
+    apart = abs((now.utilization or 0.0) - (before.utilization or 0.0))
+    return apart >= NOTABLE or bool(now.lag) != bool(before.lag)
+
+
+def _activity(spec: Spec, decision: Decision | None, *, available: bool) -> tuple[ActiveReason, str]:
+    said = "" if decision is None else shortened(decision.sentence)
+    if spec.scaling.mode is ScalingMode.OFF:
+        return ActiveReason.OFF, "spec.scaling.mode is Off"
+    if not available:
+        return ActiveReason.NO_METRICS, "nothing is scaled without metrics"
+    if decision is not None and decision.guard is Guard.PAUSED:
+        return ActiveReason.PAUSED, said
+    return (ActiveReason.ACTIVE if spec.scaling.mode is ScalingMode.ACTIVE else ActiveReason.ADVISE), said
+
+
+def _shortage(decision: Decision | None) -> tuple[bool, str]:
+    if decision is None or not (decision.reason is Reason.AT_CAPACITY or decision.guard in _CAPACITY):
+        return False, CapacityReason.SUFFICIENT
+    return True, str(decision.guard or decision.reason)
+
+
+def _advised(decision: Decision) -> Shape | None:
+    chosen = decision.chosen
+    if decision.guard is not Guard.ADVISE or chosen is None or chosen.plan == decision.before:
+        return None
+    return chosen.plan
+
+
+def _shape(plan: Shape) -> PlanShape:
+    return PlanShape(executors=plan.executors, parallelism=plan.parallelism, replicas=plan.replicas)
+
+
+def _holds(value: bool) -> ConditionStatus:
+    return ConditionStatus.TRUE if value else ConditionStatus.FALSE

@@ -1,0 +1,233 @@
+"""Scaling as the operator does it: it carries out just what the scaler decides, and says so."""
+
+import json
+import math
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from millrace_operator.arena.policies.millrace import Millrace
+from millrace_operator.arena.run import Setting, synthetic
+from millrace_operator.lifecycle.autoscaler import Autoscaler, MetricsError
+from millrace_operator.scaling.plans import Plan
+from millrace_operator.simulation.run import simulate
+from millrace_operator.telemetry.metrics import OperatorMetrics
+from unit.api.documents import MINIMAL, changed
+
+from .cluster import KEY, NOW, Cluster, stamp
+
+_STEP = synthetic("step", Setting(max_executors=6))
+SCENARIO = replace(_STEP, trace=_STEP.trace.between(3000, 4500))
+"""The rate goes up to three times as much after ten minutes."""
+
+SCALING = ("ConfigMap", "trips-by-cell-scaling")
+
+
+def document(mode="Active", **more):
+    """The query of the scenario."""
+    bounds, first = SCENARIO.bounds, SCENARIO.initial
+    spec = {
+        "executors": {"initial": first.executors, "max": bounds.executors.high},
+        "parallelism": {"initial": first.parallelism, "min": bounds.parallelism.low, "max": bounds.parallelism.high},
+        "partitioner": {"replicas": {"initial": first.replicas, "max": bounds.replicas.high}},
+        "scaling": {"mode": mode},
+        **more,
+    }
+    return changed(MINIMAL, 12, "\n".join(f"  {name}: {json.dumps(value)}" for name, value in spec.items()))
+
+
+class Operated:
+    """A policy of the simulator: the whole operator, on a cluster in memory."""
+
+    name, period = "operated", 5.0
+
+    def __init__(self, text=None):
+        self.cluster = Cluster()
+        self.answer = None
+        self.trouble = None
+        self.cluster.put(text or document())
+        self.cluster.settle()
+        self.cluster.pod_is_ready()
+        self.start()
+
+    def start(self):
+        """A new operator process, as far as scaling goes."""
+        self.cluster.start_operator()
+        objects = self.cluster
+        self.autoscaler = Autoscaler(
+            self.cluster.reconciler, objects, OperatorMetrics(), self.ask, lambda: self.cluster.time
+        )
+
+    def ask(self, key, now, executors):
+        if self.trouble:
+            raise MetricsError(self.trouble)
+        return self.answer
+
+    def step(self, answer, now, plan, epoch, view):
+        self.answer = None if answer is None else _shifted(answer)
+        self.cluster.time = NOW + timedelta(seconds=now)
+        self._show_executors(view.executors_ready, view.executors_pending_since)
+        self.cluster.show()
+        self.autoscaler.look(KEY)
+        self.cluster.settle()
+        return self.plan
+
+    @property
+    def plan(self):
+        held = self.cluster.status.plan
+        return Plan(held.executors, held.parallelism, held.replicas)
+
+    def _show_executors(self, ready, pending_since):
+        pods = [(f"exec-{number}", stamp(NOW), True) for number in range(ready)]
+        if pending_since is not None:
+            pods.append(("exec-pending", stamp(NOW + timedelta(seconds=pending_since)), False))
+        for key in [key for key in self.cluster.objects if key[1].startswith("exec-")]:
+            self.cluster.reconciler.observations.object_gone(self.cluster.objects.pop(key))
+        for name, created, is_ready in pods:
+            labels = {"millrace.io/query": KEY.name, "millrace.io/role": "executor"}
+            metadata = {"name": name, "namespace": KEY.namespace, "uid": name, "labels": labels}
+            conditions = [{"type": "Ready", "status": str(is_ready), "lastTransitionTime": created}]
+            self.cluster.objects["Pod", name] = {
+                "kind": "Pod",
+                "metadata": metadata | {"creationTimestamp": created},
+                "status": {"conditions": conditions},
+            }
+
+
+def _shifted(answer):
+    """In the operator's time, and by its epochs, which begin with 1."""
+    epoch = None if answer.epoch is None else answer.epoch + 1
+    return replace(answer, time=answer.time + NOW.timestamp(), epoch=epoch)
+
+
+class Pure(Millrace):
+    """The scaler alone, with what Kubernetes makes of times."""
+
+    def step(self, answer, now, plan, epoch, cluster):
+        since = cluster.executors_pending_since
+        seen = replace(cluster, executors_pending_since=None if since is None else NOW.timestamp() + math.floor(since))
+        shifted = None if answer is None else _shifted(answer)
+        return super().step(shifted, NOW.timestamp() + now, plan, epoch + 1, seen)
+
+
+def pure():
+    return Pure(SCENARIO.bounds, SCENARIO.bounds.parallelism.high)
+
+
+@pytest.fixture(scope="module")
+def operated():
+    """A run of the scenario with the operator, and its operator."""
+    policy = Operated()
+    return simulate(SCENARIO, policy, seed=3), policy
+
+
+def rescales(run):
+    return [(each.time, each.after) for each in run.rescales]
+
+
+def test_it_carries_out_what_the_scaler_decides_and_when(operated):
+    run, _ = operated
+    assert len(run.rescales) >= 1
+    assert rescales(run) == rescales(simulate(SCENARIO, pure(), seed=3))
+
+
+def test_the_status_tells_of_load_and_decisions(operated):
+    _, policy = operated
+    status = policy.cluster.status
+    assert 0.3 < status.load.utilization < 1.0
+    assert status.load.executors_ready == status.plan.executors
+    assert status.load.input_rate > 0
+    last = status.last_scaling
+    assert last.to.executors == status.plan.executors
+    assert last.message
+    assert (last.predicted, last.observed) == (pytest.approx(last.predicted), pytest.approx(last.predicted, rel=0.5))
+    assert status.plan.applied_epoch == status.plan.epoch
+    assert (False, last.reason) in policy.cluster.told
+    conditions = {each.type: (each.status, each.reason) for each in status.conditions}
+    assert conditions["MetricsAvailable"] == ("True", "Available")
+    assert conditions["ScalingActive"] == ("True", "Active")
+
+
+def test_at_rest_it_writes_seldom(operated):
+    run, policy = operated
+    minutes = SCENARIO.trace.duration / 60
+    assert policy.cluster.writes < minutes + 8 * len(run.rescales)
+
+
+def test_the_last_decision_is_kept_in_full(operated):
+    _, policy = operated
+    data = policy.cluster.objects[SCALING]["data"]
+    decision = json.loads(data["decision.json"])
+    assert {"inputs", "chosen", "ruled_out", "zone", "sentence"} <= set(decision)
+    assert len(data["learned.json"]) < 200_000
+
+
+def test_a_restarted_operator_goes_on_with_what_was_learned():
+    restarted = Operated()
+    plain = restarted.step
+
+    def step(answer, now, plan, epoch, view):
+        if now % 605 == 0 and now:
+            restarted.start()
+        return plain(answer, now, plan, epoch, view)
+
+    restarted.step = step
+    run = simulate(SCENARIO, restarted, seed=3)
+    assert restarted.plan.executors == simulate(SCENARIO, pure(), 3).rescales[-1].after.executors
+    assert len(run.rescales) <= 4
+
+
+def test_advice_is_told_and_not_carried_out():
+    policy = Operated(document("Advise"))
+    run = simulate(SCENARIO, policy, seed=3)
+    assert run.rescales == ()
+    last = policy.cluster.status.last_scaling
+    assert last.reason == "AdviseOnly"
+    assert last.to.executors > last.from_.executors
+    assert policy.cluster.condition("ScalingActive").reason == "AdviseOnly"
+
+
+def test_switched_off_it_only_tells_the_load():
+    policy = Operated(document("Off"))
+    simulate(SCENARIO, policy, seed=3)
+    status = policy.cluster.status
+    assert status.last_scaling is None
+    assert status.load.utilization > 0
+    assert policy.cluster.condition("ScalingActive").reason == "Off"
+
+
+def test_a_paused_query_is_not_scaled():
+    policy = Operated()
+    policy.cluster.put(document(), annotations={"millrace.io/paused-scale-out": "true"})
+    policy.cluster.settle()
+    run = simulate(SCENARIO, policy, seed=3)
+    assert all(each.after.executors <= each.before.executors for each in run.rescales)
+
+
+def test_without_prometheus_it_says_so():
+    policy = Operated()
+    policy.autoscaler._ask = None
+    policy.step(None, 5.0, policy.plan, 0, _view(1))
+    metrics = policy.cluster.condition("MetricsAvailable")
+    assert (metrics.status, metrics.reason) == ("False", "NoPrometheus")
+    assert "--prometheus-url" in metrics.message
+
+
+def test_a_prometheus_that_is_away_is_told_after_a_minute_and_scales_nothing():
+    policy = Operated()
+    policy.trouble = "no answer from http://prometheus within 10 s"
+    for seconds in (5.0, 30.0):
+        policy.step(None, seconds, policy.plan, 0, _view(1))
+        assert policy.cluster.condition("MetricsAvailable").status == "True"
+    policy.step(None, 70.0, policy.plan, 0, _view(1))
+    metrics = policy.cluster.condition("MetricsAvailable")
+    assert (metrics.status, metrics.reason, metrics.message) == ("False", "PrometheusUnreachable", policy.trouble)
+    assert policy.cluster.condition("ScalingActive").reason == "NoMetrics"
+    assert policy.cluster.status.load is None
+
+
+def _view(ready):
+    from millrace_operator.simulation.run import ClusterView
+
+    return ClusterView(ready, None, None)
