@@ -19,14 +19,30 @@ def go_program(module: Path) -> Path:
     Raises:
         MissingError: there is no Go, or it cannot be built.
     """
+    name = f"{module.name}-{_content(module)}"
+    flags = ["-ldflags", f"-s -w {_versions(module)}"]
+    return cached(name, lambda folder: _build(module, flags, folder / "program", ".")) / "program"
+
+
+def go_tools(module: Path, tags: str) -> Path:
+    """A folder with the programs that a ``go.mod`` names as its tools, built with these tags, separated by commas.
+
+    Raises:
+        MissingError: there is no Go, or they cannot be built.
+    """
+    name = f"{module.name}-{tags.replace(',', '-')}-{_content(module)}"
+    flags = ["-ldflags", "-s -w", "-tags", tags]
+    return cached(name, lambda folder: _build(module, flags, folder, "tool"))
+
+
+def _content(module: Path) -> str:
     require("go")
-    content = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(module.iterdir()))).hexdigest()[:12]
-    return cached(f"{module.name}-{content}", lambda folder: _build(module, folder / "program")) / "program"
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(module.iterdir()))).hexdigest()[:12]
 
 
-def _build(module: Path, program: Path) -> None:
+def _build(module: Path, flags: list[str], output: Path, packages: str) -> None:
     done = subprocess.run(
-        ["go", "build", "-trimpath", "-buildvcs=false", "-ldflags", f"-s -w {_versions(module)}", "-o", program, "."],
+        ["go", "build", "-trimpath", "-buildvcs=false", *flags, "-o", output, packages],
         cwd=module,
         env=os.environ | {"CGO_ENABLED": "0"},
         capture_output=True,

@@ -1,0 +1,148 @@
+"""The client of one Prometheus: queries go out, series come back, and all that fails is one kind of error."""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Mapping
+from urllib.parse import urlencode, urlsplit
+
+import urllib3
+from urllib3.exceptions import HTTPError, SSLError
+
+from millrace_api.errors import Problem
+
+from .credentials import login
+from .error import PrometheusError
+from .result import RefusedError, Series, read
+from .settings import PrometheusSettings
+
+MAX_ANSWER = 16 << 20
+"""Bytes that an answer may have."""
+
+_CONNECTIONS = 4
+_CONNECT_SECONDS = 3.0
+_SPARE_SECONDS = 2.0
+"""Beyond what Prometheus may take for a query, so that it can say itself that it took too long."""
+
+_PIECE = 1 << 16
+_OK, _NOT_LOGGED_IN, _REDIRECTS = 200, (401, 403), range(300, 400)
+
+
+class Prometheus:
+    """Asks one Prometheus; several threads may share it. Connections are kept, and nothing is tried again.
+
+    Redirects are not followed: where they lead to is told, and credentials go nowhere but to the URL of the settings.
+    """
+
+    def __init__(self, settings: PrometheusSettings) -> None:
+        self._settings = settings
+        self._url = settings.url.rstrip("/")
+        self._prefix = urlsplit(self._url).path
+        self._seconds = settings.timeout_seconds + _SPARE_SECONDS
+        self._pool = urllib3.connection_from_url(
+            self._url,
+            maxsize=_CONNECTIONS,
+            timeout=urllib3.Timeout(connect=min(_CONNECT_SECONDS, self._seconds), read=self._seconds),
+            retries=False,
+            **_certificates(settings),
+        )
+
+    def instant(self, query: str, time: float | None = None) -> tuple[Series, ...]:
+        """What a query says at a time, seconds since 1970; None: now, by Prometheus' own clock.
+
+        Raises:
+            PrometheusError: there is no answer, or none that can be relied on.
+        """
+        return self._ask("query", {"query": query} | ({} if time is None else {"time": _stamp(time)}))
+
+    def range(self, query: str, start: float, end: float, step: float) -> tuple[Series, ...]:
+        """What a query says at ``start`` and every ``step`` seconds after it, up to ``end``.
+
+        Raises:
+            PrometheusError: there is no answer, or none that can be relied on.
+        """
+        times = {"start": _stamp(start), "end": _stamp(end), "step": _stamp(step)}
+        return self._ask("query_range", {"query": query} | times)
+
+    def close(self) -> None:
+        """Close connections that wait for a next query."""
+        self._pool.close()
+
+    def _ask(self, endpoint: str, fields: Mapping[str, str]) -> tuple[Series, ...]:
+        form = urlencode({**fields, "timeout": f"{self._settings.timeout_seconds * 1000:.0f}ms"})
+        headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+        try:
+            status, reason, place, body = self._post(endpoint, form, headers | login(self._settings))
+        except SSLError as error:
+            raise self._error(f"refuses TLS, or we do: {error}", "see that all certificates fit") from None
+        except HTTPError as error:
+            raise self._error(f"does not answer: {error}", "see that it runs, and that its URL is right") from None
+        if status in _REDIRECTS:
+            raise self._error(f"redirects to {_without_secrets(place)}, and that is not followed", "correct its URL")
+        try:
+            series = read(body)
+        except RefusedError as error:
+            raise self._error(f"says: {error}") from None
+        except ValueError as error:
+            said = f"HTTP {status} {reason}: {_beginning(body)}"
+            raise self._unreadable(status, said if status != _OK else str(error)) from None
+        if status != _OK:
+            raise self._error(f"says: HTTP {status} {reason}")
+        return series
+
+    def _unreadable(self, status: int, said: str) -> PrometheusError:
+        """For an answer that is not of its API: of whoever stands before it, or of something else."""
+        if status in _NOT_LOGGED_IN:
+            return self._error(f"says: {said}", "see that token or password are right")
+        what = "gave an answer that cannot be read" if status == _OK else "says"
+        return self._error(f"{what}: {said}", "see that the URL is that of a Prometheus")
+
+    def _post(self, endpoint: str, form: str, headers: Mapping[str, str]) -> tuple[int, str, str, bytes]:
+        """Status, reason, header ``Location`` and body; the whole of it in a limited time and size."""
+        deadline = clock.monotonic() + self._seconds
+        path = f"{self._prefix}/api/v1/{endpoint}"
+        response = self._pool.urlopen(
+            "POST", path, form, dict(headers), redirect=False, preload_content=False, decode_content=False
+        )
+        try:
+            body = bytearray()
+            while piece := response.read1(_PIECE):
+                body += piece
+                if len(body) > MAX_ANSWER:
+                    raise self._error(f"gave an answer of more than {MAX_ANSWER >> 20} MiB", "ask for less at a time")
+                if clock.monotonic() > deadline:
+                    raise self._error(f"did not end its answer within {self._seconds:g} s", "raise timeout_seconds")
+        finally:
+            response.close()
+        return response.status, response.reason or "", response.headers.get("Location", ""), bytes(body)
+
+    def _error(self, message: str, hint: str = "") -> PrometheusError:
+        return PrometheusError(Problem(f"Prometheus at {self._url} {message}", hint))
+
+
+def _certificates(settings: PrometheusSettings) -> dict[str, str]:
+    """By name: urllib3 reads them for each connection, so that renewed ones are used."""
+    files = {
+        "ca_certs": settings.ca_file,
+        "cert_file": settings.client_certificate,
+        "key_file": settings.client_key,
+    }
+    return {name: str(path) for name, path in files.items() if path is not None}
+
+
+def _stamp(seconds: float) -> str:
+    return f"{seconds:.3f}"
+
+
+def _without_secrets(url: str) -> str:
+    """Scheme, host and path."""
+    try:
+        parts = urlsplit(url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.netloc else parts.path
+    except ValueError:
+        return "another place"
+
+
+def _beginning(body: bytes) -> str:
+    """Some of a text that is not of Prometheus, such as a proxy's, on one line."""
+    return " ".join(body[:400].decode(errors="replace").split())[:200]

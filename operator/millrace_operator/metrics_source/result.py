@@ -1,0 +1,94 @@
+"""Answers of Prometheus' HTTP API: series of samples, or why there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+
+_Pair = tuple[float, float]
+"""Time in seconds, and a value, which comes as text: NaN, +Inf and -Inf are no JSON."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A value, which may be NaN or infinite, at a time in seconds since 1970."""
+
+    time: float
+    value: float
+
+
+@dataclass(frozen=True)
+class Series:
+    """Samples under one set of labels, the oldest first; ``__name__`` is the metric's, where it has one.
+
+    A vector has one sample in each series, a matrix any number, and a scalar is one sample without labels. Native
+    histograms are left out.
+    """
+
+    labels: Mapping[str, str]
+    samples: tuple[Sample, ...]
+
+
+class _Labelled(BaseModel):
+    metric: dict[str, str]
+    value: _Pair | None = None
+    values: list[_Pair] = []
+
+
+class _Scalar(BaseModel):
+    kind: Literal["scalar"] = Field(alias="resultType")
+    result: _Pair
+
+
+class _Table(BaseModel):
+    kind: Literal["vector", "matrix"] = Field(alias="resultType")
+    result: list[_Labelled]
+
+
+class _Success(BaseModel):
+    status: Literal["success"]
+    data: Annotated[_Scalar | _Table, Field(discriminator="kind")]
+    warnings: list[str] = []
+
+
+class _Failure(BaseModel):
+    status: Literal["error"]
+    kind: str = Field(alias="errorType")
+    error: str
+
+
+_RESPONSE: TypeAdapter[_Success | _Failure] = TypeAdapter(Annotated[_Success | _Failure, Field(discriminator="status")])
+
+
+class RefusedError(Exception):
+    """Prometheus' own words: why it does not answer, or what is wrong with its answer."""
+
+
+def read(body: bytes) -> tuple[Series, ...]:
+    """The series in an answer of the API.
+
+    Raises:
+        RefusedError: it says that something went wrong, or warns that its answer is not whole.
+        ValueError: it is no such answer.
+    """
+    try:
+        said = _RESPONSE.validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ValueError(f"{place}: {first['msg']}" if place else first["msg"]) from None
+    if isinstance(said, _Failure):
+        raise RefusedError(f"{said.kind}: {said.error}")
+    if said.warnings:
+        raise RefusedError(f"warning: {'; '.join(said.warnings)}")
+    if isinstance(said.data, _Scalar):
+        return (Series({}, (Sample(*said.data.result),)),)
+    return tuple(_series(found) for found in said.data.result)
+
+
+def _series(found: _Labelled) -> Series:
+    pairs = found.values if found.value is None else [found.value]
+    return Series(found.metric, tuple(Sample(*pair) for pair in pairs))

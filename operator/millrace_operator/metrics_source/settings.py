@@ -1,0 +1,83 @@
+"""Where Prometheus is, and how to log in there."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from millrace_api.errors import MillraceError, Problem
+
+
+@dataclass(frozen=True)
+class PrometheusSettings:
+    """How to reach one Prometheus. It holds no secrets: these are in files, which may change at any time.
+
+    Attributes:
+        url: ``http://HOST:PORT/PREFIX`` or ``https://``.
+        ca_file: certificates, PEM, of which one must have signed the server's; None takes those of the system.
+        client_certificate, client_key: PEM files with which to log in; the key may be in the certificate's file.
+        token_file: has a bearer token.
+        user, password_file: log in by these.
+        timeout_seconds: what Prometheus may take for a query.
+    """
+
+    url: str
+    ca_file: Path | None = None
+    client_certificate: Path | None = None
+    client_key: Path | None = None
+    token_file: Path | None = None
+    user: str | None = None
+    password_file: Path | None = None
+    timeout_seconds: float = 10.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work.
+
+        Raises:
+            MillraceError: with all that is wrong. Never quotes a URL that may have a secret in it.
+        """
+        problems = [problem for problem in (self._address(), self._tls(), *self._login(), self._timeout()) if problem]
+        if problems:
+            raise MillraceError(*problems)
+
+    def _address(self) -> Problem | None:
+        field, hint = "url", "write http://HOST:PORT or https://HOST:PORT, with a path if Prometheus is below one"
+        if any(mark in self.url for mark in "@?#"):
+            return Problem(
+                "the URL has credentials, a query or a fragment", f"{hint}; give secrets by files", field=field
+            )
+        if not self.url.isascii() or not self.url.isprintable() or " " in self.url:
+            return Problem(f"the URL {self.url!r} has characters that no URL has", hint, field=field)
+        try:
+            parts = urlsplit(self.url)
+            usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:  # a port that is no number, or half an IPv6 address
+            usable = None
+        return None if usable else Problem(f'"{self.url}" is no address of an HTTP server', hint, field=field)
+
+    def _tls(self) -> Problem | None:
+        if self.client_key is not None and self.client_certificate is None:
+            return Problem("there is a key without a certificate", "give client_certificate too", field="client_key")
+        given = self.ca_file or self.client_certificate
+        if given is not None and self.url.startswith("http:"):
+            return Problem(
+                f"there are certificates ({given}), but the URL is not of https", "write https://", field="url"
+            )
+        return None
+
+    def _login(self) -> list[Problem]:
+        problems = []
+        if (self.user is None) != (self.password_file is None):
+            problems.append(Problem("user and password_file belong together", "give both or none", field="user"))
+        if self.user is not None and (not self.user or ":" in self.user):
+            problems.append(Problem(f'"{self.user}" is no user name', "give one without a colon", field="user"))
+        if self.token_file is not None and (self.user is not None or self.password_file is not None):
+            problems.append(Problem("there are both a token and a password", "keep one of them", field="token_file"))
+        return problems
+
+    def _timeout(self) -> Problem | None:
+        if 0 < self.timeout_seconds < math.inf:
+            return None
+        return Problem(f"{self.timeout_seconds} is no time-out", "give seconds above 0", field="timeout_seconds")

@@ -1,0 +1,65 @@
+"""A real Prometheus for the tests in this folder."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab import prometheus as lab
+from lab.cache import MissingError
+from lab.prometheus import PrometheusServer, running_prometheus
+from millrace_operator.metrics_source.client import Prometheus
+from millrace_operator.metrics_source.settings import PrometheusSettings
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., PrometheusServer]]:
+    """Starts a Prometheus of the test's own; the arguments are those of ``PrometheusServer``."""
+    with ExitStack() as started:
+
+        def start_one(*targets: Any, **options: Any) -> PrometheusServer:
+            folder = tmp_path / f"prometheus-{uuid.uuid4().hex[:8]}"
+            folder.mkdir()
+            try:
+                return started.enter_context(running_prometheus(folder, *targets, **options))
+            except MissingError as error:
+                pytest.skip(f"no Prometheus: {error}")
+
+        yield start_one
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[..., Prometheus]]:
+    """A client of a Prometheus, with further settings."""
+    with ExitStack() as connected:
+
+        def connect_one(server: PrometheusServer, **settings: Any) -> Prometheus:
+            client = Prometheus(PrometheusSettings(server.url, **settings))
+            connected.callback(client.close)
+            return client
+
+        yield connect_one
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusServer]:
+    """A Prometheus that tests share, which scrapes nothing: ask it only what needs no samples."""
+    try:
+        with running_prometheus(tmp_path_factory.mktemp("prometheus")) as server:
+            yield server
+    except MissingError as error:
+        pytest.skip(f"no Prometheus: {error}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how long it took to start them."""
+    if lab.seconds_to_start:
+        starts = ", ".join(f"{seconds:.1f}" for seconds in lab.seconds_to_start)
+        terminalreporter.line(
+            f"Prometheus: its program was there after {max(lab.seconds_to_get):.1f} s; seconds to start: {starts}"
+        )

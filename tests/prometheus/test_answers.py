@@ -1,0 +1,191 @@
+"""Answers about a job that a real Prometheus scrapes: right values, of the right time, of the right driver."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from builders import PIN, a_batch, a_native_batch
+from millrace_jobs.agent.metrics import JobMetrics
+from millrace_jobs.selection.work import Task
+from millrace_operator.metrics_source.job import answer, history
+from millrace_operator.scaling.answers import MAX_AGE
+from millrace_operator.scaling.observation import Answer
+
+from .jobs import PATIENCE, answer_with, driver, kubelet, targets
+
+pytestmark = pytest.mark.prometheus
+
+BATCH = a_batch(
+    waiting=70, state_updates=60, combined=tuple(Task(rows, keys, 0.1) for rows, keys in ((1290, 30), (1230, 28)))
+)
+
+
+def job(*batches, query="q"):
+    metrics = JobMetrics(query)
+    for batch in batches:
+        metrics.record(batch)
+    return metrics
+
+
+def test_every_value_and_its_time(start, connect):
+    metrics = job(BATCH, BATCH)
+    before = time.time()
+    with driver(metrics, "ns") as one:
+        prometheus = connect(start(targets(one)))
+        found = answer_with(prometheus, "ns", batches_total=2, executors=3)
+        assert before < found.time < time.time()
+        assert found == Answer(
+            time=found.time,
+            batches_total=2,
+            rows_total=10_000,
+            processing_seconds_total=pytest.approx(1.68),
+            route_tasks_total=4,
+            route_seconds_total=pytest.approx(0.6),
+            combine_tasks_total=8,
+            combine_seconds_total=pytest.approx(1.0),
+            merge_seconds_total=pytest.approx(0.8),
+            partials_total=116,
+            updates_total=120,
+            interval_seconds=2,
+            lag_rows=70,
+            keys=60,
+            imbalance=pytest.approx(0.032),
+            epoch=1,
+            parallelism=4,
+            replicas=2,
+            executors=3,
+        )
+        (up,) = prometheus.instant('up{namespace="ns"}[1m]', found.time)
+        assert up.samples[-1].time == found.time
+
+        metrics.record(a_native_batch())
+        native = answer_with(prometheus, "ns", batches_total=3)
+    assert native.time > found.time
+    assert (native.keys, native.imbalance, native.executors) == (None, None, None)
+    assert (native.route_tasks_total, native.combine_tasks_total) == (4, 8)
+
+
+def test_nothing_is_said_of_other_queries_and_namespaces(start, connect):
+    with driver(job(BATCH), "ns") as one, driver(job(BATCH, BATCH, query='q"} or {a="'), "ns") as odd:
+        prometheus = connect(start(targets(one, odd)))
+        answer_with(prometheus, "ns", batches_total=1)
+        answer_with(prometheus, "ns", 'q"} or {a="', batches_total=2)
+        now = time.time()
+        assert answer(prometheus, "ns", "other", now) is None
+        assert answer(prometheus, "n.", "q", now) is None
+        assert answer(prometheus, "", "q", now) is None
+
+
+def test_a_driver_before_its_first_batch_has_only_counters(start, connect):
+    with driver(job(), "ns") as one:
+        found = answer_with(connect(start(targets(one))), "ns")
+    said = {name for name, value in vars(found).items() if value is not None}
+    assert said == {
+        "time", "batches_total", "rows_total", "merge_seconds_total", "partials_total", "updates_total"
+    }  # fmt: skip
+
+
+def test_a_target_that_is_gone_leaves_an_answer_that_grows_old(start, connect):
+    with driver(job(BATCH), "ns") as one:
+        server = start(targets(one))
+        prometheus = connect(server)
+        answer_with(prometheus, "ns", batches_total=1)
+    wait_until(lambda: down(prometheus))
+    last = answer(prometheus, "ns", "q", time.time())
+    assert prometheus.instant('millrace_batches_total{query="q"}') == ()  # Prometheus takes it for stale
+    assert last is not None
+    assert last.batches_total == 1
+    assert last == answer(prometheus, "ns", "q", last.time + MAX_AGE - 1)
+    assert answer(prometheus, "ns", "q", last.time + MAX_AGE + 1) is None
+    assert answer(prometheus, "ns", "q", last.time - 3600) is None
+
+    server.scrape({})
+    wait_until(lambda: not prometheus.instant("up"))
+    assert last == answer(prometheus, "ns", "q", last.time + 1)
+
+
+def test_of_two_drivers_the_newer_one_counts(start, connect):
+    first = job(*[BATCH] * 5)
+    with driver(first, "ns") as old:
+        server = start(targets(old))
+        prometheus = connect(server)
+        answer_with(prometheus, "ns", batches_total=5)
+        second = job(a_batch(pin=PIN))
+        with driver(second, "ns") as new:
+            server.scrape(targets(old, new))
+            taken_over = answer_with(prometheus, "ns", batches_total=1)
+            first.record(BATCH)
+            second.record(BATCH)
+            newest = answer_with(prometheus, "ns", batches_total=2)
+            wait_until(lambda: prometheus.instant('millrace_batches_total{query="q"} == 6'))
+            end = time.time()
+            assert all(value in (5, 1, 2) for value in counted(history(prometheus, "ns", "q", end - PATIENCE, end)))
+    assert newest.time > taken_over.time
+    told = history(prometheus, "ns", "q", end - PATIENCE, end)
+    assert counted(told) == sorted(counted(told), key=[5, 1, 2].index)
+    assert [one.time for one in told] == sorted({one.time for one in told})
+
+
+def test_history_is_what_the_answers_were(start, connect):
+    metrics, seen = job(), []
+    begin = time.time()
+    with driver(metrics, "ns") as one:
+        prometheus = connect(start(targets(one), scrape_interval="200ms"))
+        for number in range(1, 9):
+            metrics.record(a_batch(rows=number))
+            seen.append(answer_with(prometheus, "ns", executors=2, batches_total=number))
+        end = seen[-1].time
+    told = history(prometheus, "ns", "q", begin - 3000, end, executors=2)  # in several pieces
+    assert [one for one in told if one in seen] == seen
+    assert counted(told) == sorted(counted(told))
+    assert told[-1] == seen[-1]
+    middle = seen[3].time
+    assert history(prometheus, "ns", "q", middle, end, executors=2) == [one for one in told if one.time > middle]
+    assert history(prometheus, "ns", "q", end, begin) == []
+
+
+def test_history_survives_a_prometheus_that_is_killed(start, connect):
+    with driver(job(BATCH), "ns") as one:
+        server = start(targets(one), scrape_interval="200ms")
+        prometheus = connect(server)
+        first = answer_with(prometheus, "ns", batches_total=1)
+        wait_until(lambda: answer_with(prometheus, "ns").time > first.time + 1)
+        server.restart()
+        again = answer_with(prometheus, "ns", batches_total=1)
+        assert first in history(prometheus, "ns", "q", first.time - 60, again.time)
+
+
+def test_processor_time_is_that_of_the_executors_that_are_ready(start, connect):
+    containers = {
+        ("q-exec-1", "executor"): 10.5,
+        ("q-exec-2", "executor"): 20.0,
+        ("q-exec-2", "sidecar"): 100.0,
+        ("q-exec-b-exec-1", "executor"): 1000.0,
+        ("q-driver-0", "executor"): 10_000.0,
+    }
+    with driver(job(BATCH), "ns") as one, kubelet("ns", containers) as node, kubelet("other", containers) as far:
+        prometheus = connect(start(targets(one, node, far), scrape_interval="200ms"))
+        found = answer_with(prometheus, "ns", executors=2, busy_core_seconds_total=30.5)
+        assert answer(prometheus, "ns", "q", found.time, 3) == answer_with_executors(found, 3)
+        assert answer(prometheus, "ns", "q", found.time) == answer_with_executors(found, None)
+
+
+def answer_with_executors(found, executors):
+    return Answer(**{**vars(found), "executors": executors, "busy_core_seconds_total": None})
+
+
+def counted(answers):
+    return [one.batches_total for one in answers]
+
+
+def down(prometheus):
+    return prometheus.instant("up == 0")
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, condition
+        time.sleep(0.1)

@@ -1,0 +1,114 @@
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace_jobs.agent.metrics import CONTRACT
+from millrace_operator.metrics_source.result import Sample, Series
+from millrace_operator.metrics_source.scrapes import CREATED, FIELDS, NAMES, Scrape, whole_scrapes
+from millrace_operator.scaling.no_answer import SERIES
+
+NOT_OF_THE_JOB = {"executors", "busy_core_seconds_total", "dedicated_busy_seconds_total"}
+METRIC = {field: (name, stage) for (name, stage), field in FIELDS.items()}
+COUNTERS = {"batches_total": 3, "rows_total": 30, "merge_seconds_total": 1, "partials_total": 5, "updates_total": 4}
+
+
+def series(field, samples, pod="q-driver-0", **labels):
+    name, stage = METRIC.get(field, (field, ""))
+    stages = {"stage": stage} if stage else {}
+    return Series({"__name__": name, "pod": pod} | stages | labels, tuple(Sample(*pair) for pair in samples))
+
+
+def driver(times, begun=None, counters=COUNTERS, **labels):
+    """What a driver says at each of these times."""
+    made = [series(field, [(time, value) for time in times], **labels) for field, value in counters.items()]
+    return made + ([series(CREATED, [(time, begun) for time in times], **labels)] if begun is not None else [])
+
+
+def test_every_metric_is_in_the_jobs_contract():
+    exported = {metric.name for metric in CONTRACT if metric.kind != "histogram"}
+    exported |= {metric.name + end for metric in CONTRACT if metric.kind == "histogram" for end in ("_sum", "_count")}
+    assert {name for name, _ in FIELDS} <= exported
+    by_stage = {metric.name for metric in CONTRACT if "stage" in metric.labels}
+    assert {bool(stage) == any(name.startswith(known) for known in by_stage) for name, stage in FIELDS} == {True}
+    assert set(NAMES) == {name for name, _ in FIELDS} | {CREATED}
+
+
+def test_every_field_of_an_answer_has_its_metric():
+    assert set(FIELDS.values()) == set(SERIES) - NOT_OF_THE_JOB
+    assert len(set(FIELDS.values())) == len(FIELDS)
+
+
+def test_nothing_makes_nothing():
+    assert whole_scrapes([]) == []
+    assert whole_scrapes([series("batches_total", [])]) == []
+    assert whole_scrapes([series("another", [(1, 1)])]) == []
+
+
+def test_values_of_one_time_belong_together():
+    found = whole_scrapes([*driver([10, 20], begun=5), series("lag_rows", [(20, 7)]), series("imbalance", [(10, 0.5)])])
+    assert found == [Scrape(10, 5, COUNTERS | {"imbalance": 0.5}), Scrape(20, 5, COUNTERS | {"lag_rows": 7})]
+
+
+def test_a_scrape_without_a_counter_is_not_whole():
+    partial = [series("batches_total", [(30, 4)]), series("lag_rows", [(30, 9)])]
+    broken = [one for one in driver([10, 20]) if one.labels["__name__"] != "millrace_batches_total"]
+    found = whole_scrapes([*broken, series("batches_total", [(10, 3), (20, 3), (30, 4)]), partial[1]])
+    assert [scrape.time for scrape in found] == [10, 20]
+
+
+def test_a_counter_that_is_never_there_is_not_waited_for():
+    fewer = {field: value for field, value in COUNTERS.items() if field != "partials_total"}
+    assert [scrape.values for scrape in whole_scrapes(driver([10], counters=fewer))] == [fewer]
+
+
+def test_of_two_drivers_the_one_that_began_last_counts_from_when_it_was_seen():
+    old, new = driver([10, 20, 30, 40], begun=1, instance="old"), driver([25, 35], begun=22, instance="new")
+    assert [(scrape.time, scrape.begun) for scrape in whole_scrapes(new + old)] == [
+        (10, 1),
+        (20, 1),
+        (25, 22),
+        (35, 22),
+    ]
+
+
+def test_without_a_time_of_creation_the_one_that_was_seen_last_counts():
+    old, new = driver([10, 20, 30], pod="old"), driver([25, 28], pod="new")
+    assert [(scrape.time, scrape.begun) for scrape in whole_scrapes(old + new)] == [
+        (10, 10),
+        (20, 10),
+        (25, 25),
+        (28, 25),
+    ]
+
+
+def test_a_driver_that_begins_anew_under_the_same_labels():
+    again = [
+        *driver([30], begun=25, counters=dict.fromkeys(COUNTERS, 0)),
+        *driver([10, 20], begun=1),
+        series("route_tasks_total", [(10, 8), (20, 8)]),
+    ]
+    found = whole_scrapes(again)
+    assert [scrape.time for scrape in found] == [10, 20, 30]
+    assert found[-1].values == dict.fromkeys(COUNTERS, 0)
+
+
+@given(st.dictionaries(st.integers(1, 9), st.sets(st.sampled_from(sorted(METRIC))), max_size=6), st.randoms())
+def test_values_of_different_scrapes_never_mix(told, chance):
+    """Each value is its time: whatever is missing where, and in whatever order and pieces series come."""
+    pieces = [series(field, [(time, time)]) for time, fields in told.items() for field in fields]
+    chance.shuffle(pieces)
+    found = whole_scrapes(pieces)
+    assert [scrape.time for scrape in found] == sorted({scrape.time for scrape in found})
+    for scrape in found:
+        assert dict(scrape.values) == dict.fromkeys(told[scrape.time], scrape.time)
+    ever = set(COUNTERS) & {field for fields in told.values() for field in fields}
+    assert {scrape.time for scrape in found} == {time for time, fields in told.items() if fields and ever <= fields}
+
+
+def test_the_order_of_series_does_not_matter():
+    told = (
+        driver([10, 20, 30], begun=1, pod="a") + driver([20, 30], begun=1, pod="b") + driver([30, 40], begun=9, pod="c")
+    )
+    shuffled = random.Random(3).sample(told, len(told))
+    assert whole_scrapes(shuffled) == whole_scrapes(told)
