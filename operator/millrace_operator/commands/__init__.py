@@ -1,13 +1,26 @@
-"""What the operator's package adds to the command line: ``millrace model`` and ``millrace simulate``."""
+"""What the operator's package adds to the command line: models, simulation, and queries on a cluster."""
 
 from __future__ import annotations
 
 import typer
 
-from . import model, simulate
+from . import explain, logs, model, operator, simulate, status, steering, top
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to the command line of the whole product."""
     app.add_typer(model.app, name="model")
     app.command()(simulate.simulate)
+    app.command()(operator.operator)
+    explain.extend_explain(app)
+    for command in (
+        status.status,
+        top.top,
+        logs.logs,
+        steering.pause,
+        steering.resume,
+        steering.suspend,
+        steering.restart,
+        steering.scale,
+    ):
+        app.command()(command)

@@ -1,0 +1,71 @@
+"""``millrace explain`` for files and for queries on a cluster: the jobs have the half for files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import Context, Kubeconfig, Namespace, connected
+
+Target = Annotated[
+    str, typer.Argument(help="YAML file with a StreamQuery, or the name of one on the cluster.", show_default=False)
+]
+
+
+def extend_explain(app: typer.Typer) -> None:
+    """Let the command ``explain`` of the command line take the name of a query on the cluster too."""
+    (command,) = (each for each in app.registered_commands if each.name is None and _name(each) == "explain")
+    of_file = command.callback
+    assert of_file is not None
+    command.callback = _either(of_file)
+
+
+def is_file(target: str) -> bool:
+    """Whether a file is meant, and not the name of a query."""
+    return "/" in target or target.endswith((".yaml", ".yml", ".json")) or Path(target).is_file()
+
+
+def _either(of_file: Callable[..., None]) -> Callable[..., None]:
+    def explain(
+        target: Target,
+        plan: Annotated[Path | None, typer.Option(help="Plan file to explain the query of a file under.")] = None,
+        query: Annotated[str | None, typer.Option(help="Name of the query, where the file has several.")] = None,
+        debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and what Spark prints.")] = False,
+        namespace: Namespace = None,
+        context: Context = None,
+        kubeconfig: Kubeconfig = None,
+    ) -> None:
+        """Say why a query is as it is.
+
+        Of a file: whether the query is routed or runs natively, and why, and its plan. Of a query on the cluster:
+        its last scaling decision in full.
+        """
+        on_cluster = {"--namespace": namespace, "--context": context, "--kubeconfig": kubeconfig}
+        if is_file(target):
+            _refuse(target, "is a file", on_cluster)
+            of_file(Path(target), plan=plan, query=query, debug=debug)
+            return
+        from .explain_screen import explain_query
+
+        _refuse(target, "is the name of a query on the cluster", {"--plan": plan, "--query": query})
+        explain_query(connected(namespace, context, kubeconfig), target)
+
+    return explain
+
+
+def _refuse(target: str, what: str, options: Mapping[str, object]) -> None:
+    """Options of one form say nothing in the other."""
+    from millrace_api.errors import MillraceError, Problem
+
+    given = [name for name, value in options.items() if value is not None]
+    if given:
+        hint = f"leave out {' and '.join(given)}, or write a file's name as ./{target}"
+        hint = f"leave out {' and '.join(given)}" if is_file(target) else hint
+        raise MillraceError(Problem(f"{target} {what}, to which {given[0]} does not apply", hint))
+
+
+def _name(command: typer.models.CommandInfo) -> str:
+    return getattr(command.callback, "__name__", "")

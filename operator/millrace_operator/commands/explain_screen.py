@@ -1,0 +1,115 @@
+"""What ``millrace explain`` prints of a query on a cluster: its last scaling decision in full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import typer
+from pydantic import TypeAdapter, ValidationError
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.status import ConditionType
+
+from ..kube.cluster import Cluster
+from ..kube.user_queries import UserQueries
+from ..scaling.decision.changes import Outcome
+from ..scaling.decision.decision import Decision, Inputs
+from ..scaling.decision.search import Forecast
+from .query_view import QueryView
+from .status_screen import console
+from .wording import ago, printable
+
+
+def explain_query(cluster: Cluster, name: str) -> None:
+    """Print the last scaling decision of a query, or why there is none.
+
+    Raises:
+        MillraceError: there is no such query, or its decision is not of this version.
+    """
+    queries = UserQueries(cluster)
+    view = QueryView(queries.get(name))
+    text = queries.decision(name)
+    if text is None:
+        typer.echo(f"no scaling decision about {name} is written down yet; {_scaling_active(view)}")
+        return
+    try:
+        decision = TypeAdapter(Decision).validate_json(text)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        where = ".".join(map(str, wrong["loc"]))
+        problem = f"the ConfigMap {name}-scaling is not understood: decision.json: {where}: {wrong['msg']}"
+        raise MillraceError(Problem(problem, "use the millrace of the operator's version")) from None
+    console().print(screen(name, decision, datetime.now(UTC)))
+
+
+def screen(name: str, decision: Decision, now: datetime) -> RenderableType:
+    """A decision with everything that it rests on."""
+    time = datetime.fromtimestamp(decision.time, UTC)
+    change = f"{decision.before} -> {decision.plan}" if decision.changed else f"{decision.plan} stays"
+    head = Text.assemble((name, "bold"), " ", (change, "yellow" if decision.changed else "green"))
+    facts = Table.grid(padding=(0, 2, 0, 0))
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column(overflow="fold")
+    facts.add_row("decided", Text(f"{time:%Y-%m-%d %H:%M:%S}Z, {ago(time.isoformat(), now)}"))
+    for what, text in _facts(decision):
+        facts.add_row(what, Text(printable(text)))
+    legend = Text("plans are executors/parallelism/replicas; W is batch time over batch interval", "dim")
+    return Group(head, Text(printable(decision.sentence)), facts, legend)
+
+
+def _facts(decision: Decision) -> Iterator[tuple[str, str]]:
+    yield "reason", f"{decision.reason}{': ' if decision.detail else ''}{decision.detail}"
+    yield "guard", "none" if decision.guard is None else str(decision.guard)
+    if decision.zone is not None:
+        drivers = " and ".join(sorted(decision.drivers)) or "nothing in particular"
+        yield "zone", f"{decision.zone}, driven by {drivers}"
+    if decision.inputs is not None:
+        yield from _inputs(decision.inputs)
+    if decision.present is not None:
+        yield "as it is", _forecast(decision.present)
+    if decision.chosen is not None and decision.chosen != decision.present:
+        yield "best plan", _forecast(decision.chosen)
+    for number, (plan, why) in enumerate(decision.ruled_out):
+        yield "" if number else "ruled out", f"{plan}: {why}"
+    yield "last change", _outcome(decision.outcome)
+
+
+def _inputs(inputs: Inputs) -> Iterator[tuple[str, str]]:
+    interval = f"of {inputs.interval:g} s"
+    yield "W", f"{inputs.utilization:.2f} {interval}; without catching up {inputs.at_arrival:.2f}"
+    growth = "" if inputs.growth is None else f", {inputs.growth:+.0%} since the last change"
+    yield "arrival", f"{inputs.arrival:,.0f} records/s{growth}; {inputs.lag:,.0f} records wait"
+    keys = "an unknown number of" if inputs.keys is None else f"{inputs.keys:,.0f}"
+    yield "demand", f"plans are made for {inputs.demand:,.0f} records/s, with {keys} keys in a batch"
+
+
+def _forecast(forecast: Forecast) -> str:
+    longest = "what is fixed" if forecast.bottleneck == "fixed" else forecast.bottleneck
+    return (
+        f"{forecast.plan}: W {forecast.utilization:.2f} is predicted, {forecast.low:.2f} to {forecast.high:.2f}; "
+        f"{longest} takes longest"
+    )
+
+
+def _outcome(outcome: Outcome | None) -> str:
+    """What came of the last change."""
+    if outcome is None:
+        return "there was none, or its effect is not known yet"
+    change = outcome.change
+    return (
+        f"{change.before} -> {change.after} {'helped' if outcome.helped else 'did not help'}: batches took "
+        f"{outcome.observed:.2f} s, {outcome.predicted:.2f} s were predicted ({outcome.error:+.0%}), and "
+        f"{outcome.without:.2f} s without it"
+    )
+
+
+def _scaling_active(view: QueryView) -> str:
+    condition = view.condition(ConditionType.SCALING_ACTIVE)
+    if condition is None:
+        return "whether scaling is active is not reported either"
+    message = f": {printable(condition.message)}" if condition.message else ""
+    return f"ScalingActive is {condition.status} ({condition.reason}{message})"

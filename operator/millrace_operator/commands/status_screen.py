@@ -1,0 +1,146 @@
+"""What ``millrace status`` prints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from millrace_api.status import Condition, ConditionStatus, ConditionType, Load, Phase
+
+from ..kube.cluster import Cluster
+from ..kube.user_queries import UserQueries
+from .queries_table import queries_table
+from .query_view import QueryView, change_of
+from .wording import ago, count, figure, printable
+
+_STYLES = {Phase.RUNNING: "green", Phase.FAILED: "bold red", Phase.SUSPENDED: "dim"}
+_FAILURES = 3
+_WIDE = 160
+
+
+def show_one(cluster: Cluster, name: str, *, as_json: bool) -> None:
+    """Print how one query is."""
+    view = QueryView(UserQueries(cluster).get(name))
+    if as_json:
+        typer.echo(json.dumps(_document(view), indent=2))
+    else:
+        console().print(screen(view, datetime.now(UTC)))
+
+
+def show_all(cluster: Cluster, *, everywhere: bool, as_json: bool) -> None:
+    """Print a line for each query."""
+    views = [QueryView(item) for item in UserQueries(cluster).all(everywhere=everywhere).items]
+    if as_json:
+        typer.echo(json.dumps([_document(view) for view in views], indent=2))
+    elif views:
+        console().print(queries_table(views, datetime.now(UTC), everywhere=everywhere))
+    else:
+        typer.echo(f"no queries in {'any namespace' if everywhere else f'namespace {cluster.namespace}'}")
+
+
+def console() -> Console:
+    """Where the commands print: without colours where that is no terminal, and with room for long lines."""
+    found = Console(highlight=False, emoji=False)
+    if not found.is_terminal:
+        found.width = _WIDE
+    return found
+
+
+def screen(view: QueryView, now: datetime) -> RenderableType:
+    """How one query is, on one screen."""
+    head = Text.assemble(
+        (view.name, "bold"), " ", (view.phase, _STYLES.get(view.status.phase or Phase.PENDING, "yellow"))
+    )
+    facts = Table.grid(padding=(0, 2, 0, 0))
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column(overflow="fold")
+    for what, text in _facts(view, now):
+        facts.add_row(what, Text(printable(text)))
+    return Group(head, facts)
+
+
+def _facts(view: QueryView, now: datetime) -> Iterator[tuple[str, str]]:
+    status = view.status
+    yield "namespace", view.namespace
+    if not view.understood:
+        yield "status", "it is of another version of Millrace, and not understood; see kubectl get sq -o yaml"
+    yield "ready", _held(view.condition(ConditionType.READY))
+    yield "plan", _plan(view)
+    yield "load", _load(status.load, now)
+    yield "scaling", _scaling(view, now)
+    yield "driver", _driver(view, now)
+    if view.pending:
+        seen = status.observed_generation
+        of = "no generation" if seen is None else f"generation {seen}"
+        yield "spec", f"changes are pending: it is of generation {view.generation}, and the status of {of}"
+    if view.pauses:
+        yield "paused", ", ".join(view.pauses)
+    for each in view.not_in_order:
+        yield each.type.value, _held(each)
+    for attempt in reversed(status.attempts[-_FAILURES:]):
+        yield "failed", f"{ago(attempt.time, now)}, {attempt.reason}: {attempt.message or 'it said nothing'}"
+
+
+def _held(condition: Condition | None) -> str:
+    if condition is None:
+        return "not reported yet"
+    holds = {ConditionStatus.TRUE: "yes", ConditionStatus.FALSE: "no", ConditionStatus.UNKNOWN: "unknown"}
+    return f"{holds[condition.status]}, {condition.reason}{': ' if condition.message else ''}{condition.message}"
+
+
+def _plan(view: QueryView) -> str:
+    plan = view.status.plan
+    if plan is None:
+        return "none yet"
+    shape = f"{plan.algorithm}, {_many(plan.executors, 'executor')}, parallelism {plan.parallelism}"
+    applied = "none" if plan.applied_epoch is None else plan.applied_epoch
+    return f"{shape}, {_many(plan.replicas, 'replica')}; epoch {plan.epoch}, applied {applied}"
+
+
+def _load(load: Load | None, now: datetime) -> str:
+    if load is None or load.utilization is None:
+        return "not observed yet"
+    seen = "" if load.observed_time is None else f"; {ago(load.observed_time, now)}"
+    return (
+        f"W {figure(load.utilization)}, {count(load.input_rate)} records/s arrive, {count(load.lag)} records wait{seen}"
+    )
+
+
+def _scaling(view: QueryView, now: datetime) -> str:
+    last = view.status.last_scaling
+    if last is None:
+        return "no decision yet"
+    text = f"{change_of(last)}, {last.reason}, {ago(last.time, now)}"
+    if last.predicted is not None:
+        observed = "not known yet" if last.observed is None else figure(last.observed)
+        text += f"; W predicted {figure(last.predicted)}, observed {observed}"
+    return f"{text}: {last.message}" if last.message else text
+
+
+def _driver(view: QueryView, now: datetime) -> str:
+    driver = view.status.driver
+    if driver is None:
+        return "there is none"
+    since = "" if driver.start_time is None else f", started {ago(driver.start_time, now)}"
+    return f"{driver.pod}{since}, {_many(driver.restarts, 'restart')}"
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _document(view: QueryView) -> dict[str, Any]:
+    return {
+        "name": view.name,
+        "namespace": view.namespace,
+        "generation": view.generation,
+        "paused": view.pauses,
+        "status": view.body.get("status", {}),
+    }

@@ -1,0 +1,82 @@
+"""What ``millrace top`` shows: the table of all queries, drawn anew while they change."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import termios
+import threading
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from ..kube.cluster import Cluster
+from ..kube.watching import WatchedQueries
+from .queries_table import queries_table
+from .query_view import QueryView
+from .status_screen import console
+from .wording import printable
+
+
+def show_live(cluster: Cluster, *, everywhere: bool) -> None:
+    """Show the table on a screen of its own until the user presses q or Ctrl-C.
+
+    Raises:
+        MillraceError: the server is away from the beginning, or refuses.
+    """
+    queries = WatchedQueries(cluster, everywhere=everywhere)
+    where = "all namespaces" if everywhere else f"namespace {cluster.namespace}"
+
+    def render() -> RenderableType:
+        return picture(queries, f"{cluster.context}, {where}", datetime.now(UTC), everywhere=everywhere)
+
+    queries.start()
+    try:
+        with _keys(), Live(console=console(), get_renderable=render, screen=True):
+            _wait_for_q()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        queries.stop()
+
+
+def picture(queries: WatchedQueries, where: str, now: datetime, *, everywhere: bool) -> RenderableType:
+    """The table with a line above it that says what is shown, and whether it is up to date."""
+    views = [QueryView(item) for item in queries.items]
+    head = Text.assemble(
+        (where, "bold"), f"  {len(views)} quer{'y' if len(views) == 1 else 'ies'}  {now:%H:%M:%S}Z  q ends it"
+    )
+    parts: list[RenderableType] = [head]
+    if queries.problem:
+        parts.append(Text(f"not up to date: {printable(queries.problem)}", "bold red"))
+    parts.append(queries_table(views, now, everywhere=everywhere))
+    return Group(*parts)
+
+
+@contextmanager
+def _keys() -> Iterator[None]:
+    """Let single keys come at once, and show none of them."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin)
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _wait_for_q() -> None:
+    if not sys.stdin.isatty():
+        threading.Event().wait()
+    while True:
+        select.select([sys.stdin], [], [])
+        if os.read(sys.stdin.fileno(), 1) in (b"q", b"Q", b""):
+            return

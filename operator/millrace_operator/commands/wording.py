@@ -1,0 +1,51 @@
+"""Numbers, ages and texts of a cluster in the form people read."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
+
+
+def count(number: float | None) -> str:
+    """A count in at most six characters: ``9,999``, ``12.3k``, ``4.56M``; ``-`` where it is unknown."""
+    if number is None:
+        return "-"
+    if number < 9_999.5:
+        return f"{number:,.0f}"
+    for suffix in ("k", "M", "G", "T"):
+        number /= 1000
+        if number < 999.5:
+            return f"{number:.{2 if number < 9.995 else 1 if number < 99.95 else 0}f}{suffix}"
+    return f"{number:.0e}T"
+
+
+def figure(number: float | None) -> str:
+    """Two decimals; ``-`` where it is unknown."""
+    return "-" if number is None else f"{number:.2f}"
+
+
+def age(time: str | None, now: datetime) -> str:
+    """How long ago a time of Kubernetes was, in its largest unit: ``12 s``, ``5 min``, ``3 h``, ``2 d``."""
+    if time is None:
+        return "-"
+    try:
+        seconds = max((now - datetime.fromisoformat(time)).total_seconds(), 0.0)
+    except (TypeError, ValueError):
+        return "-"
+    for length, unit in _UNITS:
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def ago(time: str | None, now: datetime) -> str:
+    """The same as the end of a sentence."""
+    passed = age(time, now)
+    return "at an unknown time" if passed == "-" else f"{passed} ago"
+
+
+def printable(text: str) -> str:
+    """A text of the cluster on one line; what a terminal would act on is written as an escape."""
+    line = " ".join(text.split())
+    return line if line.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)

@@ -1,0 +1,126 @@
+"""StreamQueries on the API server as a user reads and changes them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from kubernetes.client import CoreV1Api, CustomObjectsApi
+from kubernetes.utils import Backoff, retry_on_conflict
+
+from millrace_api.crd import GROUP, PLURAL, VERSION
+from millrace_api.errors import MillraceError, Problem
+
+from ..resources.names import Manifest
+from .cluster import TIMEOUT, Cluster
+from .refusals import QUERIES, MissingError, told
+
+MERGE = "application/merge-patch+json"
+"""Changes the fields that are named, whatever the others are by now."""
+
+_CONFLICTS = Backoff(steps=10, duration=0.02, factor=1.5, jitter=0.5)
+
+
+class Listed(NamedTuple):
+    """All queries at one version of the API server's data."""
+
+    items: list[Manifest]
+    version: str
+
+
+class UserQueries:
+    """Queries of one cluster. All methods raise MillraceError with a sentence for the user."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._objects = CustomObjectsApi(cluster.client)
+
+    def get(self, name: str) -> Manifest:
+        """A query of the namespace."""
+        with self._told("get", name):
+            return self._objects.get_namespaced_custom_object(*self._place(name), _request_timeout=TIMEOUT)  # type: ignore[return-value]
+
+    def all(self, *, everywhere: bool) -> Listed:
+        """The queries of the namespace, or of all."""
+        namespace = None if everywhere else self._cluster.namespace
+        with told(self._cluster, "list", QUERIES, namespace):
+            found: Any
+            if namespace is None:
+                found = self._objects.list_cluster_custom_object(GROUP, VERSION, PLURAL, _request_timeout=TIMEOUT)
+            else:
+                found = self._objects.list_namespaced_custom_object(
+                    GROUP, VERSION, namespace, PLURAL, _request_timeout=TIMEOUT
+                )
+        return Listed(found["items"], found["metadata"]["resourceVersion"])
+
+    def change(self, name: str, patch: Mapping[str, Any]) -> Manifest:
+        """Merge some fields into a query; what it is then."""
+        with self._told("patch", name):
+            return self._patch(name, patch)
+
+    def scale(self, name: str, executors: int) -> None:
+        """As ``kubectl scale`` does."""
+        with self._told("patch", name, f"{QUERIES}/scale"):
+            self._objects.patch_namespaced_custom_object_scale(
+                *self._place(name),
+                {"spec": {"replicas": executors}},
+                _content_type=MERGE,
+                _request_timeout=TIMEOUT,
+            )
+
+    def restart(self, name: str) -> Manifest:
+        """Give ``spec.restartNonce`` its next value; what the query is then.
+
+        Two who do so at the same time make two restarts: what was read has to be what is changed.
+        """
+
+        def increase() -> Manifest:
+            body = self.get(name)
+            nonce = body["spec"].get("restartNonce") or 0
+            version = {"resourceVersion": body["metadata"]["resourceVersion"]}
+            return self._patch(name, {"metadata": version, "spec": {"restartNonce": nonce + 1}})
+
+        with self._told("patch", name):
+            return retry_on_conflict(increase, _CONFLICTS)
+
+    def decision(self, name: str) -> str | None:
+        """The last scaling decision as the operator wrote it down; None where it has not."""
+        config_map = f"{name}-scaling"
+        try:
+            with told(self._cluster, "get", "configmaps", self._cluster.namespace, config_map):
+                found = CoreV1Api(self._cluster.client).read_namespaced_config_map(
+                    config_map, self._cluster.namespace, _request_timeout=TIMEOUT
+                )
+        except MissingError:
+            return None
+        return (found.data or {}).get("decision.json")
+
+    def _patch(self, name: str, patch: Mapping[str, Any]) -> Manifest:
+        return self._objects.patch_namespaced_custom_object(  # type: ignore[return-value]
+            *self._place(name), dict(patch), _content_type=MERGE, _request_timeout=TIMEOUT
+        )
+
+    def _place(self, name: str) -> tuple[str, str, str, str, str]:
+        return GROUP, VERSION, self._cluster.namespace, PLURAL, name
+
+    @contextmanager
+    def _told(self, verb: str, name: str, resource: str = QUERIES) -> Iterator[None]:
+        try:
+            with told(self._cluster, verb, resource, self._cluster.namespace, name):
+                yield
+        except MissingError:
+            raise MissingError(self._missing(name)) from None
+
+    def _missing(self, name: str) -> Problem:
+        """There is no such query: is one of a similar name meant?"""
+        problem = f'there is no StreamQuery "{name}" in namespace {self._cluster.namespace}'
+        try:
+            names = [item["metadata"]["name"] for item in self.all(everywhere=False).items]
+        except MillraceError:  # whoever may get queries need not be allowed to list them
+            return Problem(problem, "look at another namespace with -n")
+        alike = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+        if alike:
+            return Problem(problem, f"did you mean {' or '.join(alike)}?")
+        return Problem(problem, f"millrace status -n {self._cluster.namespace} lists what there is, -A all namespaces")

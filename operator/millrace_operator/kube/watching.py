@@ -1,0 +1,116 @@
+"""All queries as they are now, kept so by a watch."""
+
+from __future__ import annotations
+
+import threading
+from http import HTTPStatus
+from typing import Any
+
+from kubernetes.client import ApiException, CustomObjectsApi
+from kubernetes.watch import Watch
+
+from millrace_api.crd import GROUP, PLURAL, VERSION
+from millrace_api.errors import MillraceError
+
+from ..resources.names import Manifest
+from .cluster import TIMEOUT, Cluster
+from .refusals import QUERIES, told
+from .user_queries import Listed, UserQueries
+
+_WATCH = 50
+"""Seconds after which the server ends a watch, so that it is known to be there."""
+
+_SHORTEST, _LONGEST = 1.0, 30.0
+"""Seconds between attempts to reach a server that is away; each pause is twice the one before."""
+
+_Key = tuple[str, str]
+
+
+class WatchedQueries:
+    """The queries of a namespace or of all, followed by a thread of its own from ``start`` until ``stop``."""
+
+    def __init__(self, cluster: Cluster, *, everywhere: bool) -> None:
+        """List them.
+
+        Raises:
+            MillraceError: the server is away, or refuses.
+        """
+        self._cluster, self._everywhere = cluster, everywhere
+        self._stopped = threading.Event()
+        self._items: dict[_Key, Manifest] = {}
+        self._problem = ""
+        self._version = self._listed()
+
+    @property
+    def items(self) -> list[Manifest]:
+        """The queries as they were last seen."""
+        return list(self._items.values())
+
+    @property
+    def problem(self) -> str:
+        """Why they are not followed just now; empty where they are."""
+        return self._problem
+
+    def start(self) -> None:
+        """Begin to follow them."""
+        threading.Thread(target=self._follow, name="watch", daemon=True).start()
+
+    def stop(self) -> None:
+        """Follow them no longer, once the watch under way has ended."""
+        self._stopped.set()
+
+    def _follow(self) -> None:
+        pause = _SHORTEST
+        while not self._stopped.is_set():
+            try:
+                self._watch()
+                pause = _SHORTEST
+            except MillraceError as error:
+                self._problem = str(error)
+                self._stopped.wait(pause)
+                pause = min(2 * pause, _LONGEST)
+                self._version = ""
+
+    def _watch(self) -> None:
+        """Follow one watch to its end, from a fresh list where the last one broke."""
+        if not self._version:
+            self._version = self._listed()
+        namespace = None if self._everywhere else self._cluster.namespace
+        with told(self._cluster, "watch", QUERIES, namespace):
+            try:
+                for event in filter(None, self._events(namespace)):  # None is a line that is no event
+                    self._take(event["type"], event["raw_object"])
+            except ApiException as error:
+                if error.status != HTTPStatus.GONE:
+                    raise
+                self._version = ""  # what has changed since is not known any more: list anew
+
+    def _events(self, namespace: str | None) -> Any:
+        api = CustomObjectsApi(self._cluster.client)
+        place = (GROUP, VERSION, PLURAL) if namespace is None else (GROUP, VERSION, namespace, PLURAL)
+        return Watch().stream(  # type: ignore[no-untyped-call]
+            api.list_cluster_custom_object if namespace is None else api.list_namespaced_custom_object,
+            *place,
+            resource_version=self._version,
+            allow_watch_bookmarks=True,
+            timeout_seconds=_WATCH,
+            _request_timeout=(TIMEOUT[0], _WATCH + TIMEOUT[1]),
+        )
+
+    def _listed(self) -> str:
+        found: Listed = UserQueries(self._cluster).all(everywhere=self._everywhere)
+        self._items = {_key(item): item for item in found.items}
+        self._problem = ""
+        return found.version
+
+    def _take(self, kind: str, item: Manifest) -> None:
+        # replaced, never changed in place: the thread that draws may be reading it
+        self._version = item["metadata"]["resourceVersion"]
+        if kind in ("ADDED", "MODIFIED"):
+            self._items = self._items | {_key(item): item}
+        elif kind == "DELETED":
+            self._items = {key: each for key, each in self._items.items() if key != _key(item)}
+
+
+def _key(item: Manifest) -> _Key:
+    return item["metadata"]["namespace"], item["metadata"]["name"]

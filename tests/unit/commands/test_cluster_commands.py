@@ -1,0 +1,131 @@
+"""Commands for a cluster where there is none: what they say, and how ``explain`` tells files from names."""
+
+from __future__ import annotations
+
+import inspect
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import millrace_jobs.cli
+from millrace_jobs.cli import main
+from millrace_operator.commands.explain import is_file
+from spark.cli import Result
+
+COMMANDS = [
+    ["status"],
+    ["status", "q"],
+    ["explain", "q"],
+    ["pause", "q"],
+    ["resume", "q"],
+    ["suspend", "q"],
+    ["restart", "q"],
+    ["scale", "q", "--executors", "2"],
+    ["logs", "q"],
+    ["top"],
+]
+SECRET = "a-token-nobody-may-see"
+
+
+@pytest.fixture
+def millrace(tmp_path, monkeypatch, capfd):
+    """Runs a command in this process, in a folder of its own, where KUBECONFIG names no file that is there."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KUBECONFIG", "kubeconfig")
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["millrace", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return Result(end.value.code, *capfd.readouterr())
+
+    return run
+
+
+def kubeconfig(server: str, **changes: object) -> None:
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "lab",
+        "clusters": [{"name": "lab", "cluster": {"server": server}}],
+        "users": [{"name": "me", "user": {"token": SECRET}}],
+        "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "me"}}],
+    } | changes
+    Path("kubeconfig").write_text(yaml.safe_dump(document), encoding="utf-8")
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_without_a_kubeconfig(millrace, command):
+    millrace(*command).assert_failed("there is no kubeconfig kubeconfig", "write --kubeconfig FILE, or set KUBECONFIG")
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_server_that_is_away(millrace, command):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        server = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        kubeconfig(server)
+        millrace(*command).assert_failed(server, "of context lab cannot be reached", "check that the cluster is up")
+
+
+def test_an_unknown_context(millrace):
+    kubeconfig("http://127.0.0.1:1")
+    millrace("status", "--context", "lap").assert_failed('has no context "lap"', 'did you mean "lab"?')
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"contexts": [{"name": "lab", "context": {"cluster": "gone", "user": "me"}}]},
+        {"users": [{"user": {"token": SECRET}}]},
+        {"clusters": 3},
+        {
+            "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "me"}}] * 2,
+            "clusters": [{"token": SECRET}],
+        },
+    ],
+)
+def test_a_broken_kubeconfig_is_named_and_not_quoted(millrace, changes):
+    kubeconfig("http://127.0.0.1:1", **changes)
+    result = millrace("status")
+    result.assert_failed("kubeconfig is no kubeconfig that can be used")
+    assert SECRET not in result.err
+
+
+def test_no_current_context(millrace):
+    kubeconfig("http://127.0.0.1:1", **{"current-context": ""})
+    millrace("status").assert_failed("has no current context", "write --context lab")
+
+
+def test_since_is_a_duration(millrace):
+    millrace("logs", "q", "--since", "soon").assert_failed('--since: "soon" is not a duration')
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [("query.yaml", True), ("gone.yml", True), ("q.json", True), ("./trips", True), ("here", True), ("trips", False)],
+)
+def test_a_file_and_a_name_are_told_apart(tmp_path, monkeypatch, target, expected):
+    monkeypatch.chdir(tmp_path)
+    Path("here").touch()
+    Path("trips").mkdir()
+    assert is_file(target) is expected
+
+
+def test_explain_still_takes_files(millrace):
+    millrace("explain", "gone.yaml", "--plan", "plan.yaml").assert_failed("gone.yaml: there is no such file")
+
+
+def test_explain_has_every_option_that_files_have(millrace):
+    said = millrace("explain", "--help").out
+    options = list(inspect.signature(millrace_jobs.cli.explain).parameters)[1:]
+    assert options
+    assert all(f"--{option.replace('_', '-')}" in said for option in options)
+
+
+def test_options_of_the_other_form_are_refused(millrace):
+    millrace("explain", "gone.yaml", "-n", "default").assert_failed("--namespace does not apply")
+    millrace("explain", "trips", "--plan", "plan.yaml").assert_failed("--plan does not apply", "./trips")

@@ -1,0 +1,128 @@
+"""What ``millrace status``, ``explain`` and ``top`` show, by golden texts of 80 columns."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from millrace_operator.commands import explain_screen, status_screen
+from millrace_operator.commands.queries_table import queries_table
+from millrace_operator.commands.query_view import QueryView
+from millrace_operator.commands.wording import age, count, printable
+from millrace_operator.scaling.decision.decision import Decision, Reason
+
+from .queries import BUSY, NOW, as_written, assert_golden, condition, decision, drawn, query
+
+
+def test_status_says_everything_on_one_screen():
+    annotations = {"millrace.io/paused-scale-in": "true", "millrace.io/paused": "false"}
+    view = QueryView(query(BUSY, generation=5, annotations=annotations))
+    assert_golden("status-busy", drawn(status_screen.screen(view, NOW)))
+
+
+def test_status_of_a_query_that_nobody_has_looked_at():
+    assert_golden("status-new", drawn(status_screen.screen(QueryView(query(generation=1)), NOW)))
+
+
+def test_status_of_another_version_is_said_to_be_so():
+    view = QueryView(query({"phase": "Dreaming"}))
+    assert not view.understood
+    assert "not understood" in drawn(status_screen.screen(view, NOW))
+
+
+def test_a_condition_is_out_of_order_by_its_meaning():
+    conditions = [
+        condition("Ready", "False", "Suspended"),
+        condition("Progressing", "True", "Applying"),
+        condition("MetricsAvailable", "True", "Fresh"),
+        condition("AtCapacity", "False", "Room"),
+        condition("ScalingActive", "False", "Off"),
+        condition("Degraded", "False", "Whole"),
+    ]
+    found = QueryView(query({"conditions": conditions})).not_in_order
+    assert [each.type for each in found] == ["Progressing", "ScalingActive"]
+
+
+def test_explain_shows_all_parts_of_a_decision():
+    assert_golden("explain-scale-out", drawn(explain_screen.screen("trips-by-cell", decision(), NOW)))
+
+
+def test_explain_shows_a_decision_without_an_answer():
+    bare = Decision(NOW.timestamp(), decision().before, decision().before, Reason.NO_ANSWER, detail="Stale: it is old")
+    assert_golden("explain-no-answer", drawn(explain_screen.screen("trips-by-cell", bare, NOW)))
+
+
+def test_a_decision_comes_back_as_it_was_written_down():
+    bare = Decision(NOW.timestamp(), decision().before, decision().plan, Reason.OFF)
+    for each in (decision(), bare, replace(decision(), reason=decision().guard)):
+        assert TypeAdapter(Decision).validate_json(as_written(each)) == each
+
+
+def test_every_part_of_a_decision_has_its_place():
+    """A new field is to be shown too."""
+    names = {field.name for field in fields(Decision)}
+    shown = {"time", "before", "plan", "reason", "guard", "detail", "zone", "drivers", "inputs"}
+    assert names == shown | {"present", "chosen", "ruled_out", "outcome", "sentence"}
+
+
+def test_top_has_the_busiest_first():
+    idle = {**BUSY, "load": {"utilization": 0.1, "inputRate": 12.0, "lag": 0}}
+    queries = [
+        query(name="new"),
+        query(idle, name="idle"),
+        query({**BUSY, "lastScaling": None, "driver": None}, name="a-query-with-a-rather-long-name"),
+        query({"phase": "Suspended"}, name="asleep"),
+    ]
+    table = queries_table(map(QueryView, queries), NOW, everywhere=True)
+    assert_golden("top", drawn(table))
+    lines = drawn(table, width=160).splitlines()[3:]
+    assert [line.split()[0] for line in lines] == [
+        "streams/a-query-with-a-rather-long-name",
+        "streams/idle",
+        "streams/asleep",
+        "streams/new",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (None, "-"),
+        (0, "0"),
+        (9_999, "9,999"),
+        (12_345, "12.3k"),
+        (999_499, "999k"),
+        (999_500, "1.00M"),
+        (4.56e6, "4.56M"),
+    ],
+)
+def test_counts(number, text):
+    assert count(number) == text
+
+
+@given(st.floats(0, 1e15))
+def test_a_count_is_never_long(number):
+    assert len(count(number)) <= 7
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(12, "12 s"), (-5, "0 s"), (300, "5 min"), (7200, "2 h"), (172800, "2 d")]
+)
+def test_ages(seconds, text):
+    assert age((NOW - timedelta(seconds=seconds)).isoformat(), NOW) == text
+
+
+def test_what_is_no_time_has_no_age():
+    assert [age(time, NOW) for time in (None, "yesterday", "2026-01-31T11:00:00")] == ["-", "-", "-"]
+
+
+@given(st.text())
+def test_no_text_can_steer_a_terminal(text):
+    assert printable(text).isprintable()
+    assert not re.search(r"[\x00-\x1f\x7f-\x9f]", printable(text))
