@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,8 +30,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 @pytest.fixture
 def namespace(plane: ControlPlane) -> Iterator[str]:
     """A namespace of the test's own."""
-    name = f"test-{uuid.uuid4().hex[:12]}"
-    assert plane.kubectl("create", "namespace", name).returncode == 0
+    name = new_namespace(plane)
     yield name
     plane.kubectl("delete", "namespace", name, "--wait=false")
 
@@ -47,12 +47,20 @@ def kubectl(plane: ControlPlane, namespace: str) -> Callable[..., str]:
     return run
 
 
+def new_namespace(plane: ControlPlane) -> str:
+    """Make a namespace; its name."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    assert plane.kubectl("create", "namespace", name).returncode == 0
+    return name
+
+
 def install_crd(plane: ControlPlane) -> None:
     """As an administrator does."""
     done = plane.kubectl("apply", "--server-side", "-f", CRD)
     assert done.returncode == 0, done.stderr
-    wait = ("wait", "--for=condition=Established", "crd/streamqueries.millrace.io", "--timeout=60s")
-    assert plane.kubectl(*wait).returncode == 0
+    established = ("get", "crd/streamqueries.millrace.io", "-o", "jsonpath={.status.conditions[*].type}")
+    while "Established" not in plane.kubectl(*established).stdout:  # kubectl cannot wait while there are none
+        time.sleep(0.1)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

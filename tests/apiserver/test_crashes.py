@@ -3,94 +3,137 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lab.control_plane import ControlPlane
 from unit.resources.cases import SMALLEST
 
+from .conftest import new_namespace
 from .operators import running_operator, start_operator
-from .test_operator import PATIENCE, status_of, wait_until
+from .test_operator import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
 
-KINDS = "sts,svc,cm,pdb,netpol,role,rolebinding,sa"
-LABELLED = ("-l", "millrace.io/query=trips-by-cell", "-o", "json")
+KINDS = "sts,svc,cm,pdb,netpol,role,rolebinding,sa,pod"
+LABEL = "millrace.io/query=trips-by-cell"
 SUSPENDED = SMALLEST + "  state: Suspended\n"
-CHANGED = SMALLEST + "  executors: {initial: 4}\n  image: example.org/other:2\n"
+SCALED = SMALLEST + "  executors: {initial: 4}\n"
+REPLACED = SMALLEST + "  image: example.org/other:2\n"
+DELETED = ""
 SCENARIOS = {
-    "create": ([], SMALLEST, 11),
-    "suspend": ([SMALLEST], SUSPENDED, 3),
+    "create": ([], SMALLEST, 12),
+    "scale": ([SMALLEST], SCALED, 4),
+    "update": ([SMALLEST], REPLACED, 6),
+    "suspend": ([SMALLEST], SUSPENDED, 4),
     "resume": ([SMALLEST, SUSPENDED], SMALLEST, 3),
-    "update": ([SMALLEST], CHANGED, 3),
+    "delete": ([SMALLEST], DELETED, 4),
 }
 """What is applied before, and settles; then at last; and how many requests the operator makes for that at least."""
 
-DEATHS = [
-    (scenario, dies)
-    for scenario, (*_, requests) in SCENARIOS.items()
-    for dies in [*(f"before {number}" for number in range(1, requests + 1)), f"after {requests}"]
-]
-"""What an operator knows dies with it, so to die after a request is to die before the next."""
 
+class Place:
+    """A namespace in which a scenario is gone through; ``dies``: where the operator dies in it, None for nowhere."""
 
-def settled(kubectl: Callable[..., str], text: str) -> Callable[[], bool]:
-    """Whether all is as the document wants it."""
-    wanted = "Suspended" if "Suspended" in text else "Deploying"
-    pod = None if wanted == "Suspended" else "trips-by-cell-driver-0"
+    def __init__(self, plane: ControlPlane, dies: str | None) -> None:
+        self.namespace = new_namespace(plane)
+        self.dies = dies
+        self._plane = plane
 
-    def look() -> bool:
-        query = json.loads(kubectl("get", "sq", "trips-by-cell", "-o", "json"))
-        status = query.get("status", {})
-        current = status.get("observedGeneration") == query["metadata"]["generation"]
-        progress = [each["reason"] for each in status.get("conditions", ()) if each["type"] == "Progressing"]
-        return (
-            current
-            and status["phase"] == wanted
-            and progress in (["Deploying"], ["Settled"])
-            and status.get("driver", {}).get("pod") == pod
+    def kubectl(self, *arguments: str, document: object = None) -> str:
+        done = self._plane.kubectl("--namespace", self.namespace, *arguments, document=document)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def apply(self, text: str) -> None:
+        if text == DELETED:
+            self.kubectl("delete", "sq", "trips-by-cell", "--wait=false")
+        else:
+            self.kubectl("apply", "-f", "-", document=text)
+
+    def is_settled(self, text: str) -> bool:
+        """Whether all is as the document wants it."""
+        queries = json.loads(self.kubectl("get", "sq", "--field-selector", "metadata.name=trips-by-cell", "-o", "json"))
+        if text == DELETED:
+            return not queries["items"] and not self.kubectl("get", KINDS, "-l", LABEL, "-o", "name")
+        (query,) = queries["items"]
+        wanted, pods = ("Suspended", []) if "Suspended" in text else ("Deploying", ["trips-by-cell-driver-0"])
+        found = query.get("status", {})
+        driver = found.get("driver") or {}
+        return bool(
+            found.get("observedGeneration") == query["metadata"]["generation"]
+            and found["phase"] == wanted
+            and _reasons(found, "Progressing") in (["Deploying"], ["Settled"])
+            and [value for name, value in driver.items() if name == "pod"] == pods
+            and driver.get("revision") in (None, found["revision"])
         )
 
-    return look
+    def everything(self) -> dict[str, Any]:
+        """What there is of the query, without what is another in every run."""
+        found: dict[str, Any] = {}
+        for each in json.loads(self.kubectl("get", KINDS, "-l", LABEL, "-o", "json"))["items"]:
+            content = {name: part for name, part in each.items() if name not in ("metadata", "status", "secrets")}
+            if each["kind"] == "Pod":
+                content = each["metadata"]["annotations"]
+            text = json.dumps(content).replace(self.namespace, "NS")
+            found[f"{each['kind']} {each['metadata']['name']}"] = json.loads(text)
+        for query in json.loads(self.kubectl("get", "sq", "-o", "json"))["items"]:
+            if query["metadata"]["name"] == "trips-by-cell":
+                found["finalizers"] = query["metadata"]["finalizers"]
+                found["status"] = query["status"]
+                conditions = query["status"]["conditions"]
+                found["status"]["conditions"] = [(each["type"], each["status"], each["reason"]) for each in conditions]
+        return found
 
 
-def everything(kubectl: Callable[..., str], namespace: str) -> dict[str, Any]:
-    """What there is of the query, without what is another in every run."""
-    found = {}
-    for each in json.loads(kubectl("get", KINDS, *LABELLED))["items"]:
-        content = {name: part for name, part in each.items() if name not in ("metadata", "status")}
-        found[f"{each['kind']} {each['metadata']['name']}"] = json.loads(json.dumps(content).replace(namespace, "NS"))
-        found[f"{each['kind']} {each['metadata']['name']}"].pop("secrets", None)
-    status = status_of(kubectl, "trips-by-cell")
-    status["conditions"] = [(each["type"], each["status"], each["reason"]) for each in status["conditions"]]
-    (status.get("driver") or {}).pop("startTime", None)
-    return found | {"status": status}
+def _reasons(status: dict[str, Any], type: str) -> list[str]:
+    return [each["reason"] for each in status.get("conditions", ()) if each["type"] == type]
 
 
-@pytest.fixture(scope="module")
-def ends() -> dict[str, dict[str, Any]]:
-    """How each scenario ends without a death, as far as that was seen."""
-    return {}
+@pytest.fixture
+def places(plane: ControlPlane) -> Iterator[Callable[[int], list[Place]]]:
+    """Makes namespaces for a death before each of so many requests, for one after the last, and for none."""
+    made: list[Place] = []
+
+    def make(requests: int) -> list[Place]:
+        # What an operator knows dies with it, so to die after a request is to die before the next.
+        deaths = [None, *(f"before {number}" for number in range(1, requests + 1)), f"after {requests}"]
+        made.extend(Place(plane, dies) for dies in deaths)
+        return made
+
+    yield make
+    for place in made:
+        plane.kubectl("delete", "namespace", place.namespace, "--wait=false")
 
 
-@pytest.mark.parametrize(("scenario", "dies"), [(scenario, None) for scenario in SCENARIOS] + DEATHS)
+@pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_death_at_any_request_makes_no_difference(
-    plane: Any, namespace: str, kubectl: Any, tmp_path: Path, ends: Any, scenario: str, dies: str | None
+    plane: ControlPlane, places: Callable[[int], list[Place]], tmp_path: Path, scenario: str
 ) -> None:
-    before, last, _ = SCENARIOS[scenario]
+    before, last, requests = SCENARIOS[scenario]
+    made = places(requests)
+    everywhere = [option for place in made for option in ("--namespace", place.namespace)]
     if before:
-        with running_operator(plane, tmp_path, namespace=namespace):
+        with running_operator(plane, tmp_path, *everywhere):
             for text in before:
-                kubectl("apply", "-f", "-", document=text)
-                wait_until(settled(kubectl, text))
-    kubectl("apply", "-f", "-", document=last)
-    if dies is not None:
-        dying = start_operator(plane, tmp_path / "dying.log", namespace=namespace, dies=dies)
-        assert dying.wait(PATIENCE) == 9, dying.said
-    with running_operator(plane, tmp_path, namespace=namespace):
-        wait_until(settled(kubectl, last))
-        end = everything(kubectl, namespace)
-    assert len(end) == 10
-    assert end == ends.setdefault(scenario, end)
+                for place in made:
+                    place.apply(text)
+                for place in made:
+                    wait_until(lambda place=place, text=text: place.is_settled(text))  # type: ignore[misc]
+    for place in made:
+        place.apply(last)
+    for place in made:
+        if place.dies is not None:
+            log = tmp_path / f"{place.dies}.log"
+            dying = start_operator(plane, log, namespace=place.namespace, dies=place.dies)
+            assert dying.wait(PATIENCE) == 9, dying.said
+    with running_operator(plane, tmp_path, *everywhere):
+        for place in made:
+            wait_until(lambda place=place: place.is_settled(last))  # type: ignore[misc]
+        undisturbed, *others = [place.everything() for place in made]
+    assert len(undisturbed) == {DELETED: 0, SUSPENDED: 11}.get(last, 12)
+    for place, end in zip(made[1:], others, strict=True):
+        assert end == undisturbed, place.dies

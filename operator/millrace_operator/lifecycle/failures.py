@@ -13,7 +13,8 @@ from millrace_api.failures import FailureClass, FailureReport
 from millrace_api.status import Attempt
 
 from ..resources.names import DRIVER, Manifest
-from .conditions import moment, shortened, stamp
+from .conditions import moment, shortened
+from .health import created
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,9 @@ PATIENCE = {
 }
 """By class. A mistake in the query is not mended by another run, nor is a full broker by giving up."""
 
+UNSCHEDULABLE_AFTER = timedelta(minutes=2)
+"""For which a pod may wait for a node before that is a failure."""
+
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
 _CONFIG = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 _LOST = ("NodeLost", "Evicted", "Shutdown", "NodeShutdown", "Terminated", "NodeAffinity", "UnexpectedAdmissionError")
@@ -71,8 +75,11 @@ def failed_runs(pod: Manifest) -> list[Attempt]:
     return found if lost is None else [lost]
 
 
-def blocked(pod: Manifest) -> tuple[FailureClass, str] | None:
-    """Why a driver's pod does not even begin to run; None where it does, or may."""
+def blocked(pod: Manifest, now: datetime) -> tuple[FailureClass, str] | None:
+    """Why a driver's pod does not even begin to run; None where it does, or may.
+
+    That it finds no node counts after a while: where nodes come as they are needed, each pod waits for one.
+    """
     for state in _driver_states(pod):
         waiting = state.get("state", {}).get("waiting") or {}
         reason = waiting.get("reason", "")
@@ -82,7 +89,8 @@ def blocked(pod: Manifest) -> tuple[FailureClass, str] | None:
         if reason in _CONFIG:
             return FailureClass.CONFIG, said
     for each in pod.get("status", {}).get("conditions", ()):
-        if each["type"] == "PodScheduled" and each["status"] == "False" and each.get("reason") == "Unschedulable":
+        lasts = now >= moment(created(pod)) + UNSCHEDULABLE_AFTER
+        if lasts and each["type"] == "PodScheduled" and each.get("reason") == "Unschedulable":
             return FailureClass.SCHEDULING, f"the driver cannot be scheduled: {each.get('message', '')}"
     return None
 
@@ -127,5 +135,4 @@ def _lost(pod: Manifest) -> Attempt | None:
     failure = FailureClass.LOST_NODE if disrupted or reason in _LOST else FailureClass.OTHER
     when = next((each["lastTransitionTime"] for each in status.get("conditions", ())), None)
     said = f"{reason}: {message}" if message else reason or "the driver's pod failed"
-    created = pod["metadata"].get("creationTimestamp") or stamp(datetime.fromtimestamp(0))
-    return Attempt(time=when or created, run=pod["metadata"]["uid"], reason=failure.value, message=shortened(said))
+    return Attempt(time=when or created(pod), run=pod["metadata"]["uid"], reason=failure.value, message=shortened(said))

@@ -165,7 +165,7 @@ def _degraded(seen: Seen, target: Target, now: datetime) -> Condition:
     """Whether something is wrong that somebody has to look at."""
     reason: str = DegradedReason.HEALTHY
     message, last = "", target.tally.last
-    stuck = None if seen.driver is None else blocked(seen.driver)
+    stuck = None if seen.driver is None else blocked(seen.driver, now)
     if target.rejected is not None:
         reason, given_up = DegradedReason.ROLLED_BACK, target.rejected
         message = f"generation {given_up.generation} did not become healthy, and the last healthy spec runs again: "

@@ -14,7 +14,9 @@ from millrace_api.streamquery import StreamQuery
 from ..resources.names import Manifest
 from ..resources.objects import healthy_spec, objects
 from ..resources.spec_fields import replaced_fields
-from .conditions import ProgressingReason
+from .conditions import ProgressingReason, moment
+from .failures import UNSCHEDULABLE_AFTER
+from .health import created
 from .observe import Seen
 from .outstanding import missing_of
 from .planning import plan_for, shape_of
@@ -116,7 +118,7 @@ def _settle(
     wanted = objects(target.query, seen.owner, plan, image, running=running)
     missing = missing_of(seen, wanted)
     healthy = healthy_from(seen.driver) if running else None
-    wakes = [target.wake, retry]
+    wakes = [target.wake, retry, _unscheduled_until(seen)]
     if healthy is not None and seen.revision == target.revision:
         kept = seen.healthy is not None and seen.healthy[0] == target.revision
         if healthy > now:
@@ -165,6 +167,12 @@ def _delete(seen: Seen, asked: datetime, now: datetime) -> Step:
         return Step(seen.status, (Finalize(present=False),))
     deeds = (Drain(),) if seen.stateful_set is not None and _wants_pods(seen) else ()
     return Step(deleting(seen, until, now), deeds, until)
+
+
+def _unscheduled_until(seen: Seen) -> datetime | None:
+    """When it is looked again whether the driver has found a node; None where it has."""
+    pod = seen.driver
+    return None if pod is None or pod.get("spec", {}).get("nodeName") else moment(created(pod)) + UNSCHEDULABLE_AFTER
 
 
 def _grace(seen: Seen) -> int:

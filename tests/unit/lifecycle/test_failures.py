@@ -55,7 +55,7 @@ def test_classes_of_runs_that_failed(found, failure, message):
 )
 def test_what_is_no_failure(found):
     assert failed_runs(found) == []
-    assert blocked(found) is None
+    assert blocked(found, NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_what_is_no_failure(found):
     ],
 )
 def test_what_keeps_a_driver_from_running(found, failure):
-    assert blocked(found)[0] == failure
+    assert blocked(found, NOW)[0] == failure
 
 
 def test_every_class_has_its_patience():
