@@ -1,76 +1,72 @@
-"""Which event goes to which handler; run it by ``kopf run -m millrace_operator.main``."""
+"""Which event goes to which handler. ``millrace operator`` runs it; so does ``kopf run -m millrace_operator.main``."""
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import kopf
-from kubernetes import config
-from kubernetes.client import ApiClient
 
 from millrace_api.crd import GROUP, PLURAL, VERSION
 
-from .handlers.objects import object_changed
+from .handlers.objects import object_changed, object_known
+from .handlers.operator import Operator, Options
 from .handlers.query import query_changed
-from .kube.objects import ObjectApi
-from .kube.queries import QueryApi
-from .lifecycle.reconcile import Reconciler
 from .resources.names import QUERY_LABEL
 
-DEFAULT_IMAGE = "millrace-jobs"
-"""Of drivers and executors, where neither the query nor MILLRACE_IMAGE says another."""
+OWNED = (
+    ("v1", "serviceaccounts"),
+    ("v1", "configmaps"),
+    ("v1", "services"),
+    ("v1", "pods"),
+    ("rbac.authorization.k8s.io", "v1", "roles"),
+    ("rbac.authorization.k8s.io", "v1", "rolebindings"),
+    ("networking.k8s.io", "v1", "networkpolicies"),
+    ("policy", "v1", "poddisruptionbudgets"),
+    ("apps", "v1", "statefulsets"),
+)
+"""Kinds of what belongs to queries."""
 
 OURS = {QUERY_LABEL: kopf.PRESENT}
 
 
-@kopf.on.startup()
+@kopf.on.startup(errors=kopf.ErrorsMode.PERMANENT)
 def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
-    """Begin to work on queries, as the kubeconfig or the pod's own account allows."""
+    """Begin with the operator that kopf was handed in its memo, else with one that was told nothing."""
     settings.posting.enabled = False  # events are the reconciler's affair
+    settings.networking.connect_timeout = 10
+    settings.networking.request_timeout = 60
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 330
-    config.load_config()  # type: ignore[no-untyped-call]
-    client = ApiClient()
-    memo.reconciler = Reconciler(QueryApi(client), ObjectApi(client), os.environ.get("MILLRACE_IMAGE", DEFAULT_IMAGE))
-    memo.reconciler.start()
+    settings.process.ultimate_exiting_timeout = 60
+    for kind in OWNED:  # the API server sends no others; the handlers' own filter is on this side
+        settings.watching.label_selectors[kind] = QUERY_LABEL
+    if "operator" not in memo:
+        memo.operator = Operator(Options())
+    memo.operator.start()
 
 
 @kopf.on.cleanup()
 def stop(memo: Any, **_: Any) -> None:
     """Finish what was begun."""
-    memo.reconciler.stop()
+    memo.operator.stop()
 
 
 @kopf.on.event(GROUP, VERSION, PLURAL)
 async def on_query(type: str | None, body: kopf.Body, memo: Any, **_: Any) -> None:
     """A StreamQuery was seen."""
-    query_changed(memo.reconciler, type, dict(body))
+    query_changed(memo.operator, type, dict(body))
 
 
-@kopf.index("v1", "serviceaccounts", labels=OURS)
-@kopf.index("v1", "configmaps", labels=OURS)
-@kopf.index("v1", "services", labels=OURS)
-@kopf.index("v1", "pods", labels=OURS)
-@kopf.index("rbac.authorization.k8s.io", "v1", "roles", labels=OURS)
-@kopf.index("rbac.authorization.k8s.io", "v1", "rolebindings", labels=OURS)
-@kopf.index("networking.k8s.io", "v1", "networkpolicies", labels=OURS)
-@kopf.index("policy", "v1", "poddisruptionbudgets", labels=OURS)
-@kopf.index("apps", "v1", "statefulsets", labels=OURS)
 async def known(body: kopf.Body, memo: Any, **_: Any) -> None:
     """Kopf fills its indices before any event is handled: so all that there is is known before a query is looked at."""
-    memo.reconciler.observations.object_seen(dict(body))
+    object_known(memo.operator, dict(body))
 
 
-@kopf.on.event("v1", "serviceaccounts", labels=OURS)
-@kopf.on.event("v1", "configmaps", labels=OURS)
-@kopf.on.event("v1", "services", labels=OURS)
-@kopf.on.event("v1", "pods", labels=OURS)
-@kopf.on.event("rbac.authorization.k8s.io", "v1", "roles", labels=OURS)
-@kopf.on.event("rbac.authorization.k8s.io", "v1", "rolebindings", labels=OURS)
-@kopf.on.event("networking.k8s.io", "v1", "networkpolicies", labels=OURS)
-@kopf.on.event("policy", "v1", "poddisruptionbudgets", labels=OURS)
-@kopf.on.event("apps", "v1", "statefulsets", labels=OURS)
 async def on_object(type: str | None, body: kopf.Body, memo: Any, **_: Any) -> None:
     """Something that belongs to a query was seen."""
-    object_changed(memo.reconciler, type, dict(body))
+    object_changed(memo.operator, type, dict(body))
+
+
+for kind in OWNED:
+    kopf.index(*kind, labels=OURS)(known)
+    kopf.on.event(*kind, labels=OURS)(on_object)

@@ -1,7 +1,7 @@
-"""The operator, which dies at a certain request: ``kopf run -m apiserver.dying_operator``.
+"""The operator, which dies at a certain request: ``python -m apiserver.dying_operator operator ...``.
 
 MILLRACE_DIES is ``before N`` or ``after N``: the N-th request that changes something is not made, or its answer is not
-seen. From 1; 0 is never.
+seen. From 1; 0 is never. What touches the canary does not count.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 
 from kubernetes.client import ApiClient
 
-from millrace_operator.main import *  # noqa: F403 - the same handlers
+from millrace_jobs.cli import main
+from millrace_operator.handlers.operator import CANARY
 
 _WHEN, _, _NUMBER = os.environ["MILLRACE_DIES"].partition(" ")
 _COUNT = itertools.count(1)
@@ -27,17 +28,20 @@ def _die() -> None:
     os._exit(9)
 
 
-def _dying_call(self: ApiClient, method: str, *arguments: Any, **options: Any) -> Any:
-    if method not in _CHANGES:
-        return _call(self, method, *arguments, **options)
+def _dying_call(self: ApiClient, method: str, url: str, *arguments: Any, **options: Any) -> Any:
+    if method not in _CHANGES or CANARY in url:
+        return _call(self, method, url, *arguments, **options)
     with _LOCK:
         number = next(_COUNT)
         if _WHEN == "before" and number == int(_NUMBER):
             _die()
-        answer = _call(self, method, *arguments, **options)
+        answer = _call(self, method, url, *arguments, **options)
         if _WHEN == "after" and number == int(_NUMBER):
             _die()
         return answer
 
 
 ApiClient.call_api = _dying_call  # type: ignore[method-assign]
+
+if __name__ == "__main__":
+    main()

@@ -2,34 +2,72 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from lab.control_plane import ControlPlane
 from lab.processes import Process
 
 TESTS = Path(__file__).parents[1]
+PATIENCE = 120.0
 
 
-def start_operator(plane: ControlPlane, log: Path, *, namespace: str | None = None, dies: str | None = None) -> Process:
-    """``kopf run`` on all namespaces or on one, with the administrator's rights.
+def start_operator(
+    plane: ControlPlane,
+    log: Path,
+    *options: str,
+    namespace: str | None = None,
+    dies: str | None = None,
+    deaf: bool = False,
+    kubeconfig: Path | None = None,
+) -> Process:
+    """``millrace operator`` on all namespaces or on one, with the administrator's rights, and no leader election.
 
-    ``dies``: at which request, as ``dying_operator`` says.
+    ``options``: further ones. ``dies``: at which request, as ``dying_operator`` says. ``deaf``: as ``deaf_operator``.
     """
-    kopf = Path(sys.executable).with_name("kopf")
-    where = ["--all-namespaces"] if namespace is None else ["--namespace", namespace]
-    module = "millrace_operator.main" if dies is None else "apiserver.dying_operator"
-    environment = {"KUBECONFIG": str(plane.kubeconfig), "PYTHONPATH": str(TESTS), "MILLRACE_DIES": dies or ""}
-    return Process([kopf, "run", "--standalone", *where, "-m", module], log, environment=environment)
+    where = [] if namespace is None else ["--namespace", namespace]
+    program: list[str | Path] = [Path(sys.executable).with_name("millrace")]
+    if dies is not None or deaf:
+        program = [sys.executable, "-m", "apiserver.deaf_operator" if deaf else "apiserver.dying_operator"]
+    environment = {
+        "KUBECONFIG": str(kubeconfig or plane.kubeconfig),
+        "PYTHONPATH": str(TESTS),
+        "MILLRACE_DIES": dies or "",
+    }
+    elect = [] if "--leader-elect" in options else ["--no-leader-elect"]
+    command = [*program, "operator", "--bind", "127.0.0.1", "--port", "0", *where, *elect, *options]
+    return Process(command, log, environment=environment)
 
 
 @contextmanager
-def running_operator(plane: ControlPlane, folder: Path, *, namespace: str | None = None) -> Iterator[Process]:
+def running_operator(
+    plane: ControlPlane, folder: Path, *options: str, namespace: str | None = None, **others: Any
+) -> Iterator[Process]:
     """A started operator, which is killed at the end; its log is ``operator.log``."""
-    operator = start_operator(plane, folder / "operator.log", namespace=namespace)
+    operator = start_operator(plane, folder / "operator.log", *options, namespace=namespace, **others)
     try:
         yield operator
     finally:
         operator.kill()
+
+
+def ask(operator: Process, path: str) -> tuple[int, str]:
+    """Status and text of one of its pages, when it listens."""
+    deadline = time.monotonic() + PATIENCE
+    while (found := re.search(r"metrics and probes are on port (\d+)", operator.said)) is None:
+        assert operator.status is None, operator.said
+        assert time.monotonic() < deadline, operator.said
+        time.sleep(0.1)
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}{path}", timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refusal:
+        with refusal:
+            return refusal.code, refusal.read().decode()

@@ -34,8 +34,21 @@ _USERS = {
     "admin": "system:masters",
     "system:kube-controller-manager": "",
     "system:kube-scheduler": "",
+    "operator-a": "system:masters",
+    "operator-b": "system:masters",
 }
 """Users by name, with their group; each logs in by a token."""
+
+_AUDIT = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "Metadata", "users": ["operator-a", "operator-b"], "verbs": ["create", "update", "patch", "delete"]},
+        {"level": "None"},
+    ],
+}
+"""Only what the operators change is written down."""
 
 _SERVICES = "10.96.0.0/16"
 
@@ -127,14 +140,25 @@ class ControlPlane:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    def write_kubeconfig(self, path: Path, token: str) -> Path:
-        """A kubeconfig for whoever has the token."""
+    def changes(self) -> list[dict[str, Any]]:
+        """What the users ``operator-a`` and ``operator-b`` have changed or tried to: audit events, in their order."""
+        lines = (self.folder / "audit.log").read_text(encoding="utf-8").splitlines()
+        return sorted(map(json.loads, lines), key=lambda event: event["requestReceivedTimestamp"])
+
+    def kubeconfig_of(self, user: str, path: Path, url: str | None = None) -> Path:
+        """Write a kubeconfig of ``operator-a`` or ``operator-b``, which may do everything, by way of another URL."""
+        return self.write_kubeconfig(path, self._tokens[user], url)
+
+    def write_kubeconfig(self, path: Path, token: str, url: str | None = None) -> Path:
+        """A kubeconfig for whoever has the token; ``url`` where it is not the API server's own."""
         authority = base64.b64encode(self.authority.read_bytes()).decode()
         document = {
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "lab",
-            "clusters": [{"name": "lab", "cluster": {"server": self.url, "certificate-authority-data": authority}}],
+            "clusters": [
+                {"name": "lab", "cluster": {"server": url or self.url, "certificate-authority-data": authority}}
+            ],
             "users": [{"name": "user", "user": {"token": token}}],
             "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "user", "namespace": "default"}}],
         }
@@ -151,6 +175,7 @@ class ControlPlane:
             f'{self._tokens[user]},{user},{number},"{group}"' for number, (user, group) in enumerate(_USERS.items())
         ]
         tokens.write_text("\n".join(lines), encoding="utf-8")
+        (self.folder / "audit.yaml").write_text(yaml.safe_dump(_AUDIT), encoding="utf-8")
         key = self.folder / "accounts.key"
         _openssl("genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", key)
         _openssl("pkey", "-in", key, "-pubout", "-out", self.folder / "accounts.pub")
@@ -182,6 +207,8 @@ class ControlPlane:
                 f"--token-auth-file={folder / 'tokens.csv'}",
                 "--authorization-mode=RBAC",
                 "--anonymous-auth=false",
+                f"--audit-policy-file={folder / 'audit.yaml'}",
+                f"--audit-log-path={folder / 'audit.log'}",
                 f"--service-account-issuer={self.url}",
                 f"--service-account-key-file={folder / 'accounts.pub'}",
                 f"--service-account-signing-key-file={folder / 'accounts.key'}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -42,6 +43,20 @@ def operator(
     lease_seconds: Annotated[
         int, typer.Option(min=3, max=300, help="How long the others wait for a leader that is not heard of.")
     ] = 15,
+    prometheus_url: Annotated[
+        str | None,
+        typer.Option(help="Prometheus that scrapes the queries; without it, none is scaled.", show_default=False),
+    ] = None,
+    prometheus_ca_file: Annotated[
+        Path | None, typer.Option(help="PEM file of who signs its certificate.", show_default=False)
+    ] = None,
+    prometheus_token_file: Annotated[
+        Path | None, typer.Option(help="File with a bearer token for it.", show_default=False)
+    ] = None,
+    prometheus_user: Annotated[str | None, typer.Option(help="User to log in as.", show_default=False)] = None,
+    prometheus_password_file: Annotated[
+        Path | None, typer.Option(help="File with that user's password.", show_default=False)
+    ] = None,
     port: Annotated[int, typer.Option(help="Of /metrics, /healthz and /readyz; 0: any that is free.")] = 8080,
     bind: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",  # noqa: S104 - for other machines
     log_format: Annotated[
@@ -56,10 +71,20 @@ def operator(
     from ..handlers.operator import Options
     from ..leadership.election import Timing
     from ..leadership.shard import Shard
+    from ..metrics_source.settings import PrometheusSettings
 
     namespaces = tuple(dict.fromkeys(namespace or ()))
     for name in (*namespaces, *filter(None, [lease_namespace])):
         _check_namespace(name)
+    prometheus = None
+    if prometheus_url is not None:
+        prometheus = PrometheusSettings(
+            prometheus_url,
+            ca_file=prometheus_ca_file,
+            token_file=prometheus_token_file,
+            user=prometheus_user,
+            password_file=prometheus_password_file,
+        )
     options = Options(
         image=image,
         namespaces=namespaces,
@@ -69,6 +94,7 @@ def operator(
         timing=Timing(lease_seconds),
         bind=bind,
         port=port,
+        prometheus=prometheus,
     )
     configure(log_format or (LogFormat.TEXT if sys.stderr.isatty() else LogFormat.JSON))
     _run(options)

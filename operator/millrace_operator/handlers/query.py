@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..lifecycle.reconcile import Reconciler
+from .canary import is_canary
+from .operator import Operator
 
 
-def query_changed(reconciler: Reconciler, kind: str | None, body: Mapping[str, Any]) -> None:
+def query_changed(operator: Operator, kind: str | None, body: Mapping[str, Any]) -> None:
     """A query was there at the start (``kind`` is None), was added or changed, or is gone."""
-    observations = reconciler.observations
-    key = observations.query_gone(body) if kind == "DELETED" else observations.query_seen(body)
-    reconciler.queue.add(key)
+    if is_canary(body):
+        operator.canary.seen(body)
+    elif operator.owns(body["metadata"]["namespace"], body["metadata"]["name"]):
+        observations = operator.reconciler.observations
+        key = observations.query_gone(body) if kind == "DELETED" else observations.query_seen(body)
+        operator.reconciler.queue.add(key)

@@ -1,0 +1,152 @@
+"""The operator's own start and end: what it consists of, and what runs while it leads."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import threading
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..kube.canary import CanaryApi
+from ..kube.client import Client, load_configuration, unfenced
+from ..kube.leases import LeaseApi
+from ..kube.objects import ObjectApi
+from ..kube.queries import QueryApi
+from ..leadership.election import Timing
+from ..leadership.leader import Leader
+from ..leadership.shard import Shard
+from ..lifecycle.autoscaler import Autoscaler
+from ..lifecycle.reconcile import Reconciler
+from ..metrics_source.settings import PrometheusSettings
+from ..telemetry.metrics import OperatorMetrics
+from ..telemetry.server import Server
+from .canary import Canary
+from .scaling import asks
+
+LEASE = "millrace-operator"
+"""Name of the Lease; with shards each has its own."""
+
+CANARY = "millrace-canary"
+"""Name of the canaries; with shards each has its own."""
+
+LOST = 1
+"""Exit status of an operator that has lost the lease; Kubernetes starts it again, and then it stands by."""
+
+_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What ``millrace operator`` was told; as they are here without it."""
+
+    image: str = field(default_factory=lambda: os.environ.get("MILLRACE_IMAGE") or "millrace-jobs")
+    namespaces: tuple[str, ...] = ()
+    shard: Shard = field(default_factory=Shard)
+    leader_elect: bool = True
+    lease_namespace: str | None = None
+    timing: Timing = field(default_factory=Timing)
+    bind: str = "0.0.0.0"  # noqa: S104 - Prometheus and the kubelet ask from elsewhere
+    port: int = 8080
+    prometheus: PrometheusSettings | None = None
+
+
+class Operator:
+    """Stands by from ``start`` on: it knows all that there is. While it leads it works on it, until ``stop``.
+
+    Raises:
+        MillraceError: there is no cluster to work on, or its port is taken.
+    """
+
+    def __init__(self, options: Options) -> None:
+        load_configuration()
+        self.shard = options.shard
+        home = options.lease_namespace or _own_namespace(options)
+        self._metrics = OperatorMetrics()
+        self._leader: Leader | None = None
+        if options.leader_elect:
+            leases = LeaseApi(Client(self._metrics), home, self.shard.name(LEASE))
+            self._leader = Leader(leases, _identity(), options.timing, self._begin, _end_at_once)
+        client = Client(self._metrics, self._leader.require if self._leader else unfenced)
+        objects = ObjectApi(client)
+        self.reconciler = Reconciler(QueryApi(client), objects, options.image, metrics=self._metrics)
+        self.autoscaler = Autoscaler(self.reconciler, objects, self._metrics, asks(options.prometheus))
+        name = self.shard.name(CANARY)
+        self.canary = Canary(
+            name, {namespace: CanaryApi(client, namespace, name) for namespace in options.namespaces or (home,)}
+        )
+        self._works = (self.reconciler, self.autoscaler, self.canary)
+        self._turning = threading.Lock()
+        self._working = self._ended = False
+        self._server = Server(options.bind, options.port, self._metrics.registry, self._unhealthy, self._unready)
+        self._metrics.show(
+            queue_depth=lambda: len(self.reconciler.queue),
+            phases=self.reconciler.observations.phases,
+            leads=self._leads,
+            canary_age=lambda: self.canary.age,
+        )
+
+    def start(self) -> None:
+        """Answer probes, and take part in the election."""
+        self._server.start()
+        if self._leader is None:
+            self._begin()
+        else:
+            self._leader.start()
+
+    def stop(self) -> None:
+        """Finish the steps that were begun, and let another one lead."""
+        with self._turning:
+            self._ended = True
+            if self._working:
+                for work in self._works:
+                    work.stop()
+        if self._leader is not None:
+            self._leader.release()
+        self._server.stop()
+
+    def owns(self, namespace: str, name: str) -> bool:
+        """Whether a query is one of this operator's shard."""
+        return self.shard.owns(namespace, name)
+
+    def _begin(self) -> None:
+        with self._turning:
+            if not self._ended:
+                log.info("this operator leads")
+                for work in self._works:
+                    work.start()
+                self._working = True
+
+    def _leads(self) -> bool:
+        return self._working if self._leader is None else self._leader.leads()
+
+    def _unhealthy(self) -> str:
+        dead = ", ".join(self.canary.dead)
+        return f"the watch of StreamQueries is dead: it does not show the canary in {dead}" if dead else ""
+
+    def _unready(self) -> str:
+        return "not everything that is watched was listed, or nobody leads yet" if self.canary.age is None else ""
+
+
+def _own_namespace(options: Options) -> str:
+    """The pod's; elsewhere the first that is watched."""
+    if _OWN_NAMESPACE.exists():
+        return _OWN_NAMESPACE.read_text(encoding="utf-8").strip()
+    return options.namespaces[0] if options.namespaces else "default"
+
+
+def _identity() -> str:
+    """Of this process among all that there ever are; it says where the process is."""
+    return f"{socket.gethostname()}_{uuid.uuid4()}"
+
+
+def _end_at_once() -> None:
+    """With all its threads, whatever they wait for: another operator may be at work already."""
+    log.critical("the lease is lost: ending with status %d, to be started again as a standby", LOST)
+    sys.stderr.flush()
+    os._exit(LOST)

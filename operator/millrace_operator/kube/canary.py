@@ -1,0 +1,59 @@
+"""The canary on the API server: a StreamQuery that is never deployed, and is touched to see whether it is watched."""
+
+from __future__ import annotations
+
+from kubernetes.client import ApiClient, CustomObjectsApi
+
+from millrace_api.crd import GROUP, PLURAL, VERSION
+from millrace_api.streamquery import API_VERSION, KIND
+
+from .queries import APPLY, MANAGER
+
+CANARY_LABEL = f"{GROUP}/canary"
+"""Of a StreamQuery that no operator deploys."""
+
+TOUCHED = f"{GROUP}/touched"
+"""Annotation with the time of the last touch."""
+
+_SECONDS = 10.0
+_SPEC = {
+    "state": "Suspended",
+    "sources": {"ticks": {"rate": {}}},
+    "query": {"sql": "SELECT count(*) AS n FROM ticks"},
+    "sink": {"console": {}},
+}
+
+
+class CanaryApi:
+    """One canary. Raises ApiException, and urllib3's errors, as ``QueryApi`` does."""
+
+    def __init__(self, client: ApiClient, namespace: str, name: str) -> None:
+        self._objects = CustomObjectsApi(client)
+        self._namespace = namespace
+        self._name = name
+
+    def touch(self, stamp: str) -> None:
+        """Make it where there is none, and annotate it."""
+        document = {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {
+                "name": self._name,
+                "namespace": self._namespace,
+                "labels": {CANARY_LABEL: "true"},
+                "annotations": {TOUCHED: stamp},
+            },
+            "spec": _SPEC,
+        }
+        self._objects.patch_namespaced_custom_object(
+            GROUP,
+            VERSION,
+            self._namespace,
+            PLURAL,
+            self._name,
+            document,
+            field_manager=MANAGER,
+            force=True,
+            _content_type=APPLY,
+            _request_timeout=_SECONDS,
+        )

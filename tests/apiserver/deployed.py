@@ -1,0 +1,24 @@
+"""Small queries, many at once, and whether they are deployed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+import yaml
+
+from unit.api.documents import MINIMAL
+
+
+def apply_queries(kubectl: Callable[..., str], names: Sequence[str]) -> None:
+    """Apply queries of these names."""
+    documents = [yaml.safe_load(MINIMAL) for _ in names]
+    for document, name in zip(documents, names, strict=True):
+        document["metadata"]["name"] = name
+    kubectl("apply", "-f", "-", document=documents)
+
+
+def are_deployed(kubectl: Callable[..., str], names: Sequence[str]) -> bool:
+    """Whether each has a driver, and its status says so."""
+    queries = {each["metadata"]["name"]: each for each in json.loads(kubectl("get", "sq", "-o", "json"))["items"]}
+    return all(queries[name].get("status", {}).get("driver", {}).get("pod") for name in names)

@@ -1,0 +1,77 @@
+"""What a real operator tells of itself."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from lab.ports import free_port
+from lab.tcp_proxy import TcpProxy
+from millrace_operator.telemetry.metrics import CONTRACT
+
+from .deployed import apply_queries, are_deployed
+from .operators import ask, running_operator
+from .test_operator import wait_until
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]
+
+
+def test_metrics_probes_and_logs(plane, namespace, kubectl, tmp_path):
+    with running_operator(plane, tmp_path, "--log-format", "json", namespace=namespace) as operator:
+        wait_until(lambda: ask(operator, "/readyz") == (200, "ok\n"))
+        apply_queries(kubectl, ["query-1"])
+        wait_until(lambda: are_deployed(kubectl, ["query-1"]))
+        assert ask(operator, "/healthz") == (200, "ok\n")
+        assert ask(operator, "/elsewhere")[0] == 404
+        families = {family.name: family for family in text_string_to_metric_families(ask(operator, "/metrics")[1])}
+        assert operator.end() == 0
+    assert {metric.name.removesuffix("_total") for metric in CONTRACT} <= families.keys()
+    requests = families["millrace_operator_api_requests"].samples
+    assert ("PATCH", "streamqueries/status", "200") in {
+        (each.labels["verb"], each.labels["resource"], each.labels["code"]) for each in requests if each.value
+    }
+    results = {each.labels["result"]: each.value for each in families["millrace_operator_reconciles"].samples}
+    assert results["success"] > 0
+    lines = [json.loads(line) for line in operator.said.splitlines()]
+    assert {"time", "level", "logger", "message"} <= set.intersection(*(set(line) for line in lines))
+    assert {(line["namespace"], line["query"]) for line in lines if "query" in line} == {(namespace, "query-1")}
+
+
+@pytest.fixture
+def proxy(plane):
+    """Between an operator and the API server."""
+    started = TcpProxy(free_port(), int(plane.url.rpartition(":")[2]))
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def kubeconfig(plane, proxy, tmp_path):
+    """By way of the proxy."""
+    return plane.kubeconfig_of("operator-a", tmp_path / "kubeconfig", f"https://127.0.0.1:{proxy.port}")
+
+
+def test_an_operator_whose_watch_is_dead_while_it_can_ask_is_unhealthy(plane, namespace, tmp_path, proxy, kubeconfig):
+    with running_operator(plane, tmp_path, namespace=namespace, kubeconfig=kubeconfig, deaf=True) as operator:
+        wait_until(lambda: ask(operator, "/readyz")[0] == 200)
+        assert ask(operator, "/healthz")[0] == 200
+        proxy.black_hole(new=False)
+        wait_until(lambda: ask(operator, "/healthz")[0] == 503)
+        assert f"does not show the canary in {namespace}" in ask(operator, "/healthz")[1]
+
+
+@pytest.mark.slow
+def test_watches_whose_connections_have_died_silently_come_back(plane, namespace, kubectl, tmp_path, proxy, kubeconfig):
+    """Kopf begins them anew, before the operator would be called unhealthy."""
+    with running_operator(plane, tmp_path, namespace=namespace, kubeconfig=kubeconfig) as operator:
+        wait_until(lambda: ask(operator, "/readyz")[0] == 200)
+        proxy.black_hole(new=False)
+        apply_queries(kubectl, ["query-1"])
+        deadline = time.monotonic() + 300
+        while not are_deployed(kubectl, ["query-1"]):
+            assert ask(operator, "/healthz")[0] == 200
+            assert time.monotonic() < deadline
+            time.sleep(1)

@@ -1,0 +1,97 @@
+"""A TCP proxy of the tests, by which a client can be cut from a server as by a broken network: see ``TcpProxy``."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+
+_CONNECT_SECONDS = 5.0
+
+
+class TcpProxy:
+    """Leads connections to ``port`` on to the server; nobody is told when they do not get there any more."""
+
+    def __init__(self, port: int, server_port: int) -> None:
+        self.port = port
+        self._server_port = server_port
+        self._lock = threading.Lock()
+        self._open: set[_Connection] = set()
+        self._dead = False
+        self._listener = socket.create_server(("127.0.0.1", port))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def black_hole(self, *, new: bool) -> None:
+        """Let nothing more through on the connections that there are; nor, where ``new``, on those to come."""
+        with self._lock:
+            self._dead = new
+            for connection in self._open:
+                connection.dead.set()
+
+    def heal(self) -> None:
+        """Let new connections through; what was lost stays lost, and so do the connections."""
+        with self._lock:
+            self._dead = False
+
+    def close(self) -> None:
+        """Break all connections, and listen no more."""
+        with suppress(OSError):  # wakes the thread that accepts
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        with self._lock:
+            for connection in self._open:
+                connection.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            connection = _Connection(client, self._server_port)
+            with self._lock:
+                self._open.add(connection)
+                if self._dead:
+                    connection.dead.set()
+            connection.start()
+
+
+class _Connection:
+    """One connection of a client, and the one to the server that belongs to it; ``dead``: nothing gets through."""
+
+    def __init__(self, client: socket.socket, port: int) -> None:
+        self.dead = threading.Event()
+        self._client = client
+        self._server: socket.socket | None = None
+        self._port = port
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def close(self) -> None:
+        for end in (self._client, self._server):
+            if end is not None:
+                with suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+                end.close()
+
+    def _run(self) -> None:
+        if self.dead.is_set():
+            return  # accepted by the kernel, and never answered
+        try:
+            self._server = socket.create_connection(("127.0.0.1", self._port), _CONNECT_SECONDS)
+        except OSError:
+            self.close()
+            return
+        self._server.settimeout(None)
+        threading.Thread(target=self._forward, args=(self._client, self._server), daemon=True).start()
+        self._forward(self._server, self._client)
+
+    def _forward(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while part := source.recv(1 << 16):
+                if self.dead.is_set():
+                    return  # the other end waits for ever
+                sink.sendall(part)
+        if not self.dead.is_set():
+            self.close()

@@ -1,0 +1,61 @@
+"""Lines of the log say which query they are about."""
+
+import json
+import logging
+
+import pytest
+
+from millrace_operator.telemetry.logs import JsonFormatter, TextFormatter, about
+
+LOG = logging.getLogger("test")
+
+
+@pytest.fixture
+def lines():
+    """What was logged, as each of the two formats has it."""
+    written = []
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            written.append((json.loads(JsonFormatter().format(record)), TextFormatter().format(record)))
+
+    handler = Handler()
+    LOG.addHandler(handler)
+    yield written
+    LOG.removeHandler(handler)
+
+
+def test_what_is_known_of_the_query_is_in_the_line(lines):
+    with about(("default", "trips"), 3):
+        LOG.warning("trying again in %.1f s", 2.5)
+    LOG.warning("nothing in particular")
+    (line, text), (other, other_text) = lines
+    assert line.pop("time").endswith("Z")
+    assert line == {
+        "level": "warning",
+        "logger": "test",
+        "message": "trying again in 2.5 s",
+        "namespace": "default",
+        "query": "trips",
+        "generation": 3,
+    }
+    assert text.endswith("WARNING [default/trips] trying again in 2.5 s")
+    assert "query" not in other
+    assert other_text.endswith("WARNING nothing in particular")
+
+
+def test_kopf_says_it_in_its_own_way(lines):
+    LOG.warning("x", extra={"k8s_ref": {"kind": "StreamQuery", "namespace": "a", "name": "b"}})
+    LOG.warning("x", extra={"k8s_ref": {"kind": "Pod", "namespace": "a", "name": "b-0"}})
+    assert [(line["namespace"], line.get("query"), line.get("object")) for line, _ in lines] == [
+        ("a", "b", None),
+        ("a", None, "b-0"),
+    ]
+
+
+def test_an_error_is_in_its_line(lines):
+    try:
+        raise ValueError("bad\nvalue")
+    except ValueError:
+        LOG.exception("it failed")
+    assert "ValueError: bad" in lines[0][0]["error"]

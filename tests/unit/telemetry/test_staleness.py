@@ -1,0 +1,80 @@
+"""A watch is dead when it shows none of several touches in a row that the API server has taken."""
+
+from millrace_operator.handlers.canary import Canary, is_canary
+from millrace_operator.kube.canary import CANARY_LABEL, TOUCHED
+from millrace_operator.telemetry.staleness import MISSED, Staleness
+
+
+def touch(staleness, stamp):
+    staleness.touching(stamp)
+    staleness.touched(stamp)
+
+
+def shown(name, namespace, stamp):
+    return {"metadata": {"name": name, "namespace": namespace, "annotations": {TOUCHED: stamp}}}
+
+
+def test_a_watch_that_shows_every_touch_is_alive():
+    staleness = Staleness()
+    for number in range(20):
+        touch(staleness, str(number))
+        staleness.seen(str(number))
+    assert not staleness.stale
+
+
+def test_a_watch_that_shows_nothing_is_dead_after_three_intervals():
+    staleness = Staleness()
+    touch(staleness, "0")
+    for number in range(MISSED):
+        assert not staleness.stale
+        touch(staleness, f"{number + 1}")
+    assert staleness.stale
+    staleness.seen("2")
+    assert not staleness.stale
+
+
+def test_a_watch_may_show_a_touch_before_its_answer_is_there():
+    staleness = Staleness()
+    for number in range(10):
+        staleness.touching(str(number))
+        staleness.seen(str(number))
+        staleness.touched(str(number))
+    assert not staleness.stale
+
+
+def test_while_the_api_server_is_away_the_watch_is_not_blamed():
+    staleness = Staleness()
+    for number in range(10):
+        touch(staleness, f"taken {number}")
+        staleness.touching(f"failed {number}")
+        staleness.failed()
+    assert not staleness.stale
+
+
+def test_touches_of_another_operator_make_it_no_younger_than_they_are():
+    now = [0.0]
+    staleness = Staleness(lambda: now[0])
+    assert staleness.age is None
+    staleness.seen("another's")
+    now[0] = 7.0
+    assert staleness.age == 7.0
+    for number in range(MISSED + 1):
+        touch(staleness, str(number))
+    staleness.seen("another's")
+    assert staleness.stale
+
+
+def test_there_is_no_age_before_every_canary_was_shown():
+    canary = Canary("millrace-canary", {"a": None, "b": None})
+    canary.seen(shown("millrace-canary", "a", "1"))
+    canary.seen(shown("another", "b", "1"))
+    canary.seen(shown("millrace-canary", "c", "1"))
+    assert canary.age is None
+    canary.seen(shown("millrace-canary", "b", "1"))
+    assert canary.age is not None
+    assert canary.dead == []
+
+
+def test_a_canary_is_known_by_its_label():
+    assert is_canary({"metadata": {"labels": {CANARY_LABEL: "true"}}})
+    assert not is_canary({"metadata": {}})
