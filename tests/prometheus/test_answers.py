@@ -9,7 +9,7 @@ import pytest
 from builders import PIN, a_batch, a_native_batch
 from millrace_jobs.agent.metrics import JobMetrics
 from millrace_jobs.selection.work import Task
-from millrace_operator.metrics_source.job import answer, history
+from millrace_operator.metrics_source.job import answer
 from millrace_operator.scaling.answers import MAX_AGE
 from millrace_operator.scaling.observation import Answer
 
@@ -119,42 +119,7 @@ def test_of_two_drivers_the_newer_one_counts(start, connect):
             first.record(BATCH)
             second.record(BATCH)
             newest = answer_with(prometheus, "ns", batches_total=2)
-            wait_until(lambda: prometheus.instant('millrace_batches_total{query="q"} == 6'))
-            end = time.time()
-            assert all(value in (5, 1, 2) for value in counted(history(prometheus, "ns", "q", end - PATIENCE, end)))
     assert newest.time > taken_over.time
-    told = history(prometheus, "ns", "q", end - PATIENCE, end)
-    assert counted(told) == sorted(counted(told), key=[5, 1, 2].index)
-    assert [one.time for one in told] == sorted({one.time for one in told})
-
-
-def test_history_is_what_the_answers_were(start, connect):
-    metrics, seen = job(), []
-    begin = time.time()
-    with driver(metrics, "ns") as one:
-        prometheus = connect(start(targets(one), scrape_interval="200ms"))
-        for number in range(1, 9):
-            metrics.record(a_batch(rows=number))
-            seen.append(answer_with(prometheus, "ns", executors=2, batches_total=number))
-        end = seen[-1].time
-    told = history(prometheus, "ns", "q", begin - 3000, end, executors=2)  # in several pieces
-    assert [one for one in told if one in seen] == seen
-    assert counted(told) == sorted(counted(told))
-    assert told[-1] == seen[-1]
-    middle = seen[3].time
-    assert history(prometheus, "ns", "q", middle, end, executors=2) == [one for one in told if one.time > middle]
-    assert history(prometheus, "ns", "q", end, begin) == []
-
-
-def test_history_survives_a_prometheus_that_is_killed(start, connect):
-    with driver(job(BATCH), "ns") as one:
-        server = start(targets(one), scrape_interval="200ms")
-        prometheus = connect(server)
-        first = answer_with(prometheus, "ns", batches_total=1)
-        wait_until(lambda: answer_with(prometheus, "ns").time > first.time + 1)
-        server.restart()
-        again = answer_with(prometheus, "ns", batches_total=1)
-        assert first in history(prometheus, "ns", "q", first.time - 60, again.time)
 
 
 def test_processor_time_is_that_of_the_executors_that_are_ready(start, connect):
@@ -174,10 +139,6 @@ def test_processor_time_is_that_of_the_executors_that_are_ready(start, connect):
 
 def answer_with_executors(found, executors):
     return Answer(**{**vars(found), "executors": executors, "busy_core_seconds_total": None})
-
-
-def counted(answers):
-    return [one.batches_total for one in answers]
 
 
 def down(prometheus):

@@ -1,0 +1,155 @@
+"""Scaling on a cluster: a job that runs, a Prometheus that scrapes it, and an operator that acts on what it says."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lab.cache import MissingError
+from lab.control_plane import ControlPlane
+from lab.prometheus import PrometheusServer, running_prometheus
+from spark.cli import Project, Running, fields
+
+from .operators import running_operator
+from .test_operator import status_of, wait_until
+
+pytestmark = [
+    pytest.mark.apiserver,
+    pytest.mark.prometheus,
+    pytest.mark.spark,
+    pytest.mark.timeout(1200),
+]
+
+NAME = "rates"
+POD = f"{NAME}-driver-0"
+QUERY = {
+    "apiVersion": "millrace.io/v1alpha1",
+    "kind": "StreamQuery",
+    "metadata": {"name": NAME},
+    "spec": {
+        "sources": {"events": {"rate": {"recordsPerSecond": 4000, "keys": 50}}},
+        "query": {"sql": "SELECT key, count(*) AS n, avg(value) AS mean FROM events GROUP BY key"},
+        "sink": {"console": {}},
+        "batchInterval": "500ms",
+        "partitioner": {"algorithm": "hash"},
+        "parallelism": {"initial": 2, "max": 4},
+        "executors": {"initial": 1, "max": 4},
+        "scaling": {"mode": "Advise", "target": 0.02, "step": 0.01, "window": 3, "grace": 2},
+    },
+}
+"""A batch always takes more than a fiftieth of its interval: more executors are wanted."""
+
+
+class Job:
+    """The driver's part, played by a process here: it follows the plan that the operator has written."""
+
+    def __init__(self, folder: Path, kubectl: Callable[..., str], running: Running) -> None:
+        self._plan, self._kubectl, self.running = folder / "plan.yaml", kubectl, running
+
+    def follow(self) -> dict[str, Any]:
+        """Take over the plan there is, and let as many executors be ready as it wants; the query's status."""
+        plan = json.loads(self._kubectl("get", "cm", f"{NAME}-plan", "-o", "json"))["data"]["plan.yaml"]
+        if self._plan.read_text() != plan:
+            partial = self._plan.with_suffix(".new")
+            partial.write_text(plan)
+            partial.replace(self._plan)
+            for number in range(1, json.loads(plan)["executors"] + 1):
+                _make_ready_executor(self._kubectl, f"{NAME}-exec-{number}")
+        assert self.running.process.poll() is None, self.running.finish()
+        return status_of(self._kubectl, NAME)
+
+
+def _make_ready_executor(kubectl: Callable[..., str], name: str) -> None:
+    labels = {"millrace.io/query": NAME, "millrace.io/role": "executor"}
+    container = {"name": "executor", "image": "none"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}}
+    kubectl("apply", "-f", "-", document=pod | {"spec": {"containers": [container]}})
+    _make_ready(kubectl, name)
+
+
+def _make_ready(kubectl: Callable[..., str], pod: str) -> None:
+    """As a kubelet would."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": now}
+    change = json.dumps({"status": {"phase": "Running", "conditions": [ready]}})
+    kubectl("patch", "pod", pod, "--subresource=status", "--type=merge", "-p", change)
+
+
+@pytest.fixture
+def prometheus(tmp_path: Path) -> Iterator[PrometheusServer]:
+    """A Prometheus of the test's own."""
+    folder = tmp_path / "prometheus"
+    folder.mkdir()
+    try:
+        with running_prometheus(folder, scrape_interval="500ms") as server:
+            yield server
+    except MissingError as error:
+        pytest.skip(f"no Prometheus: {error}")
+
+
+@contextmanager
+def job(folder: Path, kubectl: Callable[..., str], namespace: str, prometheus: PrometheusServer) -> Iterator[Job]:
+    """A run of the query under the operator's plan, which Prometheus scrapes as the driver's pod."""
+    project = Project(folder)
+    project.write("query.yaml", yaml.safe_dump(QUERY))
+    project.write("plan.yaml", kubectl("get", "cm", f"{NAME}-plan", "-o", "jsonpath={.data.plan\\.yaml}"))
+    with project.start("run", "query.yaml", "--plan", "plan.yaml") as running:
+        url = fields(running.wait_for(r"started=.*\n"))["metrics"]
+        address = url.removeprefix("http://").removesuffix("/metrics")
+        labels = {"__meta_kubernetes_namespace": namespace, "__meta_kubernetes_pod_name": POD}
+        prometheus.scrape({address: labels})
+        yield Job(folder, kubectl, running)
+        running.process.terminate()
+        running.finish()
+
+
+def condition(status: dict[str, Any], type: str) -> dict[str, Any]:
+    return next((each for each in status["conditions"] if each["type"] == type), {})
+
+
+def test_a_running_job_is_advised_and_then_scaled(
+    plane: ControlPlane, namespace: str, kubectl: Callable[..., str], prometheus: PrometheusServer, tmp_path: Path
+) -> None:
+    with running_operator(plane, tmp_path, "--prometheus-url", prometheus.url, namespace=namespace) as operator:
+        kubectl("apply", "-f", "-", document=QUERY)
+        wait_until(lambda: status_of(kubectl, NAME).get("driver", {}).get("pod") == POD)
+        _make_ready(kubectl, POD)
+        _make_ready_executor(kubectl, f"{NAME}-exec-1")
+        with job(tmp_path / "job", kubectl, namespace, prometheus) as driver:
+            advised = _until(driver, lambda status: status.get("lastScaling"))
+            assert advised["lastScaling"]["reason"] == "AdviseOnly"
+            assert advised["lastScaling"]["to"]["executors"] > 1
+            assert (advised["plan"]["epoch"], advised["plan"]["appliedEpoch"]) == (1, 1)
+            assert advised["load"]["utilization"] > 0.02
+            assert advised["load"]["executorsReady"] == 1
+            assert condition(advised, "MetricsAvailable")["status"] == "True"
+            assert condition(advised, "ScalingActive")["reason"] == "AdviseOnly"
+
+            kubectl("patch", "sq", NAME, "--type=merge", "-p", '{"spec": {"scaling": {"mode": "Active"}}}')
+            scaled = _until(driver, lambda status: status["plan"]["executors"] > 1)
+            assert scaled["lastScaling"]["to"]["executors"] == scaled["plan"]["executors"]
+            assert status_of(kubectl, NAME)["driver"]["restarts"] == 0
+            _until(driver, lambda status: status["plan"].get("appliedEpoch", 0) > 1)
+
+            events = json.loads(kubectl("get", "events", "-o", "json"))["items"]
+            assert scaled["lastScaling"]["reason"] in {each["reason"] for each in events}
+            decision = json.loads(kubectl("get", "cm", f"{NAME}-scaling", "-o", "json"))["data"]["decision.json"]
+            assert json.loads(decision)["inputs"]["arrival"] > 0
+        assert operator.end() == 0
+
+
+def _until(driver: Job, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    """The status for which it holds, while the job follows its plan."""
+    deadline = time.monotonic() + 300
+    while not holds(status := driver.follow()):
+        assert time.monotonic() < deadline, status
+        time.sleep(0.5)
+    return status
