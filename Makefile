@@ -54,6 +54,8 @@ lint: setup  ## Check style, types, the direction of imports, and that generated
 	$(BIN)/lint-imports
 	$(BIN)/millrace crd | diff crds/streamqueries.millrace.io.yaml -
 	$(BIN)/millrace crd --format json-schema | diff crds/streamquery.schema.json -
+	$(BIN)/python -m millrace_operator.commands.reference | diff docs/reference/streamquery.md -
+	$(BIN)/python -m millrace_api.compatibility crds/released/v1alpha1.yaml crds/streamqueries.millrace.io.yaml
 
 format: setup  ## Sort imports and format the code
 	$(BIN)/ruff check --fix-only
@@ -62,6 +64,7 @@ format: setup  ## Sort imports and format the code
 generate: setup  ## Write the files that are generated from the API's models
 	$(BIN)/millrace crd >crds/streamqueries.millrace.io.yaml
 	$(BIN)/millrace crd --format json-schema >crds/streamquery.schema.json
+	$(BIN)/python -m millrace_operator.commands.reference >docs/reference/streamquery.md
 
 bench: setup  ## Measure rows/s of the pipeline under each partitioner
 	$(BIN)/python -m bench.pipeline

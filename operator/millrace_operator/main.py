@@ -33,6 +33,7 @@ OURS = {QUERY_LABEL: kopf.PRESENT}
 def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
     """Begin with the operator that kopf was handed in its memo, else with one that was told nothing."""
     settings.posting.enabled = False  # events are the reconciler's affair
+    settings.scanning.disabled = True  # it would take the right to list CRDs; ours is there, see Operator
     settings.networking.connect_timeout = 10
     settings.networking.request_timeout = 60
     settings.watching.server_timeout = 300

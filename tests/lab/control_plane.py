@@ -36,6 +36,7 @@ _USERS = {
     "system:kube-scheduler": "",
     "operator-a": "system:masters",
     "operator-b": "system:masters",
+    "operator": "",
 }
 """Users by name, with their group; each logs in by a token."""
 
@@ -45,10 +46,11 @@ _AUDIT = {
     "omitStages": ["RequestReceived"],
     "rules": [
         {"level": "Metadata", "users": ["operator-a", "operator-b"], "verbs": ["create", "update", "patch", "delete"]},
+        {"level": "Metadata", "users": ["operator"]},
         {"level": "None"},
     ],
 }
-"""Only what the operators change is written down."""
+"""Only what the operators change is written down; of the one that may do nothing by itself, all that it asks for."""
 
 _SERVICES = "10.96.0.0/16"
 
@@ -142,11 +144,18 @@ class ControlPlane:
 
     def changes(self) -> list[dict[str, Any]]:
         """What the users ``operator-a`` and ``operator-b`` have changed or tried to: audit events, in their order."""
+        return [event for event in self._audited() if event["user"]["username"] != "operator"]
+
+    def requests(self) -> list[dict[str, Any]]:
+        """What the user ``operator`` has asked for, to whom only RBAC gives anything: audit events, in their order."""
+        return [event for event in self._audited() if event["user"]["username"] == "operator"]
+
+    def _audited(self) -> list[dict[str, Any]]:
         lines = (self.folder / "audit.log").read_text(encoding="utf-8").splitlines()
         return sorted(map(json.loads, lines), key=lambda event: event["requestReceivedTimestamp"])
 
     def kubeconfig_of(self, user: str, path: Path, url: str | None = None) -> Path:
-        """Write a kubeconfig of ``operator-a`` or ``operator-b``, which may do everything, by way of another URL."""
+        """Write a kubeconfig of one of the operators' users, by way of another URL if one is given."""
         return self.write_kubeconfig(path, self._tokens[user], url)
 
     def write_kubeconfig(self, path: Path, token: str, url: str | None = None) -> Path:
@@ -206,6 +215,7 @@ class ControlPlane:
                 f"--service-cluster-ip-range={_SERVICES}",
                 f"--token-auth-file={folder / 'tokens.csv'}",
                 "--authorization-mode=RBAC",
+                "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
                 "--anonymous-auth=false",
                 f"--audit-policy-file={folder / 'audit.yaml'}",
                 f"--audit-log-path={folder / 'audit.log'}",

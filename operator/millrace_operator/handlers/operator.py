@@ -60,7 +60,7 @@ class Operator:
     """Stands by from ``start`` on: it knows all that there is. While it leads it works on it, until ``stop``.
 
     Raises:
-        MillraceError: there is no cluster to work on, or its port is taken.
+        MillraceError: there is no cluster to work on, it does not know StreamQueries, or the port is taken.
     """
 
     def __init__(self, options: Options) -> None:
@@ -73,8 +73,9 @@ class Operator:
             leases = LeaseApi(Client(self._metrics), home, self.shard.name(LEASE))
             self._leader = Leader(leases, _identity(), options.timing, self._begin, _end_at_once)
         client = Client(self._metrics, self._leader.require if self._leader else unfenced)
-        objects = ObjectApi(client)
-        self.reconciler = Reconciler(QueryApi(client), objects, options.image, metrics=self._metrics)
+        objects, queries = ObjectApi(client), QueryApi(client)
+        queries.require_kind(options.namespaces)
+        self.reconciler = Reconciler(queries, objects, options.image, metrics=self._metrics)
         self.autoscaler = Autoscaler(self.reconciler, objects, self._metrics, asks(options.prometheus))
         name = self.shard.name(CANARY)
         self.canary = Canary(

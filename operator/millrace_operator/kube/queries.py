@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
@@ -12,6 +12,7 @@ from kubernetes.client import ApiClient, ApiException, CoreV1Api, CoreV1Event, C
 from urllib3.exceptions import HTTPError
 
 from millrace_api.crd import GROUP, PLURAL, VERSION
+from millrace_api.errors import MillraceError, Problem
 from millrace_api.status import Status
 from millrace_api.streamquery import API_VERSION, KIND
 
@@ -38,6 +39,26 @@ class QueryApi:
     def __init__(self, client: ApiClient) -> None:
         self._objects = CustomObjectsApi(client)
         self._core = CoreV1Api(client)
+
+    def require_kind(self, namespaces: Sequence[str]) -> None:
+        """Make sure that there are StreamQueries at all; an API server that is away is waited for later.
+
+        Raises:
+            MillraceError: the API server does not know the kind.
+        """
+        listed = {"limit": 1, "_request_timeout": TIMEOUT}
+        try:
+            if namespaces:
+                self._objects.list_namespaced_custom_object(GROUP, VERSION, namespaces[0], PLURAL, **listed)
+            else:
+                self._objects.list_cluster_custom_object(GROUP, VERSION, PLURAL, **listed)
+        except HTTPError as error:
+            log.warning("the API server does not answer yet: %s", error)
+        except ApiException as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                hint = "install the CRD first: millrace crd | kubectl apply --server-side -f -"
+                raise MillraceError(Problem("the cluster does not know StreamQueries", hint)) from None
+            log.warning("StreamQueries cannot be listed: %s %s", error.status, error.reason)
 
     def write_status(self, key: QueryKey, uid: str, status: Status) -> Manifest:
         """Apply the status: fields that are left out are taken away, and nobody else's are touched.

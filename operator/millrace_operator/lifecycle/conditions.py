@@ -13,36 +13,57 @@ class ReadyReason(StrEnum):
     """Why a query is ready, or is not."""
 
     INVALID_QUERY = "InvalidQuery"
+    """The spec says something that cannot be; what runs goes on as it was."""
     SUSPENDED = "Suspended"
+    """``spec.state`` is Suspended, and the driver has ended."""
     DRAINING = "Draining"
+    """The driver ends after its running batch."""
     DEPLOYING = "Deploying"
+    """The driver is not ready yet; the message says what it waits for."""
     RUNNING = "Running"
+    """The driver is ready."""
     FAILED = "Failed"
+    """The driver failed too often in a row and is not started again."""
     BACKING_OFF = "BackingOff"
+    """The driver failed, and is started again after a pause."""
     DELETING = "Deleting"
+    """The query is deleted once its driver has ended."""
 
 
 class ProgressingReason(StrEnum):
     """What is going on, or why nothing is."""
 
     INVALID_QUERY = "InvalidQuery"
+    """Nothing: the spec is not followed before it is corrected."""
     APPLYING = "Applying"
+    """The objects that the message names are being applied."""
     DEPLOYING = "Deploying"
+    """The driver starts."""
     DRAINING = "Draining"
+    """The driver ends after its running batch, since ``spec.state`` is Suspended."""
     REPLACING = "Replacing"
+    """The driver ends after its running batch, and another one goes on from its checkpoint."""
     ROLLING_BACK = "RollingBack"
+    """A spec did not become healthy, and the last healthy one is put back in its place."""
     BACKING_OFF = "BackingOff"
+    """A pause before the driver is started again; the message says until when."""
     DELETING = "Deleting"
+    """The query waits for its driver to end."""
     FAILED = "Failed"
+    """Nothing: the driver was given up; a change of the spec begins anew."""
     PAUSED = "Paused"
+    """Nothing: the annotation ``millrace.io/paused`` forbids it."""
     SETTLED = "Settled"
+    """Nothing: all is as it should be."""
 
 
 class DegradedReason(StrEnum):
     """Whether something is wrong that has to be looked at; besides these, the class of a failure."""
 
     HEALTHY = "AsExpected"
+    """Nothing is wrong."""
     ROLLED_BACK = "RolledBack"
+    """A spec did not become healthy, and the last healthy one runs in its place."""
 
 
 def condition(

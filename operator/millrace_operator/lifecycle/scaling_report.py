@@ -30,25 +30,35 @@ class MetricsReason(StrEnum):
     """Whether there are metrics of a query."""
 
     AVAILABLE = "Available"
+    """There are metrics."""
     NO_PROMETHEUS = "NoPrometheus"
+    """The operator knows no Prometheus to ask."""
     UNREACHABLE = "PrometheusUnreachable"
+    """Prometheus does not answer, or refuses to."""
     NO_ANSWER = "NoAnswer"
+    """Prometheus has no metrics of the query, or none that can be relied on."""
 
 
 class ActiveReason(StrEnum):
     """Whether decisions are carried out."""
 
     ACTIVE = "Active"
+    """Decisions are carried out."""
     ADVISE = "AdviseOnly"
+    """``spec.scaling.mode`` is Advise: decisions are told, and not carried out."""
     OFF = "Off"
+    """``spec.scaling.mode`` is Off."""
     PAUSED = "Paused"
+    """An annotation forbids all changes."""
     NO_METRICS = "NoMetrics"
+    """Nothing is scaled without metrics."""
 
 
 class CapacityReason(StrEnum):
     """Whether a query has as much as it may have, and needs more; besides it, the guard that holds it back."""
 
     SUFFICIENT = "Sufficient"
+    """The query needs no more than it may have."""
 
 
 def is_missing(decision: Decision) -> bool:

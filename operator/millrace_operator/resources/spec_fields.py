@@ -67,7 +67,8 @@ def revision(spec: Spec) -> str:
     """Ten hexadecimal digits that are others for every change that needs another driver.
 
     An operator of another version makes other objects of the same spec; that is no reason to replace drivers, which
-    take them up when they are next started.
+    take them up when they are next started. What is as it is by default does not count, so that neither a new field
+    of a later version nor a default that is written out is a change.
     """
     text = json.dumps(_replaced(spec), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:10]
@@ -76,12 +77,13 @@ def revision(spec: Spec) -> str:
 def replaced_fields(before: Spec, after: Spec) -> list[str]:
     """Fields in which two specs differ and whose change needs another driver."""
     old, new = _replaced(before), _replaced(after)
-    return [f"spec.{name}" for name in old if old[name] != new[name]]
+    return [f"spec.{name}" for name in EFFECTS if old.get(name) != new.get(name)]
 
 
 def _replaced(spec: Spec) -> dict[str, Any]:
-    document = spec.to_document()
-    return {field: _at(document, field) for field, effect in EFFECTS.items() if effect is Effect.REPLACED}
+    document = spec.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    values = {field: _at(document, field) for field, effect in EFFECTS.items() if effect is Effect.REPLACED}
+    return {field: value for field, value in values.items() if value is not None}
 
 
 def _at(document: Mapping[str, Any], field: str) -> Any:

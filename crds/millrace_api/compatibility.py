@@ -1,0 +1,285 @@
+"""Whether a change of the CRD is compatible with objects that users have stored, and with the clients they have.
+
+    python -m millrace_api.compatibility crds/released/v1alpha1.yaml crds/streamqueries.millrace.io.yaml
+
+New optional fields, wider bounds, further values of an enumeration and other descriptions are allowed. Whatever else
+is different is a problem, also in keywords that this file knows nothing of.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Schema = dict[str, Any]
+
+_WORDS = {"description", "title", "example", "externalDocs"}
+_BOUNDS = {
+    "minimum": 1,
+    "minLength": 1,
+    "minItems": 1,
+    "minProperties": 1,
+    "maximum": -1,
+    "maxLength": -1,
+    "maxItems": -1,
+    "maxProperties": -1,
+}
+"""By bound, the sign of a change that makes it narrower."""
+
+_STRICT = {"minimum": "exclusiveMinimum", "maximum": "exclusiveMaximum"}
+_MAY_GO = ("pattern", "format")
+_OPEN = "x-kubernetes-preserve-unknown-fields"
+_RULES = "x-kubernetes-validations"
+_COMPARED = {
+    *("type", "enum", "required", "properties", "items", "additionalProperties", "default", _OPEN, _RULES),
+    *_BOUNDS,
+    *_STRICT.values(),
+    *_MAY_GO,
+}
+_HOW_MANY = re.compile(r"\[(has\(self\.\w+\)(?:, has\(self\.\w+\))*)\]\.filter\(given, given\)\.size\(\) ([<=]= 1)")
+"""Of these fields exactly one, or at most one: what ``base`` makes of ``exactly_one`` and ``at_most_one``."""
+
+
+def crd_incompatibilities(old: Schema, new: Schema) -> list[str]:
+    """What the new CustomResourceDefinition breaks, one sentence for each problem; empty where it is compatible."""
+    return list(_crd(old["spec"], new["spec"]))
+
+
+def incompatibilities(old: Schema, new: Schema) -> list[str]:
+    """What the new schema (OpenAPI 3.0) breaks, one sentence for each problem; it begins with the field's dotted path.
+
+    In a path, ``*`` is any entry of a map and ``[]`` any item of a list. A value that the old schema takes, without
+    fields that are unknown to it, is taken by the new one if this list is empty.
+    """
+    return list(_node(old, new, ""))
+
+
+def _crd(old: Schema, new: Schema) -> Iterator[str]:
+    for key in ("group", "scope"):
+        if new[key] != old[key]:
+            yield f"{key}: it changed from {old[key]} to {new[key]}"
+    for key, value in old["names"].items():
+        now = new["names"].get(key)
+        if isinstance(value, list):
+            yield from (f"names.{key}: {each} is gone" for each in value if each not in (now or ()))
+        elif now != value:
+            yield f"names.{key}: it changed from {value} to {now}"
+    versions = {each["name"]: each for each in new["versions"]}
+    for version in old["versions"]:
+        name = version["name"]
+        if name not in versions:
+            yield f"versions.{name}: it is gone"
+        else:
+            yield from (f"{name}: {each}" for each in _version(version, versions[name]))
+
+
+def _version(old: Schema, new: Schema) -> Iterator[str]:
+    if old["served"] and not new["served"]:
+        yield "served: it is no longer served"
+    columns = {each["name"]: each for each in new.get("additionalPrinterColumns", ())}
+    for column in old.get("additionalPrinterColumns", ()):
+        where, now = f"additionalPrinterColumns.{column['name']}", columns.get(column["name"])
+        if now is None:
+            yield f"{where}: the column is gone"
+        else:
+            yield from _changed(where, column, now, "type", "jsonPath")
+    for name, paths in old.get("subresources", {}).items():
+        where, now = f"subresources.{name}", new.get("subresources", {}).get(name)
+        if now is None:
+            yield f"{where}: it is gone"
+        else:
+            yield from _changed(where, paths, now, *paths)
+    yield from _node(old["schema"]["openAPIV3Schema"], new["schema"]["openAPIV3Schema"], "")
+
+
+def _node(old: Schema, new: Schema, path: str) -> Iterator[str]:
+    """Of one node of the schema and all below it."""
+    where = path or "the object"
+    yield from _changed(where, old, new, "type")
+    yield from _enum(old, new, where)
+    yield from _bounds(old, new, where)
+    yield from (
+        f"{where}: its {key} {_from_to(old.get(key), new[key])}"
+        for key in _MAY_GO
+        if key in new and new[key] != old.get(key)
+    )
+    yield from _default(old, new, where)
+    yield from _rules(old, new, where)
+    yield from _properties(old, new, path)
+    yield from _entries(old, new, path)
+    others = sorted({*old, *new} - _COMPARED - _WORDS)
+    yield from _changed(where, old, new, *others)
+
+
+def _enum(old: Schema, new: Schema, where: str) -> Iterator[str]:
+    if "enum" not in new:
+        return
+    if "enum" not in old:
+        yield f"{where}: it took any value, and now only those of {_shown(new['enum'])}"
+        return
+    kept = set(map(_shown, new["enum"]))
+    yield from (f"{where}: the value {_shown(value)} is gone" for value in old["enum"] if _shown(value) not in kept)
+
+
+def _bounds(old: Schema, new: Schema, where: str) -> Iterator[str]:
+    for key, narrower in _BOUNDS.items():
+        if key not in new:
+            continue
+        strict = _STRICT.get(key, "")
+        before, now = old.get(key), new[key]
+        if before is None or (now - before) * narrower > 0:
+            yield f"{where}: its {key} {_from_to(before, now)}"
+        elif now == before and new.get(strict) and not old.get(strict):
+            yield f"{where}: its {key}, {now}, is no longer allowed itself"
+
+
+def _default(old: Schema, new: Schema, where: str) -> Iterator[str]:
+    """Stored objects keep what was filled in, but the same document means something else from now on.
+
+    Fields that the old schema does not know are new ones: the default of what they are part of has to name theirs.
+    """
+    before, now = old.get("default"), _known(new.get("default"), old)
+    if _shown(before) != _shown(now):
+        yield f"{where}: its default {_from_to(before, now)}"
+
+
+def _known(value: Any, schema: Schema) -> Any:
+    """The value without fields that the schema does not know."""
+    if not isinstance(value, dict) or "properties" not in schema:
+        return value
+    properties = schema["properties"]
+    return {name: _known(below, properties[name]) for name, below in value.items() if name in properties}
+
+
+def _rules(old: Schema, new: Schema, where: str) -> Iterator[str]:
+    """Rules that stored objects may break.
+
+    The API server ratchets: a value that breaks a new rule may stay as long as it is not changed. But a rule is about a
+    whole object, so any change of another field in it would be refused, and so would the same document when it is
+    applied to another cluster. Hence every new rule is reported but those that hold wherever new fields are absent,
+    as they are in stored objects; not those that have a default, which the API server fills in.
+    """
+    held = {_normal(rule, set()) for rule in old.get(_RULES, ())}
+    messages = {rule.get("message") for rule in old.get(_RULES, ())}
+    known = old.get("properties", {})
+    absent = {name for name, field in new.get("properties", {}).items() if name not in known and "default" not in field}
+    for rule in new.get(_RULES, ()):
+        if _normal(rule, absent) in held or _holds_without(rule["rule"], absent):
+            continue
+        message = rule.get("message", rule["rule"])
+        how = "changed" if rule.get("message") in messages else "is new"
+        yield f"{where}: a rule {how}, which stored objects may break: {message}"
+
+
+def _normal(rule: Schema, absent: set[str]) -> tuple[Any, ...]:
+    """What a rule says of objects without these fields: equal for rules that say the same of them."""
+    found = _HOW_MANY.fullmatch(rule["rule"])
+    if found is None:
+        return rule["rule"], rule.get("optionalOldSelf", False)
+    names = {name[len("has(self.") : -1] for name in found[1].split(", ")}
+    return frozenset(names - absent), found[2]
+
+
+def _holds_without(rule: str, absent: set[str]) -> bool:
+    """Whether it begins with an alternative that holds wherever a field is absent: ``!has(self.new) || ...``.
+
+    Of ``... ? ... : ...`` that alternative would only be the condition.
+    """
+    found = re.match(r"!has\(self\.(\w+)\) \|\| ", rule)
+    return found is not None and found[1] in absent and "?" not in rule
+
+
+def _properties(old: Schema, new: Schema, path: str) -> Iterator[str]:
+    before, now = old.get("properties", {}), new.get("properties", {})
+    required = set(new.get("required", ())) - set(old.get("required", ()))
+    yield from (f"{_below(path, name)}: it is required, and was not" for name in sorted(required))
+    for name, field in before.items():
+        if name in now:
+            yield from _node(field, now[name], _below(path, name))
+        else:
+            yield f"{_below(path, name)}: the field is gone"
+    if _is_open(old) or _values(old) is not None:  # stored objects may have anything by that name
+        yield from (
+            f"{_below(path, name)}: it took any value, and is now a field" for name in now if name not in before
+        )
+
+
+def _entries(old: Schema, new: Schema, path: str) -> Iterator[str]:
+    """Of lists, of maps, and of objects that keep what they do not know."""
+    where = path or "the object"
+    if _is_open(old) and not _is_open(new):
+        yield f"{where}: it kept fields that are not in the schema, and no longer does"
+    before, now = _values(old), _values(new)
+    if before is not None and now is not None:
+        yield from _node(before, now, _below(path, "*"))
+    elif before is not None and not _is_open(new):
+        yield f"{where}: it was a map, and is none any more"
+    elif now is not None and _is_open(old):
+        yield from _node({}, now, _below(path, "*"))
+    if "items" in old and "items" in new:
+        yield from _node(old["items"], new["items"], f"{path}[]")
+    elif "items" in new:
+        yield from _node({}, new["items"], f"{path}[]")
+
+
+def _values(schema: Schema) -> Schema | None:
+    """The schema of a map's values; None where it is no map."""
+    values = schema.get("additionalProperties", False)
+    return {} if values is True else None if values is False else values
+
+
+def _is_open(schema: Schema) -> bool:
+    return bool(schema.get(_OPEN, False))
+
+
+def _changed(where: str, old: Schema, new: Schema, *keys: str) -> Iterator[str]:
+    """Keys whose values have to stay as they are."""
+    for key in keys:
+        if _shown(old.get(key)) != _shown(new.get(key)):  # as JSON: to Python, True is 1
+            yield f"{where}: its {key} {_from_to(old.get(key), new.get(key))}"
+
+
+def _from_to(before: Any, now: Any) -> str:
+    if before is None:
+        return f"is new: {_shown(now)}"
+    return f"is gone: {_shown(before)}" if now is None else f"changed from {_shown(before)} to {_shown(now)}"
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Compare two files, print the problems, and say in the exit status whether there are any."""
+    parser = argparse.ArgumentParser("millrace_api.compatibility", description="Compare a CRD with a released one.")
+    parser.add_argument("released", type=Path, help="the CRD that users have")
+    parser.add_argument("present", type=Path, help="the CRD that is to take its place")
+    given = parser.parse_args(arguments)
+    try:
+        old, new = (yaml.safe_load(path.read_text(encoding="utf-8")) for path in (given.released, given.present))
+    except (OSError, yaml.YAMLError) as error:
+        parser.error(str(error))
+    problems = crd_incompatibilities(old, new)
+    for problem in problems:
+        print(f"{given.present}: {problem}", file=sys.stderr)
+    if problems:
+        print(
+            f"These changes are not compatible with {given.released}; docs/upgrades.md says what is, and what to do.",
+            file=sys.stderr,
+        )
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,244 @@
+"""The reference of the API in Markdown, from the CRD, from the docstrings of its constants, and from the operator."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import pairwise
+from textwrap import dedent
+from types import ModuleType
+
+from millrace_api import annotations as steering
+from millrace_api.crd import GROUP, PRINTER_COLUMNS, VERSION, Schema, openapi_schema
+from millrace_api.failures import FailureClass
+from millrace_api.values import ByteSize, Duration, PositiveDuration
+
+Meanings = Mapping[str, str]
+"""One line of meaning each."""
+
+_METADATA = "Kubernetes' own: name, namespace, labels and annotations."
+_FORMS = {f"^{each.pattern}$".replace("(?:", "("): each for each in (Duration, PositiveDuration, ByteSize)}
+"""By pattern, types whose name says more than it."""
+
+_LIMITS = (
+    ("minimum", "maximum", ""),
+    ("minLength", "maxLength", " characters"),
+    ("minItems", "maxItems", " items"),
+    ("minProperties", "maxProperties", " entries"),
+)
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What the operator makes of a query, as far as the reference tells it.
+
+    Attributes:
+        effects: what a change of a field takes, by its path below ``spec``; a path covers all that is below it.
+        changes: what these effects are.
+        reasons: of each type of condition.
+        decisions: reasons of scaling decisions.
+        patience: what becomes of a driver that fails, by class of failure.
+    """
+
+    effects: Meanings
+    changes: Meanings
+    reasons: Mapping[str, Meanings]
+    decisions: Meanings
+    patience: Meanings
+
+
+def reference(behaviour: Behaviour) -> str:
+    """The whole page."""
+    levels = _Levels(behaviour.effects)
+    levels.add("", openapi_schema())
+    columns = [(name, f"`{path}`", kind, description) for name, kind, path, description in PRINTER_COLUMNS]
+    by_name = docstrings(steering)
+    by_people = [(f"`{getattr(steering, name)}`", meaning) for name, meaning in by_name.items()]
+    failures = [(f"`{name}`", meaning, behaviour.patience[name]) for name, meaning in docstrings(FailureClass).items()]
+    parts = [
+        "# StreamQuery",
+        f"The fields of a `StreamQuery` of `{GROUP}/{VERSION}`, and what the operator says of one. This page is "
+        "written by `make generate`; do not edit it.",
+        "In a path, `*` is any entry of a map and `[]` any item of a list. "
+        f"For a duration, {Duration.hint}; for a size, {ByteSize.hint}.",
+        "The last column of tables below `spec` is what a change of the field takes:",
+        _table(("a change", "meaning"), behaviour.changes.items()),
+        *levels.sections(),
+        "## Annotations",
+        "They steer the operator for a while, without a change of the spec; any value but `false` sets one.",
+        _table(("annotation", "meaning"), by_people),
+        "## Conditions",
+        *(part for name, reasons in behaviour.reasons.items() for part in _condition(name, reasons)),
+        "## Scaling decisions",
+        "Reasons in `status.lastScaling`, and of what holds a decision back:",
+        _table(("reason", "meaning"), _in_code(behaviour.decisions)),
+        "## Failures",
+        "Classes of failures in `status.attempts` and of the condition `Degraded`:",
+        _table(("class", "meaning", "the driver is"), failures),
+        "## Columns",
+        "What `kubectl get sq` shows:",
+        _table(("column", "field", "type", "description"), columns),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def docstrings(of: type[Enum] | ModuleType) -> dict[str, str]:
+    """The strings below an enumeration's members, by their values, or below a module's constants, by name; Markdown.
+
+    Raises:
+        ValueError: one of the enumeration's members has none.
+    """
+    [*body] = ast.parse(dedent(inspect.getsource(of))).body
+    if isinstance(of, type):
+        [definition] = body
+        assert isinstance(definition, ast.ClassDef)
+        body = definition.body
+    found = {}
+    for statement, below in pairwise(body):
+        if isinstance(statement, ast.Assign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            [target] = statement.targets
+            found[ast.unparse(target)] = inspect.cleandoc(str(below.value.value)).replace("``", "`")
+    if isinstance(of, ModuleType):
+        return found
+    if missing := [name for name in of.__members__ if name not in found]:
+        raise ValueError(f"{of.__name__}.{missing[0]} has no docstring")
+    return {str(member.value): found[name] for name, member in of.__members__.items()}
+
+
+@dataclass
+class _Levels:
+    """Sections, one for each level of objects; levels that are the same in all but their place share one."""
+
+    effects: Meanings
+    _places: dict[str, list[str]] = field(default_factory=dict)
+    _parts: dict[str, list[str]] = field(default_factory=dict)
+
+    def sections(self) -> Iterator[str]:
+        """All that were added, in the order of their fields."""
+        for path, *others in self._places.values():
+            heading, described, *rest = self._parts[path]
+            yield heading
+            yield described
+            if others:
+                yield f"The same: {', '.join(f'`{each}`' for each in others)}."
+            yield from rest
+
+    def add(self, path: str, schema: Schema) -> str:
+        """Add the section of a level and those below it; the path under which it is described."""
+        described = {key: value for key, value in schema.items() if key not in ("description", "default")}
+        places = self._places.setdefault(json.dumps([described, self._effects_below(path)]), [])
+        places.append(path)
+        if len(places) == 1:
+            self._parts[path] = self._section(path, schema)
+        return places[0]
+
+    def _section(self, path: str, schema: Schema) -> list[str]:
+        required, rules = schema.get("required", ()), schema.get("x-kubernetes-validations", ())
+        header = ["field", "type", "default", "description", "a change"]
+        rows = [self._row(path, name, node, required=name in required) for name, node in schema["properties"].items()]
+        if not f"{path}.".startswith("spec."):
+            header, rows = header[:-1], [row[:-1] for row in rows]
+        told = (
+            [
+                "What breaks a rule is refused by the API server, with the rule's sentence:",
+                "\n".join(f"- {rule['message']}" for rule in rules),
+            ]
+            if rules
+            else []
+        )
+        title = f"## `{path or 'StreamQuery'}`"
+        return [title, schema.get("description", _METADATA), _table(header, rows), *told]
+
+    def _row(self, above: str, name: str, node: Schema, *, required: bool) -> list[str]:
+        path = f"{above}.{name}" if above else name
+        kind = self._type(path, node)
+        default = "required" if required else _default(node)
+        return [f"`{name}`", kind, default, node.get("description", _METADATA), self._effect(path)]
+
+    def _type(self, path: str, node: Schema) -> str:
+        """What a value may be, with a link to the section of an object."""
+        if isinstance(node.get("additionalProperties"), dict):
+            return f"map{_limits(node)} of {self._type(f'{path}.*', node['additionalProperties'])}"
+        if "items" in node:
+            return f"list{_limits(node)} of {self._type(f'{path}[]', node['items'])}"
+        if node.get("properties"):
+            at = self.add(path, node)
+            return f"[object](#{_anchor(at)})"
+        if node.get("x-kubernetes-preserve-unknown-fields"):
+            return "object of any form" if "type" in node else "single value"
+        if "enum" in node:
+            return ", ".join(f"`{value}`" for value in node["enum"])
+        if node.get("pattern") in _FORMS:
+            return _FORMS[node["pattern"]].what.split(" ", 1)[1]
+        return f"{'time' if node.get('format') == 'date-time' else node['type']}{_limits(node)}"
+
+    def _effect(self, path: str) -> str:
+        """What a change takes; of an object whose parts differ, its own section says it."""
+        for covered, effect in self.effects.items():
+            if f"{path}.".startswith((f"spec.{covered}.", f"spec.{covered}[")):
+                return effect
+        return "by field" if self._effects_below(path) else ""
+
+    def _effects_below(self, path: str) -> list[tuple[str, str]]:
+        above = f"{path}."
+        below = ((f"spec.{name}", effect) for name, effect in self.effects.items())
+        return [(name.removeprefix(above), effect) for name, effect in below if name.startswith(above)]
+
+
+def _condition(name: str, reasons: Meanings) -> Iterator[str]:
+    yield f"### `{name}`"
+    yield _table(("reason", "meaning"), _in_code(reasons))
+
+
+def _default(node: Schema) -> str:
+    if "properties" in node or "default" not in node:
+        return "-"  # of an object, its fields have theirs
+    value = node["default"]
+    return f"`{value if isinstance(value, str) and value else json.dumps(value)}`"
+
+
+def _limits(node: Schema) -> str:
+    """Bounds and pattern, in parentheses; empty without."""
+    said = [_range(node, low, high) + of for low, high, of in _LIMITS if low in node or high in node]
+    if "pattern" in node:
+        said.append(f"matching {_code(node['pattern'])}")
+    return f" ({', '.join(said)})" if said else ""
+
+
+def _range(node: Schema, low: str, high: str) -> str:
+    if low in node and high in node and not (node.get("exclusiveMinimum") or node.get("exclusiveMaximum")):
+        return f"{node[low]:,}" if node[low] == node[high] else f"{node[low]:,} to {node[high]:,}"
+    said = []
+    if low in node:
+        said.append(f"{'above' if node.get('exclusiveMinimum') else 'at least'} {node[low]:,}")
+    if high in node:
+        said.append(f"{'below' if node.get('exclusiveMaximum') else 'at most'} {node[high]:,}")
+    return " and ".join(said)
+
+
+def _code(text: str) -> str:
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
+
+
+def _in_code(meanings: Meanings) -> list[tuple[str, str]]:
+    return [(f"`{name}`", meaning) for name, meaning in meanings.items()]
+
+
+def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = list(header)
+    lines = [head, ["---"] * len(head), *([_cell(each) for each in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _anchor(path: str) -> str:
+    """Of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w -]", "", path or "StreamQuery").lower().replace(" ", "-")
