@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help prerequisites setup run test test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka test-faults constraints generate clean
+.PHONY: help prerequisites setup run test tests-with-spark tests-without-spark test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka test-faults constraints generate clean
 
 BIN := .venv/bin
 UV ?= uv
@@ -38,8 +38,15 @@ run: setup out/data/flights.parquet  ## Run the first example on the real flight
 	@head -qn1 out/delays-by-destination/*.csv | head -n1
 	@tail -qn+2 out/delays-by-destination/*.csv | sort -t, -k5,5nr | head -n5
 
+# Tests with Spark take half of the time, and mostly wait: the others run beside them.
 test: setup  ## Run every test that this machine can run, and say what was skipped and why
-	$(BIN)/pytest
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=line tests-with-spark tests-without-spark
+
+tests-with-spark:
+	$(BIN)/pytest tests/spark
+
+tests-without-spark:
+	$(BIN)/pytest --ignore=tests/spark
 
 test-unit: setup  ## Run the tests that need no service and no Spark, in a few minutes
 	$(BIN)/pytest tests/unit

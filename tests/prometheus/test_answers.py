@@ -15,7 +15,7 @@ from millrace_operator.scaling.observation import Answer
 
 from .jobs import PATIENCE, answer_with, driver, kubelet, targets
 
-pytestmark = pytest.mark.prometheus
+pytestmark = [pytest.mark.prometheus, pytest.mark.timeout(1800)]
 
 BATCH = a_batch(
     waiting=70, state_updates=60, combined=tuple(Task(rows, keys, 0.1) for rows, keys in ((1290, 30), (1230, 28)))

@@ -19,7 +19,7 @@ from millrace_operator.metrics_source.settings import PrometheusSettings
 from .certificates import Authority
 from .jobs import PATIENCE
 
-pytestmark = pytest.mark.prometheus
+pytestmark = [pytest.mark.prometheus, pytest.mark.timeout(1800)]
 
 PASSWORD = "grinding slowly"
 PASSWORD_HASH = "$2b$04$UMjQiF1T2OBHO2EWCRh6guLDAhW8MvkRGA07uz/vw0tffFlW9rRSe"

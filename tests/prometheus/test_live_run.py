@@ -16,7 +16,7 @@ from millrace_operator.scaling.observation import Observation
 from millrace_operator.scaling.plans import Bounds, Plan, Range
 from spark.cli import PATIENCE, Project, fields
 
-pytestmark = [pytest.mark.prometheus, pytest.mark.spark]
+pytestmark = [pytest.mark.prometheus, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 SQL = "SELECT key, count(*) AS rows, avg(value) AS mean FROM events GROUP BY key"
 RATE = {
