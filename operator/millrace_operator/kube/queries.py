@@ -46,7 +46,7 @@ class QueryApi:
         Raises:
             MillraceError: the API server does not know the kind.
         """
-        listed = {"limit": 1, "_request_timeout": TIMEOUT}
+        listed: dict[str, Any] = {"limit": 1, "_request_timeout": TIMEOUT}
         try:
             if namespaces:
                 self._objects.list_namespaced_custom_object(GROUP, VERSION, namespaces[0], PLURAL, **listed)
@@ -90,7 +90,7 @@ class QueryApi:
             return dict(patch(*place, document, **how))
         except ApiException as error:
             if error.status == HTTPStatus.NOT_FOUND or (
-                error.status == HTTPStatus.CONFLICT and "uid" in str(error.body)
+                error.status == HTTPStatus.CONFLICT and "uid mismatch" in str(error.body)
             ):
                 raise GoneError from None
             raise

@@ -14,6 +14,7 @@ from millrace_api.crd import GROUP, PLURAL, VERSION
 from millrace_api.errors import MillraceError, Problem
 
 from ..resources.names import Manifest
+from .canary import CANARY_LABEL
 from .cluster import TIMEOUT, Cluster
 from .refusals import QUERIES, MissingError, told
 
@@ -21,6 +22,9 @@ MERGE = "application/merge-patch+json"
 """Changes the fields that are named, whatever the others are by now."""
 
 _CONFLICTS = Backoff(steps=10, duration=0.02, factor=1.5, jitter=0.5)
+
+PEOPLES = f"!{CANARY_LABEL}"
+"""Selects the queries that people have made."""
 
 
 class Listed(NamedTuple):
@@ -43,16 +47,15 @@ class UserQueries:
             return self._objects.get_namespaced_custom_object(*self._place(name), _request_timeout=TIMEOUT)  # type: ignore[return-value]
 
     def all(self, *, everywhere: bool) -> Listed:
-        """The queries of the namespace, or of all."""
+        """The queries of the namespace, or of all; canaries are the operator's affair."""
         namespace = None if everywhere else self._cluster.namespace
         with told(self._cluster, "list", QUERIES, namespace):
             found: Any
+            options: dict[str, Any] = {"label_selector": PEOPLES, "_request_timeout": TIMEOUT}
             if namespace is None:
-                found = self._objects.list_cluster_custom_object(GROUP, VERSION, PLURAL, _request_timeout=TIMEOUT)
+                found = self._objects.list_cluster_custom_object(GROUP, VERSION, PLURAL, **options)
             else:
-                found = self._objects.list_namespaced_custom_object(
-                    GROUP, VERSION, namespace, PLURAL, _request_timeout=TIMEOUT
-                )
+                found = self._objects.list_namespaced_custom_object(GROUP, VERSION, namespace, PLURAL, **options)
         return Listed(found["items"], found["metadata"]["resourceVersion"])
 
     def change(self, name: str, patch: Mapping[str, Any]) -> Manifest:

@@ -15,7 +15,7 @@ from millrace_api.errors import MillraceError
 from ..resources.names import Manifest
 from .cluster import TIMEOUT, Cluster
 from .refusals import QUERIES, told
-from .user_queries import Listed, UserQueries
+from .user_queries import PEOPLES, Listed, UserQueries
 
 _WATCH = 50
 """Seconds after which the server ends a watch, so that it is known to be there."""
@@ -92,6 +92,7 @@ class WatchedQueries:
             api.list_cluster_custom_object if namespace is None else api.list_namespaced_custom_object,
             *place,
             resource_version=self._version,
+            label_selector=PEOPLES,
             allow_watch_bookmarks=True,
             timeout_seconds=_WATCH,
             _request_timeout=(TIMEOUT[0], _WATCH + TIMEOUT[1]),

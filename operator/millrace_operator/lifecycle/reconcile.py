@@ -15,7 +15,7 @@ from millrace_api.streamquery import StreamQuery
 
 from ..resources.names import Manifest
 from ..resources.restrictions import problems
-from ..telemetry.logs import about
+from ..telemetry.logs import about, in_short
 from ..telemetry.metrics import OperatorMetrics
 from .event_budget import EventBudget
 from .news import news
@@ -25,7 +25,7 @@ from .scaled import Scaled
 from .step import FINALIZER, Apply, Deed, Drain, Finalize, Step, next_step
 from .workqueue import WorkQueue
 
-WORKERS = 4
+WORKERS = 8
 """Queries that are worked on at the same time."""
 
 log = logging.getLogger(__name__)
@@ -159,15 +159,19 @@ class Reconciler:
         if wait > 0:
             self.queue.add_later(key, wait)
             return
-        for deed in step.deeds:
-            self._carry_out(deed, key, seen)
+        try:
+            for deed in step.deeds:
+                self._carry_out(deed, key, seen)
+        except Exception:
+            self._rounds.forget(key)  # nobody has changed it back: when to try again is the queue's affair alone
+            raise
         self.queue.add(key)
 
     def _carry_out(self, deed: Deed, key: QueryKey, seen: Seen) -> None:
         """Do it, and take down what is there then: the watches tell the same later."""
         match deed:
             case Apply(manifest):
-                self.observations.object_seen(self._objects.apply(manifest))
+                self.observations.object_seen(self._objects.apply(_at_the_version_seen(manifest, seen)))
             case Drain():
                 self.observations.object_seen(self._objects.drain(key.namespace, seen.owner.driver))
             case Finalize(present):
@@ -186,9 +190,21 @@ class Reconciler:
                 self.reconcile(key)
             self.queue.forget(key)
         except Exception as error:  # whatever it is, the other queries need their operator
-            log.warning("trying again in %.1f s: %s", self.queue.retry(key), error)
+            log.warning("trying again in %.1f s: %s", self.queue.retry(key), in_short(error))
         finally:
             self.queue.done(key)
+
+
+def _at_the_version_seen(manifest: Manifest, seen: Seen) -> Manifest:
+    """A plan must not go back: one that another operator has written meanwhile is not overwritten.
+
+    Everything else is the same whoever applies it.
+    """
+    held = seen.objects.get((manifest["kind"], manifest["metadata"]["name"]))
+    if held is None or manifest["metadata"]["name"] != seen.owner.plan:
+        return manifest
+    version = {"resourceVersion": held["metadata"].get("resourceVersion")}
+    return manifest | {"metadata": manifest["metadata"] | version}
 
 
 def _checked(seen: Seen) -> StreamQuery | MillraceError:

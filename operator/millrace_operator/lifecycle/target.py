@@ -75,7 +75,8 @@ def target_of(seen: Seen, query: StreamQuery, now: datetime) -> Target:
         given_up = Rejected(
             revision=wanted, generation=seen.generation, time=stamp(now), message=shortened(reason, 2048)
         )
-        return _rolled_back(seen, query, given_up, now)
+        back = _rolled_back(seen, query, given_up, now)
+        return replace(back, tally=replace(back.tally, attempts=target.tally.attempts))
     pod = _own_pod(seen, wanted)
     return target if pod is None else replace(target, wake=moment(created(pod)) + HEALTH_DEADLINE)
 

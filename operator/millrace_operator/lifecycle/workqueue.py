@@ -37,6 +37,7 @@ class WorkQueue(Generic[Key]):
         self._metrics = metrics or OperatorMetrics()
         self._changed = threading.Condition()
         self._ready: deque[Key] = deque()
+        self._new: deque[Key] = deque()
         self._waiting: dict[Key, float] = {}
         """Since when; what waited before the first worker came has waited since then."""
         self._opened: float | None = None
@@ -50,12 +51,15 @@ class WorkQueue(Generic[Key]):
     def __len__(self) -> int:
         """How many keys are ready and with no worker."""
         with self._changed:
-            return len(self._ready)
+            return len(self._ready) + len(self._new)
 
-    def add(self, key: Key) -> None:
-        """There is something to do for this key now."""
+    def add(self, key: Key, *, new: bool = False) -> None:
+        """There is something to do for this key now; a new one comes after all that have been begun.
+
+        Else what was begun would wait for a whole crowd of new ones at each of its steps.
+        """
         with self._changed:
-            self._add(key)
+            self._add(key, new=new)
 
     def add_later(self, key: Key, seconds: float) -> None:
         """There will be something to do for it; an earlier date that it has already stays."""
@@ -87,8 +91,8 @@ class WorkQueue(Generic[Key]):
                 self._opened = self._clock()
             while not self._closed:
                 pause = self._take_due()
-                if self._ready:
-                    key = self._ready.popleft()
+                if ready := self._ready or self._new:
+                    key = ready.popleft()
                     self._working.add(key)
                     self._metrics.waited(self._clock() - max(self._waiting.pop(key), self._opened))
                     return key
@@ -109,12 +113,12 @@ class WorkQueue(Generic[Key]):
             self._closed = True
             self._changed.notify_all()
 
-    def _add(self, key: Key) -> None:
+    def _add(self, key: Key, *, new: bool = False) -> None:
         if key in self._waiting:
             return
         self._waiting[key] = self._clock()
         if key not in self._working:
-            self._ready.append(key)
+            (self._new if new else self._ready).append(key)
             self._changed.notify()
 
     def _take_due(self) -> float | None:

@@ -20,6 +20,10 @@ def stamp(time):
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+class ConflictError(Exception):
+    """An object is not any more what a request says it is."""
+
+
 class Cluster:
     """One query, its objects, and an operator; ``time`` stands still until it is moved."""
 
@@ -86,6 +90,9 @@ class Cluster:
     def apply(self, manifest):
         key = (manifest["kind"], manifest["metadata"]["name"])
         self._deed(("apply", *key))
+        version = manifest["metadata"].get("resourceVersion")
+        if version is not None and version != self.objects[key]["metadata"]["resourceVersion"]:
+            raise ConflictError
         held = copy.deepcopy(manifest) | {"extra": "the API server's"}
         held["metadata"]["uid"] = f"uid of {key}"
         self.objects[key] = held

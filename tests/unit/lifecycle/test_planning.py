@@ -1,14 +1,16 @@
 """The plan that a query follows: the spec's wishes, what scaling decided, and what was announced before a crash."""
 
+import copy
 import json
 
 import pytest
 
 from millrace_api.status import PlanShape
+from millrace_operator.lifecycle.observe import Observations
 from millrace_operator.lifecycle.scaled import Scaled
 from unit.api.documents import MINIMAL, changed
 
-from .cluster import KEY
+from .cluster import KEY, ConflictError
 
 PLAN = ("ConfigMap", "trips-by-cell-plan")
 NARROW = """\
@@ -106,3 +108,24 @@ def test_a_plan_that_was_announced_is_written_after_a_crash(deployed):
     deployed.start_operator()  # which knows nothing of the decision
     deployed.settle()
     assert (plan(deployed).shape, plan(deployed).epoch) == ("6/8/2", 2)
+
+
+def test_a_plan_that_another_operator_has_written_meanwhile_is_not_overwritten(deployed):
+    stale = deployed.reconciler
+    wants(deployed, 6, epoch=1)
+    stale.observations = _observations(deployed)
+    deployed.start_operator()
+    wants(deployed, 4, epoch=1)
+    deployed.settle()
+    with pytest.raises(ConflictError):
+        stale.reconcile(KEY)
+    assert json.loads(deployed.objects[PLAN]["data"]["plan.yaml"])["executors"] == 4
+
+
+def _observations(cluster):
+    """As they are now, whatever is seen later."""
+    held = Observations()
+    held.query_seen(copy.deepcopy(cluster.query))
+    for each in cluster.objects.values():
+        held.object_seen(copy.deepcopy(each))
+    return held

@@ -113,6 +113,7 @@ def test_what_fails_again_and_again_is_rolled_back(healthy):
     healthy.pod_fails('{"failure": "UserCodeFailed", "message": "ZeroDivisionError: division by zero"}')
     assert runs(healthy) == before
     assert "UserCodeFailed: ZeroDivisionError" in healthy.condition("Degraded").message
+    assert len(healthy.status.attempts) == 3
 
 
 def test_a_change_after_a_rollback_is_tried(healthy):

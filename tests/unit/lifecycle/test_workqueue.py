@@ -154,3 +154,13 @@ def test_many_workers_see_the_newest_of_every_key(workers, monkeypatch):
     for thread in threads:
         thread.join(10)
     assert done == wanted
+
+
+def test_new_keys_come_after_those_that_were_begun():
+    queue = WorkQueue()
+    queue.add("new", new=True)
+    queue.add("newer", new=True)
+    queue.add("begun")
+    queue.add("new")
+    assert len(queue) == 3
+    assert [queue.get() for _ in range(3)] == ["begun", "new", "newer"]

@@ -1,0 +1,134 @@
+"""A changed spec and drivers that fail, with a real StatefulSet's controller; what a kubelet would say is put there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from lab.control_plane import ControlPlane
+from unit.resources.cases import SMALLEST
+
+from .operators import running_operator
+from .test_operator import status_of, wait_until
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
+
+NAME, POD = "trips-by-cell", "trips-by-cell-driver-0"
+CHANGED = SMALLEST + "  image: example.org/other:2\n"
+Kubectl = Callable[..., str]
+
+
+@pytest.fixture
+def operator(plane: ControlPlane, namespace: str, tmp_path: Any) -> Any:
+    """An operator of the test's own."""
+    with running_operator(plane, tmp_path, namespace=namespace) as started:
+        yield started
+
+
+def stamp(ago: timedelta = timedelta()) -> str:
+    return (datetime.now(UTC) - ago).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def pod(kubectl: Kubectl) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(kubectl("get", "pod", POD, "-o", "json"))
+    return found
+
+
+def show(kubectl: Kubectl, **status: Any) -> None:
+    """What the kubelet says of the driver."""
+    kubectl("patch", "pod", POD, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
+
+
+def become_healthy(kubectl: Kubectl) -> None:
+    """The driver has been ready for two minutes."""
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": stamp(timedelta(minutes=2))}
+    show(kubectl, phase="Running", conditions=[ready])
+    wait_until(lambda: status_of(kubectl, NAME)["phase"] == "Running")
+    wait_until(lambda: f"{NAME}-healthy" in kubectl("get", "cm", "-o", "name"))
+
+
+def fail(kubectl: Kubectl, failure: str, message: str, run: int) -> None:
+    """The driver has ended with these last words."""
+    report = json.dumps({"failure": failure, "message": message})
+    ended = {"exitCode": 1, "reason": "Error", "message": report, "finishedAt": stamp(), "containerID": f"test://{run}"}
+    container = {
+        "name": "driver",
+        "image": "none",
+        "imageID": "",
+        "ready": False,
+        "restartCount": run,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": ended},
+    }
+    show(kubectl, containerStatuses=[container])
+
+
+def deploy(kubectl: Kubectl, text: str) -> str:
+    """Apply it; the uid of its driver's pod, when there is one of this spec."""
+    kubectl("apply", "-f", "-", document=text)
+    wait_until(lambda: _runs_its_spec(kubectl))
+    return str(pod(kubectl)["metadata"]["uid"])
+
+
+def _runs_its_spec(kubectl: Kubectl) -> bool:
+    query = json.loads(kubectl("get", "sq", NAME, "-o", "json"))
+    status = query.get("status", {})
+    current = status.get("observedGeneration") == query["metadata"]["generation"]
+    return bool(current and (status.get("driver") or {}).get("revision") == status["revision"])
+
+
+def condition(kubectl: Kubectl, type: str) -> dict[str, Any]:
+    return next(each for each in status_of(kubectl, NAME)["conditions"] if each["type"] == type)
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_change_that_does_not_become_healthy_is_rolled_back(kubectl: Kubectl) -> None:
+    first = deploy(kubectl, SMALLEST)
+    become_healthy(kubectl)
+    healthy = status_of(kubectl, NAME)["revision"]
+    second = deploy(kubectl, CHANGED)
+    assert second != first
+    assert pod(kubectl)["spec"]["containers"][0]["image"] == "example.org/other:2"
+    for run in range(1, 5):
+        if status_of(kubectl, NAME).get("rejected"):
+            break
+        wait_until(lambda: _is_starting(kubectl))
+        fail(kubectl, "UserCodeFailed", "ZeroDivisionError: division by zero", run)
+        wait_until(lambda run=run: len(status_of(kubectl, NAME)["attempts"]) == run)  # type: ignore[misc]
+    wait_until(lambda: _runs(kubectl, healthy))
+    assert pod(kubectl)["spec"]["containers"][0]["image"] == "millrace-jobs"
+    degraded = condition(kubectl, "Degraded")
+    assert (degraded["status"], degraded["reason"]) == ("True", "RolledBack")
+    assert "UserCodeFailed: ZeroDivisionError: division by zero" in degraded["message"]
+    become_healthy(kubectl)
+    reasons = {each["reason"] for each in json.loads(kubectl("get", "events", "-o", "json"))["items"]}
+    assert {"UserCodeFailed", "RolledBack", "Draining", "Running"} <= reasons
+
+
+def _is_starting(kubectl: Kubectl) -> bool:
+    """Whether there is a driver's pod that is not ready; while the next run is waited for, there is none."""
+    status = status_of(kubectl, NAME)
+    return bool(status["phase"] == "Deploying" and status.get("driver"))
+
+
+def _runs(kubectl: Kubectl, revision: str) -> bool:
+    return bool((status_of(kubectl, NAME).get("driver") or {}).get("revision") == revision)
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_mistake_is_given_up_with_the_drivers_own_words_until_the_spec_changes(kubectl: Kubectl) -> None:
+    deploy(kubectl, SMALLEST)
+    for run in (1, 2):
+        fail(kubectl, "InvalidConfiguration", "spec.query.sql: there is no function half", run)
+        wait_until(lambda run=run: status_of(kubectl, NAME)["failures"] == run)  # type: ignore[misc]
+    wait_until(lambda: not kubectl("get", "pod", "-o", "name"))
+    status = status_of(kubectl, NAME)
+    assert status["phase"] == "Failed"
+    assert condition(kubectl, "Ready")["message"] == "spec.query.sql: there is no function half"
+    assert condition(kubectl, "Progressing")["message"].startswith("given up after 2 runs")
+    deploy(kubectl, SMALLEST + "  restartNonce: 1\n")
+    assert status_of(kubectl, NAME)["failures"] == 0
