@@ -64,8 +64,8 @@ def test_files_plans_and_metrics_of_a_run_that_goes_on(tmp_path: Path) -> None:
 
         project.write("plan.yaml", "{algorithm: pkg, replicas: 1, parallelism: none}\n")
         run.wait_for(r"the plan stays as it is: plan.yaml:1: parallelism: .*none.*\n")
-        project.write("plan.yaml", plan("pkg", 1, 9))
-        run.wait_for(r"the plan stays as it is: .*parallelism 9 is more than spec.parallelism.max 8.*\n")
+        project.write("plan.yaml", "{algorithm: pkg, replicas: 1, parallelism: 2, parameters: {choice: 3}}\n")
+        run.wait_for(r"the plan stays as it is: .*pkg has no parameter 'choice'.*\n")
 
         # the batch after this one is the first to know of the watermark
         project.give("02.csv", "at,who,n\n2024-01-01T00:06:00Z,c,6\n")

@@ -180,7 +180,7 @@ class LocalRun:
             {name: source.schema for name, source in sources.items()},
         )
         plan = load_plan(self.plan_file) if self.plan_file is not None else self._first_plan(planned)
-        return explain(planned, self.query.spec, sources, pin_of(plan, self.query.spec))
+        return explain(planned, self.query.spec, sources, pin_of(plan))
 
     def stop(self) -> None:
         """End after the running batch; safe in a signal handler."""
@@ -263,7 +263,7 @@ class LocalRun:
     def _check_plan(self) -> None:
         """Find out before Spark is started whether the first plan can be followed."""
         if self.plan_file is not None:
-            pin_of(load_plan(self.plan_file), self.query.spec)
+            pin_of(load_plan(self.plan_file))
             return
         problem = partitioner_problem(self.query.spec)
         if problem is not None:

@@ -48,7 +48,6 @@ class Steering:
     ) -> None:
         self.control = control
         self.plan_changes = 0
-        self._spec = spec
         self._plans = plans
         self._watcher = watcher
         self._routable = routable
@@ -80,7 +79,7 @@ class Steering:
         """
         try:
             plan = self._plans.current()
-            pin = pin_of(plan, self._spec) if plan is not None else None
+            pin = pin_of(plan) if plan is not None else None
         except MillraceError as error:
             if self._pin is None:
                 raise

@@ -8,7 +8,6 @@ from typing import Protocol
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.loading import load_plan
 from millrace_api.plan import Plan
-from millrace_api.streamquery import Spec
 from millrace_jobs.plan.checking import job_parameters
 from millrace_jobs.plan.pin import Pin
 
@@ -64,22 +63,13 @@ class PlanFile:
         return plan.model_copy(update={"epoch": self._epoch})
 
 
-def pin_of(plan: Plan, spec: Spec) -> Pin:
+def pin_of(plan: Plan) -> Pin:
     """What the next batches are pinned to.
 
     Raises:
-        MillraceError: this query cannot follow the plan: an algorithm that is not in this version, a parameter it
-            does not have, or more workers or replicas than the spec allows.
+        MillraceError: this query cannot follow the plan: an algorithm that is not in this version, or a parameter it
+            does not have. The spec's bounds are for whoever makes plans, and may have changed since this run began.
     """
-    bounds = {
-        "parallelism": (plan.parallelism, spec.parallelism.max, "spec.parallelism.max"),
-        "replicas": (plan.replicas, spec.partitioner.replicas.max, "spec.partitioner.replicas.max"),
-    }
-    for field, (value, most, limit) in bounds.items():
-        if value > most:
-            raise MillraceError(
-                Problem(f"{field} {value} is more than {limit} {most}", f"write at most {most}", field=field)
-            )
     if plan.shares is not None:
         raise MillraceError(Problem("no algorithm of this version has shares", "leave shares out", field="shares"))
     try:
