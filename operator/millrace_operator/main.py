@@ -8,9 +8,11 @@ import kopf
 
 from millrace_api.crd import GROUP, PLURAL, VERSION
 
+from .handlers.indexing import wake_at_changes_only
 from .handlers.objects import object_changed, object_known
 from .handlers.operator import Operator, Options
 from .handlers.query import query_changed
+from .kube.relisting import mend_watches
 from .resources.names import QUERY_LABEL
 
 OWNED = (
@@ -41,6 +43,8 @@ def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
     settings.process.ultimate_exiting_timeout = 60
     for kind in OWNED:  # the API server sends no others; the handlers' own filter is on this side
         settings.watching.label_selectors[kind] = QUERY_LABEL
+    wake_at_changes_only()
+    mend_watches()
     if "operator" not in memo:
         memo.operator = Operator(Options())
     memo.operator.start()

@@ -16,4 +16,4 @@ def query_changed(operator: Operator, kind: str | None, body: Mapping[str, Any])
     elif operator.owns(body["metadata"]["namespace"], body["metadata"]["name"]):
         observations = operator.reconciler.observations
         key = observations.query_gone(body) if kind == "DELETED" else observations.query_seen(body)
-        operator.reconciler.queue.add(key)
+        operator.reconciler.queue.add(key, new=kind == "ADDED")

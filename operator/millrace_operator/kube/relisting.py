@@ -1,0 +1,92 @@
+"""Kopf's watches, mended where they would leave the operator wrong or without work: see ``mend_watches``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+from typing import Any, TypeAlias
+
+from kopf._cogs.clients import watching
+from kopf._cogs.clients.errors import APIError
+from kopf._cogs.structs.bodies import RawBody, RawEvent
+from kopf._cogs.structs.references import Namespace, Resource
+
+from ..telemetry.logs import in_short
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+"""Seconds before a watch that told nothing is begun anew; the pause doubles from one such to the next."""
+
+_KEPT = ("apiVersion", "kind")
+_KEPT_METADATA = ("name", "namespace", "uid", "labels", "resourceVersion")
+
+_Told: TypeAlias = "RawEvent | watching.Bookmark"
+_Watch: TypeAlias = "tuple[Resource, Namespace]"
+
+_of_kopf = watching.continuous_watch
+
+
+def mend_watches() -> None:
+    """Let all of kopf's watches that begin from now on be ``MendedWatches``."""
+    watching.continuous_watch = MendedWatches().follow
+
+
+class MendedWatches:
+    """Watches as kopf has them, each from a list until it has to be listed anew, with two differences.
+
+    What went between the end of a watch and the next list is told as deleted, as client-go does. Kopf tells only what
+    is there, so whatever was deleted meanwhile would be thought to be there for as long as the operator runs.
+
+    And a watch that the API server refuses as too old, or because it cannot answer now, or ends with an error, is begun
+    anew after a pause: kopf ends the whole operator. It is still ended by refusals that a person has to look at.
+    """
+
+    def __init__(self) -> None:
+        self._known: defaultdict[_Watch, dict[str, RawBody]] = defaultdict(dict)
+        """By uid, and of each as much as names it."""
+        self._fruitless: Counter[_Watch] = Counter()
+
+    async def follow(self, *, resource: Resource, namespace: Namespace, **others: Any) -> AsyncIterator[_Told]:
+        """List all, then watch; in place of kopf's ``continuous_watch``."""
+        watch = resource, namespace
+        known, listed = self._known[watch], set[str]()
+        is_listed = False
+        try:
+            async for told in _of_kopf(resource=resource, namespace=namespace, **others):
+                yield told
+                if isinstance(told, watching.Bookmark):
+                    is_listed = True
+                    for uid in known.keys() - listed:
+                        yield {"type": "DELETED", "object": known.pop(uid)}
+                    continue
+                if is_listed:
+                    del self._fruitless[watch]
+                else:
+                    listed.add(told["object"]["metadata"]["uid"])
+                _note(known, told)
+        except (APIError, watching.WatchingError) as error:
+            if not _passes(error):
+                raise
+            log.warning("the watch of %s is begun anew: %s", resource.plural, in_short(error))
+        await asyncio.sleep(min(FIRST_PAUSE * 2.0 ** min(self._fruitless[watch], 10), LONGEST_PAUSE))
+        self._fruitless[watch] += 1
+
+
+def _note(known: dict[str, RawBody], told: RawEvent) -> None:
+    body: Any = told["object"]
+    if told["type"] == "DELETED":
+        known.pop(body["metadata"]["uid"], None)
+    elif told["type"] != "BOOKMARK":
+        metadata = {name: body["metadata"][name] for name in _KEPT_METADATA if name in body["metadata"]}
+        known[metadata["uid"]] = {**{name: body[name] for name in _KEPT}, "metadata": metadata}  # type: ignore[typeddict-item]
+
+
+def _passes(error: Exception) -> bool:
+    """Whether it may be otherwise next time; of a refusal, kopf has then tried again for a minute."""
+    if not isinstance(error, APIError):
+        return True
+    return error.status == HTTPStatus.GONE or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
