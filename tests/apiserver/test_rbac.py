@@ -168,9 +168,7 @@ def _is_allowed(plane: ControlPlane, user: str, asked: dict[str, str]) -> bool:
 
 
 @pytest.fixture
-def owned(
-    plane: ControlPlane, namespace: str, kubectl: Callable[..., str]
-) -> Callable[[str], dict[str, Any]]:
+def owned(plane: ControlPlane, namespace: str, kubectl: Callable[..., str]) -> Callable[[str], dict[str, Any]]:
     """Objects of a query that there is, by their kind."""
     kubectl("apply", "-f", "-", document=SMALLEST)
     uid = kubectl("get", "sq", "trips-by-cell", "-o", "jsonpath={.metadata.uid}")
