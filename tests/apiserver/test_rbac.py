@@ -243,3 +243,19 @@ def test_it_may_do_nothing_else(plane: ControlPlane, verb: str, resource: str) -
 
 def test_no_rule_is_for_everything() -> None:
     assert "*" not in json.dumps(RULES)
+
+
+def test_in_one_namespace_it_needs_no_right_beyond_that(
+    plane: ControlPlane, namespace: str, kubectl: Callable[..., str], tmp_path: Path
+) -> None:
+    kubectl("create", "serviceaccount", "operator")
+    group = "rbac.authorization.k8s.io"
+    role = {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": {"name": "operator"}, "rules": RULES}
+    kubectl("apply", "-f", "-", document=role)
+    kubectl("create", "rolebinding", "operator", "--role=operator", f"--serviceaccount={namespace}:operator")
+    kubeconfig = plane.write_kubeconfig(tmp_path / "kubeconfig", kubectl("create", "token", "operator").strip())
+    options = ("--leader-elect", "--lease-seconds", "3")
+    with running_operator(plane, tmp_path, *options, namespace=namespace, kubeconfig=kubeconfig) as operator:
+        live(kubectl)
+        assert operator.end() == 0
+    assert "forbidden" not in operator.said.lower()

@@ -221,3 +221,16 @@ def test_an_older_state_of_an_object_does_not_hide_a_newer_one(cluster):
     cluster.pod_is_ready()
     cluster.reconciler.observations.object_seen(older)
     assert cluster.reconciler.observations.of(KEY).driver["status"] == cluster.pod["status"]
+
+
+def test_a_request_that_fails_is_not_taken_for_somebody_who_changes_things_back(cluster):
+    cluster.put(MINIMAL)
+    for deaths in range(5):
+        cluster.show()
+        cluster.dies_at = 3 if deaths == 0 else 0
+        with pytest.raises(ConnectionError):
+            cluster.reconciler.reconcile(KEY)
+    cluster.dies_at = None
+    cluster.show()
+    cluster.reconciler.reconcile(KEY)
+    assert len(applied(cluster)) == 9

@@ -1,0 +1,87 @@
+"""Watches that break: what went meanwhile is told, and the operator goes on."""
+
+import asyncio
+
+import pytest
+from kopf._cogs.clients import watching
+from kopf._cogs.clients.errors import APIError, APIForbiddenError
+from kopf._cogs.structs.references import Resource
+
+from millrace_operator.kube import relisting
+
+PODS = Resource("", "v1", "pods")
+LISTED = watching.Bookmark.LISTED
+
+
+def told(type, *uids):
+    return [
+        {"type": type, "object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"uid": uid, "name": uid}}}
+        for uid in uids
+    ]
+
+
+def refusal(status):
+    kind = APIForbiddenError if status == 403 else APIError
+    return kind({"code": status, "message": "no"}, status=status, headers={})
+
+
+@pytest.fixture
+def follow(monkeypatch):
+    """Follows watches that give these things, one watch after the other; what came of each."""
+    pauses = []
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+
+    def run(*watches):
+        begun = iter(watches)
+
+        async def of_kopf(**_):
+            for each in next(begun):
+                if isinstance(each, Exception):
+                    raise each
+                yield each
+
+        monkeypatch.setattr(relisting, "_of_kopf", of_kopf)
+        monkeypatch.setattr(relisting.asyncio, "sleep", sleep)
+        mended = relisting.MendedWatches()
+
+        async def all_of_them():
+            return [[each async for each in mended.follow(resource=PODS, namespace=None)] for _ in watches]
+
+        return [
+            [(each["type"], each["object"]["metadata"]["uid"]) for each in came if isinstance(each, dict)]
+            for came in asyncio.run(all_of_them())
+        ]
+
+    run.pauses = pauses
+    return run
+
+
+def test_what_went_between_two_watches_is_told_as_deleted(follow):
+    first = [*told(None, "a", "b"), LISTED, *told("ADDED", "c"), *told("DELETED", "b")]
+    second = [*told(None, "c"), LISTED, *told("MODIFIED", "c")]
+    assert follow(first, second)[1] == [(None, "c"), ("DELETED", "a"), ("MODIFIED", "c")]
+
+
+def test_what_was_replaced_under_the_same_name_is_another(follow):
+    assert follow([*told(None, "a"), LISTED], [*told(None, "z"), LISTED])[1] == [(None, "z"), ("DELETED", "a")]
+
+
+def test_a_list_that_breaks_deletes_nothing(follow):
+    broken = [*told(None, "a"), refusal(500)]
+    assert follow([*told(None, "a", "b"), LISTED], broken, [*told(None, "a"), LISTED])[1:] == [
+        [(None, "a")],
+        [(None, "a"), ("DELETED", "b")],
+    ]
+
+
+@pytest.mark.parametrize("error", [refusal(410), refusal(503), watching.WatchingError("410")], ids=str)
+def test_what_may_pass_is_begun_anew_after_a_pause_that_grows(follow, error):
+    assert follow(*([[error]] * 7)) == [[]] * 7
+    assert follow.pauses == [1, 2, 4, 8, 16, 30, 30]
+
+
+def test_what_a_person_has_to_look_at_is_raised(follow):
+    with pytest.raises(APIForbiddenError):
+        follow([refusal(403)])
