@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help prerequisites setup run test tests-with-spark tests-without-spark test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka test-faults constraints generate clean
+.PHONY: help prerequisites setup run test tests-with-spark tests-without-spark test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka bench-operator test-faults constraints generate clean
 
 BIN := .venv/bin
 UV ?= uv
@@ -92,6 +92,9 @@ bench-arena: setup  ## Run all scaling policies on all traces; write docs/autosc
 
 bench-kafka: setup  ## Measure against Spark's own Kafka connector: rows/s and latency at several skews
 	$(BIN)/python -m bench.kafka
+
+bench-operator: setup  ## Measure the operator with a thousand queries on simulated nodes
+	$(BIN)/python -m bench.operator
 
 constraints:  ## Pin what pyproject.toml asks for (needs uv; UPGRADE=--upgrade renews every pin)
 	@command -v $(UV) >/dev/null || { echo "missing: uv; install it, for instance: pip install uv" >&2; exit 1; }

@@ -206,7 +206,7 @@ class Autoscaler:
 
     def _tick(self) -> None:
         while not self._stopped.wait(PERIOD):
-            for key in self._reconciler.observations.queries():
+            for key in {*self._reconciler.observations.queries(), *list(self._minds)}:  # those that are gone, too
                 self._queue.add(key)
 
     def _work(self) -> None:

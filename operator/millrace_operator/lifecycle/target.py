@@ -69,7 +69,9 @@ def target_of(seen: Seen, query: StreamQuery, now: datetime) -> Target:
     if rejected is not None and rejected.revision == wanted and seen.healthy is not None:
         return _rolled_back(seen, query, rejected, now)
     target = Target(query, wanted, _tally(seen, wanted, now))
-    if seen.healthy is None or seen.healthy[0] == wanted or not target.running:
+    if not target.running:  # whoever lets it run again wants another try
+        return replace(target, tally=replace(target.tally, failures=0))
+    if seen.healthy is None or seen.healthy[0] == wanted:
         return target
     if reason := _unhealthy(seen, target, now):
         given_up = Rejected(

@@ -168,3 +168,14 @@ def test_a_long_error_fits_into_the_status(deployed):
 def test_a_driver_that_is_on_its_way_out_has_not_failed(deployed):
     deployed.pod["metadata"]["deletionTimestamp"] = stamp(NOW)
     assert deployed.pod_fails("it was in the middle of a batch", code=143).failures == 0
+
+
+def test_to_suspend_and_resume_is_another_try(deployed):
+    for _ in range(2):
+        deployed.pod_fails(SAID.format("InvalidConfiguration"))
+    assert deployed.status.phase == "Failed"
+    deployed.put(changed(MINIMAL, 12, "  state: Suspended"))
+    assert deployed.settle().phase == "Suspended"
+    deployed.put(MINIMAL)
+    status = deployed.settle()
+    assert (status.phase, status.failures) == ("Deploying", 0)

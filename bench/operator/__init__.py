@@ -1,0 +1,1 @@
+"""The operator under a fleet of queries, on a real control plane with simulated nodes."""

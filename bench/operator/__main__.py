@@ -1,0 +1,67 @@
+"""The operator with a thousand queries, on a control plane of its own whose nodes and pods are simulated.
+
+    python -m bench.operator [--queries 1000] [--rate 20] [--json FILE]
+
+Everything but the nodes is real: etcd, API server, controller manager and scheduler, beside the operator, on this
+machine, so seconds depend on it; counts of requests do not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from kubernetes import config
+from rich.console import Console
+from tests.lab.control_plane import running_control_plane
+from tests.lab.kwok import running_kwok
+
+from bench.operator.fleet import Fleet
+from bench.operator.measure import Bench
+from bench.operator.report import show
+from bench.operator.sightings import Sightings
+
+ROOT = Path(__file__).parents[2]
+CRD = ROOT / "crds" / "streamqueries.millrace.io.yaml"
+
+
+def main() -> None:
+    """Run the benchmark from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--queries", type=int, default=1000)
+    parser.add_argument("--rate", type=float, default=20.0, help="queries that are applied a second, at most")
+    parser.add_argument("--json", type=Path, default=ROOT / "out" / "operator.json", help="file for all figures")
+    options = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory(prefix="millrace-bench-") as name,
+        running_control_plane(Path(name)) as plane,
+        running_kwok(plane),
+    ):
+        for arguments in (
+            ("apply", "--server-side", "-f", CRD),
+            ("wait", "--for=condition=Established", "crd/streamqueries.millrace.io", "--timeout=60s"),
+        ):
+            plane.kubectl(*arguments).check_returncode()
+
+        def client() -> Any:
+            return config.new_client_from_config(str(plane.kubeconfig))  # type: ignore[no-untyped-call]
+
+        seen = Sightings()
+        seen.watch(client)
+        figures = Bench(plane, Fleet(client(), options.queries, options.rate), seen, Path(name), _tell).run()
+    show(figures, Console(width=120))
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(asdict(figures), indent=1))
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""The parts of the benchmark, in their order: each begins when the one before it is over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.lab.control_plane import ControlPlane
+
+from bench.operator.counts import Requests, requests
+from bench.operator.fleet import Fleet, Key
+from bench.operator.report import Ages, Creation, Deletion, Figures, Rest, Restart
+from bench.operator.running import RunningOperator, processor_seconds
+from bench.operator.sightings import Sightings
+
+SAMPLE = 100
+"""Queries whose spec is changed."""
+
+REST = 120.0
+"""Seconds for which the operator is watched at rest."""
+
+_SETTLED = 75.0
+"""Seconds without a change by the operator after which it is at rest: drivers have to be ready for 60 to be healthy."""
+
+_PATIENCE = 3600.0
+_OWNED = "statefulsets,services,configmaps,serviceaccounts,roles,rolebindings,networkpolicies,poddisruptionbudgets,pods"
+
+
+@dataclass
+class Bench:
+    """One fleet on one control plane; ``tell`` is told what goes on."""
+
+    plane: ControlPlane
+    fleet: Fleet
+    seen: Sightings
+    folder: Path
+    tell: Callable[[str], None]
+    _starts: int = field(default=0)
+
+    def run(self) -> Figures:
+        """All parts."""
+        operator = self._operator()
+        try:
+            creation, before = self._create(operator), len(self.fleet.keys)
+            changes = self._change()
+            rest, memory = self._rest(operator), operator.peak_memory
+            operator.end()
+            operator = self._operator()
+            restart = self._restart(operator)
+            deletion = self._delete()
+            return Figures(before, creation, changes, rest, restart, deletion, max(memory, operator.peak_memory))
+        finally:
+            operator.end()
+
+    def _operator(self) -> RunningOperator:
+        self._starts += 1
+        return RunningOperator(self.plane, self.folder / f"operator-{self._starts}.log")
+
+    def _create(self, operator: RunningOperator) -> Creation:
+        """Until all queries are Running."""
+        keys = self.fleet.keys
+        self.fleet.make_namespaces()
+        operator.metrics()  # it is there
+        before, used, theirs = requests(self.plane), operator.processor_seconds, self._plane_seconds()
+        began = time.monotonic()
+        with ThreadPoolExecutor(1) as users:
+            client = users.submit(self.fleet.apply)
+            self._wait(client.done, "queries applied", lambda: len({key for key, _ in self.seen.observed}))
+            client.result()
+        applied = time.monotonic()
+        self._wait(lambda: len(self.seen.running) == len(keys), "queries Running", lambda: len(self.seen.running))
+        ended = max(self.seen.running.values())
+        made, spent = requests(self.plane).since(before), operator.processor_seconds - used
+        ages = [max(self.seen.running[key] - self.seen.ready[key], 0.0) for key in keys]
+        told = operator.metrics()
+        return Creation(
+            applied_seconds=applied - began,
+            running_seconds=ended - began,
+            processor_seconds=spent,
+            plane_seconds=self._plane_seconds() - theirs,
+            status_age=Ages.of(ages),
+            all_requests=dict(made.all),
+            operator_requests=dict(made.operator),
+            reconciles=told["millrace_operator_reconciles_total"],
+            reconcile_seconds=told["millrace_operator_reconcile_seconds_sum"],
+            request_seconds=told["millrace_operator_api_request_seconds_sum"],
+            retries=told["millrace_operator_retries_total"],
+        )
+
+    def _plane_seconds(self) -> float:
+        parts = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+        return sum(processor_seconds(self.plane.part(name)) for name in parts)
+
+    def _change(self) -> Ages:
+        """From a change of a spec to the status that says so."""
+        sent: dict[tuple[Key, int], float] = {}
+
+        def said(key: Key, at: float, generation: int) -> None:
+            sent[key, generation] = at
+
+        every = max(len(self.fleet.keys) // SAMPLE, 1)
+        self.fleet.change(self.fleet.keys[::every][:SAMPLE], said)
+        self._wait(lambda: sent.keys() <= self.seen.observed.keys(), "changes in the status", lambda: len(sent))
+        return Ages.of([self.seen.observed[each] - at for each, at in sent.items()])
+
+    def _rest(self, operator: RunningOperator) -> Rest:
+        """Two quiet minutes, when everything has proven healthy."""
+        self._settle()
+        before, used, began = requests(self.plane), operator.processor_seconds, time.monotonic()
+        time.sleep(REST)
+        share = (operator.processor_seconds - used) / (time.monotonic() - began)
+        made = requests(self.plane).since(before)
+        return Rest(REST, share, dict(made.operator), made.canary)
+
+    def _settle(self) -> None:
+        changes, since = -1, time.monotonic()
+        while time.monotonic() < since + _SETTLED:
+            found = requests(self.plane).operator.total()
+            if found != changes:
+                changes, since = found, time.monotonic()
+            time.sleep(1)
+
+    def _restart(self, operator: RunningOperator) -> Restart:
+        """From the start of a new process until each query had its round."""
+        before, began = requests(self.plane), time.monotonic()
+        told: dict[str, float] = {}
+
+        def is_over() -> bool:
+            told.update(operator.metrics())
+            rounds = told.get("millrace_operator_reconciles_total", 0.0)
+            return rounds >= len(self.fleet.keys) and told["millrace_operator_queue_depth"] == 0
+
+        self._wait(is_over, "reconciled after a restart", lambda: int(told["millrace_operator_reconciles_total"]))
+        ended, spent = time.monotonic(), operator.processor_seconds
+        made = self._quiet_since(before)
+        return Restart(ended - began, spent, told["millrace_operator_reconciles_total"], dict(made.operator))
+
+    def _quiet_since(self, before: Requests) -> Requests:
+        """What was changed, also some seconds later."""
+        time.sleep(10)
+        return requests(self.plane).since(before)
+
+    def _delete(self) -> Deletion:
+        """Until all queries, and all that belongs to them, are gone."""
+        before, began = requests(self.plane), time.monotonic()
+        self.fleet.delete()
+        self._wait(lambda: len(self.seen.gone) == len(self.fleet.keys), "queries gone", lambda: len(self.seen.gone))
+        queries = max(self.seen.gone.values()) - began
+        self._wait(lambda: not self._owned(), "objects gone", lambda: 0)
+        return Deletion(queries, time.monotonic() - began, dict(requests(self.plane).since(before).operator))
+
+    def _owned(self) -> Sequence[str]:
+        labelled = ("--all-namespaces", "-l", "millrace.io/query", "-o", "name")
+        return self.plane.kubectl("get", _OWNED, *labelled).stdout.split()
+
+    def _wait(self, condition: Callable[[], bool], what: str, count: Callable[[], int]) -> None:
+        began = told = time.monotonic()
+        while not condition():
+            now = time.monotonic()
+            if now > began + _PATIENCE:
+                raise TimeoutError(f"not all {what} within {_PATIENCE:.0f} s: {count()}")
+            if now > told + 10:
+                told = now
+                self.tell(f"{now - began:4.0f} s  {count()} {what}")
+            time.sleep(0.05)
+        self.tell(f"{time.monotonic() - began:4.0f} s  {what}")

@@ -1,0 +1,147 @@
+"""The figures of the benchmark, and how they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Ages:
+    """Seconds from a change to the status that says so."""
+
+    p50: float
+    p99: float
+    longest: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Ages:
+        """Percentiles of those of several changes."""
+        p50, p99, longest = np.percentile(seconds, [50, 99, 100])
+        return cls(float(p50), float(p99), float(longest))
+
+
+@dataclass(frozen=True)
+class Creation:
+    """From the first query that was applied until all were Running.
+
+    Attributes:
+        applied_seconds: until the last one was applied.
+        running_seconds: until the last one was Running.
+        processor_seconds, plane_seconds: of processors, that the operator and the whole control plane took.
+        status_age: from a driver's being ready to the phase Running.
+        all_requests: of everybody to the API server, by verb and resource.
+        operator_requests: changes by the operator among them.
+        reconciles, reconcile_seconds: steps that it took, and how long all of them took.
+        request_seconds: how long all its requests took.
+        retries: steps that failed and were tried again.
+    """
+
+    applied_seconds: float
+    running_seconds: float
+    processor_seconds: float
+    plane_seconds: float
+    status_age: Ages
+    all_requests: Mapping[str, int]
+    operator_requests: Mapping[str, int]
+    reconciles: float
+    reconcile_seconds: float
+    request_seconds: float
+    retries: float
+
+
+@dataclass(frozen=True)
+class Rest:
+    """While nothing happens: ``share`` of a processor; changes by the operator, and those of the canary apart."""
+
+    seconds: float
+    share: float
+    operator_requests: Mapping[str, int]
+    canary_requests: int
+
+
+@dataclass(frozen=True)
+class Restart:
+    """From the start of another process until it had looked at each query; changes that it made."""
+
+    seconds: float
+    processor_seconds: float
+    reconciles: float
+    operator_requests: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """From asking for it until the queries, and then their objects, were gone; the latter is Kubernetes' own work."""
+
+    queries_seconds: float
+    objects_seconds: float
+    operator_requests: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """All of one run; ``peak_memory`` of the operator in bytes."""
+
+    queries: int
+    creation: Creation
+    changes: Ages
+    rest: Rest
+    restart: Restart
+    deletion: Deletion
+    peak_memory: int
+
+
+def show(figures: Figures, console: Console) -> None:
+    """Print what was measured beside what is wanted, and the requests."""
+    made, rest, restart = figures.creation, figures.rest, figures.restart
+    changes, everybody = sum(made.operator_requests.values()), sum(made.all_requests.values())
+    per_minute = 60 / rest.seconds / figures.queries
+    rows = (
+        ("all queries Running", f"{made.running_seconds:.1f} s", ""),
+        ("applied within", f"{made.applied_seconds:.1f} s", ""),
+        ("brought to Running", f"{60 * figures.queries / made.running_seconds:,.0f} a minute", "600"),
+        ("operator: peak memory", f"{figures.peak_memory / 1e6:,.0f} MB", "under 400 MB"),
+        ("operator: processor, per query", f"{1e3 * made.processor_seconds / figures.queries:.0f} ms", ""),
+        ("control plane: processor, per query", f"{1e3 * made.plane_seconds / figures.queries:.0f} ms", ""),
+        ("operator: changes, per query", f"{changes / figures.queries:.2f}", ""),
+        ("everybody: requests, per query", f"{everybody / figures.queries:.2f}", ""),
+        ("operator: steps, per query", f"{made.reconciles / figures.queries:.2f}", ""),
+        ("status age, driver ready, p50/p99", _ages(made.status_age), "under 30 s"),
+        ("status age, spec changed, p50/p99", _ages(figures.changes), "under 30 s"),
+        ("at rest: changes, per query and minute", f"{_total(rest.operator_requests) * per_minute:.3f}", "under 1"),
+        ("at rest: share of a processor", f"{rest.share:.2%}", ""),
+        ("restart: all queries looked at", f"{restart.seconds:.1f} s", ""),
+        ("restart: changes", str(_total(restart.operator_requests)), "0"),
+        ("deletion: queries gone", f"{figures.deletion.queries_seconds:.1f} s", ""),
+        ("deletion: their objects gone", f"{figures.deletion.objects_seconds:.1f} s", ""),
+    )
+    table = Table("", "measured", "wanted", title=f"the operator with {figures.queries} queries")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+    _show_requests(figures, console)
+
+
+def _show_requests(figures: Figures, console: Console) -> None:
+    """Until all queries were Running: what the operator changed, and the most frequent requests of others."""
+    made = figures.creation
+    table = Table("request", "operator", "others", title="requests per query until Running")
+    for request, count in sorted(made.all_requests.items(), key=lambda item: -item[1]):
+        # the server's metrics call server-side apply so, the audit log calls it a patch
+        ours = made.operator_requests.get(request.replace("APPLY ", "PATCH ").replace("POST ", "CREATE "), 0)
+        if count >= figures.queries / 20:
+            table.add_row(request, f"{ours / figures.queries:.2f}", f"{(count - ours) / figures.queries:.2f}")
+    console.print(table)
+
+
+def _ages(ages: Ages) -> str:
+    return f"{ages.p50:.2f} / {ages.p99:.2f} s"
+
+
+def _total(counts: Mapping[str, int]) -> int:
+    return sum(counts.values())

@@ -1,0 +1,95 @@
+"""Many queries at once, on simulated nodes: each becomes Running, and then nothing is written for it."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+
+import pytest
+
+from lab.cache import MissingError
+from lab.clock import Clock
+from lab.kwok import running_kwok
+from millrace_operator.lifecycle.health import HEALTHY_AFTER
+
+from .deployed import apply_queries
+from .operators import ask, running_operator
+from .test_operator import wait_until
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]
+
+NAMES = [f"query-{number}" for number in range(40)]
+QUIET = 5
+"""Seconds in which nothing may be written."""
+
+OWNED = "statefulsets,services,configmaps,serviceaccounts,roles,rolebindings,networkpolicies,poddisruptionbudgets,pods"
+
+
+@pytest.fixture(scope="module")
+def nodes(plane):
+    """Simulated nodes, on which drivers become ready."""
+    try:
+        with running_kwok(plane, nodes=2):
+            yield
+    except MissingError as error:
+        pytest.skip(f"no simulated nodes: {error}")
+
+
+@pytest.fixture
+def later(tmp_path, monkeypatch):
+    """By the operator's clock it is later: drivers that have just become ready have been so for long enough."""
+    try:
+        clock = Clock(tmp_path / "clock")
+    except MissingError as error:
+        pytest.skip(f"no other clock: {error}")
+    clock.step(2 * HEALTHY_AFTER.seconds)
+    for name, value in clock.environment.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("nodes", "later")
+def test_a_fleet_comes_to_rest_outlives_its_operator_and_goes(plane, namespace, kubectl, tmp_path):
+    kubeconfig = plane.kubeconfig_of("operator-a", tmp_path / "operator-a.kubeconfig")
+    folders = [tmp_path / name for name in ("first", "second")]
+    for folder in folders:
+        folder.mkdir()
+    with running_operator(plane, folders[0], namespace=namespace, kubeconfig=kubeconfig):
+        apply_queries(kubectl, NAMES)
+        wait_until(lambda: phases(kubectl) == ["Running"] * len(NAMES))
+        wait_until(lambda: kubectl("get", "configmaps", "-o", "name").count("-healthy") == len(NAMES))
+        wait_until(lambda: is_quiet(plane, namespace))
+    written = writes(plane, namespace)
+    with running_operator(plane, folders[1], namespace=namespace, kubeconfig=kubeconfig) as operator:
+        wait_until(lambda: rounds(operator) >= len(NAMES))
+        assert writes(plane, namespace) == written
+        kubectl("delete", "sq", *NAMES, "--wait=false")
+        wait_until(lambda: phases(kubectl) == [])
+    wait_until(lambda: not kubectl("get", OWNED, "-l", "millrace.io/query", "-o", "name"))
+
+
+def phases(kubectl):
+    queries = json.loads(kubectl("get", "sq", "-l", "!millrace.io/canary", "-o", "json"))["items"]
+    return [each.get("status", {}).get("phase") for each in queries]
+
+
+def rounds(operator):
+    """Steps that it has taken, when no query waits for one."""
+    page = ask(operator, "/metrics")[1]
+    taken = re.search(r'^millrace_operator_reconciles_total\{result="success"\} (\S+)', page, re.M)
+    waiting = re.search(r"^millrace_operator_queue_depth (\S+)", page, re.M)
+    return float(taken[1]) if float(waiting[1]) == 0 else 0
+
+
+def is_quiet(plane, namespace):
+    before = writes(plane, namespace)
+    time.sleep(QUIET)
+    return writes(plane, namespace) == before
+
+
+def writes(plane, namespace):
+    """How often the operator has changed anything but its canary."""
+    return sum(
+        event["objectRef"].get("namespace") == namespace and event["objectRef"].get("name") != "millrace-canary"
+        for event in plane.changes()
+    )
