@@ -40,7 +40,7 @@ run: setup out/data/flights.parquet  ## Run the first example on the real flight
 
 # Tests with Spark take half of the time, and mostly wait: the others run beside them.
 test: setup  ## Run every test that this machine can run, and say what was skipped and why
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=line tests-with-spark tests-without-spark
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going tests-with-spark tests-without-spark
 
 tests-with-spark:
 	$(BIN)/pytest tests/spark

@@ -40,8 +40,8 @@ class FailureClass(StrEnum):
 REPORT_VARIABLE = "MILLRACE_FAILURE_REPORT"
 """Names the file into which a run writes why it failed; in a pod, that of the termination message."""
 
-LONGEST = 3072
-"""Characters of a report's message: Kubernetes keeps 4096 bytes of a termination message."""
+LONGEST = 4096
+"""Bytes of a report: as much as Kubernetes keeps of a termination message."""
 
 
 class FailureReport(Model):

@@ -150,6 +150,7 @@ class Status(Model):
     revision: str | None = Field(
         default=None, description="Of the part of the followed spec that needs another driver when it changes."
     )
+    revision_time: _Time | None = Field(default=None, description="When that part was first followed.")
     failures: int = Field(default=0, description="Runs of this revision that failed since it was last healthy.")
     retry_time: _Time | None = Field(default=None, description="When the driver is started again after a failure.")
     rejected: Rejected | None = Field(default=None, description="The spec that was rolled back, if one was.")

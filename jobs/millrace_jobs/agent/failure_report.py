@@ -60,8 +60,16 @@ def class_of(error: Exception) -> FailureClass:
 def write_report(error: Exception) -> None:
     """Say why this run has failed, where somebody has asked for that; a disk that is full loses it."""
     if place := os.environ.get(REPORT_VARIABLE):
-        message = str(error)
-        message = message if len(message) <= LONGEST else f"{message[: LONGEST - 3]}..."
-        report = FailureReport(failure=class_of(error), message=message)
         with suppress(OSError):
-            Path(place).write_text(report.model_dump_json(), encoding="utf-8")
+            Path(place).write_text(_fitting(class_of(error), str(error)), encoding="utf-8")
+
+
+def _fitting(failure: FailureClass, message: str) -> str:
+    """The report, with as much of the message as there is room for."""
+    room = LONGEST
+    while True:
+        said = message if len(message) <= room else f"{message[: room - 3]}..."
+        report = FailureReport(failure=failure, message=said).model_dump_json()
+        if len(report.encode()) <= LONGEST:
+            return report
+        room = min(room, len(said)) * 3 // 4

@@ -16,6 +16,7 @@ from ..kube.client import Client, load_configuration, unfenced
 from ..kube.leases import LeaseApi
 from ..kube.objects import ObjectApi
 from ..kube.queries import QueryApi
+from ..kube.raw import Raw
 from ..leadership.election import Timing
 from ..leadership.leader import Leader
 from ..leadership.shard import Shard
@@ -25,6 +26,7 @@ from ..metrics_source.settings import PrometheusSettings
 from ..telemetry.metrics import OperatorMetrics
 from ..telemetry.server import Server
 from .canary import Canary
+from .objects import OwnedObjects
 from .scaling import asks
 
 LEASE = "millrace-operator"
@@ -73,10 +75,17 @@ class Operator:
             leases = LeaseApi(Client(self._metrics), home, self.shard.name(LEASE))
             self._leader = Leader(leases, _identity(), options.timing, self._begin, _end_at_once)
         client = Client(self._metrics, self._leader.require if self._leader else unfenced)
-        objects, queries = ObjectApi(client), QueryApi(client)
+        objects, queries = ObjectApi(Raw(client)), QueryApi(client)
         queries.require_kind(options.namespaces)
         self.reconciler = Reconciler(queries, objects, options.image, metrics=self._metrics)
         self.autoscaler = Autoscaler(self.reconciler, objects, self._metrics, asks(options.prometheus))
+        self._owned = OwnedObjects(
+            Raw(Client(self._metrics)),
+            options.namespaces,
+            self.reconciler.observations,
+            self.reconciler.queue,
+            self.owns,
+        )
         name = self.shard.name(CANARY)
         self.canary = Canary(
             name, {namespace: CanaryApi(client, namespace, name) for namespace in options.namespaces or (home,)}
@@ -93,8 +102,9 @@ class Operator:
         )
 
     def start(self) -> None:
-        """Answer probes, and take part in the election."""
+        """Answer probes, watch what there is, and take part in the election."""
         self._server.start()
+        self._owned.start()
         if self._leader is None:
             self._begin()
         else:
@@ -102,6 +112,7 @@ class Operator:
 
     def stop(self) -> None:
         """Finish the steps that were begun, and let another one lead."""
+        self._owned.stop()
         with self._turning:
             self._ended = True
             if self._working:
@@ -116,6 +127,12 @@ class Operator:
         return self.shard.owns(namespace, name)
 
     def _begin(self) -> None:
+        """Begin to work when all that there is is known; the lease is renewed meanwhile."""
+        threading.Thread(target=self._begin_when_listed, name="begin", daemon=True).start()
+
+    def _begin_when_listed(self) -> None:
+        if not self._owned.wait():
+            return
         with self._turning:
             if not self._ended:
                 log.info("this operator leads")

@@ -2,70 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import json
+from http import HTTPStatus
 
-from kubernetes.client import (
-    ApiClient,
-    AppsV1Api,
-    CoreV1Api,
-    NetworkingV1Api,
-    PolicyV1Api,
-    RbacAuthorizationV1Api,
-)
+from kubernetes.client import ApiException
 
+from ..lifecycle.reconcile import RefusedError
 from ..resources.names import Manifest
-from .queries import APPLY, MANAGER, TIMEOUT
+from .queries import APPLY, MANAGER
+from .raw import OWNED, Raw
+
+_KINDS = {kind.name: kind for kind in OWNED}
+
+
+_FAULTS = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
+_UNTYPED = "failed to create typed patch object"
+"""What server-side apply says of fields that there are not; to it, that is an internal error."""
+
+
+def _words(error: ApiException) -> str:
+    """The API server's own."""
+    try:
+        return str(json.loads(str(error.body))["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"{error.status} {error.reason}"
 
 
 class ObjectApi:
     """Applies objects as their owner. Raises ApiException and urllib3's errors, as ``QueryApi`` does."""
 
-    def __init__(self, client: ApiClient) -> None:
-        self._client = client
-        core, apps, rbac = CoreV1Api(client), AppsV1Api(client), RbacAuthorizationV1Api(client)
-        self._apps = apps
-        self._patch: Mapping[str, Callable[..., Any]] = {
-            "ConfigMap": core.patch_namespaced_config_map,
-            "NetworkPolicy": NetworkingV1Api(client).patch_namespaced_network_policy,
-            "PodDisruptionBudget": PolicyV1Api(client).patch_namespaced_pod_disruption_budget,
-            "Role": rbac.patch_namespaced_role,
-            "RoleBinding": rbac.patch_namespaced_role_binding,
-            "Service": core.patch_namespaced_service,
-            "ServiceAccount": core.patch_namespaced_service_account,
-            "StatefulSet": apps.patch_namespaced_stateful_set,
-        }
+    def __init__(self, raw: Raw) -> None:
+        self._raw = raw
 
-    def apply(self, manifest: Manifest) -> Manifest:
-        """Make the object, or make it what the manifest says; what it is then.
+    def apply(self, manifest: Manifest, *, trial: bool = False) -> Manifest:
+        """Make the object, or make it what the manifest says; what it is then. A trial changes nothing.
 
         Fields that the manifest does not name stay as others have set them. Applying it again changes nothing.
+
+        Raises:
+            RefusedError: the API server finds fault with it.
         """
-        kind, metadata = manifest["kind"], manifest["metadata"]
-        applied = self._patch[kind](
-            metadata["name"],
-            metadata["namespace"],
-            manifest,
-            field_manager=MANAGER,
-            force=True,
-            _content_type=APPLY,
-            _request_timeout=TIMEOUT,
-        )
-        found: Manifest = self._client.sanitize_for_serialization(applied)  # type: ignore[no-untyped-call]
-        return found | {"kind": kind}
+        metadata = manifest["metadata"]
+        path = _KINDS[manifest["kind"]].path(metadata["namespace"], metadata["name"])
+        query = {"fieldManager": MANAGER, "force": "true"} | ({"dryRun": "All"} if trial else {})
+        try:
+            return self._raw.patch(path, manifest, APPLY, query)
+        except ApiException as error:
+            if error.status in _FAULTS or _UNTYPED in str(error.body):
+                raise RefusedError(_words(error)) from None
+            raise
 
     def drain(self, namespace: str, stateful_set: str) -> Manifest:
         """Let it have no pod, and leave the rest of it alone; what it is then.
 
         Raises ApiException where there is none.
         """
-        left = self._apps.patch_namespaced_stateful_set(
-            stateful_set,
-            namespace,
-            {"spec": {"replicas": 0}},
-            field_manager=MANAGER,
-            _content_type="application/merge-patch+json",
-            _request_timeout=TIMEOUT,
-        )
-        found: Manifest = self._client.sanitize_for_serialization(left)  # type: ignore[no-untyped-call]
-        return found | {"kind": "StatefulSet"}
+        path = _KINDS["StatefulSet"].path(namespace, stateful_set)
+        change = {"spec": {"replicas": 0}}
+        return self._raw.patch(path, change, "application/merge-patch+json", {"fieldManager": MANAGER})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
@@ -70,10 +70,32 @@ class QueryApi:
         """
         return self._apply(self._objects.patch_namespaced_custom_object_status, key, uid, status=status.to_document())
 
-    def finalize(self, key: QueryKey, uid: str, finalizer: str, *, present: bool) -> Manifest:
-        """Set a finalizer, or take it away; what the query is then. Raises GoneError as ``write_status`` does."""
-        finalizers = {"finalizers": [finalizer]} if present else {}
+    def finalize(self, key: QueryKey, uid: str, finalizer: str) -> Manifest:
+        """Set a finalizer; what the query is then. Raises GoneError as ``write_status`` does."""
+        finalizers = {"finalizers": [finalizer]}
         return self._apply(self._objects.patch_namespaced_custom_object, key, uid, finalizers)
+
+    def let_go(self, key: QueryKey, body: Mapping[str, Any], finalizer: str) -> None:
+        """Take a finalizer away from a query as it was seen, whoever has set it: a restored backup has it too."""
+        metadata = body["metadata"]
+        left = [each for each in metadata.get("finalizers") or () if each != finalizer]
+        change = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"], "finalizers": left}
+        try:
+            self._objects.patch_namespaced_custom_object(
+                GROUP,
+                VERSION,
+                key.namespace,
+                PLURAL,
+                key.name,
+                {"metadata": change},
+                field_manager=MANAGER,
+                _content_type="application/merge-patch+json",
+                _request_timeout=TIMEOUT,
+            )
+        except ApiException as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                raise GoneError from None
+            raise
 
     def _apply(
         self, patch: Callable[..., Any], key: QueryKey, uid: str, metadata: Manifest | None = None, **parts: Any

@@ -34,6 +34,7 @@ from .scaling_report import (
     shape_for,
     with_outcome,
 )
+from .target import followed
 from .workqueue import WorkQueue
 
 PERIOD = 10.0
@@ -137,9 +138,9 @@ class Autoscaler:
         plan = seen.plan
         if seen.status.phase is not Phase.RUNNING or plan is None:
             return
-        now = self._clock()
-        mind = self._mind_of(key, seen, query.spec, now.timestamp())
-        scaled = self._decide(key, seen, query.spec, plan, mind, now)
+        now, spec = self._clock(), followed(seen, query.spec)
+        mind = self._mind_of(key, seen, spec, now.timestamp())
+        scaled = self._decide(key, seen, spec, plan, mind, now)
         held = self._reconciler.scaled.get(key)
         if held is None or is_news(held, scaled, now.timestamp() - mind.told):
             mind.told = now.timestamp()
@@ -166,6 +167,7 @@ class Autoscaler:
         silent = trouble or (MetricsReason.NO_ANSWER, decision.detail) if missing or self._ask is None else None
         available = silent or (MetricsReason.AVAILABLE, "")
         return Scaled(
+            uid=seen.owner.uid,
             account=account,
             change=shape_for(decision),
             epoch=plan.epoch,

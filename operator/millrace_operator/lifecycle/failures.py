@@ -53,6 +53,9 @@ PATIENCE = {
 }
 """By class. A mistake in the query is not mended by another run, nor is a full broker by giving up."""
 
+STUCK_AFTER = timedelta(seconds=60)
+"""Beyond the time it had to end, after which a pod that is still there is told of."""
+
 UNSCHEDULABLE_AFTER = timedelta(minutes=2)
 """For which a pod may wait for a node before that is a failure."""
 
@@ -71,8 +74,8 @@ def failed_runs(pod: Manifest) -> list[Attempt]:
         for ended in (state.get("lastState", {}).get("terminated"), state.get("state", {}).get("terminated"))
         if ended is not None and ended.get("exitCode", 0) != 0
     ]
-    lost = None if found else _lost(pod)
-    return found if lost is None else [lost]
+    lost = _lost(pod)  # what its node did to it comes before what its container ended with
+    return found if lost is None or (found and lost.reason != FailureClass.LOST_NODE) else [lost]
 
 
 def blocked(pod: Manifest, now: datetime) -> tuple[FailureClass, str] | None:
@@ -80,6 +83,11 @@ def blocked(pod: Manifest, now: datetime) -> tuple[FailureClass, str] | None:
 
     That it finds no node counts after a while: where nodes come as they are needed, each pod waits for one.
     """
+    gone = pod["metadata"].get("deletionTimestamp")  # which has the pod's grace in it
+    if gone is not None and now >= moment(gone) + STUCK_AFTER:
+        node = pod.get("spec", {}).get("nodeName", "")
+        hint = "when it is surely off, taint it node.kubernetes.io/out-of-service, or delete the pod with --force"
+        return FailureClass.LOST_NODE, f"the driver's pod does not end: node {node} does not answer; {hint}"
     for state in _driver_states(pod):
         waiting = state.get("state", {}).get("waiting") or {}
         reason = waiting.get("reason", "")
@@ -95,9 +103,15 @@ def blocked(pod: Manifest, now: datetime) -> tuple[FailureClass, str] | None:
     return None
 
 
+def patience_with(last: Attempt) -> Patience:
+    """That of its class; a class of another version is any other failure."""
+    known = last.reason in list(FailureClass)
+    return PATIENCE[FailureClass(last.reason) if known else FailureClass.OTHER]
+
+
 def retry_at(last: Attempt, failures: int) -> datetime | None:
     """When a driver that failed so often in a row may be started again; None where Kubernetes does so."""
-    pause = PATIENCE[FailureClass(last.reason)].pause_after(failures)
+    pause = patience_with(last).pause_after(failures)
     return moment(last.time) + timedelta(seconds=pause) if pause else None
 
 
@@ -133,6 +147,6 @@ def _lost(pod: Manifest) -> Attempt | None:
     reason, message = status.get("reason", ""), status.get("message", "")
     disrupted = [each for each in status.get("conditions", ()) if each["type"] == "DisruptionTarget"]
     failure = FailureClass.LOST_NODE if disrupted or reason in _LOST else FailureClass.OTHER
-    when = next((each["lastTransitionTime"] for each in status.get("conditions", ())), None)
+    when = max((each["lastTransitionTime"] for each in status.get("conditions", ())), default=None)
     said = f"{reason}: {message}" if message else reason or "the driver's pod failed"
     return Attempt(time=when or created(pod), run=pod["metadata"]["uid"], reason=failure.value, message=shortened(said))

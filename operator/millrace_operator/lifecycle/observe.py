@@ -66,7 +66,7 @@ class Seen:
     @property
     def plan(self) -> Plan | None:
         """The plan that the driver follows; None where there is none yet, or none that can be read."""
-        held = self.objects.get(("ConfigMap", self.owner.plan), {})
+        held = self._own("ConfigMap", self.owner.plan)
         try:
             return Plan.from_json(held["data"]["plan.yaml"])
         except (KeyError, TypeError, ValidationError):
@@ -75,7 +75,7 @@ class Seen:
     @property
     def asked(self) -> dict[str, Any] | None:
         """What the spec asked of that plan; None where that is not known."""
-        held = self.objects.get(("ConfigMap", self.owner.plan), {})
+        held = self._own("ConfigMap", self.owner.plan)
         try:
             return dict(json.loads(held["metadata"]["annotations"][ASKED]))
         except (KeyError, TypeError, ValueError):
@@ -84,7 +84,7 @@ class Seen:
     @property
     def healthy(self) -> tuple[str, Spec] | None:
         """The last spec under which the driver was healthy, and its revision; None where there is none yet."""
-        held = self.objects.get(("ConfigMap", self.owner.healthy), {})
+        held = self._own("ConfigMap", self.owner.healthy)
         try:
             spec = Spec.model_validate_json(held["data"]["spec.json"], by_name=False)
             return held["metadata"]["annotations"][REVISION], spec
@@ -120,6 +120,17 @@ class Seen:
         """When its deletion was asked for."""
         stamp = self.body["metadata"].get("deletionTimestamp")
         return None if stamp is None else moment(stamp)
+
+    @property
+    def memory(self) -> Manifest:
+        """What scaling has kept; empty where there is nothing."""
+        return self._own("ConfigMap", self.owner.scaling)
+
+    def _own(self, kind: str, name: str) -> Manifest:
+        """An object of this very query, and not of one that had its name before; empty where there is none."""
+        held = self.objects.get((kind, name), {})
+        owners = held.get("metadata", {}).get("ownerReferences") or ()
+        return held if any(each.get("uid") == self.owner.uid for each in owners) else {}
 
     def is_set(self, annotation: str) -> bool:
         """Whether the query has one of ``millrace_api.annotations``."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from millrace_api.errors import MillraceError
 from millrace_api.objects import read_query
@@ -28,11 +28,18 @@ from .workqueue import WorkQueue
 WORKERS = 8
 """Queries that are worked on at the same time."""
 
+LOOK_AGAIN_SECONDS = 0.25
+"""After deeds; what comes of them is looked at together."""
+
 log = logging.getLogger(__name__)
 
 
 class GoneError(Exception):
     """The object that was to be changed is not there any more."""
+
+
+class RefusedError(Exception):
+    """The API server finds fault with an object, and always will; the message says with what."""
 
 
 class Queries(Protocol):
@@ -42,8 +49,12 @@ class Queries(Protocol):
         """Replace the status of the query with this uid; the query after it. Raises GoneError where there is none."""
         ...
 
-    def finalize(self, key: QueryKey, uid: str, finalizer: str, *, present: bool) -> Manifest:
-        """Set its finalizer, or take it away; the query after it. Raises GoneError where there is none."""
+    def finalize(self, key: QueryKey, uid: str, finalizer: str) -> Manifest:
+        """Set its finalizer; the query after it. Raises GoneError where there is none."""
+        ...
+
+    def let_go(self, key: QueryKey, body: Mapping[str, Any], finalizer: str) -> None:
+        """Take its finalizer away, as it was seen. Raises GoneError where there is none."""
         ...
 
     def tell(self, key: QueryKey, uid: str, *, warning: bool, reason: str, message: str) -> None:
@@ -54,8 +65,11 @@ class Queries(Protocol):
 class Objects(Protocol):
     """Makes the objects of queries."""
 
-    def apply(self, manifest: Manifest) -> Manifest:
-        """Make the object, or make it what the manifest says; what it is then."""
+    def apply(self, manifest: Manifest, *, trial: bool = False) -> Manifest:
+        """Make the object, or make it what the manifest says; what it is then. A trial changes nothing.
+
+        Raises RefusedError where it is not accepted.
+        """
         ...
 
     def drain(self, namespace: str, stateful_set: str) -> Manifest:
@@ -118,12 +132,22 @@ class Reconciler:
             self._forget(key)
             return
         now = self._clock()
-        step = next_step(seen, self.query_of(key, seen), self._image, now, self.scaled.get(key))
+        scaled = self.scaled.get(key)
+        if scaled is not None and scaled.uid != seen.owner.uid:
+            scaled = None
+        step = next_step(seen, self.query_of(key, seen), self._image, now, scaled)
         try:
+            self._try(step)
             self._report(key, seen, step.status)
             self._do(key, seen, step)
+        except RefusedError as error:
+            self._valid[key] = (seen.owner.uid, seen.generation, MillraceError(str(error)))
+            self.queue.add(key)
+            return
         except GoneError:
             log.info("the query is gone")
+            self.observations.query_gone(seen.body)  # its end may have been told before what was seen of it last
+            self._forget(key)
             return
         if step.wake is not None:
             self.queue.add_later(key, max((step.wake - now).total_seconds(), 0.0) + 0.5)
@@ -152,6 +176,12 @@ class Reconciler:
             if self._events.take(key):
                 self._queries.tell(key, seen.owner.uid, warning=each.warning, reason=each.reason, message=each.message)
 
+    def _try(self, step: Step) -> None:
+        """Find out whether the API server takes what shall come after a drain, before there is one."""
+        for deed in step.deeds:
+            if isinstance(deed, Drain) and deed.trial is not None:
+                self._objects.apply(deed.trial, trial=True)
+
     def _do(self, key: QueryKey, seen: Seen, step: Step) -> None:
         if not step.deeds:
             return
@@ -165,7 +195,7 @@ class Reconciler:
         except Exception:
             self._rounds.forget(key)  # nobody has changed it back: when to try again is the queue's affair alone
             raise
-        self.queue.add(key)
+        self.queue.add_later(key, LOOK_AGAIN_SECONDS)
 
     def _carry_out(self, deed: Deed, key: QueryKey, seen: Seen) -> None:
         """Do it, and take down what is there then: the watches tell the same later."""
@@ -174,10 +204,10 @@ class Reconciler:
                 self.observations.object_seen(self._objects.apply(_at_the_version_seen(manifest, seen)))
             case Drain():
                 self.observations.object_seen(self._objects.drain(key.namespace, seen.owner.driver))
-            case Finalize(present):
-                left = self._queries.finalize(key, seen.owner.uid, FINALIZER, present=present)
-                if present:  # without its finalizer, it is gone
-                    self.observations.query_seen(left)
+            case Finalize(present=True):
+                self.observations.query_seen(self._queries.finalize(key, seen.owner.uid, FINALIZER))
+            case Finalize():
+                self._queries.let_go(key, seen.body, FINALIZER)
 
     def _work(self) -> None:
         while (key := self.queue.get()) is not None:

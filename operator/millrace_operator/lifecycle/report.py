@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from millrace_api.errors import MillraceError
+from millrace_api.failures import FailureClass
 from millrace_api.plan import Plan
 from millrace_api.status import (
     Condition,
@@ -25,7 +26,7 @@ from .failures import blocked
 from .health import ready_since, waiting_for
 from .observe import Seen
 from .scaled import Scaled
-from .target import Target
+from .target import NOT_MADE, Target, is_unmade
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ def situation(seen: Seen, target: Target, report: Report, now: datetime) -> Stat
         **_common(seen, found, now, _degraded(seen, target, now)),
         "selector": ",".join(f"{name}={value}" for name, value in seen.owner.selector(EXECUTOR).items()),
         "revision": target.revision,
+        "revision_time": before.revision_time if before.revision == target.revision else stamp(now),
         "attempts": tally.attempts,
         "failures": tally.failures,
         "retry_time": None if retry is None else stamp(retry),
@@ -86,7 +88,9 @@ def situation(seen: Seen, target: Target, report: Report, now: datetime) -> Stat
     }
     if report.plan is not None:
         changes["plan"] = _plan_status(report.plan, before)
-    return _with_scaling(before.model_copy(update=changes), report.scaled)
+    if found.phase is not Phase.RUNNING:
+        changes["load"] = None
+    return _with_scaling(before.model_copy(update=changes), report.scaled if found.phase is Phase.RUNNING else None)
 
 
 def _with_scaling(status: Status, scaled: Scaled | None) -> Status:
@@ -102,10 +106,26 @@ def _with_scaling(status: Status, scaled: Scaled | None) -> Status:
     return status.model_copy(update=changes)
 
 
-def invalid(seen: Seen, error: MillraceError, now: datetime) -> Status:
-    """An invalid change tears nothing down: what runs goes on, and the condition says why it is not followed."""
-    phase = seen.status.phase or Phase.PENDING
+def invalid(seen: Seen, error: MillraceError, now: datetime, before: Status | None = None) -> Status:
+    """An invalid change tears nothing down: what runs goes on, and the condition says why it is not followed.
+
+    ``before``: the status without that.
+    """
+    runs = seen.driver is not None and ready_since(seen.driver) is not None
+    phase = Phase.RUNNING if runs else (before or seen.status).phase or Phase.PENDING
     found = _Found(phase, ReadyReason.INVALID_QUERY, str(error), ProgressingReason.INVALID_QUERY)
+    return (before or seen.status).model_copy(update=_common(seen, found, now))
+
+
+def healthy_lost(seen: Seen, now: datetime) -> Status:
+    """The status of a query whose driver runs a spec that was healthy, and of which nothing else is left."""
+    said = "the last healthy spec, which runs, is lost: correct the spec, or change spec.restartNonce to try it again"
+    runs = seen.driver is not None and ready_since(seen.driver) is not None
+    if runs:
+        found = _Found(Phase.RUNNING, ReadyReason.RUNNING, "the driver is ready", ProgressingReason.FAILED, said)
+    else:
+        waiting = waiting_for(seen.driver)
+        found = _Found(Phase.DEPLOYING, ReadyReason.DEPLOYING, waiting, ProgressingReason.FAILED, said)
     return seen.status.model_copy(update=_common(seen, found, now))
 
 
@@ -174,6 +194,8 @@ def _degraded(seen: Seen, target: Target, now: datetime) -> Condition:
         reason, message = last.reason, last.message
     elif stuck is not None:
         reason, message = stuck
+    elif is_unmade(seen, target, now):
+        reason, message = FailureClass.OTHER, NOT_MADE
     holds = _holds(reason is not DegradedReason.HEALTHY)
     return condition(ConditionType.DEGRADED, holds, reason, message, seen.generation, now)
 

@@ -12,6 +12,7 @@ class Scaled:
     """One look at a running query.
 
     Attributes:
+        uid: of the query.
         account: of the last decision that was for another plan; None before the first.
         change: the plan that it decided, where it is to be carried out and was for the plan of ``epoch``.
         epoch: of the plan that was looked at.
@@ -20,6 +21,7 @@ class Scaled:
         conditions: MetricsAvailable, ScalingActive and AtCapacity.
     """
 
+    uid: str = ""
     account: LastScaling | None = None
     change: PlanShape | None = None
     epoch: int = 0

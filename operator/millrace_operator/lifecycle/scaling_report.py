@@ -139,9 +139,14 @@ def is_news(before: Scaled, now: Scaled, seconds: float) -> bool:
     """Whether it is worth a write, when the last one was so long ago: numbers alone are so only now and then."""
     if now.change is not None or (now.account, now.applied_epoch) != (before.account, before.applied_epoch):
         return True
-    if [(c.status, c.reason) for c in now.conditions] != [(c.status, c.reason) for c in before.conditions]:
+    if _told(now) != _told(before):
         return True
     return now.load != before.load and (seconds >= REFRESH_SECONDS or _notable(before.load, now.load))
+
+
+def _told(scaled: Scaled) -> list[tuple[object, ...]]:
+    """Of the conditions, all but their sentences, which have numbers in them."""
+    return [(each.status, each.reason, each.observed_generation) for each in scaled.conditions]
 
 
 def _notable(before: Load | None, now: Load | None) -> bool:

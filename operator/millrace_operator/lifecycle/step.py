@@ -9,20 +9,20 @@ from datetime import datetime, timedelta
 from millrace_api.annotations import PAUSED, SKIP_DRAIN
 from millrace_api.errors import MillraceError
 from millrace_api.status import Status
-from millrace_api.streamquery import StreamQuery
+from millrace_api.streamquery import ObjectMeta, State, StreamQuery
 
 from ..resources.names import Manifest
 from ..resources.objects import healthy_spec, objects
-from ..resources.spec_fields import replaced_fields
+from ..resources.spec_fields import replaced_fields, revision
 from .conditions import ProgressingReason, moment
-from .failures import UNSCHEDULABLE_AFTER
+from .failures import STUCK_AFTER, UNSCHEDULABLE_AFTER
 from .health import created
 from .observe import Seen
 from .outstanding import missing_of
 from .planning import plan_for, shape_of
-from .report import Report, deleting, invalid, situation
+from .report import Report, deleting, healthy_lost, invalid, situation
 from .scaled import Scaled
-from .target import Target, healthy_from, target_of
+from .target import UNMADE_AFTER, Target, healthy_from, target_of, unmade_since
 
 FINALIZER = "millrace.io/drain"
 """Keeps a query that is being deleted until its driver has ended its running batch."""
@@ -40,7 +40,13 @@ class Apply:
 
 @dataclass(frozen=True)
 class Drain:
-    """Let the driver end after its running batch, and change nothing else of it."""
+    """Let the driver end after its running batch, and change nothing else of it.
+
+    ``trial``: what shall be there after it; where the API server would not take that, nothing is done. None where
+    nothing shall be.
+    """
+
+    trial: Manifest | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,9 @@ def next_step(
     if seen.deleted_at is not None:
         return _delete(seen, seen.deleted_at, now)
     if isinstance(query, MillraceError):
-        return Step(invalid(seen, query, now))
+        return _keep_running(seen, query, image, now)
+    if _healthy_is_lost(seen, query):
+        return Step(healthy_lost(seen, now))
     target = target_of(seen, query, now)
     retry = target.tally.retry_time(now)
     running = target.running and not target.tally.given_up and retry is None
@@ -86,8 +94,30 @@ def next_step(
         paused = f"the annotation {PAUSED} is set: nothing is changed"
         return _report(seen, target, now, Report(progress=(ProgressingReason.PAUSED, paused)), wake=retry)
     if _must_drain(seen, target, running=running):
-        return _drain(seen, target, now, wake=retry)
+        return _drain(seen, target, image, now, running=running, wake=retry)
     return _settle(seen, target, image, now, scaled, running=running, retry=retry)
+
+
+def _healthy_is_lost(seen: Seen, query: StreamQuery) -> bool:
+    """Whether a driver runs a spec that nobody knows any more, and the one that is known did not become healthy."""
+    rejected = seen.status.rejected
+    if rejected is None or rejected.revision != revision(query.spec) or seen.healthy is not None:
+        return False
+    return seen.revision not in (None, rejected.revision)
+
+
+def _keep_running(seen: Seen, error: MillraceError, image: str, now: datetime) -> Step:
+    """What runs goes on when a change is invalid; where it has just been drained, the last healthy spec runs again."""
+    wants_none = (seen.body.get("spec") or {}).get("state") == State.SUSPENDED
+    if seen.healthy is None or seen.stateful_set is None or not seen.is_drained or wants_none or seen.is_set(PAUSED):
+        return Step(invalid(seen, error, now))
+    metadata = ObjectMeta(name=seen.owner.name, namespace=seen.owner.namespace)
+    query = StreamQuery(api_version="millrace.io/v1alpha1", kind="StreamQuery", metadata=metadata, spec=seen.healthy[1])
+    target = target_of(seen, query, now)
+    retry = target.tally.retry_time(now)
+    running = target.running and not target.tally.given_up and retry is None
+    step = _settle(seen, target, image, now, None, running=running, retry=retry)
+    return replace(step, status=invalid(seen, error, now, step.status))
 
 
 def _must_drain(seen: Seen, target: Target, *, running: bool) -> bool:
@@ -97,10 +127,12 @@ def _must_drain(seen: Seen, target: Target, *, running: bool) -> bool:
     return not seen.is_drained and (not running or seen.revision not in (None, target.revision))
 
 
-def _drain(seen: Seen, target: Target, now: datetime, wake: datetime | None) -> Step:
+def _drain(seen: Seen, target: Target, image: str, now: datetime, *, running: bool, wake: datetime | None) -> Step:
     report = _draining(target, seen)
-    deeds = (Drain(),) if _wants_pods(seen) else ()
-    return _report(seen, target, now, report, deeds, wake)
+    plan = plan_for(seen, target.query)
+    trial = objects(target.query, seen.owner, plan, image, running=True)[-1] if running else None
+    deeds = (Drain(trial),) if _wants_pods(seen) else ()
+    return _report(seen, target, now, report, deeds, _soonest((wake, _stuck_until(seen)), now))
 
 
 def _settle(
@@ -117,20 +149,20 @@ def _settle(
     plan = plan_for(seen, target.query, scaled)
     wanted = objects(target.query, seen.owner, plan, image, running=running)
     missing = missing_of(seen, wanted)
+    deeds: tuple[Deed, ...] = tuple(Apply(each) for each in missing)
     healthy = healthy_from(seen.driver) if running else None
-    wakes = [target.wake, retry, _unscheduled_until(seen)]
+    wakes = [target.wake, retry, _unscheduled_until(seen), _unmade_until(seen, target, now)]
     if healthy is not None and seen.revision == target.revision:
         kept = seen.healthy is not None and seen.healthy[0] == target.revision
         if healthy > now:
             wakes.append(healthy)
         elif not kept:
-            missing.append(healthy_spec(target.query, seen.owner))
+            deeds = (*deeds, Apply(healthy_spec(target.query, seen.owner)))
     if scaled is not None and scaled.change is not None and scaled.change != shape_of(plan):
         scaled = replace(scaled, account=None)  # something else has come before it
     report = Report(applying=missing, plan=plan, scaled=scaled)
-    deeds = tuple(Apply(each) for each in missing)
     held = () if _has_finalizer(seen) else (Finalize(present=True),)
-    return _report(seen, target, now, report, (*held, *deeds), _soonest(wakes))
+    return _report(seen, target, now, report, (*held, *deeds), _soonest(wakes, now))
 
 
 def _report(
@@ -175,6 +207,18 @@ def _unscheduled_until(seen: Seen) -> datetime | None:
     return None if pod is None or pod.get("spec", {}).get("nodeName") else moment(created(pod)) + UNSCHEDULABLE_AFTER
 
 
+def _unmade_until(seen: Seen, target: Target, now: datetime) -> datetime | None:
+    """When it is looked again whether there is a pod for the driver; None where there is one."""
+    since = unmade_since(seen, target.revision, target.tally, now)
+    return None if since is None else since + UNMADE_AFTER
+
+
+def _stuck_until(seen: Seen) -> datetime | None:
+    """When it is looked again whether a driver that shall end has ended."""
+    gone = None if seen.driver is None else seen.driver["metadata"].get("deletionTimestamp")
+    return None if gone is None else moment(gone) + STUCK_AFTER
+
+
 def _grace(seen: Seen) -> int:
     pod = seen.driver or {}
     return int(pod.get("spec", {}).get("terminationGracePeriodSeconds", 30))
@@ -189,5 +233,5 @@ def _has_finalizer(seen: Seen) -> bool:
     return FINALIZER in (seen.body["metadata"].get("finalizers") or ())
 
 
-def _soonest(times: Iterable[datetime | None]) -> datetime | None:
-    return min((each for each in times if each is not None), default=None)
+def _soonest(times: Iterable[datetime | None], now: datetime) -> datetime | None:
+    return min((each for each in times if each is not None and each > now), default=None)

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from itertools import takewhile
 
-from millrace_api.failures import FailureClass
-from millrace_api.status import Attempt, Rejected
-from millrace_api.streamquery import State, StreamQuery
+from millrace_api.status import Attempt, ConditionStatus, ConditionType, Rejected
+from millrace_api.streamquery import Spec, State, StreamQuery
 
 from ..resources.names import Manifest
-from ..resources.spec_fields import revision
-from .conditions import moment, shortened, stamp
-from .failures import PATIENCE, failed_runs, retry_at
+from ..resources.spec_fields import revision, with_in_place
+from .conditions import condition_of, moment, shortened, stamp
+from .failures import failed_runs, patience_with, retry_at
 from .health import HEALTH_DEADLINE, HEALTHY_AFTER, created, ready_since, waiting_for
 from .observe import Seen
 
 RUNS_TO_ROLL_BACK = 3
 """Runs of a changed spec that may fail before the last healthy one is put back, if its class does not say less."""
+
+
+UNMADE_AFTER = timedelta(minutes=2)
+"""For which there may be no pod at all before somebody should look."""
+
+NOT_MADE = "the driver's pod is not made: see the events of its StatefulSet"
 
 
 @dataclass(frozen=True)
@@ -33,9 +39,15 @@ class Tally:
         return self.attempts[-1] if self.failures and self.attempts else None
 
     @property
+    def alike(self) -> int:
+        """Failures in a row of the class of the last one: only they are held against it."""
+        same = takewhile(lambda each: each.reason == self.attempts[-1].reason, reversed(self.attempts))
+        return min(sum(1 for _ in same), self.failures)
+
+    @property
     def given_up(self) -> bool:
         """Whether no other run is begun."""
-        return self.last is not None and PATIENCE[FailureClass(self.last.reason)].is_over(self.failures)
+        return self.last is not None and patience_with(self.last).is_over(self.alike)
 
     def retry_time(self, now: datetime) -> datetime | None:
         """When the next run may begin; None where that is now, or Kubernetes' affair."""
@@ -80,7 +92,8 @@ def target_of(seen: Seen, query: StreamQuery, now: datetime) -> Target:
         back = _rolled_back(seen, query, given_up, now)
         return replace(back, tally=replace(back.tally, attempts=target.tally.attempts))
     pod = _own_pod(seen, wanted)
-    return target if pod is None else replace(target, wake=moment(created(pod)) + HEALTH_DEADLINE)
+    since = unmade_since(seen, wanted, target.tally, now) if pod is None else moment(created(pod))
+    return target if since is None else replace(target, wake=since + HEALTH_DEADLINE)
 
 
 def healthy_from(pod: Manifest | None) -> datetime | None:
@@ -90,21 +103,58 @@ def healthy_from(pod: Manifest | None) -> datetime | None:
 
 
 def _rolled_back(seen: Seen, query: StreamQuery, rejected: Rejected, now: datetime) -> Target:
-    """The last healthy spec; whether it runs at all is as the user wants it now."""
+    """The last healthy spec; what needs no other driver is as the user wants it now."""
     assert seen.healthy is not None
     healthy, spec = seen.healthy
-    spec = spec.model_copy(update={"state": query.spec.state})
+    spec = with_in_place(spec, query.spec)
     return Target(query.model_copy(update={"spec": spec}), healthy, _tally(seen, healthy, now), rejected)
+
+
+def followed(seen: Seen, spec: Spec) -> Spec:
+    """The spec that the driver runs, or shall: this one, or the last healthy one with what needs no other driver."""
+    rejected, healthy = seen.status.rejected, seen.healthy
+    if rejected is None or healthy is None or rejected.revision != revision(spec):
+        return spec
+    return with_in_place(healthy[1], spec)
 
 
 def _unhealthy(seen: Seen, target: Target, now: datetime) -> str:
     """Why a changed spec is given up; empty where it is not."""
     tally, pod = target.tally, _own_pod(seen, target.revision)
-    if tally.last is not None and (tally.given_up or tally.failures >= RUNS_TO_ROLL_BACK):
+    limited = tally.last is not None and patience_with(tally.last).runs is not None
+    if tally.last is not None and limited and (tally.given_up or tally.alike >= RUNS_TO_ROLL_BACK):
         return f"{tally.last.reason}: {tally.last.message}"
-    if pod is None or ready_since(pod) is not None or now < moment(created(pod)) + HEALTH_DEADLINE:
+    if pod is None:
+        since = unmade_since(seen, target.revision, tally, now)
+        return NOT_MADE if since is not None and now >= since + HEALTH_DEADLINE else ""
+    if ready_since(pod) is not None or now < moment(created(pod)) + HEALTH_DEADLINE:
         return ""
     return f"not ready within {HEALTH_DEADLINE.seconds // 60} minutes: {waiting_for(pod)}"
+
+
+def unmade_since(seen: Seen, wanted: str, tally: Tally, now: datetime) -> datetime | None:
+    """Since when there should be a pod for the driver and is none; None where there is one, or should be none."""
+    if seen.status.revision != wanted:  # which has just been applied
+        return None
+    progress = condition_of(seen.status, ConditionType.PROGRESSING)
+    if seen.driver is not None or tally.retry_time(now) is not None or tally.given_up:
+        return None
+    if progress is None or progress.status is not ConditionStatus.TRUE:
+        return None
+    changed, last = seen.status.revision_time, None if tally.last is None else retry_at(tally.last, tally.failures)
+    times = [moment(progress.last_transition_time), None if changed is None else moment(changed), last]
+    return max(each for each in times if each is not None)
+
+
+def is_unmade(seen: Seen, target: Target, now: datetime) -> bool:
+    """Whether there is no pod for the driver for so long that somebody should look."""
+    since = unmade_since(seen, target.revision, target.tally, now)
+    return target.running and since is not None and now >= since + UNMADE_AFTER
+
+
+def _not_later(attempt: Attempt, now: datetime) -> Attempt:
+    """A node's clock may be ahead: nobody waits for that."""
+    return attempt if moment(attempt.time) <= now else attempt.model_copy(update={"time": stamp(now)})
 
 
 def _own_pod(seen: Seen, wanted: str) -> Manifest | None:
@@ -119,7 +169,7 @@ def _tally(seen: Seen, wanted: str, now: datetime) -> Tally:
     if pod is None or "deletionTimestamp" in pod["metadata"]:
         return Tally(before.attempts, failures)
     known = {each.run for each in before.attempts}
-    new = [each for each in failed_runs(pod) if each.run not in known]
+    new = [_not_later(each, now) for each in failed_runs(pod) if each.run not in known]
     healthy = healthy_from(pod)
     failures = 0 if healthy is not None and healthy <= now else failures + len(new)
     return Tally((*before.attempts, *new)[-10:], failures)

@@ -60,7 +60,7 @@ def driver_pod(query: StreamQuery, owner: Owner, image: str, mounted: MountedQue
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "startupProbe": _probe("/readyz", period=5, failures=60),
         "readinessProbe": _probe("/readyz", period=10, failures=3),
-        "livenessProbe": _probe("/healthz", period=10, failures=6),
+        "livenessProbe": _probe("/healthz", period=10, failures=6) | {"terminationGracePeriodSeconds": _GRACE},
         "securityContext": _CONTAINER_SECURITY,
     }
     volumes = {
@@ -72,7 +72,7 @@ def driver_pod(query: StreamQuery, owner: Owner, image: str, mounted: MountedQue
     pod["terminationGracePeriodSeconds"] = grace
     template = {"metadata": {"labels": owner.labels(DRIVER), "annotations": _SCRAPED}, "spec": pod}
     of_this_spec = {"metadata": {"annotations": {REVISION: revision(query.spec)}}}
-    return merged(merged(template, query.spec.driver.pod_template or {}), of_this_spec)
+    return _restricted(merged(merged(template, query.spec.driver.pod_template or {}), of_this_spec))
 
 
 def executor_pod(query: StreamQuery, owner: Owner, mounted: MountedQuery) -> Manifest:
@@ -94,7 +94,23 @@ def executor_pod(query: StreamQuery, owner: Owner, mounted: MountedQuery) -> Man
         "metadata": {"labels": owner.labels(EXECUTOR)},
         "spec": pod,
     }
-    return merged(template, query.spec.executors.pod_template or {})
+    return _restricted(merged(template, query.spec.executors.pod_template or {}))
+
+
+def _restricted(template: Manifest) -> Manifest:
+    """Whatever a template takes away or adds, its pod keeps to the restricted level, and so do all its containers."""
+    spec = template["spec"]
+    contained = {
+        kind: [each | {"securityContext": _over(_RESTRICTED, each.get("securityContext"))} for each in spec[kind]]
+        for kind in ("containers", "initContainers")
+        if kind in spec
+    }
+    context = {"securityContext": _over(_POD_SECURITY, spec.get("securityContext"))}
+    return template | {"spec": spec | contained | context}
+
+
+def _over(ours: Manifest, theirs: Mapping[str, Any] | None) -> Manifest:
+    return merged(ours, {name: value for name, value in (theirs or {}).items() if value is not None})
 
 
 def memory_bytes(pod: Pod) -> int:
@@ -108,12 +124,9 @@ _SCRAPED = {
     "prometheus.io/port": str(METRICS_PORT),
     "prometheus.io/path": "/metrics",
 }
-_CONTAINER_SECURITY = {
-    "allowPrivilegeEscalation": False,
-    "capabilities": {"drop": ["ALL"]},
-    "readOnlyRootFilesystem": True,
-}
-_POD_SECURITY = {
+_RESTRICTED: Manifest = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+_CONTAINER_SECURITY = _RESTRICTED | {"readOnlyRootFilesystem": True}
+_POD_SECURITY: Manifest = {
     "runAsNonRoot": True,
     "runAsUser": USER,
     "runAsGroup": USER,

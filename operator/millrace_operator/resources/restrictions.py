@@ -6,6 +6,7 @@ more. So nothing in it may reach past what its author could do with pods of the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -35,6 +36,9 @@ _OURS = (
 )
 """Spark settings, or how they begin, by which a query would reach past its spec."""
 
+_SETTING = re.compile(r"[A-Za-z0-9._-]+")
+"""Names that mean in a properties file what they are here; with blanks or escapes, others could be smuggled in."""
+
 _VOLUMES = frozenset(
     {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
 )
@@ -50,6 +54,11 @@ def problems(query: StreamQuery) -> list[Problem]:
         Problem(f'"{name}" is set by Millrace itself', _instead(name), field=f"spec.sparkConf[{name}]")
         for name in query.spec.spark_conf
         if name.startswith(_OURS)
+    ]
+    found += [
+        Problem(f"{name!r} is no name of a setting", "write letters, digits, '.', '-' and '_'", field="spec.sparkConf")
+        for name in query.spec.spark_conf
+        if not _SETTING.fullmatch(name)
     ]
     for role, pod in (("driver", query.spec.driver), ("executors", query.spec.executors)):
         if pod.pod_template is not None:

@@ -45,5 +45,10 @@ def spark_defaults(query: StreamQuery, owner: Owner, image: str) -> str:
         "spark.storage.decommission.rddBlocks.enabled": "true",
         "spark.storage.decommission.shuffleBlocks.enabled": "true",
     }
-    lines = [f"{name} {value}" for name, value in (settings | dict(query.spec.spark_conf)).items()]
+    lines = [f"{name} {_escaped(value)}" for name, value in (settings | dict(query.spec.spark_conf)).items()]
     return "\n".join(lines) + "\n"
+
+
+def _escaped(value: object) -> str:
+    """As Java reads it from a properties file: a backslash is one, and a line does not end in the middle."""
+    return str(value).replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")

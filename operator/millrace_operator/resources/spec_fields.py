@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
+from pydantic import ValidationError
+
 from millrace_api.streamquery import Spec
 
 
@@ -80,6 +82,18 @@ def replaced_fields(before: Spec, after: Spec) -> list[str]:
     return [f"spec.{name}" for name in EFFECTS if old.get(name) != new.get(name)]
 
 
+def with_in_place(spec: Spec, wanted: Spec) -> Spec:
+    """``spec`` with those fields of ``wanted`` that need no other driver; without them where both do not fit."""
+    document, theirs = spec.to_document(), wanted.to_document()
+    for field, effect in EFFECTS.items():
+        if effect is Effect.IN_PLACE:
+            _put(document, field, _at(theirs, field))
+    try:
+        return Spec.model_validate(document, by_name=False)
+    except ValidationError:
+        return spec.model_copy(update={"state": wanted.state})
+
+
 def _replaced(spec: Spec) -> dict[str, Any]:
     document = spec.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     values = {field: _at(document, field) for field, effect in EFFECTS.items() if effect is Effect.REPLACED}
@@ -91,6 +105,16 @@ def _at(document: Mapping[str, Any], field: str) -> Any:
     for part in field.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return value
+
+
+def _put(document: dict[str, Any], field: str, value: Any) -> None:
+    """Set a field, or take it away for None."""
+    *above, last = field.split(".")
+    for part in above:
+        document = document.setdefault(part, {})
+    document.pop(last, None)
+    if value is not None:
+        document[last] = value
 
 
 def fields_of(model: type, above: str = "") -> Iterator[str]:

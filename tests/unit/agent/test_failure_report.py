@@ -66,6 +66,9 @@ def test_it_is_written_where_somebody_asks_for_it(tmp_path, monkeypatch):
         "message": "spec.sources.trips: no such topic; create it",
     }
     write_report(MillraceError("x" * 10_000))
-    assert len(place.read_bytes()) < 4096
+    assert 3000 < len(place.read_bytes()) <= 4096
+    write_report(MillraceError('\n"\u00e9' * 5000))
+    assert 2000 < len(place.read_bytes()) <= 4096
+    assert json.loads(place.read_text())["failure"] == "DriverFailed"
     monkeypatch.setenv(REPORT_VARIABLE, str(tmp_path / "no" / "such" / "folder"))
     write_report(MillraceError("no"))

@@ -8,7 +8,7 @@ import yaml
 
 from millrace_api.status import Status
 from millrace_operator.lifecycle.observe import QueryKey
-from millrace_operator.lifecycle.reconcile import GoneError, Reconciler
+from millrace_operator.lifecycle.reconcile import GoneError, Reconciler, RefusedError
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 KEY = QueryKey("default", "trips-by-cell")
@@ -77,18 +77,26 @@ class Cluster:
         self.query["status"] = status.to_document()
         return self._changed(self.query)
 
-    def finalize(self, key, uid, finalizer, *, present):
-        self._deed(("finalizer", present))
-        self.query["metadata"]["finalizers"] = [finalizer] if present else []
+    def finalize(self, key, uid, finalizer):
+        self._deed(("finalizer", True))
+        self.query["metadata"]["finalizers"] = [finalizer]
+        return copy.deepcopy(self.query)
+
+    def let_go(self, key, body, finalizer):
+        self._deed(("finalizer", False))
+        self.query["metadata"]["finalizers"] = []
         self._collect_query()
-        return copy.deepcopy(self.query or {"metadata": {}})
 
     def tell(self, key, uid, *, warning, reason, message):
         self._deed(("event", reason))
         self.told.append((warning, reason))
 
-    def apply(self, manifest):
+    def apply(self, manifest, *, trial=False):
         key = (manifest["kind"], manifest["metadata"]["name"])
+        if "nodeselector" in str(manifest):
+            raise RefusedError(".spec.template.spec.nodeselector: field not declared in schema")
+        if trial:
+            return {}
         self._deed(("apply", *key))
         version = manifest["metadata"].get("resourceVersion")
         if version is not None and version != self.objects[key]["metadata"]["resourceVersion"]:

@@ -29,7 +29,7 @@ def plan(cluster):
 
 def wants(cluster, executors, epoch, parallelism=8, replicas=2):
     shape = PlanShape(executors=executors, parallelism=parallelism, replicas=replicas)
-    cluster.reconciler.scaled[KEY] = Scaled(change=shape, epoch=epoch)
+    cluster.reconciler.scaled[KEY] = Scaled("u", change=shape, epoch=epoch)
 
 
 @pytest.fixture

@@ -4,7 +4,11 @@ import pytest
 import yaml
 
 from millrace_api.streamquery import StreamQuery
+from millrace_operator.resources.mounted_query import mounted_query
+from millrace_operator.resources.names import Owner
+from millrace_operator.resources.pods import driver_pod, executor_pod
 from millrace_operator.resources.restrictions import problems
+from millrace_operator.resources.spark_defaults import spark_defaults
 
 from .cases import CASES, SMALLEST
 
@@ -103,3 +107,42 @@ def test_a_template_has_metadata_and_spec_only():
     document["spec"]["driver"] = {"podTemplate": {"containers": []}}
     (problem,) = problems(StreamQuery.model_validate(document, by_name=False))
     assert "a pod template has metadata and spec" in str(problem)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [" spark.kubernetes.executor.volumes.hostPath.x.mount.path", "spark.\\u006daster", "spark.x\nspark.master", ""],
+)
+def test_a_name_that_a_properties_file_reads_otherwise_is_refused(name):
+    document = yaml.safe_load(SMALLEST)
+    document["spec"]["sparkConf"] = {name: "x"}
+    assert "is no name of a setting" in str(problems(StreamQuery.model_validate(document, by_name=False))[-1])
+
+
+@pytest.mark.parametrize("role", ["driver", "executors"])
+def test_whatever_a_template_takes_away_its_pod_keeps_to_the_restricted_level(role):
+    side = {"name": "side", "image": "x", "securityContext": {"capabilities": None, "runAsUser": 7}}
+    spec = {
+        "securityContext": None,
+        "containers": [{"name": role.removesuffix("s"), "securityContext": None}, side],
+        "initContainers": [{"name": "init", "image": "x"}],
+    }
+    document = yaml.safe_load(SMALLEST)
+    document["spec"][role] = {"podTemplate": {"spec": spec}}
+    query = StreamQuery.model_validate(document, by_name=False)
+    owner, mounted = Owner("cabs", query.name, "u"), mounted_query(query)
+    made = driver_pod(query, owner, "image", mounted) if role == "driver" else executor_pod(query, owner, mounted)
+    assert made["spec"]["securityContext"]["runAsNonRoot"] is True
+    contexts = [each["securityContext"] for each in made["spec"]["containers"] + made["spec"]["initContainers"]]
+    assert len(contexts) == 3
+    for context in contexts:
+        assert context["allowPrivilegeEscalation"] is False
+        assert context["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_a_setting_is_one_line_and_a_backslash_is_one():
+    document = yaml.safe_load(SMALLEST)
+    document["spec"]["sparkConf"] = {"spark.redaction.regex": "a\\d+", "spark.x": "1\nspark.master local"}
+    query = StreamQuery.model_validate(document, by_name=False)
+    lines = spark_defaults(query, Owner("cabs", query.name, "u"), "image").splitlines()
+    assert lines[-2:] == ["spark.redaction.regex a\\\\d+", "spark.x 1\\nspark.master local"]

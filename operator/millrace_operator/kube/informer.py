@@ -1,0 +1,136 @@
+"""Keeps track of all objects of one kind that have a label, as client-go's informers do: a list, then a watch."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+from kubernetes.client import ApiException
+
+from ..resources.names import QUERY_LABEL, Manifest
+from ..telemetry.logs import in_short
+from .raw import Kind, Raw
+
+PAGE = 500
+"""Objects that are listed at once."""
+
+WATCH_SECONDS, SILENCE_SECONDS = 300, 100
+"""After which the API server ends a watch, and after which one counts as dead: there is a bookmark every minute."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+"""Seconds before the API server is asked again after an error; the pause doubles from one to the next."""
+
+_KEPT = ("name", "namespace", "uid", "labels", "resourceVersion")
+
+log = logging.getLogger(__name__)
+
+Told = Callable[[str, Manifest], None]
+
+
+class _TooOldError(Exception):
+    """What has changed since is not known any more: all has to be listed anew."""
+
+
+class Informer:
+    """Tells of each object that it is there (SEEN), or that it is gone (DELETED), from a thread of its own.
+
+    What went while no watch told of it is told by the next list. Nothing that happens to a watch ends it.
+
+    Args:
+        raw: asks the API server.
+        kind: of the objects.
+        namespace: theirs; None for all.
+        told: is told of them; the bodies have their kind.
+    """
+
+    def __init__(self, raw: Raw, kind: Kind, namespace: str | None, told: Told) -> None:
+        self.listed = threading.Event()
+        self._raw = raw
+        self._kind = kind
+        self._path = kind.path(namespace)
+        self._told = told
+        self._known: dict[str, Manifest] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"watch-{kind.plural}", daemon=True)
+
+    def start(self) -> None:
+        """Begin with a list; ``listed`` is set after it."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Tell nothing any more; a watch that waits is left to itself."""
+        self._ended.set()
+
+    def _run(self) -> None:
+        version, pause = "", FIRST_PAUSE
+        while not self._ended.is_set():
+            try:
+                if not version:
+                    version = self._list()
+                fruitful = False
+                for event in self._watch(version):
+                    version, pause, fruitful = self._take(event), FIRST_PAUSE, True
+                    if self._ended.is_set():
+                        return
+                if fruitful:
+                    continue
+            except _TooOldError:
+                version = ""
+            except Exception as error:  # whatever it is: without this watch the operator would be blind
+                log.warning("the watch of %s is begun anew: %s", self._kind.plural, in_short(error))
+            self._ended.wait(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _list(self) -> str:
+        """Tell of all there is, and of what has gone since it was told; the version of the list."""
+        query = {"labelSelector": QUERY_LABEL, "limit": str(PAGE)}
+        found: set[str] = set()
+        while True:
+            page = self._raw.get(self._path, query)
+            for body in page["items"]:
+                found.add(body["metadata"]["uid"])
+                self._seen(body)
+            query["continue"] = page["metadata"].get("continue") or ""
+            if not query["continue"]:
+                break
+        for uid in self._known.keys() - found:
+            self._told("DELETED", self._known.pop(uid))
+        self.listed.set()
+        return str(page["metadata"]["resourceVersion"])
+
+    def _watch(self, version: str) -> Any:
+        query = {
+            "labelSelector": QUERY_LABEL,
+            "watch": "true",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(WATCH_SECONDS),
+        }
+        try:
+            yield from self._raw.lines(self._path, query, (3.0, SILENCE_SECONDS))
+        except ApiException as error:
+            if error.status == HTTPStatus.GONE:
+                raise _TooOldError from None
+            raise
+
+    def _take(self, event: Manifest) -> str:
+        """Tell of one event; the version from which to go on after it."""
+        type, body = event["type"], event["object"]
+        if type == "ERROR":
+            if body.get("code") == HTTPStatus.GONE:
+                raise _TooOldError
+            raise ApiException(status=body.get("code"), reason=body.get("message"))
+        if type == "DELETED":
+            self._known.pop(body["metadata"]["uid"], None)
+            self._told("DELETED", body | self._kind.of_lists)
+        elif type != "BOOKMARK":
+            self._seen(body)
+        return str(body["metadata"]["resourceVersion"])
+
+    def _seen(self, body: Manifest) -> None:
+        metadata = {name: body["metadata"][name] for name in _KEPT if name in body["metadata"]}
+        self._known[metadata["uid"]] = {**self._kind.of_lists, "metadata": metadata}
+        self._told("SEEN", body | self._kind.of_lists)

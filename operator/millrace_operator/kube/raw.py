@@ -1,0 +1,95 @@
+"""Requests as they are: paths and plain JSON, where models of each kind would cost more than the request itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+from kubernetes.client import ApiException
+
+from ..resources.names import Manifest
+from .client import Client
+from .queries import TIMEOUT
+
+
+class Kind(NamedTuple):
+    """A kind of object, and where it is: ``api/v1`` or ``apis/GROUP/VERSION``, and its plural."""
+
+    name: str
+    place: str
+    plural: str
+
+    @property
+    def of_lists(self) -> dict[str, str]:
+        """What a list says once for all of them."""
+        return {"apiVersion": self.place.partition("/")[2], "kind": self.name}
+
+    def path(self, namespace: str | None = None, name: str = "") -> str:
+        """Of all of them, of those of a namespace, or of one."""
+        where = f"/{self.place}/namespaces/{namespace}" if namespace else f"/{self.place}"
+        return f"{where}/{self.plural}/{name}" if name else f"{where}/{self.plural}"
+
+
+OWNED = (
+    Kind("ServiceAccount", "api/v1", "serviceaccounts"),
+    Kind("ConfigMap", "api/v1", "configmaps"),
+    Kind("Service", "api/v1", "services"),
+    Kind("Pod", "api/v1", "pods"),
+    Kind("Role", "apis/rbac.authorization.k8s.io/v1", "roles"),
+    Kind("RoleBinding", "apis/rbac.authorization.k8s.io/v1", "rolebindings"),
+    Kind("NetworkPolicy", "apis/networking.k8s.io/v1", "networkpolicies"),
+    Kind("PodDisruptionBudget", "apis/policy/v1", "poddisruptionbudgets"),
+    Kind("StatefulSet", "apis/apps/v1", "statefulsets"),
+)
+"""Kinds of what belongs to queries."""
+
+
+class Raw:
+    """Asks by paths. Raises ApiException where the API server refuses, and urllib3's errors where it is away."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def get(self, path: str, query: dict[str, str]) -> Manifest:
+        """What is there."""
+        return dict(json.loads(self._answer("GET", path, query).read()))
+
+    def patch(self, path: str, body: Manifest, content_type: str, query: dict[str, str]) -> Manifest:
+        """Change it; what it is then."""
+        return dict(json.loads(self._answer("PATCH", path, query, body, content_type).read()))
+
+    def lines(self, path: str, query: dict[str, str], timeout: tuple[float, float]) -> Iterator[Any]:
+        """Each line of an answer that goes on and on, as it comes."""
+        answer = self._answer("GET", path, query, timeout=timeout).response
+        rest = b""
+        try:
+            while piece := answer.read1(1 << 16):
+                *whole, rest = (rest + piece).split(b"\n")
+                yield from (json.loads(line) for line in whole if line)
+        finally:
+            answer.close()
+
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str],
+        body: Manifest | None = None,
+        content_type: str = "application/json",
+        timeout: tuple[float, float] = TIMEOUT,
+    ) -> Any:
+        request = self._client.param_serialize(
+            method,
+            path,
+            query_params=list(query.items()),
+            header_params={"Accept": "application/json", "Content-Type": content_type},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        answer = self._client.call_api(*request, _request_timeout=timeout)
+        if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
+            text = answer.read().decode(errors="replace")
+            raise ApiException.from_response(http_resp=answer, body=text, data=None)
+        return answer

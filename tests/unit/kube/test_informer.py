@@ -1,0 +1,126 @@
+"""A list and then watches: whatever happens to these, what is told is what there is."""
+
+import copy
+import threading
+
+import pytest
+from kubernetes.client import ApiException
+from urllib3.exceptions import ProtocolError
+
+from millrace_operator.kube import informer as module
+from millrace_operator.kube.informer import Informer
+from millrace_operator.kube.raw import OWNED
+
+PODS = next(kind for kind in OWNED if kind.name == "Pod")
+
+
+def pod(uid, version=1):
+    return {"metadata": {"uid": uid, "name": uid, "namespace": "ns", "labels": {}, "resourceVersion": str(version)}}
+
+
+def event(type, body):
+    return {"type": type, "object": body}
+
+
+class Server:
+    """Gives its lists and watches, one after the other, and then ends the informer."""
+
+    def __init__(self, lists, watches):
+        self.lists, self.watches = iter(lists), iter(watches)
+        self.asked = []
+        self.informer = None
+
+    def get(self, path, query):
+        self.asked.append(("list", query.get("continue", "")))
+        found = next(self.lists)
+        if isinstance(found, Exception):
+            raise found
+        return copy.deepcopy(found)
+
+    def lines(self, path, query, timeout):
+        self.asked.append(("watch", query["resourceVersion"]))
+        for each in next(self.watches, [None]):
+            if each is None:
+                self.informer.stop()
+                return
+            if isinstance(each, Exception):
+                raise each
+            yield copy.deepcopy(each)
+
+
+def listed(*pods, version=10, more=""):
+    return {"items": list(pods), "metadata": {"resourceVersion": str(version), "continue": more}}
+
+
+@pytest.fixture
+def follow(monkeypatch):
+    """What is told of such lists and watches, and what was asked for."""
+    pauses = []
+
+    def wait(self, seconds=None):
+        if not self.is_set():
+            pauses.append(seconds)
+        return self.is_set()
+
+    def run(lists, watches):
+        told, server = [], Server(lists, watches)
+        server.informer = Informer(
+            server, PODS, None, lambda type, body: told.append((type, body["metadata"]["uid"], body["kind"]))
+        )
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Event, "wait", wait)
+            server.informer._run()
+        assert {kind for *_, kind in told} <= {"Pod"}
+        return [each[:2] for each in told], server.asked
+
+    run.pauses = pauses
+    return run
+
+
+def test_a_list_in_pages_and_then_a_watch_from_there(follow):
+    told, asked = follow(
+        [listed(pod("a"), more="next"), listed(pod("b"))],
+        [[event("ADDED", pod("c", 11)), event("DELETED", pod("a", 12)), event("BOOKMARK", pod("", 20))]],
+    )
+    assert told == [("SEEN", "a"), ("SEEN", "b"), ("SEEN", "c"), ("DELETED", "a")]
+    assert asked == [("list", ""), ("list", "next"), ("watch", "10"), ("watch", "20")]
+
+
+@pytest.mark.parametrize(
+    "end", [ApiException(status=410), event("ERROR", {"code": 410, "metadata": {}})], ids=["refused", "told"]
+)
+def test_a_watch_that_is_too_old_is_listed_anew_and_what_went_is_told(follow, end):
+    told, asked = follow(
+        [listed(pod("a"), pod("b")), listed(pod("b"), version=30)], [[event("ADDED", pod("c", 11)), end]]
+    )
+    assert told[3:] == [("SEEN", "b"), ("DELETED", "a"), ("DELETED", "c")] or told[3:] == [
+        ("SEEN", "b"),
+        ("DELETED", "c"),
+        ("DELETED", "a"),
+    ]
+    assert asked[-1] == ("watch", "30")
+
+
+@pytest.mark.parametrize(
+    "end", [ProtocolError("cut"), ApiException(status=500), event("ERROR", {"code": 500, "metadata": {}})], ids=str
+)
+def test_a_watch_that_breaks_goes_on_from_where_it_was_after_a_pause(follow, end):
+    told, asked = follow([listed(pod("a"))], [[event("ADDED", pod("b", 15)), end], [event("DELETED", pod("a", 16))]])
+    assert told == [("SEEN", "a"), ("SEEN", "b"), ("DELETED", "a")]
+    assert asked == [("list", ""), ("watch", "10"), ("watch", "15"), ("watch", "16")]
+    assert follow.pauses == [module.FIRST_PAUSE]
+
+
+def test_pauses_grow_until_something_is_told(follow):
+    broken = ApiException(status=503)
+    follow([broken] * 7 + [listed()], [[event("ADDED", pod("a", 11)), broken]])
+    assert follow.pauses == [1, 2, 4, 8, 16, 30, 30, 1]
+
+
+def test_a_list_that_breaks_in_the_middle_deletes_nothing(follow):
+    told, _ = follow(
+        [listed(pod("a"), pod("b")), listed(pod("a"), more="next"), ApiException(status=500), listed(pod("a"))],
+        [[ApiException(status=410)]],
+    )
+    assert told[:3] == [("SEEN", "a"), ("SEEN", "b"), ("SEEN", "a")]
+    assert told[3:] == [("SEEN", "a"), ("DELETED", "b")]
