@@ -83,7 +83,7 @@ class Place:
         for query in json.loads(self.kubectl("get", "sq", "-o", "json"))["items"]:
             if query["metadata"]["name"] == "trips-by-cell":
                 found["finalizers"] = query["metadata"]["finalizers"]
-                found["status"] = query["status"]
+                found["status"] = {name: part for name, part in query["status"].items() if name != "revisionTime"}
                 conditions = query["status"]["conditions"]
                 found["status"]["conditions"] = [(each["type"], each["status"], each["reason"]) for each in conditions]
         return found
