@@ -24,6 +24,9 @@ CHANGES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _PATH = re.compile(
     r"/apis?(?:/[^/]+)?/v[^/]+(?:/namespaces/[^/]+(?=/))?/(?P<plural>[^/]+)(?:/[^/]+(?P<subresource>/[^/]+)?)?"
 )
+_CONNECTIONS = 100
+"""That are kept at most; each watch has one of its own."""
+
 _SOCKET = [
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -54,6 +57,7 @@ class Client(ApiClient):
         configuration = Configuration.get_default_copy()
         configuration.retries = False  # they would pass by the fence; who asks tries again
         configuration.socket_options = _SOCKET
+        configuration.connection_pool_maxsize = _CONNECTIONS
         super().__init__(configuration)
         self.user_agent = MANAGER
         self._metrics = metrics
