@@ -51,7 +51,7 @@ tests-without-spark:
 test-unit: setup  ## Run the tests that need no service and no Spark, in a few minutes
 	$(BIN)/pytest tests/unit
 
-test-faults: setup  ## Run the fault matrix, each fault ten times, zombies, and a backlog of five million records
+test-faults: setup  ## Run the fault matrix, each fault ten times, zombies, a backlog of five million records, and long faults of the API server
 	MILLRACE_FAULTS=10 MILLRACE_BACKLOG=5000000 $(BIN)/pytest -m slow
 
 lint: setup  ## Check style, types, the direction of imports, and that generated files are fresh
