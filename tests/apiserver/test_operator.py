@@ -136,10 +136,13 @@ def test_at_rest_nothing_is_written(plane, kubectl):
     wait_until(lambda: status_of(kubectl, "trips-by-cell").get("driver", {}).get("pod") == "trips-by-cell-driver-0")
     time.sleep(5)
     before = writes(plane)
+    assert before > 0
     time.sleep(5)
-    kubectl("annotate", "sq", "trips-by-cell", "note=seen")  # wakes the operator, and changes nothing for it
+    version = ("annotate", "sq", "trips-by-cell", "note=seen", "-o", "jsonpath={.metadata.resourceVersion}")
+    woken = kubectl(*version)  # which wakes the operator, and changes nothing for it
     time.sleep(5)
     assert writes(plane) == before
+    assert kubectl("get", *version[1:3], *version[4:]) == woken
 
 
 def writes(plane) -> int:

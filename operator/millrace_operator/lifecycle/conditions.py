@@ -80,6 +80,11 @@ def condition(
     )
 
 
+def holds(value: bool) -> ConditionStatus:
+    """The status of a condition that is so, or is not."""
+    return ConditionStatus.TRUE if value else ConditionStatus.FALSE
+
+
 def merged(before: Iterable[Condition], now: Iterable[Condition]) -> tuple[Condition, ...]:
     """The new conditions in the order of their types; one whose status stayed keeps the time of its last change."""
     held = {each.type: each for each in before}

@@ -63,7 +63,7 @@ class Seen:
         except ValidationError:
             return Status()
 
-    @property
+    @cached_property
     def plan(self) -> Plan | None:
         """The plan that the driver follows; None where there is none yet, or none that can be read."""
         held = self._own("ConfigMap", self.owner.plan)
@@ -72,7 +72,7 @@ class Seen:
         except (KeyError, TypeError, ValidationError):
             return None
 
-    @property
+    @cached_property
     def asked(self) -> dict[str, Any] | None:
         """What the spec asked of that plan; None where that is not known."""
         held = self._own("ConfigMap", self.owner.plan)
@@ -81,7 +81,7 @@ class Seen:
         except (KeyError, TypeError, ValueError):
             return None
 
-    @property
+    @cached_property
     def healthy(self) -> tuple[str, Spec] | None:
         """The last spec under which the driver was healthy, and its revision; None where there is none yet."""
         held = self._own("ConfigMap", self.owner.healthy)
@@ -199,8 +199,9 @@ class Observations:
 
     def generation(self, key: QueryKey) -> int | None:
         """Of a query's spec; None where there is none any more."""
-        seen = self.of(key)
-        return None if seen is None else seen.generation
+        with self._lock:
+            body = self._queries.get(key)
+        return None if body is None else int(body["metadata"]["generation"])
 
     def phases(self) -> list[str]:
         """The phase of each query, as it was reported last; Pending where nothing was."""

@@ -12,7 +12,6 @@ from millrace_api.failures import FailureClass
 from millrace_api.plan import Plan
 from millrace_api.status import (
     Condition,
-    ConditionStatus,
     ConditionType,
     DriverStatus,
     Phase,
@@ -21,7 +20,7 @@ from millrace_api.status import (
 )
 
 from ..resources.names import EXECUTOR, Manifest
-from .conditions import DegradedReason, ProgressingReason, ReadyReason, condition, merged, stamp
+from .conditions import DegradedReason, ProgressingReason, ReadyReason, condition, holds, merged, stamp
 from .failures import blocked
 from .health import ready_since, waiting_for
 from .observe import Seen
@@ -139,9 +138,9 @@ def deleting(seen: Seen, until: datetime, now: datetime) -> Status:
 def _common(seen: Seen, found: _Found, now: datetime, degraded: Condition | None = None) -> dict[str, object]:
     progress, ready = found.progress, found.reason is ReadyReason.RUNNING
     current = [
-        condition(ConditionType.READY, _holds(ready), found.reason, found.message, seen.generation, now),
+        condition(ConditionType.READY, holds(ready), found.reason, found.message, seen.generation, now),
         condition(
-            ConditionType.PROGRESSING, _holds(progress not in _AT_REST), progress, found.about, seen.generation, now
+            ConditionType.PROGRESSING, holds(progress not in _AT_REST), progress, found.about, seen.generation, now
         ),
     ]
     renewed = {each.type for each in current} | ({degraded.type} if degraded is not None else set())
@@ -196,12 +195,8 @@ def _degraded(seen: Seen, target: Target, now: datetime) -> Condition:
         reason, message = stuck
     elif is_unmade(seen, target, now):
         reason, message = FailureClass.OTHER, NOT_MADE
-    holds = _holds(reason is not DegradedReason.HEALTHY)
-    return condition(ConditionType.DEGRADED, holds, reason, message, seen.generation, now)
-
-
-def _holds(value: bool) -> ConditionStatus:
-    return ConditionStatus.TRUE if value else ConditionStatus.FALSE
+    status = holds(reason is not DegradedReason.HEALTHY)
+    return condition(ConditionType.DEGRADED, status, reason, message, seen.generation, now)
 
 
 def _driver_status(pod: Manifest, revision: str | None) -> DriverStatus:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from millrace_api.deployment import ScalingMode
-from millrace_api.status import Condition, ConditionStatus, ConditionType, LastScaling, Load, PlanShape
+from millrace_api.status import Condition, ConditionType, LastScaling, Load, PlanShape
 from millrace_api.streamquery import Spec
 
 from ..scaling.decision.decision import Decision, Reason
@@ -14,7 +14,7 @@ from ..scaling.decision.settings import Guard
 from ..scaling.no_answer import NoAnswerReason
 from ..scaling.observation import Answer
 from ..scaling.plans import Plan as Shape
-from .conditions import condition, shortened, stamp
+from .conditions import condition, holds, shortened, stamp
 from .scaled import Scaled
 
 REFRESH_SECONDS = 120.0
@@ -77,9 +77,9 @@ def conditions(
     active, why = _activity(spec, decision, available=available)
     short, guard = _shortage(decision)
     return (
-        condition(ConditionType.METRICS_AVAILABLE, _holds(available), *metrics, generation, now),
-        condition(ConditionType.AT_CAPACITY, _holds(short), guard, why if short else "", generation, now),
-        condition(ConditionType.SCALING_ACTIVE, _holds(active is ActiveReason.ACTIVE), active, why, generation, now),
+        condition(ConditionType.METRICS_AVAILABLE, holds(available), *metrics, generation, now),
+        condition(ConditionType.AT_CAPACITY, holds(short), guard, why if short else "", generation, now),
+        condition(ConditionType.SCALING_ACTIVE, holds(active is ActiveReason.ACTIVE), active, why, generation, now),
     )
 
 
@@ -182,7 +182,3 @@ def _advised(decision: Decision) -> Shape | None:
 
 def _shape(plan: Shape) -> PlanShape:
     return PlanShape(executors=plan.executors, parallelism=plan.parallelism, replicas=plan.replicas)
-
-
-def _holds(value: bool) -> ConditionStatus:
-    return ConditionStatus.TRUE if value else ConditionStatus.FALSE
