@@ -12,6 +12,7 @@ import pytest
 from lab import control_plane
 from lab.cache import MissingError
 from lab.control_plane import ControlPlane, running_control_plane
+from lab.starts import starts
 
 CRD = Path(__file__).parents[2] / "crds" / "streamqueries.millrace.io.yaml"
 
@@ -66,8 +67,5 @@ def install_crd(plane: ControlPlane) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how long control planes took."""
     if control_plane.seconds_to_start:
-        starts = ", ".join(f"{seconds:.1f}" for seconds in control_plane.seconds_to_start)
-        terminalreporter.line(
-            f"Kubernetes: its program was there after {max(control_plane.seconds_to_get):.1f} s; "
-            f"seconds to start control planes: {starts}"
-        )
+        line = starts("Kubernetes", "its program was", control_plane.seconds_to_get, control_plane.seconds_to_start)
+        terminalreporter.line(line)

@@ -12,6 +12,7 @@ import pytest
 from lab import kafka
 from lab.cache import MissingError
 from lab.kafka import Broker, running_broker
+from lab.starts import starts
 from spark.conftest import spark, workspace  # noqa: F401
 
 from . import topics
@@ -56,7 +57,5 @@ def _broker(folder: Path) -> Iterator[Broker]:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how long brokers took."""
     if kafka.seconds_to_start:
-        starts = ", ".join(f"{seconds:.1f}" for seconds in kafka.seconds_to_start)
-        terminalreporter.line(
-            f"Kafka: its jars were there after {max(kafka.seconds_to_get):.1f} s; seconds to start brokers: {starts}"
-        )
+        line = starts("Kafka", "its jars were", kafka.seconds_to_get, kafka.seconds_to_start)
+        terminalreporter.line(line)

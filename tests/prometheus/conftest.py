@@ -13,6 +13,7 @@ import pytest
 from lab import prometheus as lab
 from lab.cache import MissingError
 from lab.prometheus import PrometheusServer, running_prometheus
+from lab.starts import starts
 from millrace_operator.metrics_source.client import Prometheus
 from millrace_operator.metrics_source.settings import PrometheusSettings
 
@@ -59,7 +60,5 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusServe
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how long it took to start them."""
     if lab.seconds_to_start:
-        starts = ", ".join(f"{seconds:.1f}" for seconds in lab.seconds_to_start)
-        terminalreporter.line(
-            f"Prometheus: its program was there after {max(lab.seconds_to_get):.1f} s; seconds to start: {starts}"
-        )
+        line = starts("Prometheus", "its program was", lab.seconds_to_get, lab.seconds_to_start)
+        terminalreporter.line(line)
