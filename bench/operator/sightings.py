@@ -15,7 +15,7 @@ from urllib3.exceptions import HTTPError
 
 from bench.operator.fleet import Key
 from millrace_api.crd import GROUP, PLURAL, VERSION
-from millrace_operator.resources.names import DRIVER, QUERY_LABEL, ROLE_LABEL
+from millrace_api.labels import DRIVER, QUERY, ROLE
 
 _LONGEST = 7200
 """Seconds that a watch may last."""
@@ -52,7 +52,7 @@ class Sightings:
                 self.query_seen(event)
 
         def follow_pods() -> None:
-            drivers = f"{QUERY_LABEL},{ROLE_LABEL}={DRIVER}"
+            drivers = f"{QUERY},{ROLE}={DRIVER}"
             for event in _events(pods.list_pod_for_all_namespaces(label_selector=drivers, **how)):
                 self.pod_seen(event)
 
@@ -79,7 +79,7 @@ class Sightings:
         )
         if ready:
             namespace, _ = _key(body)
-            self.ready.setdefault((namespace, body["metadata"]["labels"][QUERY_LABEL]), time.monotonic())
+            self.ready.setdefault((namespace, body["metadata"]["labels"][QUERY]), time.monotonic())
 
 
 def _key(body: dict[str, Any]) -> Key:

@@ -146,6 +146,10 @@ class Spec(Model):
     restart_nonce: WholeNumber | None = Field(default=None, description="Change it to restart the query.")
     replan_nonce: WholeNumber | None = Field(default=None, description="Change it to have a new plan decided now.")
 
+    def state_partitions(self, cores: int) -> int:
+        """Tasks and state stores of the merge, where there may be so many cores: each costs some 10 ms a batch."""
+        return min(self.parallelism.max, max(2, cores))
+
 
 class StreamQuery(Model):
     """A streaming query."""

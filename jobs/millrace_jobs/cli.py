@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from enum import StrEnum
 from functools import cache
@@ -13,13 +14,16 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from threading import Timer
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.produce.command import produce
+
+if TYPE_CHECKING:
+    from millrace_jobs.agent.job import Job
 
 app = typer.Typer(
     help="Streaming queries on Spark, placed by skew-aware partitioners.",
@@ -78,41 +82,32 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Run a query in this process, with local Spark; Ctrl-C and SIGTERM end it after the running batch."""
-    from millrace_jobs.agent.failure_report import write_report
-    from millrace_jobs.agent.local import LocalRun
+    from millrace_jobs.agent.job import Job
+    from millrace_jobs.agent.platform import OneProcess
 
-    try:
-        local = LocalRun.of_file(file, name=query, once=once, plan_file=plan, metrics_port=metrics_port, debug=debug)
-    except MillraceError as error:
-        write_report(error)
-        raise
+    def job() -> Job:
+        return Job.of_file(file, OneProcess(plan), name=query, once=once, metrics_port=metrics_port, debug=debug)
 
-    def stop(number: int, _: FrameType | None) -> None:
-        if local.stop_requested:
-            local.abandon()
-            os._exit(128 + number)
-        local.stop()
-        overdue.start()
+    _run(job, grace)
 
-    def give_up() -> None:
-        error = MillraceError(_overdue(grace, starting=local.is_starting))
-        local.abandon()
-        _print_problems(error.problems)
-        write_report(error)
-        os._exit(1)
 
-    overdue = Timer(grace, give_up)
-    overdue.daemon = True
-    try:
-        with local:
-            signal.signal(signal.SIGINT, stop)
-            signal.signal(signal.SIGTERM, stop)
-            local.run()
-    except Exception as error:
-        write_report(error)
-        raise
-    finally:
-        overdue.cancel()
+@app.command()
+def driver(
+    file: QueryFile,
+    plan: Annotated[Path, typer.Option(help="File as which the ConfigMap with the plan is mounted.")],
+    plan_config_map: Annotated[str, typer.Option(help="That ConfigMap's name.")],
+    metrics_port: Annotated[int, typer.Option(help="Port of /metrics, /healthz and /readyz.")] = 8080,
+    grace: Annotated[float, typer.Option(help="Seconds that the running batch may still take after SIGTERM.")] = GRACE,
+) -> None:
+    """Run a query as the driver of the pod that this is; the operator makes such pods, nobody else has to."""
+    from millrace_jobs.agent.driver_pod import DriverPod, PodIdentity
+    from millrace_jobs.agent.job import Job
+
+    def job() -> Job:
+        platform = DriverPod(PodIdentity.from_environment(), plan_config_map, plan)
+        return Job.of_file(file, platform, metrics_port=metrics_port, debug=True)
+
+    _run(job, grace)
 
 
 @app.command()
@@ -142,10 +137,11 @@ def explain(
     debug: Debug = False,
 ) -> None:
     """Say whether a query is routed or runs natively, and why, and draw its plan."""
-    from millrace_jobs.agent.local import LocalRun
+    from millrace_jobs.agent.job import Job
+    from millrace_jobs.agent.platform import OneProcess
 
-    with LocalRun.of_file(file, name=query, plan_file=plan, debug=debug) as local:
-        typer.echo(local.explain())
+    with Job.of_file(file, OneProcess(plan), name=query, debug=debug) as job:
+        typer.echo(job.explain())
 
 
 @app.command()
@@ -208,15 +204,15 @@ def repartition_state(
     debug: Debug = False,
 ) -> None:
     """Spread the state of a stopped query over another number of partitions."""
-    from millrace_jobs.agent.local import LocalRun
+    from millrace_jobs.agent.job import Job
     from millrace_jobs.agent.repartition import repartition
 
-    with LocalRun.of_file(file, name=query) as local:
-        done = repartition(local.query, partitions, debug=debug)
+    with Job.of_file(file, name=query) as job:
+        done = repartition(job.query, partitions, debug=debug)
     if done.before == done.after:
-        typer.echo(f"the state of {local.query.name} has {done.after} partitions already")
+        typer.echo(f"the state of {job.query.name} has {done.after} partitions already")
     else:
-        typer.echo(f"state partitions of {local.query.name}: {done.before} -> {done.after}")
+        typer.echo(f"state partitions of {job.query.name}: {done.before} -> {done.after}")
 
 
 @state.command("show")
@@ -225,11 +221,49 @@ def show_state(
     query: Annotated[str | None, typer.Option(help="Name of the query, where the file has several.")] = None,
 ) -> None:
     """Say how many partitions the state has, how large it is on disk, and which batch was the last."""
-    from millrace_jobs.agent.local import LocalRun
+    from millrace_jobs.agent.job import Job
     from millrace_jobs.agent.state_size import state_size
 
-    with LocalRun.of_file(file, name=query) as local:
-        typer.echo(str(state_size(local.query)))
+    with Job.of_file(file, name=query) as job:
+        typer.echo(str(state_size(job.query)))
+
+
+def _run(make: Callable[[], Job], grace: float) -> None:
+    """Run a job to its end, or to that of its running batch after Ctrl-C or SIGTERM; what failed is reported."""
+    from millrace_jobs.agent.failure_report import write_report
+
+    try:
+        job = make()
+    except MillraceError as error:
+        write_report(error)
+        raise
+
+    def stop(number: int, _: FrameType | None) -> None:
+        if job.stop_requested:
+            job.abandon()
+            os._exit(128 + number)
+        job.stop()
+        overdue.start()
+
+    def give_up() -> None:
+        error = MillraceError(_overdue(grace, starting=job.is_starting))
+        job.abandon()
+        _print_problems(error.problems)
+        write_report(error)
+        os._exit(1)
+
+    overdue = Timer(grace, give_up)
+    overdue.daemon = True
+    try:
+        with job:
+            signal.signal(signal.SIGINT, stop)
+            signal.signal(signal.SIGTERM, stop)
+            job.run()
+    except Exception as error:
+        write_report(error)
+        raise
+    finally:
+        overdue.cancel()
 
 
 def _overdue(grace: float, *, starting: bool) -> Problem:

@@ -1,4 +1,4 @@
-"""The Spark session of a query in one process."""
+"""The Spark session of a query: in one process, or on Kubernetes with executors in pods of their own."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProv
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
@@ -59,14 +57,55 @@ def local_session(
     Raises:
         MillraceError: there is no Java.
     """
+    own = {
+        "spark.master": f"local[*, {TASK_ATTEMPTS}]",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": str(workspace),
+    }
+    return _session(name, state_partitions, own | dict(settings), workspace, log)
+
+
+def pod_session(
+    name: str,
+    state_partitions: int,
+    settings: Mapping[str, str],
+    workspace: Path,
+    address: str,
+    prefix: str,
+    executors: int,
+) -> SparkSession:
+    """Spark in client mode in a driver's pod; what concerns the cluster is in its ``spark-defaults.conf``.
+
+    Args:
+        name, state_partitions, settings, workspace: as for ``local_session``.
+        address: of the pod, where executors find the driver.
+        prefix: of the names of the executors' pods.
+        executors: that are asked for at once.
+
+    Raises:
+        MillraceError: there is no Java.
+    """
+    own = {
+        "spark.driver.bindAddress": address,
+        "spark.driver.host": address,
+        "spark.kubernetes.executor.podNamePrefix": prefix,
+        "spark.executor.instances": str(executors),
+        "spark.executorEnv.MILLRACE_PYTHON": sys.executable,
+    }
+    return _session(name, state_partitions, own | dict(settings), workspace, None)
+
+
+def _session(
+    name: str, state_partitions: int, settings: Mapping[str, str], workspace: Path, log: Path | None
+) -> SparkSession:
     _require_java()
     os.environ["MILLRACE_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = str(_WORKER_PYTHON)
-    builder = SparkSession.builder.appName(name).master(f"local[*, {TASK_ATTEMPTS}]")
+    builder = SparkSession.builder.appName(name)
     own = _SETTINGS | {
         "spark.sql.shuffle.partitions": str(state_partitions),
         "spark.sql.warehouse.dir": str(workspace / "warehouse"),
-        "spark.local.dir": str(workspace),
     }
     for key, value in (own | dict(settings)).items():
         builder = builder.config(key, value)

@@ -12,7 +12,8 @@ import pytest
 import yaml
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from millrace_jobs.agent.local import LocalRun
+from millrace_jobs.agent.job import Job
+from millrace_jobs.agent.platform import OneProcess
 from millrace_jobs.pipeline.merge import OBSERVED
 from spark.streams import plan, results_in
 
@@ -86,8 +87,8 @@ def test_slices_are_even_where_partitions_are_not(spark, broker, make_topic, tmp
 
     notes = ReplicaNotes()
     spark.streams.addListener(notes)
-    with LocalRun.of_file(query, once=True, plan_file=plan_file) as local:
-        local.run()
+    with Job.of_file(query, OneProcess(plan_file), once=True) as job:
+        job.run()
 
     read = [batch for batch in notes.read.values() if sum(batch.values())]
     assert sum(sum(batch.values()) for batch in read) == RECORDS

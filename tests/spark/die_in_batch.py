@@ -12,7 +12,8 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from millrace_jobs.agent.local import LocalRun
+from millrace_jobs.agent.job import Job
+from millrace_jobs.agent.platform import OneProcess
 from millrace_jobs.sinks.base import Batch
 from millrace_jobs.sinks.files import FilesSink
 
@@ -24,5 +25,5 @@ def die(sink: FilesSink, results: DataFrame, batch: Batch) -> int:
 
 
 FilesSink.write = die  # type: ignore[method-assign]
-with LocalRun.of_file(Path(sys.argv[1]), plan_file=Path(sys.argv[2])) as run:
-    run.run()
+with Job.of_file(Path(sys.argv[1]), OneProcess(Path(sys.argv[2]))) as job:
+    job.run()

@@ -219,7 +219,7 @@ def test_what_did_not_end_in_time_is_called_what_it_is(
     starting.started = started
     abandoned.clear()
     statuses: list[int] = []
-    monkeypatch.setattr("millrace_jobs.agent.local.LocalRun.of_file", lambda *_, **__: starting)
+    monkeypatch.setattr("millrace_jobs.agent.job.Job.of_file", lambda *_, **__: starting)
     monkeypatch.setattr("os._exit", lambda status: (statuses.append(status), abandoned.set()))
     result = millrace("run", "query.yaml", "--grace", "0.01")
     assert said in result.err
@@ -236,7 +236,7 @@ def test_a_run_that_failed_while_it_ended_is_not_abandoned_as_well(
         raise MillraceError(Problem("the topic has gone", "make it again"))
 
     monkeypatch.setattr(starting, "run", fail)
-    monkeypatch.setattr("millrace_jobs.agent.local.LocalRun.of_file", lambda *_, **__: starting)
+    monkeypatch.setattr("millrace_jobs.agent.job.Job.of_file", lambda *_, **__: starting)
     before = threading.active_count()
     millrace("run", "query.yaml", "--grace", "600").assert_failed("the topic has gone; make it again")
     ended = time.monotonic() + 30

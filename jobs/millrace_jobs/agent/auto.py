@@ -1,4 +1,4 @@
-"""``algorithm: auto`` as a source of plans: the selector's choice, with everything else as the first plan has it."""
+"""``algorithm: auto`` as a source of plans: the selector's choice, with everything else as another source has it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from millrace_api.plan import Plan
 from millrace_jobs.agent.progress import BatchReport
 from millrace_jobs.partitioners.registry import ALGORITHMS
 from millrace_jobs.pipeline.analysis import Routed
+from millrace_jobs.plan.following import PlanSource
 from millrace_jobs.plan.pin import Pin
 from millrace_jobs.selection.costs import Batch, Resources
 from millrace_jobs.selection.prior import Prior, python_prior, sql_prior
@@ -18,25 +19,40 @@ from millrace_jobs.selection.switch import Switch
 
 
 class AutoPlans:
-    """Plans whose algorithm follows the batches that ``observe`` is shown.
+    """Plans whose algorithm follows the batches that ``observe`` is shown, under the epoch of whoever made the plan.
 
     Args:
-        plan: the first plan.
+        plans: say everything but the algorithm.
+        first: the algorithm to begin with.
         routed: the query, which ``auto`` can choose for; any other has only ``native``.
         resources: what its tasks run on.
         tell: takes the sentence that explains a switch.
     """
 
-    def __init__(self, plan: Plan, routed: Routed, resources: Resources, tell: Callable[[str], None]) -> None:
-        self._plan = plan
-        self._news: Plan | None = plan
+    def __init__(
+        self,
+        plans: PlanSource,
+        first: Algorithm,
+        routed: Routed,
+        resources: Resources,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._plans = plans
+        self._given: Plan | None = None
+        self._algorithm = first
+        self._switched = False
         self._tell = tell
-        self.selector = Selector(prior_of(routed), resources, plan.algorithm.value)
+        self.selector = Selector(prior_of(routed), resources, first.value)
 
     def current(self) -> Plan | None:
         """The newest plan, or None where it has not changed since the last call."""
-        news, self._news = self._news, None
-        return news
+        given = self._plans.current()
+        if given is not None:
+            self._given = given
+        if self._given is None or (given is None and not self._switched):
+            return None
+        self._switched = False
+        return self._given.model_copy(update={"algorithm": self._algorithm, "parameters": {}})
 
     def observe(self, report: BatchReport) -> Switch | None:
         """Take in a finished batch; tell of a switch, which the next plan then makes."""
@@ -45,9 +61,7 @@ class AutoPlans:
         switch = self.selector.observe(measured(report))
         if switch is None:
             return None
-        algorithm = Algorithm(switch.after.algorithm)
-        changes = {"epoch": self._plan.epoch + 1, "algorithm": algorithm, "parameters": {}}
-        self._plan = self._news = self._plan.model_copy(update=changes)
+        self._algorithm, self._switched = Algorithm(switch.after.algorithm), True
         self._tell(str(switch))
         return switch
 

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlparse
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.sinks import Sink
-from millrace_api.streamquery import Spec, StreamQuery
+from millrace_api.streamquery import StreamQuery
 from millrace_jobs.agent.evolution import changes, check_layout
 from millrace_jobs.agent.lease import Lease
 from millrace_jobs.agent.marker import Marker
@@ -40,20 +40,22 @@ class Checkpoint(SparkLog):
         self._lease: Lease | None = None
         self._marker: Marker | None = None
 
-    def open(self, query: StreamQuery) -> None:
+    def open(self, query: StreamQuery, partitions: int | None = None) -> None:
         """Take the checkpoint for this query; make it where there is none. ``adopt`` ends what this begins.
+
+        ``partitions``: of the state, where it is made; None: at most one per core of this machine.
 
         Raises:
             MillraceError: it cannot be written, another process runs on it, it is damaged, or it is of a query that
                 this one cannot go on from; then nothing has been changed.
         """
         try:
-            self._take(query)
+            self._take(query, partitions or query.spec.state_partitions(os.cpu_count() or 2))
         except BaseException:
             self.close()
             raise
 
-    def _take(self, query: StreamQuery) -> None:
+    def _take(self, query: StreamQuery, partitions: int) -> None:
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             self._lock = (self.root / "lock").open("w", encoding="utf-8")
@@ -70,7 +72,7 @@ class Checkpoint(SparkLog):
             settle(self.spark)
             self.check()
             # one of the first version is given its id for good
-            self._keep(held or Marker.new(query, state_partitions(query.spec)))
+            self._keep(held or Marker.new(query, partitions))
         except BlockingIOError:
             raise _problem(f"another run is using the checkpoint {self.root}", "end that run first") from None
         except OSError as error:
@@ -176,11 +178,6 @@ def checkpoint_root(query: StreamQuery) -> Path:
         hint = "write spec.checkpoint: {uri: file:///...}, or leave it out"
         raise _problem(f"millrace run cannot use the checkpoint {spec.uri or 'claim'}", hint)
     return Path(unquote(uri.path))
-
-
-def state_partitions(spec: Spec) -> int:
-    """Tasks and state stores of the merge: each costs tens of milliseconds a batch, so one per core of this machine."""
-    return min(spec.parallelism.max, max(2, os.cpu_count() or 2))
 
 
 def _is_another_topic(before: Sink, now: Sink) -> bool:

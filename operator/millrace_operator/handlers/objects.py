@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
+from millrace_api.labels import QUERY
+
 from ..kube.informer import Informer
 from ..kube.raw import OWNED, Raw
 from ..lifecycle.observe import Observations, QueryKey
 from ..lifecycle.workqueue import WorkQueue
-from ..resources.names import QUERY_LABEL, Manifest
+from ..resources.names import Manifest
 
 TOGETHER_SECONDS = 0.25
 """Within which changes of a query's objects are looked at together: they come in flocks."""
@@ -64,6 +66,6 @@ class OwnedObjects:
 
     def _told(self, type: str, body: Manifest) -> None:
         metadata = body["metadata"]
-        if self._owns(metadata["namespace"], metadata["labels"][QUERY_LABEL]):
+        if self._owns(metadata["namespace"], metadata["labels"][QUERY]):
             tell = self._observations.object_gone if type == "DELETED" else self._observations.object_seen
             self._queue.add_later(tell(body), TOGETHER_SECONDS)

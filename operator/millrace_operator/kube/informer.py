@@ -10,7 +10,9 @@ from typing import Any
 
 from kubernetes.client import ApiException
 
-from ..resources.names import QUERY_LABEL, Manifest
+from millrace_api.labels import QUERY
+
+from ..resources.names import Manifest
 from ..telemetry.logs import in_short
 from .raw import Kind, Raw
 
@@ -86,7 +88,7 @@ class Informer:
 
     def _list(self) -> str:
         """Tell of all there is, and of what has gone since it was told; the version of the list."""
-        query = {"labelSelector": QUERY_LABEL, "limit": str(PAGE)}
+        query = {"labelSelector": QUERY, "limit": str(PAGE)}
         found: set[str] = set()
         while True:
             page = self._raw.get(self._path, query)
@@ -103,7 +105,7 @@ class Informer:
 
     def _watch(self, version: str) -> Any:
         query = {
-            "labelSelector": QUERY_LABEL,
+            "labelSelector": QUERY,
             "watch": "true",
             "resourceVersion": version,
             "allowWatchBookmarks": "true",

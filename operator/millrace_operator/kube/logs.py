@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 from kubernetes.client import ApiException, CoreV1Api
 
-from ..resources.names import DRIVER, EXECUTOR, Owner
+from millrace_api.labels import DRIVER, EXECUTOR
+
+from ..resources.names import Owner
 from .cluster import TIMEOUT, Cluster
 from .refusals import MissingError, told
 

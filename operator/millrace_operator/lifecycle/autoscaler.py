@@ -22,7 +22,7 @@ from ..telemetry.metrics import OperatorMetrics
 from .observe import QueryKey, Seen
 from .reconcile import Objects, Reconciler
 from .scaled import Scaled
-from .scaling_case import bounds_of, settings_of, situation_of
+from .scaling_case import bounds_of, settings_of, situation_of, state_partitions
 from .scaling_memory import memory, recall
 from .scaling_report import (
     MetricsReason,
@@ -172,7 +172,6 @@ class Autoscaler:
             change=shape_for(decision),
             epoch=plan.epoch,
             load=None if missing else mind.load,
-            applied_epoch=None if answer is None or answer.epoch is None else int(answer.epoch),
             conditions=conditions(spec, mind.last, available, seen.generation, now),
         )
 
@@ -195,13 +194,13 @@ class Autoscaler:
 
     def _mind_of(self, key: QueryKey, seen: Seen, spec: Spec, now: float) -> _Mind:
         """A new one where the query is another, or is scaled in another way; with what an earlier operator kept."""
-        settings, bounds = settings_of(spec), bounds_of(spec)
-        fingerprint = (seen.owner.uid, settings, bounds, seen.status.revision, spec.replan_nonce)
+        settings, bounds, partitions = settings_of(spec), bounds_of(spec), state_partitions(seen, spec)
+        fingerprint = (seen.owner.uid, settings, bounds, partitions, seen.status.revision, spec.replan_nonce)
         mind = self._minds.get(key)
         if mind is None or mind.fingerprint != fingerprint:
-            scaler = Scaler(settings, bounds, spec.parallelism.max)
+            scaler = Scaler(settings, bounds, partitions)
             if mind is None and not recall(scaler, seen):
-                scaler = Scaler(settings, bounds, spec.parallelism.max)
+                scaler = Scaler(settings, bounds, partitions)
             epoch = seen.plan.epoch if seen.plan is not None else 0
             mind = self._minds[key] = _Mind(fingerprint, scaler, answered=now, saved=now, epoch=epoch)
         return mind

@@ -10,9 +10,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from millrace_api.failures import FailureClass, FailureReport
+from millrace_api.labels import DRIVER
 from millrace_api.status import Attempt
 
-from ..resources.names import DRIVER, Manifest
+from ..resources.names import Manifest
 from .conditions import moment, shortened
 from .health import created
 

@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from millrace_api.annotations import is_set
+from millrace_api.applied import APPLIED_KEY, PLAN_KEY, Applied
+from millrace_api.labels import QUERY
 from millrace_api.plan import Plan
 from millrace_api.status import Status
 from millrace_api.streamquery import Spec
 
-from ..resources.names import QUERY_LABEL, Manifest, Owner
+from ..resources.names import Manifest, Owner
 from ..resources.objects import ASKED
 from ..resources.spec_fields import REVISION
 from .conditions import moment
@@ -68,7 +70,16 @@ class Seen:
         """The plan that the driver follows; None where there is none yet, or none that can be read."""
         held = self._own("ConfigMap", self.owner.plan)
         try:
-            return Plan.from_json(held["data"]["plan.yaml"])
+            return Plan.from_json(held["data"][PLAN_KEY])
+        except (KeyError, TypeError, ValidationError):
+            return None
+
+    @cached_property
+    def applied(self) -> Applied | None:
+        """What the driver says of the plan that it follows; None where it has said nothing yet."""
+        held = self._own("ConfigMap", self.owner.plan)
+        try:
+            return Applied.from_json(held["data"][APPLIED_KEY])
         except (KeyError, TypeError, ValidationError):
             return None
 
@@ -211,7 +222,7 @@ class Observations:
 
 def _query_of(body: Manifest) -> QueryKey:
     metadata = body["metadata"]
-    return QueryKey(metadata["namespace"], metadata["labels"][QUERY_LABEL])
+    return QueryKey(metadata["namespace"], metadata["labels"][QUERY])
 
 
 def _key_of(body: Manifest) -> ObjectKey:

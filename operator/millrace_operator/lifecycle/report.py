@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
+from millrace_api.applied import Applied
+from millrace_api.deployment import Algorithm
 from millrace_api.errors import MillraceError
 from millrace_api.failures import FailureClass
+from millrace_api.labels import EXECUTOR
 from millrace_api.plan import Plan
 from millrace_api.status import (
     Condition,
@@ -18,8 +21,9 @@ from millrace_api.status import (
     PlanStatus,
     Status,
 )
+from millrace_api.streamquery import Spec
 
-from ..resources.names import EXECUTOR, Manifest
+from ..resources.names import Manifest
 from .conditions import DegradedReason, ProgressingReason, ReadyReason, condition, holds, merged, stamp
 from .failures import blocked
 from .health import ready_since, waiting_for
@@ -86,7 +90,7 @@ def situation(seen: Seen, target: Target, report: Report, now: datetime) -> Stat
         "rejected": target.rejected,
     }
     if report.plan is not None:
-        changes["plan"] = _plan_status(report.plan, before)
+        changes["plan"] = _plan_status(report.plan, seen.applied, target.query.spec)
     if found.phase is not Phase.RUNNING:
         changes["load"] = None
     return _with_scaling(before.model_copy(update=changes), report.scaled if found.phase is Phase.RUNNING else None)
@@ -100,8 +104,6 @@ def _with_scaling(status: Status, scaled: Scaled | None) -> Status:
     said = {each.type for each in scaled.conditions}
     kept = [each for each in status.conditions if each.type not in said]
     changes["conditions"] = merged(status.conditions, [*kept, *scaled.conditions])
-    if status.plan is not None and scaled.applied_epoch is not None:
-        changes["plan"] = status.plan.model_copy(update={"applied_epoch": scaled.applied_epoch})
     return status.model_copy(update=changes)
 
 
@@ -206,13 +208,15 @@ def _driver_status(pod: Manifest, revision: str | None) -> DriverStatus:
     return DriverStatus(pod=name, start_time=status.get("startTime"), restarts=restarts, revision=revision or None)
 
 
-def _plan_status(plan: Plan, before: Status) -> PlanStatus:
+def _plan_status(plan: Plan, applied: Applied | None, spec: Spec) -> PlanStatus:
+    """The plan; where the job chooses the algorithm, the one that it has chosen."""
+    chosen = applied is not None and spec.partitioner.algorithm is Algorithm.AUTO
     return PlanStatus(
         epoch=plan.epoch,
-        algorithm=plan.algorithm,
+        algorithm=applied.algorithm if applied is not None and chosen else plan.algorithm,
         replicas=plan.replicas,
         parallelism=plan.parallelism,
         executors=plan.executors,
         shape=f"{plan.executors}/{plan.parallelism}/{plan.replicas}",
-        applied_epoch=None if before.plan is None else before.plan.applied_epoch,
+        applied_epoch=None if applied is None else applied.epoch,
     )

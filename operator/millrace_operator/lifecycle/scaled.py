@@ -17,7 +17,6 @@ class Scaled:
         change: the plan that it decided, where it is to be carried out and was for the plan of ``epoch``.
         epoch: of the plan that was looked at.
         load: what the job was seen doing; None where nothing was seen.
-        applied_epoch: of the plan that the job's last batch ran under.
         conditions: MetricsAvailable, ScalingActive and AtCapacity.
     """
 
@@ -26,5 +25,4 @@ class Scaled:
     change: PlanShape | None = None
     epoch: int = 0
     load: Load | None = None
-    applied_epoch: int | None = None
     conditions: tuple[Condition, ...] = ()

@@ -6,10 +6,11 @@ from datetime import datetime
 
 from millrace_api.annotations import PAUSED, PAUSED_SCALE_IN, PAUSED_SCALE_OUT
 from millrace_api.deployment import ScalingMode
+from millrace_api.labels import EXECUTOR, ROLE
 from millrace_api.plan import Plan
 from millrace_api.streamquery import Spec
 
-from ..resources.names import EXECUTOR, ROLE_LABEL, Manifest
+from ..resources.names import Manifest
 from ..scaling.decision.decision import Situation
 from ..scaling.decision.settings import Mode, Settings
 from ..scaling.plans import Bounds, Range
@@ -42,16 +43,25 @@ def bounds_of(spec: Spec) -> Bounds:
     )
 
 
+def state_partitions(seen: Seen, spec: Spec) -> int:
+    """Of the merge: those of the checkpoint, which the driver tells; until then, those that a new one would have."""
+    if seen.applied is not None:
+        return seen.applied.state_partitions
+    return spec.state_partitions(spec.executors.max * spec.executors.cores)
+
+
 def situation_of(seen: Seen, plan: Plan, now: datetime) -> Situation:
-    """Plan, executors, and what is paused."""
+    """Plan, executors, and what is paused. An executor is ready when it takes tasks, some time after its pod is."""
     pods = executors(seen)
-    ready = [each for each in pods if ready_since(each) is not None]
+    ready = sum(1 for each in pods if ready_since(each) is not None)
+    if seen.applied is not None:
+        ready = min(ready, seen.applied.executors_ready)
     waiting = [moment(created(each)).timestamp() for each in pods if ready_since(each) is None]
     return Situation(
         now=now.timestamp(),
         plan=shape_of(plan),
         epoch=plan.epoch,
-        executors_ready=len(ready),
+        executors_ready=ready,
         executors_pending_since=min(waiting, default=None),
         paused=seen.is_set(PAUSED),
         scale_in_paused=seen.is_set(PAUSED_SCALE_IN),
@@ -65,7 +75,7 @@ def executors(seen: Seen) -> list[Manifest]:
         each
         for (kind, _), each in seen.objects.items()
         if kind == "Pod"
-        and each["metadata"]["labels"].get(ROLE_LABEL) == EXECUTOR
+        and each["metadata"]["labels"].get(ROLE) == EXECUTOR
         and "deletionTimestamp" not in each["metadata"]
         and each.get("status", {}).get("phase") not in ("Failed", "Succeeded")
     ]

@@ -137,7 +137,7 @@ def shape_for(decision: Decision) -> PlanShape | None:
 
 def is_news(before: Scaled, now: Scaled, seconds: float) -> bool:
     """Whether it is worth a write, when the last one was so long ago: numbers alone are so only now and then."""
-    if now.change is not None or (now.account, now.applied_epoch) != (before.account, before.applied_epoch):
+    if now.change is not None or now.account != before.account:
         return True
     if _told(now) != _told(before):
         return True

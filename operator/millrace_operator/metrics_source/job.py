@@ -52,7 +52,7 @@ def _busy_core_seconds(prometheus: Prometheus, namespace: str, query: str, time:
         equal("__name__", _CPU),
         equal("namespace", namespace),
         equal("container", _EXECUTOR),
-        like("pod", literal(f"{query}-exec-") + "[0-9]+"),
+        like("pod", literal(f"{query}-") + "[0-9a-f]{6}-exec-[0-9]+"),
     ]
     found = prometheus.instant(raw_samples(matchers, MAX_AGE), time)
     newest = {one.labels["pod"]: one.samples[-1].value for one in found if one.samples}

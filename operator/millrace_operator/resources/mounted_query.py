@@ -11,7 +11,7 @@ SECRETS = "/etc/millrace/secrets"
 """Below it each Secret is a folder, and each of its entries a file."""
 
 CHECKPOINT = "/var/lib/millrace/checkpoint"
-"""Where a volume claim with the checkpoint is mounted, in the driver and in the executors."""
+"""Where a volume claim is mounted, in the driver and in the executors; each query has a folder of its name there."""
 
 
 @dataclass
@@ -35,12 +35,12 @@ def mounted_query(query: StreamQuery) -> MountedQuery:
     mounted = MountedQuery({"apiVersion": document["apiVersion"], "kind": document["kind"], "metadata": {"name": name}})
     mounted.document["spec"] = _with_files(spec, mounted.secrets)
     if query.spec.checkpoint is not None and query.spec.checkpoint.claim is not None:
-        mounted.document["spec"]["checkpoint"] = {"uri": f"file://{CHECKPOINT}"}
+        mounted.document["spec"]["checkpoint"] = {"uri": f"file://{CHECKPOINT}/{name}"}
     return mounted
 
 
-_OPERATORS = frozenset({"state", "image", "serviceAccountName", "restartNonce", "replanNonce", "sparkConf"})
-"""Parts of a spec that the operator carries out; Spark's settings come by a file of Spark's own."""
+_OPERATORS = frozenset({"state", "image", "serviceAccountName", "restartNonce", "replanNonce"})
+"""Parts of a spec that the operator carries out."""
 
 
 def _with_files(value: Any, secrets: dict[str, set[str]]) -> Any:

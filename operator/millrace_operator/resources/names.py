@@ -6,14 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from millrace_api.crd import GROUP
+from millrace_api.labels import QUERY, ROLE
 from millrace_api.streamquery import API_VERSION, KIND
 
 Manifest = dict[str, Any]
-
-QUERY_LABEL = f"{GROUP}/query"
-ROLE_LABEL = f"{GROUP}/role"
-DRIVER, EXECUTOR = "driver", "executor"
 
 RPC_PORT, BLOCK_PORT, METRICS_PORT = 7078, 7079, 8080
 """Of the driver, where executors and Prometheus find it; executors have the block port too."""
@@ -59,12 +55,12 @@ class Owner:
 
     @property
     def executors(self) -> str:
-        """Name of what concerns all executors, and the beginning of their pods' names."""
+        """Name of what concerns all executors."""
         return f"{self.name}-exec"
 
     def selector(self, role: str | None = None) -> dict[str, str]:
         """Labels that find the pods of the query, or those of one role."""
-        return {QUERY_LABEL: self.name} | ({ROLE_LABEL: role} if role else {})
+        return {QUERY: self.name} | ({ROLE: role} if role else {})
 
     def labels(self, role: str | None = None) -> dict[str, str]:
         """Kubernetes' recommended labels, and those of the selectors."""

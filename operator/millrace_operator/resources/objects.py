@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from millrace_api.applied import PLAN_KEY
+from millrace_api.labels import DRIVER, EXECUTOR
 from millrace_api.plan import Plan
 from millrace_api.streamquery import StreamQuery
 
 from .mounted_query import mounted_query
-from .names import BLOCK_PORT, DRIVER, EXECUTOR, METRICS_PORT, RPC_PORT, Manifest, Owner
+from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, Manifest, Owner
 from .pods import driver_pod, executor_pod
 from .spark_defaults import spark_defaults
 from .spec_fields import REVISION, revision
@@ -25,10 +27,11 @@ def objects(query: StreamQuery, owner: Owner, plan: Plan, default_image: str, *,
     image = query.spec.image or default_image
     mounted = mounted_query(query)
     template = driver_pod(query, owner, image, mounted)
+    executor = executor_pod(query, owner, mounted)
     files = {
         "query.yaml": to_yaml(mounted.document),
-        "spark-defaults.conf": spark_defaults(query, owner, image),
-        "executor-pod.yaml": to_yaml(executor_pod(query, owner, mounted)),
+        "spark-defaults.conf": spark_defaults(query, owner, image, executor),
+        "executor-pod.yaml": to_yaml(executor),
     }
     account = [] if query.spec.service_account_name else [owner.manifest("v1", "ServiceAccount", owner.driver, {})]
     return [
@@ -58,17 +61,22 @@ def asked(query: StreamQuery) -> str:
 
 
 def _plan(query: StreamQuery, owner: Owner, plan: Plan) -> Manifest:
-    made = owner.manifest("v1", "ConfigMap", owner.plan, {"data": {"plan.yaml": plan.to_json()}})
+    made = owner.manifest("v1", "ConfigMap", owner.plan, {"data": {PLAN_KEY: plan.to_json()}})
     made["metadata"]["annotations"] = {ASKED: asked(query)}
     return made
 
 
 def _role(owner: Owner) -> Manifest:
-    """What a driver may do: make and end pods, which RBAC cannot narrow by label, and answer in its own plan."""
+    """What a driver may do: make and end pods, which RBAC cannot narrow by label; follow its plan, and answer."""
     pods = ["create", "get", "list", "watch", "patch", "delete", "deletecollection"]
     rules = [
         {"apiGroups": [""], "resources": ["pods"], "verbs": pods},
-        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [owner.plan], "verbs": ["get", "patch"]},
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": [owner.plan],
+            "verbs": ["get", "watch", "patch"],
+        },
     ]
     return owner.manifest("rbac.authorization.k8s.io/v1", "Role", owner.driver, {"rules": rules})
 

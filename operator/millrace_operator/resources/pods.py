@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from millrace_api.applied import PLAN_KEY
 from millrace_api.deployment import Pod
 from millrace_api.failures import REPORT_VARIABLE
+from millrace_api.labels import DRIVER, EXECUTOR
 from millrace_api.streamquery import StreamQuery
 
 from .mounted_query import CHECKPOINT, SECRETS, MountedQuery
-from .names import BLOCK_PORT, DRIVER, EXECUTOR, METRICS_PORT, RPC_PORT, Manifest, Owner
-from .spark_defaults import LOCAL, OVERHEAD
+from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, Manifest, Owner
+from .spark_defaults import LOCAL, OVERHEAD, grace
 from .spec_fields import REVISION, revision
 from .strategic_merge import merged
 
@@ -25,26 +27,22 @@ _CONFIGURATION = "/etc/millrace"
 _REPORT = "/dev/termination-log"
 """Where Kubernetes looks for a container's last words."""
 
-_GRACE = 30
-"""Seconds that a driver may take to end beside its running batch."""
-
-_BATCHES = 5
-"""Intervals that the running batch may take to end."""
+_HUNG_GRACE = 30
+"""Seconds that a driver which no longer answers may take to end."""
 
 
 def driver_pod(query: StreamQuery, owner: Owner, image: str, mounted: MountedQuery) -> Manifest:
     """The pod template of the driver's StatefulSet."""
-    grace = _GRACE + int(_BATCHES * query.spec.batch_interval.seconds)
-    command = ["millrace", "run", f"{_CONFIGURATION}/query/query.yaml"]
-    command += ["--plan", f"{_CONFIGURATION}/plan/plan.yaml"]
-    command += ["--metrics-port", str(METRICS_PORT), "--grace", str(grace - 5)]
+    arguments = ["millrace", "driver", f"{_CONFIGURATION}/query/query.yaml"]
+    arguments += ["--plan", f"{_CONFIGURATION}/plan/{PLAN_KEY}", "--plan-config-map", owner.plan]
+    arguments += ["--metrics-port", str(METRICS_PORT), "--grace", str(grace(query) - 5)]
     container = {
         "name": "driver",
         "image": image,
-        "command": command,
+        "args": arguments,  # of the image's entry point, which looks after processes that nobody waits for
         "env": [
             {"name": "SPARK_CONF_DIR", "value": f"{_CONFIGURATION}/query"},
-            {"name": "HOME", "value": "/tmp"},  # noqa: S108 - a volume of the pod's own
+            _HOME,
             {"name": REPORT_VARIABLE, "value": _REPORT},
             _from_pod("POD_IP", "status.podIP"),
             _from_pod("POD_NAME", "metadata.name"),
@@ -60,7 +58,7 @@ def driver_pod(query: StreamQuery, owner: Owner, image: str, mounted: MountedQue
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "startupProbe": _probe("/readyz", period=5, failures=60),
         "readinessProbe": _probe("/readyz", period=10, failures=3),
-        "livenessProbe": _probe("/healthz", period=10, failures=6) | {"terminationGracePeriodSeconds": _GRACE},
+        "livenessProbe": _probe("/healthz", period=10, failures=6) | {"terminationGracePeriodSeconds": _HUNG_GRACE},
         "securityContext": _CONTAINER_SECURITY,
     }
     volumes = {
@@ -69,7 +67,7 @@ def driver_pod(query: StreamQuery, owner: Owner, image: str, mounted: MountedQue
     }
     pod = _pod(query, container, volumes, mounted)
     pod["serviceAccountName"] = query.spec.service_account_name or owner.driver
-    pod["terminationGracePeriodSeconds"] = grace
+    pod["terminationGracePeriodSeconds"] = grace(query)
     template = {"metadata": {"labels": owner.labels(DRIVER), "annotations": _SCRAPED}, "spec": pod}
     of_this_spec = {"metadata": {"annotations": {REVISION: revision(query.spec)}}}
     return _restricted(merged(merged(template, query.spec.driver.pod_template or {}), of_this_spec))
@@ -77,9 +75,10 @@ def driver_pod(query: StreamQuery, owner: Owner, image: str, mounted: MountedQue
 
 def executor_pod(query: StreamQuery, owner: Owner, mounted: MountedQuery) -> Manifest:
     """The template that Spark makes executors from: it adds image, command, resources and the driver as their owner."""
-    container = {"name": "executor", "securityContext": _CONTAINER_SECURITY}
+    container = {"name": "executor", "env": [_HOME], "securityContext": _CONTAINER_SECURITY}
     pod = _pod(query, container, {}, mounted)
     pod["automountServiceAccountToken"] = False
+    pod["terminationGracePeriodSeconds"] = grace(query)
     pod["topologySpreadConstraints"] = [
         {
             "topologyKey": "kubernetes.io/hostname",
@@ -124,6 +123,11 @@ _SCRAPED = {
     "prometheus.io/port": str(METRICS_PORT),
     "prometheus.io/path": "/metrics",
 }
+_TEMPORARY = "/tmp"  # noqa: S108 - a volume of the pod's own
+_HOME = {"name": "HOME", "value": _TEMPORARY}
+_LOCAL = "spark-local-dir-1"
+"""Volume for local files; by such a name Spark knows that there is one, and adds none."""
+
 _RESTRICTED: Manifest = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 _CONTAINER_SECURITY = _RESTRICTED | {"readOnlyRootFilesystem": True}
 _POD_SECURITY: Manifest = {
@@ -140,7 +144,7 @@ def _pod(
     query: StreamQuery, container: dict[str, Any], volumes: Mapping[str, tuple[str, Manifest]], mounted: MountedQuery
 ) -> Manifest:
     """What driver and executors have in common; ``volumes`` are mounted for reading, by name."""
-    places: dict[str, tuple[str, Manifest]] = {"tmp": ("/tmp", {"emptyDir": {}}), "local": (LOCAL, {"emptyDir": {}})}  # noqa: S108 - the pod's own
+    places: dict[str, tuple[str, Manifest]] = {"tmp": (_TEMPORARY, {"emptyDir": {}}), _LOCAL: (LOCAL, {"emptyDir": {}})}
     checkpoint = query.spec.checkpoint
     if checkpoint is not None and checkpoint.claim is not None:
         places["checkpoint"] = (CHECKPOINT, {"persistentVolumeClaim": {"claimName": checkpoint.claim}})

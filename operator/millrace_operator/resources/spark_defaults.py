@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millrace_api.streamquery import StreamQuery
 
-from .names import BLOCK_PORT, RPC_PORT, Owner
+from .names import BLOCK_PORT, RPC_PORT, Manifest, Owner
 
 LOCAL = "/var/lib/millrace/local"
 """Folder for shuffles and for what RocksDB holds beside the checkpoint."""
@@ -14,39 +14,66 @@ OVERHEAD = 0.4
 
 EXECUTOR_TEMPLATE = "/etc/millrace/query/executor-pod.yaml"
 
+FAILURES = 50
+"""Executors that may die within ten minutes; with more, a query ends and is started anew. Without, Spark would count
+a stream's failures for ever."""
 
-def spark_defaults(query: StreamQuery, owner: Owner, image: str) -> str:
-    """One setting per line, those of the user last; those that a user may not set are refused before."""
+_GRACE = 30
+"""Seconds that a pod may take to end beside its running batch."""
+
+_BATCHES = 5
+"""Intervals that the running batch may take to end."""
+
+
+DECOMMISSION = "/opt/millrace/bin/decommission"
+"""Program of the image that Kubernetes runs before it ends an executor."""
+
+
+def spark_defaults(query: StreamQuery, owner: Owner, image: str, executor: Manifest) -> str:
+    """What concerns the cluster, one setting per line; what only the driver knows, and the user's, it adds itself.
+
+    Spark sets an executor's processors itself, so those that its template asks for are handed to Spark.
+    """
     executors = query.spec.executors
+    resources = executor["spec"]["containers"][0].get("resources", {})
+    limit = resources.get("limits", {}).get("cpu")
     settings = {
         "spark.app.name": owner.name,
         "spark.master": "k8s://https://kubernetes.default.svc",
         "spark.submit.deployMode": "client",
-        "spark.driver.host": f"{owner.driver}.{owner.namespace}.svc",
         "spark.driver.port": RPC_PORT,
         "spark.driver.memory": query.spec.driver.memory,
         "spark.blockManager.port": BLOCK_PORT,
-        "spark.executor.instances": executors.initial,
         "spark.executor.cores": executors.cores,
         "spark.executor.memory": executors.memory,
         "spark.executor.memoryOverheadFactor": OVERHEAD,
+        "spark.executor.maxNumFailures": FAILURES,
+        "spark.executor.failuresValidityInterval": "10m",
+        "spark.executor.decommission.forceKillTimeout": f"{grace(query)}s",
         "spark.local.dir": LOCAL,
         "spark.kubernetes.namespace": owner.namespace,
         "spark.kubernetes.driver.pod.name": owner.driver_pod,
         "spark.kubernetes.executor.container.image": image,
         "spark.kubernetes.executor.podTemplateFile": EXECUTOR_TEMPLATE,
         "spark.kubernetes.executor.podTemplateContainerName": "executor",
-        "spark.kubernetes.executor.podNamePrefix": owner.executors,
         "spark.kubernetes.executor.disableConfigMap": "true",
-        "spark.kubernetes.executor.useDriverPodIP": "false",
+        "spark.kubernetes.executor.request.cores": resources.get("requests", {}).get("cpu", executors.cores),
+        "spark.kubernetes.driver.service.deleteOnTermination": "false",
+        "spark.kubernetes.decommission.script": DECOMMISSION,
         "spark.dynamicAllocation.enabled": "false",
         "spark.decommission.enabled": "true",
         "spark.storage.decommission.enabled": "true",
         "spark.storage.decommission.rddBlocks.enabled": "true",
         "spark.storage.decommission.shuffleBlocks.enabled": "true",
     }
-    lines = [f"{name} {_escaped(value)}" for name, value in (settings | dict(query.spec.spark_conf)).items()]
-    return "\n".join(lines) + "\n"
+    if limit is not None:
+        settings["spark.kubernetes.executor.limit.cores"] = limit
+    return "".join(f"{name} {_escaped(value)}\n" for name, value in settings.items())
+
+
+def grace(query: StreamQuery) -> int:
+    """Seconds that a pod may take to end: a running batch is longer than its interval where there is a backlog."""
+    return _GRACE + int(_BATCHES * query.spec.batch_interval.seconds)
 
 
 def _escaped(value: object) -> str:

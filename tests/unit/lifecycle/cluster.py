@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import yaml
 
+from millrace_api.applied import APPLIED_KEY, Applied
+from millrace_api.plan import Plan
 from millrace_api.status import Status
 from millrace_operator.lifecycle.observe import QueryKey
 from millrace_operator.lifecycle.reconcile import GoneError, Reconciler, RefusedError
@@ -103,6 +105,8 @@ class Cluster:
             raise ConflictError
         held = copy.deepcopy(manifest) | {"extra": "the API server's"}
         held["metadata"]["uid"] = f"uid of {key}"
+        if APPLIED_KEY in (told := self.objects.get(key, {}).get("data", {})):  # another manager's
+            held["data"][APPLIED_KEY] = told[APPLIED_KEY]
         self.objects[key] = held
         return self._changed(held)
 
@@ -146,6 +150,21 @@ class Cluster:
         since = stamp(self.time)
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": since}
         return self.pod_shows(conditions=[ready], startTime=since)
+
+    def driver_follows(self, executors, partitions):
+        """The driver tells that its batches run under the plan that there is, on so many executors."""
+        held = self.objects["ConfigMap", f"{KEY.name}-plan"]
+        plan = Plan.from_json(held["data"]["plan.yaml"])
+        told = Applied(
+            epoch=plan.epoch,
+            algorithm=plan.algorithm,
+            replicas=plan.replicas,
+            parallelism=plan.parallelism,
+            state_partitions=partitions,
+            executors_ready=executors,
+        )
+        held["data"][APPLIED_KEY] = told.to_json()
+        return self._changed(held)
 
     def pod_fails(self, message="", code=1, reason="Error", restarts=1):
         """Its container has ended, and Kubernetes waits before it starts it again."""

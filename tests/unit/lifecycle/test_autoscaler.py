@@ -68,6 +68,7 @@ class Operated:
         self.answer = None if answer is None else _shifted(answer)
         self.cluster.time = NOW + timedelta(seconds=now)
         self._show_executors(view.executors_ready, view.executors_pending_since)
+        self.cluster.driver_follows(view.executors_ready, SCENARIO.bounds.parallelism.high)
         self.cluster.show()
         self.autoscaler.look(KEY)
         self.cluster.settle()

@@ -84,7 +84,7 @@ spec:
     podTemplate:
       spec:
         nodeSelector: {disk: ssd}
-        volumes: [{name: local, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 10Gi}}}}}}]
+        volumes: [{name: spark-local-dir-1, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 10Gi}}}}}}]
         tolerations: [{key: spot, operator: Exists}]
 """
 

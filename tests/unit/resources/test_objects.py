@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from millrace_operator.resources.names import DRIVER, EXECUTOR
+from millrace_api.labels import DRIVER, EXECUTOR
 from millrace_operator.resources.pods import memory_bytes
 
 from .cases import CASES, UID, golden, objects_of, query_of
@@ -72,7 +72,7 @@ def test_what_the_driver_runs_is_a_valid_query():
 def test_a_driver_has_longer_to_end_than_its_batch():
     for text in CASES.values():
         pod = by_kind(text)["StatefulSet", "trips-by-cell-driver"]["spec"]["template"]["spec"]
-        command = pod["containers"][0]["command"]
+        command = pod["containers"][0]["args"]
         grace = int(command[command.index("--grace") + 1])
         interval = query_of(text).spec.batch_interval.seconds
         assert interval < grace < pod["terminationGracePeriodSeconds"]

@@ -10,7 +10,7 @@ from millrace_operator.resources.pods import driver_pod, executor_pod
 from millrace_operator.resources.restrictions import problems
 from millrace_operator.resources.spark_defaults import spark_defaults
 
-from .cases import CASES, SMALLEST
+from .cases import CASES, SMALLEST, query_of
 
 
 def with_template(spec, role="driver"):
@@ -141,8 +141,33 @@ def test_whatever_a_template_takes_away_its_pod_keeps_to_the_restricted_level(ro
 
 
 def test_a_setting_is_one_line_and_a_backslash_is_one():
-    document = yaml.safe_load(SMALLEST)
-    document["spec"]["sparkConf"] = {"spark.redaction.regex": "a\\d+", "spark.x": "1\nspark.master local"}
-    query = StreamQuery.model_validate(document, by_name=False)
-    lines = spark_defaults(query, Owner("cabs", query.name, "u"), "image").splitlines()
-    assert lines[-2:] == ["spark.redaction.regex a\\\\d+", "spark.x 1\\nspark.master local"]
+    query, owner = query_of(SMALLEST), Owner("cabs", "trips-by-cell", "u")
+    executor = executor_pod(query, owner, mounted_query(query))
+    lines = spark_defaults(query, owner, "image\\d\nspark.master local", executor).splitlines()
+    assert "spark.kubernetes.executor.container.image image\\\\d\\nspark.master local" in lines
+
+
+def test_the_settings_of_a_query_are_in_what_the_driver_runs():
+    made = mounted_query(query_of(CASES["secured"])).document
+    assert made["spec"]["sparkConf"] == {"spark.sql.adaptive.enabled": "false"}
+
+
+@pytest.mark.parametrize(
+    ("resources", "settings"),
+    [
+        ({"requests": {"cpu": "250m"}}, ["spark.kubernetes.executor.request.cores 250m"]),
+        (
+            {"limits": {"cpu": "3"}},
+            ["spark.kubernetes.executor.request.cores 2", "spark.kubernetes.executor.limit.cores 3"],
+        ),
+    ],
+)
+def test_spark_is_told_the_processors_that_a_template_asks_for(resources, settings):
+    spec = {"containers": [{"name": "executor", "resources": resources}]}
+    query, owner = with_template(spec, "executors"), Owner("cabs", "trips-by-cell", "u")
+    lines = spark_defaults(query, owner, "image", executor_pod(query, owner, mounted_query(query))).splitlines()
+    assert [
+        line
+        for line in lines
+        if line.startswith(("spark.kubernetes.executor.request", "spark.kubernetes.executor.limit"))
+    ] == settings

@@ -1,4 +1,4 @@
-"""A query in one process on this machine: everything ``millrace run`` and ``millrace explain`` need."""
+"""One query in this process: everything ``millrace run``, ``millrace driver`` and ``millrace explain`` need."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from rich.console import Console
 
 from millrace_api.deployment import Algorithm
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.loading import load_plan, load_queries, locate
+from millrace_api.loading import load_queries, locate
 from millrace_api.plan import Plan
 from millrace_api.sources import FileFormat
 from millrace_api.streamquery import StreamQuery
 from millrace_jobs.agent.auto import AutoPlans, first_algorithm
-from millrace_jobs.agent.checkpoint import Checkpoint, checkpoint_root, state_partitions
+from millrace_jobs.agent.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.agent.display import Display, display_for
 from millrace_jobs.agent.health import Health
 from millrace_jobs.agent.metrics import JobMetrics
+from millrace_jobs.agent.platform import OneProcess, Platform
 from millrace_jobs.agent.progress import BatchReport
 from millrace_jobs.agent.run import QueryRun
 from millrace_jobs.agent.server import start_server
@@ -35,10 +36,10 @@ from millrace_jobs.pipeline.explain import explain
 from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.pipeline.state_layout import layout
 from millrace_jobs.plan.checking import partitioner_problem
-from millrace_jobs.plan.following import FixedPlan, PlanFile, PlanSource, pin_of
+from millrace_jobs.plan.following import FixedPlan, PlanSource, pin_of
 from millrace_jobs.plan.pin import Pin
 from millrace_jobs.selection.costs import Resources
-from millrace_jobs.session import local_session, stop
+from millrace_jobs.session import stop
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sinks.opening import check_sink, open_sink
 from millrace_jobs.sources.base import Source
@@ -52,6 +53,7 @@ class Observer:
     display: Display
     metrics: JobMetrics
     health: Health
+    platform: Platform
     auto: AutoPlans | None = None
     tally: Tally = field(default_factory=Tally)
 
@@ -61,6 +63,7 @@ class Observer:
         self.metrics.record(report)
         self.tally.add(report)
         self.display.batch(report)
+        self.platform.batch(report)
         if self.auto is not None:
             switch = self.auto.observe(report)
             self.metrics.record_choice(self.auto.selector.outcomes, switch)
@@ -72,15 +75,16 @@ class Observer:
     def idle(self) -> None:
         """There is nothing to do."""
         self.health.progressed()
+        self.platform.idle()
 
 
 @dataclass
-class LocalRun:
+class Job:
     """One query of a file, run or explained here; a context manager, since Spark and files have to be let go."""
 
     query: StreamQuery
+    platform: Platform = field(default_factory=OneProcess)
     once: bool = False
-    plan_file: Path | None = None
     metrics_port: int = 0
     debug: bool = False
     file: Path | None = None
@@ -92,14 +96,14 @@ class LocalRun:
     def of_file(
         cls,
         file: Path,
+        platform: Platform | None = None,
         *,
         name: str | None = None,
         once: bool = False,
-        plan_file: Path | None = None,
         metrics_port: int = 0,
         debug: bool = False,
     ) -> Self:
-        """The query of a file, checked.
+        """The query of a file, checked; local Spark where no platform is given.
 
         Raises:
             MillraceError: the file has problems, or several queries and ``name`` is none of them.
@@ -110,7 +114,7 @@ class LocalRun:
             names = ", ".join(query.name for query in queries)
             raise MillraceError(Problem(f"the file has the queries {names}", "choose one by --query NAME", str(file)))
         _let_import_from(file.absolute().parent)
-        return cls(chosen[0], once, plan_file, metrics_port, debug, file)
+        return cls(chosen[0], platform or OneProcess(), once, metrics_port, debug, file)
 
     def __enter__(self) -> Self:
         self._workspace = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="millrace-")))
@@ -129,11 +133,11 @@ class LocalRun:
         Raises:
             MillraceError: it cannot run, or has failed.
         """
-        self._check_plan()
+        given = self._given_plans()
         display = display_for(Console(), self.query.name)
         self._stack.callback(display.close)
         checkpoint = Checkpoint(checkpoint_root(self.query))
-        checkpoint.open(self.query)
+        checkpoint.open(self.query, self.platform.state_partitions(self.query.spec))
         self._stack.callback(checkpoint.close)
         if self.stop_requested:
             return
@@ -146,10 +150,11 @@ class LocalRun:
         sink = self._prepared_sink(planned, checkpoint, display)
         if self.stop_requested:
             return
-        plans = self._plans(planned, spark, checkpoint, display)
+        plans = self._plans(given, planned, spark, checkpoint, display)
         auto = plans if isinstance(plans, AutoPlans) else None
-        observer = Observer(display, JobMetrics(self.query.name), Health(_patience(self.query)), auto)
-        server = start_server(observer.metrics.registry, observer.health, port=self.metrics_port)
+        health = Health(_patience(self.query))
+        observer = Observer(display, JobMetrics(self.query.name), health, self.platform, auto)
+        server = start_server(observer.metrics.registry, health, self.platform.host, self.metrics_port)
         self._stack.callback(server.close)
         self._run = QueryRun(
             spark=spark,
@@ -167,20 +172,21 @@ class LocalRun:
         if self.stop_requested:
             return
         display.started({"metrics": f"{server.url}/metrics", "checkpoint": str(checkpoint.root), "results": sink.place})
-        observer.health.ready()
+        health.ready()
+        self.platform.started(spark, checkpoint.state_partitions)
         self._supervise(self._run, observer)
 
     def explain(self) -> str:
         """How the query would run."""
-        self._check_plan()
+        given = self._given_plans()
         sources = self._open_sources(self._workspace / "sources")
         planned = plan_query(
-            self._spark(state_partitions(self.query.spec)),
+            self._spark(self.platform.state_partitions(self.query.spec)),
             self.query.spec,
             {name: source.schema for name, source in sources.items()},
         )
-        plan = load_plan(self.plan_file) if self.plan_file is not None else self._first_plan(planned)
-        return explain(planned, self.query.spec, sources, pin_of(plan))
+        plan = given.current() if given is not None else None
+        return explain(planned, self.query.spec, sources, pin_of(plan or self._first_plan(planned)))
 
     def stop(self) -> None:
         """End after the running batch; safe in a signal handler."""
@@ -228,8 +234,9 @@ class LocalRun:
 
     def _spark(self, partitions: int) -> SparkSession:
         log = None if self.debug else self._workspace / "spark.log"
-        spark = local_session(self.query.name, partitions, self.query.spec.spark_conf, self._workspace, log)
+        spark = self.platform.session(self.query, partitions, self._workspace, log)
         self._stack.callback(stop, spark)
+        self._stack.callback(self.platform.close)
         return spark
 
     def _prepared_sink(self, planned: PlannedQuery, checkpoint: Checkpoint, display: Display) -> Sink:
@@ -245,29 +252,34 @@ class LocalRun:
         return sink
 
     def _plans(
-        self, planned: PlannedQuery, spark: SparkSession, checkpoint: Checkpoint, display: Display
+        self,
+        given: PlanSource | None,
+        planned: PlannedQuery,
+        spark: SparkSession,
+        checkpoint: Checkpoint,
+        display: Display,
     ) -> PlanSource:
-        if self.plan_file is not None:
-            return PlanFile(self.plan_file)
-        resources = Resources(spark.sparkContext.defaultParallelism, checkpoint.state_partitions)
-        plan = self._first_plan(planned, checkpoint.last_pin())
-        if self.query.spec.partitioner.algorithm is Algorithm.AUTO and isinstance(planned.plan, Routed):
-            return AutoPlans(plan, planned.plan, resources, display.message)
-        return FixedPlan(plan)
+        """Those that are given, else one for good; where it is to be chosen, the algorithm is another matter."""
+        first = self._first_plan(planned, checkpoint.last_pin())
+        plans = given or FixedPlan(first)
+        chosen = self.query.spec.partitioner.algorithm is Algorithm.AUTO and self.platform.chooses_algorithm
+        if not chosen or not isinstance(planned.plan, Routed):
+            return plans
+        resources = Resources(self.platform.cores(spark), checkpoint.state_partitions)
+        return AutoPlans(plans, first.algorithm, planned.plan, resources, display.message)
 
     def _first_plan(self, planned: PlannedQuery, last: Pin | None = None) -> Plan:
         """The plan without a plan file; a query that is not routed has only ``native``."""
         routed = planned.plan if isinstance(planned.plan, Routed) else None
         return Plan.initial(self.query.spec, auto=first_algorithm(routed, last) if routed else Algorithm.NATIVE)
 
-    def _check_plan(self) -> None:
-        """Find out before Spark is started whether the first plan can be followed."""
-        if self.plan_file is not None:
-            pin_of(load_plan(self.plan_file))
-            return
-        problem = partitioner_problem(self.query.spec)
+    def _given_plans(self) -> PlanSource | None:
+        """Where plans come from; it is found out before Spark is started whether the first one can be followed."""
+        given = self.platform.plans()
+        problem = None if given is not None else partitioner_problem(self.query.spec)
         if problem is not None:
             raise MillraceError(problem)
+        return given
 
     def _check_sink(self, planned: PlannedQuery) -> None:
         files = self.query.spec.sink.files

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.agent import local as module
+from millrace_jobs.agent import job as module
+from millrace_jobs.agent import platform
+from millrace_jobs.agent.job import Job
 from millrace_jobs.agent.lease import Holder
-from millrace_jobs.agent.local import LocalRun
 
 from .test_checkpoint import a_query
 
@@ -30,7 +31,6 @@ class Start:
             "checkpoint_root": lambda _: root,
             "open_source": self._step("sources", SimpleNamespace(schema=None)),
             "check_sink": lambda _: None,
-            "local_session": self._step("spark", spark),
             "stop": self._step("spark stopped"),
             "plan_query": self._step("planned", SimpleNamespace(plan=None, result=[])),
             "layout": lambda _: {},
@@ -40,12 +40,13 @@ class Start:
         }
         for name, act in acted.items():
             monkeypatch.setattr(module, name, act)
-        monkeypatch.setattr(LocalRun, "_supervise", lambda *_: self.steps.append("running"))
+        monkeypatch.setattr(platform, "local_session", self._step("spark", spark))
+        monkeypatch.setattr(Job, "_supervise", lambda *_: self.steps.append("running"))
 
     def __call__(self, query=None, **at):
         self.steps.clear()
         self.at = at
-        self.run = LocalRun(query or a_query())
+        self.run = Job(query or a_query())
         with self.run:
             self.run.run()
 
@@ -92,8 +93,8 @@ def test_who_wants_it_to_end_while_it_starts_need_not_wait_for_the_rest(start, t
 def test_who_wants_it_to_end_at_once(start, monkeypatch, tmp_path):
     opened = module.Checkpoint.open
 
-    def stop(checkpoint, query):
-        opened(checkpoint, query)
+    def stop(checkpoint, query, partitions):
+        opened(checkpoint, query, partitions)
         start.run.stop()
 
     monkeypatch.setattr(module.Checkpoint, "open", stop)

@@ -1,0 +1,115 @@
+"""In a driver's pod, beside the query: carries out what plans say of executors, and tells how far the job has come."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from kubernetes.client import ApiException, CoreV1Api
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+from urllib3.exceptions import HTTPError
+
+from millrace_api.applied import APPLIED_KEY, Applied
+from millrace_api.deployment import Algorithm
+from millrace_api.plan import Plan
+from millrace_jobs.agent.executors import Executors
+from millrace_jobs.agent.plan_watch import TIMEOUT, PlanWatch
+from millrace_jobs.agent.progress import BatchReport
+
+PERIOD = 1.0
+"""Seconds from one look at the executors to the next."""
+
+MANAGER = "millrace-driver"
+"""Name under which the API server takes down what the driver has written."""
+
+_SHORTEST, _LONGEST = 1.0, 30.0
+"""Seconds between attempts to tell, where the API server is away; each pause is twice the one before."""
+
+log = logging.getLogger(__name__)
+
+
+class Agent:
+    """Works in a thread of its own from ``start`` to ``stop``.
+
+    Args:
+        api: of the cluster.
+        namespace, name: of the ConfigMap with the plan, into which the acknowledgement goes.
+        plans: says how many executors there shall be.
+    """
+
+    def __init__(self, api: CoreV1Api, namespace: str, name: str, plans: PlanWatch) -> None:
+        self._api, self._namespace, self._name = api, namespace, name
+        self._plans = plans
+        self._under: Applied | None = None  # without executors
+        self._partitions = 1
+        self._told: Applied | None = None
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, spark: SparkSession, partitions: int) -> None:
+        """Begin; ``partitions`` are those of the state."""
+        self._partitions = partitions
+        self._thread = threading.Thread(target=self._work, args=(Executors(spark),), name="agent", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the step that was begun; one that waits for the API server is left behind."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join(PERIOD + sum(TIMEOUT))
+
+    def batch(self, report: BatchReport) -> None:
+        """A batch has been finished: it says which plan the job is under."""
+        pin = report.pin
+        if pin is not None:
+            self._under = self._applied(pin.epoch, Algorithm(pin.algorithm), pin.replicas, pin.workers)
+
+    def idle(self, followed: Plan) -> None:
+        """There is nothing to do: a plan that was followed since the last batch needs none to have taken effect."""
+        if self._under is None or self._under.epoch < followed.epoch:
+            self._under = self._applied(followed.epoch, followed.algorithm, followed.replicas, followed.parallelism)
+
+    def _applied(self, epoch: int, algorithm: Algorithm, replicas: int, parallelism: int) -> Applied:
+        return Applied(
+            epoch=epoch,
+            algorithm=algorithm,
+            replicas=replicas,
+            parallelism=parallelism,
+            state_partitions=self._partitions,
+            executors_ready=0,
+        )
+
+    def _work(self, executors: Executors) -> None:
+        pause, silent = _SHORTEST, 0.0
+        while not self._stopped.wait(PERIOD):
+            try:
+                executors.keep(self._plans.newest.executors)
+                ready = executors.ready
+            except (Py4JError, ConnectionError):
+                continue  # Spark has ended, which the run finds out by itself
+            silent -= PERIOD
+            if silent <= 0:
+                silent = 0.0 if self._tell(ready) else pause
+                pause = min(2 * pause, _LONGEST) if silent else _SHORTEST
+
+    def _tell(self, ready: int) -> bool:
+        """Write down what has changed since it was told last; False where the API server cannot be told."""
+        if self._under is None:
+            return True
+        applied = self._under.model_copy(update={"executors_ready": ready})
+        if applied == self._told:
+            return True
+        try:
+            self._api.patch_namespaced_config_map(
+                self._name,
+                self._namespace,
+                {"data": {APPLIED_KEY: applied.to_json()}},
+                field_manager=MANAGER,
+                _request_timeout=TIMEOUT,
+            )
+        except (ApiException, HTTPError, OSError) as error:
+            log.warning("the operator is not told of the plan for now: %s", str(error).split("\n", 1)[0])
+            return False
+        self._told = applied
+        return True

@@ -1,0 +1,65 @@
+"""As many executors as a plan wants: more by asking for them, fewer by sending the least busy ones away in peace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+_DRIVER = "driver"
+
+
+@dataclass(frozen=True, order=True)
+class _Executor:
+    """One that takes tasks; the order is that in which they are sent away: the least busy first, then the newest."""
+
+    active_tasks: int
+    task_milliseconds: int
+    age_rank: int
+    id: str
+
+
+class Executors:
+    """The executors of a Spark application on Kubernetes; safe in any thread.
+
+    Spark itself replaces those that die, up to the number that was asked for last.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._context: Any = spark.sparkContext._jsc.sc()
+        self._jvm: Any = spark.sparkContext._jvm
+        self._wanted: int | None = None
+
+    def keep(self, number: int) -> None:
+        """See to it that there are so many; what is missing comes, and what is too much goes, within seconds.
+
+        Those that go finish their tasks, and hand their shuffle files and cached blocks to others before they end.
+        """
+        if number != self._wanted:
+            # asked for first: Spark replaces whoever goes while it wants more than there are
+            self._context.requestTotalExecutors(number, 0, self._jvm.scala.collection.immutable.Map.empty())
+            self._wanted = number
+        for executor in sorted(self._staying())[: max(0, self.ready - number)]:
+            self._send_away(executor.id)
+
+    @property
+    def ready(self) -> int:
+        """Executors that take tasks."""
+        return len(self._staying())
+
+    def _staying(self) -> list[_Executor]:
+        """Those that are registered, and not on their way out."""
+        listed = self._context.statusStore().executorList(True)
+        leaving = self._context.schedulerBackend().executorsPendingDecommission()
+        found = (listed.apply(index) for index in range(listed.size()))
+        return [
+            _Executor(each.activeTasks(), each.totalDuration(), -int(each.id()), each.id())
+            for each in found
+            if each.id() != _DRIVER and each.isActive() and not leaving.contains(each.id())
+        ]
+
+    def _send_away(self, id: str) -> None:
+        scheduler = self._jvm.org.apache.spark.scheduler
+        info = scheduler.ExecutorDecommissionInfo("the plan has fewer executors", self._jvm.scala.Option.empty())
+        self._context.schedulerBackend().decommissionExecutor(id, info, False, False)

@@ -1,0 +1,133 @@
+"""The plan in a ConfigMap, as the operator writes it: followed by a watch, also past outages of the API server."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+from kubernetes.client import ApiException, CoreV1Api, V1ConfigMap
+from kubernetes.watch import Watch
+from pydantic import ValidationError
+from urllib3.exceptions import HTTPError
+
+from millrace_api.applied import PLAN_KEY
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.loading import load_plan
+from millrace_api.plan import Plan
+from millrace_jobs.plan.following import pin_of
+
+WATCH_SECONDS = 60
+"""After which the server ends a watch, so that one whose connection is dead does not go unnoticed."""
+
+TIMEOUT = (5, 20)
+"""Seconds to connect, and to wait for an answer."""
+
+_SHORTEST, _LONGEST = 1.0, 30.0
+"""Seconds between attempts to reach a server that is away; each pause is twice the one before."""
+
+log = logging.getLogger(__name__)
+
+
+class PlanWatch:
+    """A source of plans, followed by a thread of its own from ``start`` to ``stop``.
+
+    The first plan is that of the file that the ConfigMap is mounted as, so that a driver starts without the API
+    server. The kubelet brings later ones into the file only after a minute or so; the watch has them at once.
+
+    Args:
+        api: of the cluster.
+        namespace, name: of the ConfigMap.
+        mounted: the file.
+
+    Raises:
+        MillraceError: the first plan cannot be followed.
+    """
+
+    def __init__(self, api: CoreV1Api, namespace: str, name: str, mounted: Path) -> None:
+        self._api, self._namespace, self._name = api, namespace, name
+        first = load_plan(mounted)
+        pin_of(first)
+        self._newest = first
+        self._news: Plan | None = first
+        self._refused: MillraceError | None = None
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+
+    @property
+    def newest(self) -> Plan:
+        """The last plan that could be read."""
+        return self._newest
+
+    def current(self) -> Plan | None:
+        """The newest plan, or None where it has not changed since the last call."""
+        with self._lock:
+            refused, self._refused = self._refused, None
+            if refused is not None:
+                raise refused
+            news, self._news = self._news, None
+            return news
+
+    def start(self) -> None:
+        """Begin to follow it."""
+        threading.Thread(target=self._follow, name="plan-watch", daemon=True).start()
+
+    def stop(self) -> None:
+        """Follow it no longer; a watch that is under way is left behind."""
+        self._stopped.set()
+
+    def _follow(self) -> None:
+        pause = _SHORTEST
+        while not self._stopped.is_set():
+            try:
+                self._watch(self._read())
+                pause = _SHORTEST
+            except (ApiException, HTTPError, OSError) as error:
+                log.warning("the plan is not followed for now: %s", _said(error))
+                self._stopped.wait(pause)
+                pause = min(2 * pause, _LONGEST)
+
+    def _read(self) -> str:
+        """Take in the plan as it is; the version to watch from."""
+        found: Any = self._api.read_namespaced_config_map(self._name, self._namespace, _request_timeout=TIMEOUT)
+        self._take(found)
+        return str(found.metadata.resource_version)
+
+    def _watch(self, version: str) -> None:
+        """Follow one watch to its end."""
+        events: Any = Watch().stream(  # type: ignore[no-untyped-call]
+            self._api.list_namespaced_config_map,
+            self._namespace,
+            field_selector=f"metadata.name={self._name}",
+            resource_version=version,
+            timeout_seconds=WATCH_SECONDS,
+            _request_timeout=(TIMEOUT[0], WATCH_SECONDS + TIMEOUT[1]),
+        )
+        for event in events:
+            if self._stopped.is_set():
+                return
+            if event["type"] in ("ADDED", "MODIFIED"):
+                self._take(event["object"])
+
+    def _take(self, found: V1ConfigMap) -> None:
+        """A plan of a later epoch is news; one that cannot be read is told once, and the last good one stays."""
+        text = (found.data or {}).get(PLAN_KEY)
+        if text is None:
+            return
+        try:
+            plan = Plan.from_json(text)
+        except ValidationError as error:
+            why = f"{PLAN_KEY} of the ConfigMap {self._name} is no plan: {error.errors()[0]['msg']}"
+            with self._lock:
+                self._refused = MillraceError(Problem(why, "let the operator write it"))
+            return
+        with self._lock:
+            if plan.epoch > self._newest.epoch:
+                self._newest = self._news = plan
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, ApiException):
+        return f"the API server says {error.status} {error.reason}"
+    return str(error).split("\n", 1)[0]
