@@ -62,6 +62,7 @@ lint: setup  ## Check style, types, the direction of imports, and that generated
 	$(BIN)/millrace crd | diff crds/streamqueries.millrace.io.yaml -
 	$(BIN)/millrace crd --format json-schema | diff crds/streamquery.schema.json -
 	$(BIN)/python -m millrace_operator.commands.reference | diff docs/reference/streamquery.md -
+	diff crds/streamqueries.millrace.io.yaml charts/millrace/files/streamqueries.millrace.io.yaml
 	$(BIN)/python -m millrace_api.compatibility crds/released/v1alpha1.yaml crds/streamqueries.millrace.io.yaml
 
 format: setup  ## Sort imports and format the code
@@ -70,6 +71,7 @@ format: setup  ## Sort imports and format the code
 
 generate: setup  ## Write the files that are generated from the API's models
 	$(BIN)/millrace crd >crds/streamqueries.millrace.io.yaml
+	cp crds/streamqueries.millrace.io.yaml charts/millrace/files/streamqueries.millrace.io.yaml
 	$(BIN)/millrace crd --format json-schema >crds/streamquery.schema.json
 	$(BIN)/python -m millrace_operator.commands.reference >docs/reference/streamquery.md
 
@@ -101,6 +103,12 @@ constraints:  ## Pin what pyproject.toml asks for (needs uv; UPGRADE=--upgrade r
 	$(UV) pip compile pyproject.toml --all-extras --universal --python-version 3.11 --fork-strategy fewest \
 	    --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
 	    --custom-compile-command "make constraints" --quiet $(UPGRADE) --output-file constraints.txt
+	for image in jobs operator; do \
+	    $(UV) pip compile pyproject.toml --extra $$image --constraint constraints.txt \
+	        --python-version 3.11 --python-platform linux --generate-hashes \
+	        --no-emit-index-url --no-emit-find-links --no-annotate \
+	        --custom-compile-command "make constraints" --quiet --output-file images/$$image/requirements.txt || exit; \
+	done
 
 clean:  ## Remove everything that these targets made, .venv too; checkpoints in .millrace stay
 	rm -rf .venv out build dist *.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,79 @@
+"""JSON schemas for kubeconform, made of what Kubernetes publishes of its API, and of the CRD."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lab.cache import MissingError, require
+
+from .tools import CHART, KUBERNETES, ROOT
+
+LOCATION = "{{.ResourceKind}}{{.KindSuffix}}.json"
+"""Name of a schema's file, for kubeconform."""
+
+_NUMBERS = {"io.k8s.apimachinery.pkg.api.resource.Quantity", "io.k8s.apimachinery.pkg.util.intstr.IntOrString"}
+"""Texts that may be written as numbers."""
+
+
+def write_schemas(folder: Path) -> None:
+    """A file for each kind, in which nothing is allowed that the API does not know.
+
+    Raises:
+        MissingError: there is no Go, or it does not get the source of Kubernetes.
+    """
+    definitions = {name: _strict(name, schema) for name, schema in _published()["definitions"].items()}
+    (folder / "definitions.json").write_text(json.dumps({"definitions": definitions}), encoding="utf-8")
+    for name, schema in definitions.items():
+        for kind in schema.get("x-kubernetes-group-version-kind", ()):
+            reference = {"$ref": f"file://{folder}/definitions.json#/definitions/{name}"}
+            _write(folder, kind["group"], kind["kind"], kind["version"], reference)
+    crd = yaml.safe_load((CHART / "files/streamqueries.millrace.io.yaml").read_text(encoding="utf-8"))["spec"]
+    for version in crd["versions"]:
+        schema = _strict_below(version["schema"]["openAPIV3Schema"])
+        schema["properties"]["metadata"] = {"type": "object"}
+        _write(folder, crd["group"], crd["names"]["kind"], version["name"], schema)
+
+
+def _published() -> dict[str, Any]:
+    """The API of the lab's version, from the module that the lab is built of."""
+    require("go")
+    done = subprocess.run(
+        ["go", "mod", "download", "-json", f"k8s.io/kubernetes@v{KUBERNETES}"],
+        cwd=ROOT / "tests/lab/kubernetes_node",
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    if done.returncode:
+        raise MissingError(f"Go does not get Kubernetes {KUBERNETES}: {done.stderr.strip()[-300:]}")
+    path = Path(json.loads(done.stdout)["Dir"], "api/openapi-spec/swagger.json")
+    return dict(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _strict(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    if name in _NUMBERS:
+        return {"type": ["string", "number"]}
+    return schema | {"additionalProperties": False} if "properties" in schema else schema
+
+
+def _strict_below(schema: Any) -> Any:
+    """A CRD's schema, in which nothing is allowed that it does not name, but where it says so."""
+    if isinstance(schema, list):
+        return [_strict_below(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {name: _strict_below(value) for name, value in schema.items()}
+    if isinstance(schema.get("properties"), dict):
+        made["additionalProperties"] = schema.get("x-kubernetes-preserve-unknown-fields", False)
+    return made
+
+
+def _write(folder: Path, group: str, kind: str, version: str, schema: dict[str, Any]) -> None:
+    name = "-".join(filter(None, (kind.lower(), group.partition(".")[0], version)))
+    (folder / f"{name}.json").write_text(json.dumps(schema), encoding="utf-8")

@@ -1,0 +1,178 @@
+"""The chart beside what it belongs to: the operator's options, its rights, the CRD, and the version."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tomllib
+
+import pytest
+import typer.main
+import yaml
+
+from millrace_api.objects import read_query
+from millrace_operator.commands import logs, operator, status
+from unit.resources.cases import SMALLEST, objects_of
+
+from .tools import CHART, ROOT, VALUES, documents, find, rendered
+
+pytestmark = pytest.mark.timeout(1800)
+
+COMMANDS = {"logs": logs.logs, "operator": operator.operator, "status": status.status}
+RULES = yaml.safe_load((CHART / "files/operator-rules.yaml").read_text())["rules"]
+
+
+def operators_options(text):
+    """What the operator makes of its command line, and its container."""
+    (container,) = find(text, "Deployment")["spec"]["template"]["spec"]["containers"]
+    return parsed(container["command"] + container["args"]), container
+
+
+def parsed(command):
+    """A command line of Millrace, as its parser reads it."""
+    program, name, *arguments = command
+    assert program == "millrace"
+    app = typer.Typer()
+    app.command()(COMMANDS[name])
+    return typer.main.get_command(app).make_context(name, list(arguments)).params
+
+
+@pytest.mark.parametrize("values", VALUES)
+def test_the_operator_takes_its_options(values):
+    options, container = operators_options(rendered(values))
+    assert options["leader_elect"]
+    assert options["port"] == container["ports"][0]["containerPort"]
+
+
+def test_every_option_has_the_value_that_was_meant():
+    options, container = operators_options(rendered("namespaced"))
+    assert options["namespace"] == ["cabs", "buses"]
+    assert options["image"] == "millrace-jobs:0.1.0"
+    assert options["prometheus_url"] == "https://prometheus.monitoring:9090"
+    assert options["prometheus_user"] == "$(PROMETHEUS_USER)"
+    mounted = {each["mountPath"] for each in container["volumeMounts"]}
+    assert {str(options[name].parent) for name in ("prometheus_ca_file", "prometheus_password_file")} <= mounted
+
+
+def test_the_test_asks_for_commands_that_there_are():
+    script = find(rendered(), "ConfigMap")["data"]["test.sh"]
+    lines = [line.partition("millrace ")[2] for line in script.splitlines() if "millrace " in line.partition("#")[0]]
+    commands = [line.split(" 2>")[0].split() for line in lines if line.startswith(("status", "logs"))]
+    assert len(commands) == 4
+    for command in commands:
+        assert parsed(["millrace", *command])["name"] == "millrace-test"
+
+
+def test_the_query_of_the_test_is_valid():
+    query = read_query(find(rendered(), "StreamQuery"))
+    assert query.name == "millrace-test"
+
+
+def test_drivers_have_the_label_and_the_port_of_their_pod_monitor():
+    monitored = find(rendered("everything"), "PodMonitor", "streaming-drivers")["spec"]
+    (driver,) = [each for each in objects_of(SMALLEST) if each["kind"] == "StatefulSet"]
+    template = driver["spec"]["template"]
+    assert monitored["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    ports = {port["name"] for port in template["spec"]["containers"][0]["ports"]}
+    assert monitored["podMetricsEndpoints"][0]["port"] in ports
+
+
+@pytest.mark.parametrize("values", VALUES)
+def test_the_operators_rights_are_those_of_the_one_file(values):
+    text = rendered(values)
+    name = find(text, "Deployment")["metadata"]["name"]
+    roles = [each for each in documents(text) if each["kind"] in ("Role", "ClusterRole")]
+    of_queries = [each["rules"] for each in roles if each["metadata"]["name"] == name]
+    leases = find(text, "Role", f"{name}-leases")["rules"]
+    assert of_queries
+    for rules in of_queries:
+        assert sorted(map(json.dumps, rules + leases)) == sorted(map(json.dumps, RULES))
+
+
+def test_the_crd_is_that_of_the_repository():
+    of_chart, of_repository = (
+        CHART / "files/streamqueries.millrace.io.yaml",
+        ROOT / "crds/streamqueries.millrace.io.yaml",
+    )
+    assert of_chart.read_bytes() == of_repository.read_bytes()
+    crd = find(rendered(), "CustomResourceDefinition")
+    assert crd["spec"] == yaml.safe_load(of_repository.read_text(encoding="utf-8"))["spec"]
+
+
+def test_the_version_is_that_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert chart["version"] == chart["appVersion"] == project["version"]
+
+
+def test_every_value_is_in_the_schema_and_has_a_comment():
+    text = (CHART / "values.yaml").read_text(encoding="utf-8")
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    del schema["properties"]["global"]  # of a chart that this one is part of
+    values = set(_names(yaml.safe_load(text)))
+    assert values == set(_names(schema, "properties"))
+    assert len([line for line in text.splitlines() if line.strip().startswith("# -- ")]) == len(values)
+
+
+KUBERNETES_OWN = {".affinity", ".resources", ".monitoring.dashboards.labels"}
+
+
+def _names(of, below=None, above=""):
+    """Names of all values, or of all that a schema has; those whose parts are not the chart's are one."""
+    parts = of.get(below, {}) if below and isinstance(of, dict) else of
+    if not isinstance(parts, dict) or not parts or above in KUBERNETES_OWN:
+        return [above]
+    return [each for name, part in parts.items() for each in _names(part, below, f"{above}.{name}")]
+
+
+@pytest.fixture
+def chart_with(tmp_path):
+    """Makes a copy of the chart with these files as its only dashboards and rules."""
+
+    def make(files):
+        chart = shutil.copytree(CHART, tmp_path / "millrace")
+        for folder in ("dashboards", "rules"):
+            shutil.rmtree(chart / "files" / folder, ignore_errors=True)
+            (chart / "files" / folder).mkdir()
+        for name, text in files.items():
+            (chart / "files" / name).write_text(text, encoding="utf-8")
+        return chart
+
+    return make
+
+
+RULES_FILE = """\
+groups:
+  - name: millrace
+    rules:
+      - alert: Late
+        expr: up == 0
+        annotations: {summary: "{{ $labels.namespace }} is late"}
+"""
+DASHBOARD = '{"title": "Fleet", "panels": [{"targets": [{"legendFormat": "{{pod}}"}]}]}\n'
+ON = ("--set", "monitoring.dashboards.enabled=true,monitoring.rules.enabled=true")
+
+
+def test_no_dashboards_and_rules_make_no_objects(chart_with):
+    text = rendered("default", *ON, chart=chart_with({}))
+    assert [each["metadata"]["name"] for each in documents(text) if each["kind"] == "ConfigMap"] == ["millrace-test"]
+    assert "PrometheusRule" not in text
+
+
+def test_dashboards_and_rules_are_as_they_were_written(chart_with):
+    chart = chart_with({"dashboards/fleet.json": DASHBOARD, "rules/alerts.yaml": RULES_FILE})
+    text = rendered("default", *ON, "--set", "monitoring.rules.labels.release=prometheus", chart=chart)
+    dashboard = find(text, "ConfigMap", "millrace-dashboard-fleet")
+    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert json.loads(dashboard["data"]["millrace-fleet.json"]) == json.loads(DASHBOARD)
+    rule = find(text, "PrometheusRule")
+    assert rule["metadata"]["name"] == "millrace-rules-alerts"
+    assert rule["metadata"]["labels"]["release"] == "prometheus"
+    assert rule["spec"] == yaml.safe_load(RULES_FILE)
+
+
+def test_rules_may_be_in_a_config_map(chart_with):
+    chart = chart_with({"rules/alerts.yaml": RULES_FILE})
+    text = rendered("default", *ON, "--set", "monitoring.rules.kind=ConfigMap", chart=chart)
+    rules = find(text, "ConfigMap", "millrace-rules-alerts")
+    assert yaml.safe_load(rules["data"]["millrace-alerts.yaml"]) == yaml.safe_load(RULES_FILE)

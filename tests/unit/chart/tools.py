@@ -1,0 +1,54 @@
+"""The chart as Helm renders it, by a Helm of the lab's own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lab.go_programs import go_tools
+
+ROOT = Path(__file__).parents[3]
+CHART = ROOT / "charts/millrace"
+VALUES = {"default": None} | {path.stem: path for path in sorted((CHART / "tests/values").glob("*.yaml"))}
+"""Files of values with which the chart is tested."""
+
+KUBERNETES = re.findall(r"k8s\.io/kubernetes v([\d.]+)", (ROOT / "tests/lab/kubernetes_node/go.mod").read_text())[0]
+"""Version of the lab's cluster."""
+
+_MODULE = ROOT / "tests/lab/chart_tools"
+_NO_TAGS = ""
+
+
+def tool(name: str, *arguments: str | Path, said: str = "") -> subprocess.CompletedProcess[str]:
+    """Run ``helm``, ``helm-unittest`` or ``kubeconform``; ``said`` is what it reads.
+
+    Raises:
+        MissingError: the machine has no Go, or they cannot be built.
+    """
+    program = go_tools(_MODULE, _NO_TAGS) / name
+    return subprocess.run([program, *arguments], input=said, capture_output=True, text=True, timeout=300, check=False)
+
+
+def rendered(values: str = "default", *options: str, chart: Path = CHART) -> str:
+    """What a release ``millrace`` in the namespace ``streams`` consists of."""
+    path = VALUES[values]
+    files = [] if path is None else ["--values", str(path)]
+    release = ("template", "millrace", str(chart), "--namespace", "streams", "--kube-version", KUBERNETES)
+    done = tool("helm", *release, *files, *options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    """The objects in it."""
+    return [each for each in yaml.safe_load_all(text) if each]
+
+
+def find(text: str, kind: str, name: str | None = None) -> dict[str, Any]:
+    """The only object of a kind in it, or the one of a name."""
+    (found,) = [each for each in documents(text) if each["kind"] == kind and name in (None, each["metadata"]["name"])]
+    return found
