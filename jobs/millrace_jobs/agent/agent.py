@@ -6,7 +6,7 @@ import logging
 import threading
 
 from kubernetes.client import ApiException, CoreV1Api
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql import SparkSession
 from urllib3.exceptions import HTTPError
 
@@ -81,13 +81,18 @@ class Agent:
         )
 
     def _work(self, executors: Executors) -> None:
-        pause, silent = _SHORTEST, 0.0
+        pause, silent, ready, trouble = _SHORTEST, 0.0, 0, ""
         while not self._stopped.wait(PERIOD):
             try:
                 executors.keep(self._plans.newest.executors)
-                ready = executors.ready
-            except (Py4JError, ConnectionError):
+                ready, trouble = executors.ready, ""
+            except (Py4JNetworkError, ConnectionError):
                 continue  # Spark has ended, which the run finds out by itself
+            except Py4JError as error:
+                said = str(error).split("\n", 1)[0]
+                if said != trouble:
+                    log.warning("executors do not follow the plan for now: %s", said)
+                trouble = said
             silent -= PERIOD
             if silent <= 0:
                 silent = 0.0 if self._tell(ready) else pause

@@ -27,8 +27,9 @@ class Executors:
     """
 
     def __init__(self, spark: SparkSession) -> None:
-        self._context: Any = spark.sparkContext._jsc.sc()
-        self._jvm: Any = spark.sparkContext._jvm
+        context: Any = spark.sparkContext
+        self._context, self._jvm = context._jsc.sc(), context._jvm
+        self._no_localities: Any = getattr(getattr(self._jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
         self._wanted: int | None = None
 
     def keep(self, number: int) -> None:
@@ -38,7 +39,7 @@ class Executors:
         """
         if number != self._wanted:
             # asked for first: Spark replaces whoever goes while it wants more than there are
-            self._context.requestTotalExecutors(number, 0, self._jvm.scala.collection.immutable.Map.empty())
+            self._context.requestTotalExecutors(number, 0, self._no_localities)
             self._wanted = number
         for executor in sorted(self._staying())[: max(0, self.ready - number)]:
             self._send_away(executor.id)

@@ -6,22 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from millrace_api.applied import PLAN_KEY
-from millrace_api.deployment import Pod
 from millrace_api.failures import REPORT_VARIABLE
 from millrace_api.labels import DRIVER, EXECUTOR
-from millrace_api.streamquery import StreamQuery
+from millrace_api.streamquery import Spec, StreamQuery
 
+from .memory import driver_limit
 from .mounted_query import CHECKPOINT, SECRETS, MountedQuery
 from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, Manifest, Owner
-from .spark_defaults import LOCAL, OVERHEAD, grace
+from .spark_defaults import LOCAL, grace
 from .spec_fields import REVISION, revision
 from .strategic_merge import merged
 
 USER = 10001
 """Of the image; it owns nothing there."""
-
-LEAST_OVERHEAD = 384 << 20
-"""Bytes beside the JVM's memory at least, as Spark has it."""
 
 _CONFIGURATION = "/etc/millrace"
 _REPORT = "/dev/termination-log"
@@ -53,7 +50,7 @@ def driver_pod(query: StreamQuery, owner: Owner, image: str, mounted: MountedQue
             {"name": "blocks", "containerPort": BLOCK_PORT},
             {"name": "metrics", "containerPort": METRICS_PORT},
         ],
-        "resources": _resources(query.spec.driver),
+        "resources": _resources(query.spec),
         "terminationMessagePath": _REPORT,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "startupProbe": _probe("/readyz", period=5, failures=60),
@@ -112,12 +109,6 @@ def _over(ours: Manifest, theirs: Mapping[str, Any] | None) -> Manifest:
     return merged(ours, {name: value for name, value in (theirs or {}).items() if value is not None})
 
 
-def memory_bytes(pod: Pod) -> int:
-    """What a pod needs: the JVM's memory, and what Python, RocksDB and Arrow take beside it."""
-    jvm = pod.memory.bytes
-    return jvm + max(int(OVERHEAD * jvm), LEAST_OVERHEAD)
-
-
 _SCRAPED = {
     "prometheus.io/scrape": "true",
     "prometheus.io/port": str(METRICS_PORT),
@@ -167,10 +158,10 @@ def _secret(name: str, keys: set[str]) -> Manifest:
     return {"secret": {"secretName": name, "items": items, "defaultMode": 0o440}}
 
 
-def _resources(pod: Pod) -> Manifest:
+def _resources(spec: Spec) -> Manifest:
     """CPU as a request only, so that nobody is throttled; memory as both, so that what is promised is there."""
-    memory = f"{memory_bytes(pod) >> 20}Mi"
-    return {"requests": {"cpu": str(pod.cores), "memory": memory}, "limits": {"memory": memory}}
+    memory = f"{driver_limit(spec)}Mi"
+    return {"requests": {"cpu": str(spec.driver.cores), "memory": memory}, "limits": {"memory": memory}}
 
 
 def _probe(path: str, *, period: int, failures: int) -> Manifest:

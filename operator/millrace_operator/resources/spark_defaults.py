@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from millrace_api.streamquery import StreamQuery
 
+from .memory import executor_overhead, state_store
 from .names import BLOCK_PORT, RPC_PORT, Manifest, Owner
 
 LOCAL = "/var/lib/millrace/local"
 """Folder for shuffles and for what RocksDB holds beside the checkpoint."""
-
-OVERHEAD = 0.4
-"""Memory beside the JVM's own, as a share of it: Python workers, RocksDB, Arrow buffers."""
 
 EXECUTOR_TEMPLATE = "/etc/millrace/query/executor-pod.yaml"
 
@@ -46,7 +44,9 @@ def spark_defaults(query: StreamQuery, owner: Owner, image: str, executor: Manif
         "spark.blockManager.port": BLOCK_PORT,
         "spark.executor.cores": executors.cores,
         "spark.executor.memory": executors.memory,
-        "spark.executor.memoryOverheadFactor": OVERHEAD,
+        "spark.executor.memoryOverhead": f"{executor_overhead(query.spec)}m",
+        "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
+        "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": state_store(query.spec),
         "spark.executor.maxNumFailures": FAILURES,
         "spark.executor.failuresValidityInterval": "10m",
         "spark.executor.decommission.forceKillTimeout": f"{grace(query)}s",

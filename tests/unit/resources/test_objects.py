@@ -7,7 +7,6 @@ import pytest
 import yaml
 
 from millrace_api.labels import DRIVER, EXECUTOR
-from millrace_operator.resources.pods import memory_bytes
 
 from .cases import CASES, UID, golden, objects_of, query_of
 
@@ -78,7 +77,11 @@ def test_a_driver_has_longer_to_end_than_its_batch():
         assert interval < grace < pod["terminationGracePeriodSeconds"]
 
 
-def test_memory_is_the_jvm_and_what_is_beside_it():
-    spec = query_of(CASES["secured"]).spec
-    assert memory_bytes(spec.driver) == (2 << 30) + int(0.4 * (2 << 30))
-    assert memory_bytes(query_of(CASES["smallest"]).spec.driver) == (1 << 30) + int(0.4 * (1 << 30))
+def test_memory_is_the_heap_and_what_is_beside_it():
+    found, spec = by_kind(CASES["secured"]), query_of(CASES["secured"]).spec
+    assert (spec.driver.memory.bytes, spec.executors.memory.bytes, spec.executors.cores) == (2 << 30, 4 << 30, 4)
+    pod = found["StatefulSet", "trips-by-cell-driver"]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["resources"]["limits"]["memory"] == f"{2048 + 256 + 384 + 384}Mi"
+    settings = found["ConfigMap", "trips-by-cell-query"]["data"]["spark-defaults.conf"]
+    assert f"spark.executor.memoryOverhead {256 + 4 * 256 + 409}m\n" in settings
+    assert "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB 409\n" in settings
