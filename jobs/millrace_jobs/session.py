@@ -92,8 +92,17 @@ def pod_session(
         "spark.kubernetes.executor.podNamePrefix": prefix,
         "spark.executor.instances": str(executors),
         "spark.executorEnv.MILLRACE_PYTHON": sys.executable,
+        "spark.log.level": "OFF",
     }
-    return _session(name, state_partitions, own | dict(settings), workspace, None)
+    spark = _session(name, state_partitions, own | dict(settings), workspace, None)
+    spark.sparkContext.setLogLevel(settings.get("spark.log.level", _SETTINGS["spark.log.level"]))
+    return spark
+
+
+def silence(spark: SparkSession) -> None:
+    """Let Spark say nothing more: at its start it waits in vain for its pod to be ready, and at its end it removes
+    volumes that it has never made and may not remove, and says so at length."""
+    spark.sparkContext.setLogLevel("OFF")
 
 
 def _session(

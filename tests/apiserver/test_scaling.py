@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -16,6 +18,8 @@ import yaml
 from lab.cache import MissingError
 from lab.control_plane import ControlPlane
 from lab.prometheus import PrometheusServer, running_prometheus
+from millrace_api.applied import APPLIED_KEY, Applied
+from millrace_api.plan import Plan
 from spark.cli import Project, Running, fields
 
 from .operators import running_operator
@@ -51,8 +55,8 @@ QUERY = {
 class Job:
     """The driver's part, played by a process here: it follows the plan that the operator has written."""
 
-    def __init__(self, folder: Path, kubectl: Callable[..., str], running: Running) -> None:
-        self._plan, self._kubectl, self.running = folder / "plan.yaml", kubectl, running
+    def __init__(self, folder: Path, kubectl: Callable[..., str], running: Running, metrics: str) -> None:
+        self._plan, self._kubectl, self.running, self._metrics = folder / "plan.yaml", kubectl, running, metrics
 
     def follow(self) -> dict[str, Any]:
         """Take over the plan there is, and let as many executors be ready as it wants; the query's status."""
@@ -62,9 +66,27 @@ class Job:
             partial.write_text(plan)
             partial.replace(self._plan)
             for number in range(1, json.loads(plan)["executors"] + 1):
-                _make_ready_executor(self._kubectl, f"{NAME}-exec-{number}")
+                _make_ready_executor(self._kubectl, f"{NAME}-0a1b2c-exec-{number}")
+        self._acknowledge(Plan.from_json(plan))
         assert self.running.process.poll() is None, self.running.finish()
         return status_of(self._kubectl, NAME)
+
+    def _acknowledge(self, plan: Plan) -> None:
+        """Tell of the plan that the last batch ran under, as the agent of a driver does."""
+        with urllib.request.urlopen(self._metrics) as answer:
+            epoch = re.search(r"^millrace_plan_epoch\S* (\d+)", answer.read().decode(), re.MULTILINE)
+        if epoch is None:
+            return
+        told = Applied(
+            epoch=int(epoch[1]),
+            algorithm=plan.algorithm,
+            replicas=plan.replicas,
+            parallelism=plan.parallelism,
+            state_partitions=2,
+            executors_ready=plan.executors,
+        )
+        change = json.dumps({"data": {APPLIED_KEY: told.to_json()}})
+        self._kubectl("patch", "cm", f"{NAME}-plan", "--type=merge", "-p", change)
 
 
 def _make_ready_executor(kubectl: Callable[..., str], name: str) -> None:
@@ -106,7 +128,7 @@ def job(folder: Path, kubectl: Callable[..., str], namespace: str, prometheus: P
         address = url.removeprefix("http://").removesuffix("/metrics")
         labels = {"__meta_kubernetes_namespace": namespace, "__meta_kubernetes_pod_name": POD}
         prometheus.scrape({address: labels})
-        yield Job(folder, kubectl, running)
+        yield Job(folder, kubectl, running, url)
         running.process.terminate()
         running.finish()
 
@@ -122,7 +144,7 @@ def test_a_running_job_is_advised_and_then_scaled(
         kubectl("apply", "-f", "-", document=QUERY)
         wait_until(lambda: status_of(kubectl, NAME).get("driver", {}).get("pod") == POD)
         _make_ready(kubectl, POD)
-        _make_ready_executor(kubectl, f"{NAME}-exec-1")
+        _make_ready_executor(kubectl, f"{NAME}-0a1b2c-exec-1")
         with job(tmp_path / "job", kubectl, namespace, prometheus) as driver:
             advised = _until(driver, lambda status: status.get("lastScaling"))
             assert advised["lastScaling"]["reason"] == "AdviseOnly"

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 from .cache import MissingError, cached, require
+from .networks import host_network
 
 _PATIENCE = 3600.0
 """Seconds that a build may take on a busy machine, when nothing of it is in Go's own cache."""
@@ -37,19 +38,21 @@ def go_tools(module: Path, tags: str) -> Path:
 
 def _content(module: Path) -> str:
     require("go")
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(module.iterdir()))).hexdigest()[:12]
+    files = sorted(path for path in module.rglob("*") if path.is_file())
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
 
 
 def _build(module: Path, flags: list[str], output: Path, packages: str) -> None:
-    done = subprocess.run(
-        ["go", "build", "-trimpath", "-buildvcs=false", *flags, "-o", output, packages],
-        cwd=module,
-        env=os.environ | {"CGO_ENABLED": "0"},
-        capture_output=True,
-        text=True,
-        timeout=_PATIENCE,
-        check=False,
-    )
+    with host_network():
+        done = subprocess.run(
+            ["go", "build", "-trimpath", "-buildvcs=false", *flags, "-o", output, packages],
+            cwd=module,
+            env=os.environ | {"CGO_ENABLED": "0"},
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
     if done.returncode:
         raise MissingError(f"Go cannot build {module.name}: {done.stderr.strip()[-500:]}")
 

@@ -20,6 +20,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from .jars import jars
+from .networks import host_network
 from .ports import free_port
 from .processes import Process
 from .proxy import Proxy
@@ -44,6 +45,7 @@ class Broker:
         folder: for its data, settings and log (``broker.log``).
         properties: settings beside the lab's own, such as for logins.
         listeners: further listeners by name, such as ``{"LOGIN": "SASL_PLAINTEXT"}``; ``address`` says where.
+        host: address that it listens on and tells its clients.
     """
 
     def __init__(
@@ -51,9 +53,11 @@ class Broker:
         folder: Path,
         properties: Mapping[str, str] = MappingProxyType({}),
         listeners: Mapping[str, str] = MappingProxyType({}),
+        host: str = "127.0.0.1",
     ) -> None:
         self.folder = folder
         self._properties = properties
+        self._host = host
         self._protocols = {"DIRECT": "PLAINTEXT", "PROXIED": "PLAINTEXT", **listeners, "CONTROLLER": "PLAINTEXT"}
         self._ports = {name: free_port() for name in self._protocols}
         self._proxy_port = free_port()
@@ -66,7 +70,7 @@ class Broker:
 
     def address(self, listener: str) -> str:
         """Where clients reach one of its listeners."""
-        return f"127.0.0.1:{self._ports[listener]}"
+        return f"{self._host}:{self._ports[listener]}"
 
     @property
     def pid(self) -> int:
@@ -85,13 +89,10 @@ class Broker:
             MissingError: the machine has no Java or no Maven, or the jars cannot be had.
         """
         began = time.monotonic()
-        java = [
-            "java",
-            *_JVM,
-            f"-Dlog4j2.configurationFile={_NODE / 'log4j2.properties'}",
-            "-cp",
-            f"{jars(_NODE / 'pom.xml')}/*",
-        ]
+        with host_network():
+            libraries = jars(_NODE / "pom.xml")
+        log_settings = f"-Dlog4j2.configurationFile={_NODE / 'log4j2.properties'}"
+        java = ["java", *_JVM, log_settings, "-cp", f"{libraries}/*"]
         seconds_to_get.append(time.monotonic() - began)
         began = time.monotonic()
         settings = self.folder / "server.properties"
@@ -127,6 +128,7 @@ class Broker:
     @contextmanager
     def proxied(self) -> Iterator[Proxy]:
         """A proxy that leads to it; clients that start from the proxy's ``bootstrap`` stay behind it."""
+        assert self._host == "127.0.0.1", "the proxy listens and leads to loopback only"
         proxy = Proxy(self._proxy_port, self._ports["PROXIED"])
         try:
             yield proxy
@@ -141,14 +143,18 @@ class Broker:
         advertised = self._ports | {"PROXIED": self._proxy_port}
         known = Template((_NODE / "server.properties").read_text(encoding="utf-8")).substitute(
             controller_port=self._ports["CONTROLLER"],
-            listeners=",".join(f"{name}://127.0.0.1:{port}" for name, port in self._ports.items()),
+            listeners=",".join(f"{name}://{self._host_of(name)}:{port}" for name, port in self._ports.items()),
             advertised=",".join(
-                f"{name}://127.0.0.1:{port}" for name, port in advertised.items() if name != "CONTROLLER"
+                f"{name}://{self._host}:{port}" for name, port in advertised.items() if name != "CONTROLLER"
             ),
             protocols=",".join(f"{name}:{protocol}" for name, protocol in self._protocols.items()),
             data=self.folder / "data",
         )
         return known + "\n" + "".join(f"{name}={value}\n" for name, value in self._properties.items())
+
+    def _host_of(self, listener: str) -> str:
+        """That of the controller is for the node itself."""
+        return "127.0.0.1" if listener == "CONTROLLER" else self._host
 
     def _format(self, command: list[str]) -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)
@@ -162,7 +168,7 @@ class Broker:
             time.sleep(0.1)
 
     def _is_listening(self) -> bool:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", self._ports["DIRECT"]), 1.0):
+        with suppress(OSError), socket.create_connection((self._host, self._ports["DIRECT"]), 1.0):
             return True
         return False
 
@@ -180,9 +186,10 @@ def running_broker(
     folder: Path,
     properties: Mapping[str, str] = MappingProxyType({}),
     listeners: Mapping[str, str] = MappingProxyType({}),
+    host: str = "127.0.0.1",
 ) -> Iterator[Broker]:
     """A started broker, which is killed at the end: nobody needs its data any more."""
-    broker = Broker(folder, properties, listeners)
+    broker = Broker(folder, properties, listeners, host)
     try:
         broker.start()
         yield broker

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -18,8 +18,8 @@ from .ports import free_port
 from .processes import Process
 
 _MODULE = Path(__file__).with_name("prometheus_server")
-_TAGS = "remove_all_sd,slicelabels"
-"""No discovery but of static targets and of files, and labels as its ordinary builds have them."""
+_TAGS = "remove_all_sd,enable_kubernetes_sd,slicelabels"
+"""No discovery but of static targets, of files and of Kubernetes, and labels as its ordinary builds have them."""
 
 _PATIENCE = 180.0
 """Seconds that it may take to start on a busy machine."""
@@ -49,6 +49,8 @@ class PrometheusServer:
         web: its web configuration, for TLS and log-ins; None: plain HTTP for everyone.
         prefix: path below which it answers, such as ``/metrics-of/lab``.
         options: further ones of its command line.
+        host: address that it listens on.
+        jobs: further scrape configurations, such as with ``kubernetes_sd_configs``.
     """
 
     def __init__(
@@ -59,9 +61,12 @@ class PrometheusServer:
         web: Mapping[str, Any] | None = None,
         prefix: str = "",
         options: tuple[str, ...] = (),
+        host: str = "127.0.0.1",
+        jobs: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self.folder = folder
         self._port = free_port()
+        self._host, self._jobs = host, jobs
         self._web, self._prefix, self._options = web, prefix, options
         self._process: Process | None = None
         self.scrape(targets)
@@ -73,7 +78,7 @@ class PrometheusServer:
     def url(self) -> str:
         """Of its API, with the prefix."""
         secure = self._web is not None and "tls_server_config" in self._web
-        return f"{'https' if secure else 'http'}://127.0.0.1:{self._port}{self._prefix}"
+        return f"{'https' if secure else 'http'}://{self._host}:{self._port}{self._prefix}"
 
     @property
     def log(self) -> str:
@@ -124,7 +129,7 @@ class PrometheusServer:
         return [
             f"--config.file={self.folder / 'prometheus.yml'}",
             f"--storage.tsdb.path={self.folder / 'data'}",
-            f"--web.listen-address=127.0.0.1:{self._port}",
+            f"--web.listen-address={self._host}:{self._port}",
             f"--web.external-url={self.url}/",
             "--scrape.discovery-reload-interval=100ms",
             *web,
@@ -140,7 +145,7 @@ class PrometheusServer:
         }
         return {
             "global": {"scrape_interval": scrape_interval, "scrape_timeout": scrape_interval},
-            "scrape_configs": [job],
+            "scrape_configs": [job, *self._jobs],
         }
 
 
@@ -152,9 +157,11 @@ def running_prometheus(
     web: Mapping[str, Any] | None = None,
     prefix: str = "",
     options: tuple[str, ...] = (),
+    host: str = "127.0.0.1",
+    jobs: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[PrometheusServer]:
     """A started Prometheus, which is killed at the end; the arguments are those of ``PrometheusServer``."""
-    server = PrometheusServer(folder, targets, scrape_interval, web, prefix, options)
+    server = PrometheusServer(folder, targets, scrape_interval, web, prefix, options, host, jobs)
     try:
         server.start()
         yield server

@@ -124,10 +124,10 @@ def test_of_two_drivers_the_newer_one_counts(start, connect):
 
 def test_processor_time_is_that_of_the_executors_that_are_ready(start, connect):
     containers = {
-        ("q-exec-1", "executor"): 10.5,
-        ("q-exec-2", "executor"): 20.0,
-        ("q-exec-2", "sidecar"): 100.0,
-        ("q-exec-b-exec-1", "executor"): 1000.0,
+        ("q-0a1b2c-exec-1", "executor"): 10.5,
+        ("q-0a1b2c-exec-2", "executor"): 20.0,
+        ("q-0a1b2c-exec-2", "sidecar"): 100.0,
+        ("q-exec-0a1b2c-exec-1", "executor"): 1000.0,
         ("q-driver-0", "executor"): 10_000.0,
     }
     with driver(job(BATCH), "ns") as one, kubelet("ns", containers) as node, kubelet("other", containers) as far:

@@ -65,6 +65,11 @@ def spark_defaults(query: StreamQuery, owner: Owner, image: str, executor: Manif
         "spark.storage.decommission.enabled": "true",
         "spark.storage.decommission.rddBlocks.enabled": "true",
         "spark.storage.decommission.shuffleBlocks.enabled": "true",
+        # an executor goes when it finds nothing new to hand over, for which it looks every 30 s by itself
+        "spark.storage.decommission.replicationReattemptInterval": "2s",
+        # shuffles of finished batches go with the driver's garbage, which may lie for long in a large heap
+        "spark.cleaner.periodicGC.interval": "5min",
+        "spark.executor.syncLogLevel.enabled": "true",
     }
     if limit is not None:
         settings["spark.kubernetes.executor.limit.cores"] = limit

@@ -1,10 +1,12 @@
-// The control plane of a Kubernetes cluster and kubectl in one binary, which share most of their code:
-// it is whichever of them its first argument names.
+// All programs of a one-node Kubernetes cluster and kubectl in one binary, which share most of their code:
+// it is whichever of them its own name says, or else its first argument.
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"go.etcd.io/etcd/server/v3/etcdmain"
 	"k8s.io/component-base/cli"
@@ -15,7 +17,9 @@ import (
 	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
 var programs = map[string]func(){
@@ -23,6 +27,8 @@ var programs = map[string]func(){
 	"kube-apiserver":          func() { os.Exit(cli.Run(apiserver.NewAPIServerCommand())) },
 	"kube-controller-manager": func() { os.Exit(cli.Run(controllers.NewControllerManagerCommand())) },
 	"kube-scheduler":          func() { os.Exit(cli.Run(scheduler.NewSchedulerCommand())) },
+	"kube-proxy":              func() { os.Exit(cli.Run(proxy.NewProxyCommand())) },
+	"kubelet":                 func() { os.Exit(cli.Run(kubelet.NewKubeletCommand(context.Background()))) },
 	"kubectl": func() {
 		if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
 			kubectlutil.CheckErr(err)
@@ -31,6 +37,10 @@ var programs = map[string]func(){
 }
 
 func main() {
+	if program, known := programs[filepath.Base(os.Args[0])]; known {
+		program()
+		return
+	}
 	if len(os.Args) > 1 {
 		if program, known := programs[os.Args[1]]; known {
 			os.Args = os.Args[1:]
@@ -38,6 +48,9 @@ func main() {
 			return
 		}
 	}
-	fmt.Fprintln(os.Stderr, "usage: kubernetes-node etcd|kube-apiserver|kube-controller-manager|kube-scheduler|kubectl ...")
+	fmt.Fprintln(os.Stderr, "usage: kubernetes-node PROGRAM ..., one of:")
+	for name := range programs {
+		fmt.Fprintln(os.Stderr, " ", name)
+	}
 	os.Exit(2)
 }

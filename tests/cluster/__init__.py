@@ -1,0 +1,1 @@
+"""Tests on a real Kubernetes with a node, on which pods run."""

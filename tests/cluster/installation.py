@@ -1,0 +1,133 @@
+"""Millrace on the lab's cluster as a user installs it: images from their Dockerfiles, the chart by Helm."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lab import images
+from lab.cluster import Cluster
+from lab.kafka import Broker
+from lab.prometheus import PrometheusServer
+
+ROOT = Path(__file__).parents[2]
+RELEASE = NAMESPACE = "millrace"
+"""Name of the release, and of the namespace that it is in."""
+
+OPERATOR_IMAGE, JOBS_IMAGE = "millrace.local/operator", "millrace.local/jobs"
+TAG = "1"
+
+PATIENCE = 240.0
+"""Seconds that anything on the cluster may take on a busy machine."""
+
+_USER_CODE = Path(__file__).with_name("paced.py")
+
+SMALL = {"requests": {"cpu": "50m"}}
+"""So that many pods fit on two cores, of which most do nothing most of the time."""
+
+
+def make_images(folder: Path) -> list[Path]:
+    """The images of operator and jobs, and one of jobs with an aggregator of a user's in it."""
+    made = [
+        images.build(f"{OPERATOR_IMAGE}:{TAG}", ROOT / "images/operator/Dockerfile", ROOT),
+        images.build(f"{JOBS_IMAGE}:base", ROOT / "images/jobs/Dockerfile", ROOT),
+    ]
+    folder.mkdir()
+    shutil.copy(_USER_CODE, folder)
+    site_packages = "/opt/millrace/lib/python3.11/site-packages/"
+    (folder / "Dockerfile").write_text(f"FROM {JOBS_IMAGE}:base\nCOPY {_USER_CODE.name} {site_packages}\n")
+    return [*made, images.build(f"{JOBS_IMAGE}:{TAG}", folder / "Dockerfile", folder)]
+
+
+def scraped_pods(kubeconfig: Path) -> dict[str, Any]:
+    """The usual configuration of Prometheus for pods with the annotation ``prometheus.io/scrape``."""
+    annotation = "__meta_kubernetes_pod_annotation_prometheus_io"
+    return {
+        "job_name": "kubernetes-pods",
+        "kubernetes_sd_configs": [{"role": "pod", "kubeconfig_file": str(kubeconfig)}],
+        "relabel_configs": [
+            {"source_labels": [f"{annotation}_scrape"], "regex": "true", "action": "keep"},
+            {
+                "source_labels": ["__meta_kubernetes_pod_ip", f"{annotation}_port"],
+                "regex": "(.+);(.+)",
+                "replacement": "$1:$2",
+                "target_label": "__address__",
+            },
+            {"source_labels": ["__meta_kubernetes_namespace"], "target_label": "namespace"},
+            {"source_labels": ["__meta_kubernetes_pod_name"], "target_label": "pod"},
+        ],
+    }
+
+
+@dataclass
+class Installation:
+    """A cluster with the chart installed, and what queries work with: Kafka, and the Prometheus that scrapes them."""
+
+    cluster: Cluster
+    broker: Broker
+    prometheus: PrometheusServer
+
+    def install(self, *options: str) -> None:
+        """Install the chart in a namespace of its own which takes restricted pods only, and wait for the operator."""
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        metadata = {"name": NAMESPACE, "labels": labels}
+        self.kubectl("apply", "-f", "-", document={"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        self.helm("install", *options, document=self.values)
+        self.wait_for_operator()
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Those of the chart."""
+        return {
+            "image": {"repository": OPERATOR_IMAGE, "tag": TAG},
+            "jobs": {"image": {"repository": JOBS_IMAGE, "tag": TAG}},
+            "prometheus": {"url": self.prometheus.url},
+            "resources": SMALL,
+        }
+
+    def helm(self, verb: str, *options: str, document: Mapping[str, Any] | None = None) -> str:
+        """Run a command of Helm on the release; ``document`` are values."""
+        command: list[str | Path] = [self.cluster.program("helm"), verb, RELEASE]
+        command += [] if verb not in ("install", "upgrade") else [ROOT / "charts/millrace"]
+        command += ["--namespace", NAMESPACE, "--kubeconfig", self.cluster.kubeconfig, *options]
+        command += [] if document is None else ["--values", "-"]
+        said = yaml.safe_dump(dict(document or {}))
+        done = subprocess.run(command, input=said, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert done.returncode == 0, f"helm {verb} fails: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def wait_for_operator(self) -> None:
+        """Until its pods are those of the release, and ready."""
+        rollout = ("rollout", "status", "deployment/millrace-operator", f"--timeout={PATIENCE:.0f}s")
+        self.kubectl("-n", NAMESPACE, *rollout)
+
+    def kubectl(self, *arguments: str | Path, document: object = None) -> str:
+        """What a command of kubectl says, which must succeed."""
+        done = self.cluster.kubectl(*arguments, document=document)
+        assert done.returncode == 0, f"kubectl {' '.join(map(str, arguments))} fails: {done.stderr}"
+        return done.stdout
+
+    def get(self, *what: str) -> Any:
+        """An object, or a list of them."""
+        return json.loads(self.kubectl("get", *what, "-o", "json"))
+
+    def logs(self, pod: str, namespace: str = NAMESPACE) -> str:
+        """What a pod has printed."""
+        return self.kubectl("-n", namespace, "logs", pod)
+
+
+def wait_until(holds: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
+    """Look twice a second until it holds; what it then gave."""
+    deadline = time.monotonic() + seconds
+    while not (found := holds()):
+        assert time.monotonic() < deadline, f"after {seconds:.0f} s not yet: {what}"
+        time.sleep(0.5)
+    return found

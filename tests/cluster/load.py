@@ -1,0 +1,57 @@
+"""Records that come at a rate which a test chooses, counted by key."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from confluent_kafka import Producer
+
+from lab.kafka import Broker
+
+_PERIOD = 0.1
+"""Seconds from one handful of records to the next."""
+
+
+class Load:
+    """Writes to a topic from a thread of its own until ``stop``; ``rate`` may be changed meanwhile.
+
+    Args:
+        broker, topic: where to.
+        rate: records per second.
+        shares: of each key; by its number it is called ``key-N``.
+    """
+
+    def __init__(self, broker: Broker, topic: str, rate: float, shares: Sequence[float]) -> None:
+        self.rate, self.shares = rate, list(shares)
+        self.written: Counter[str] = Counter()
+        self._producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "linger.ms": 5})
+        self._topic = topic
+        self._random = np.random.default_rng(7)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._write, name="load", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write no more; all that was written is there."""
+        self._stopped.set()
+        self._thread.join()
+        assert self._producer.flush(120) == 0, "Kafka did not take all records"
+
+    def _write(self) -> None:
+        began, due = time.monotonic(), 0.0
+        while not self._stopped.wait(_PERIOD):
+            now = time.monotonic()
+            due += self.rate * (now - began)
+            began, number = now, int(due)
+            due -= number
+            shares = np.array(self.shares) / sum(self.shares)
+            for key in self._random.choice(len(shares), number, p=shares):
+                name = f"key-{key}"
+                self._producer.produce(self._topic, json.dumps({"name": name}))
+                self.written[name] += 1
+            self._producer.poll(0)

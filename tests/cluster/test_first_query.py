@@ -1,0 +1,75 @@
+"""From ``helm install`` to results: a query that is applied runs in pods, and computes what DuckDB does."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from kafka import topics
+
+from .deployed import Deployed, document
+from .installation import Installation, wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+SQL = "SELECT cell, count(*) AS trips, sum(fare) AS fares, max(fare) AS highest FROM trips GROUP BY cell"
+RECORDS = 20_000
+
+
+def trips() -> pa.Table:
+    """Fares in cents, so that sums are exact, of cells of which some have many trips."""
+    random = np.random.default_rng(11)
+    cells = [f"cell-{number}" for number in random.zipf(1.4, RECORDS) % 200]
+    return pa.table({"cell": cells, "fare": random.integers(250, 9000, RECORDS)})
+
+
+def answer(trips: pa.Table) -> dict[str, dict[str, Any]]:
+    """What the query comes to, by cell."""
+    connection = duckdb.connect()
+    connection.register("trips", trips)
+    rows = connection.execute(SQL).fetchall()
+    return {cell: {"trips": n, "fares": int(total), "highest": most} for cell, n, total, most in rows}
+
+
+def test_a_query_that_is_applied_computes_in_pods_what_duckdb_does(
+    installation: Installation, namespace: str, claim: str
+) -> None:
+    broker, given = installation.broker, trips()
+    topics.make(broker, "trips", 4)
+    topics.make(broker, "trips-by-cell", 2, cleanup_policy="compact")
+    topics.fill(broker, "trips", given.to_pylist())
+    query = Deployed(installation, namespace, "trips-by-cell")
+    query.apply(
+        document(
+            "trips-by-cell",
+            sources={
+                "trips": {
+                    "kafka": {"bootstrapServers": broker.bootstrap, "topic": "trips", "startingOffsets": "earliest"},
+                    "schema": "cell STRING, fare BIGINT",
+                }
+            },
+            query={"sql": SQL},
+            sink={"table": {"bootstrapServers": broker.bootstrap, "topic": "trips-by-cell"}},
+            executors={"initial": 2, "max": 2},
+        )
+    )
+    query.wait_until_running()
+
+    wanted = answer(given)
+    wait_until(lambda: table(installation) == wanted, "the table is what DuckDB computes")
+    assert len(query.executors) == 2
+    assert query.driver["status"]["containerStatuses"][0]["restartCount"] == 0
+    query.kubectl("delete", "sq", query.name)
+    assert query.kubectl("get", "pods", "-o", "name") == ""
+
+
+def table(installation: Installation) -> dict[str, dict[str, Any]]:
+    """What the topic of results comes to, by cell."""
+    held = topics.table_of(topics.committed(installation.broker, "trips-by-cell"))
+    rows = [json.loads(value) for value in held.values()]
+    return {row.pop("cell"): row for row in rows}

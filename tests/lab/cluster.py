@@ -1,0 +1,262 @@
+"""A real Kubernetes of one node for tests, on which pods run: see ``Cluster``.
+
+All of it is in a network, mounts and process ids of its own, and ends with the process that started it. Pods reach the
+node by its address, and nothing of the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .cache import MissingError
+from .cluster_containerd import Containerd
+from .cluster_node import Node
+from .cluster_settings import ADDRESS, NODE, OBJECTS, PAUSE, write_settings
+from .control_plane import ControlPlane
+from .go_programs import go_program, go_tools
+from .images import pause_image
+from .networks import network_of
+from .packages import install
+from .processes import Process
+
+_NODE = Path(__file__).with_name("kubernetes_node")
+_TOOLS = Path(__file__).with_name("cluster_tools")
+_NO_TAGS = ""
+_PATIENCE = 180.0
+"""Seconds that it may take to start on a busy machine."""
+
+_PROGRAMS = {
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "runc": "runc",
+    "/usr/lib/cni/bridge": "containernetworking-plugins",
+    "iptables": "iptables",
+    "openssl": "openssl",
+    "ip": "iproute2",
+}
+"""What it needs beside what it builds itself, with the packages of Debian that bring them."""
+
+_JOBS_USER = 10001
+"""Owns local volumes."""
+
+seconds_to_get: list[float] = []
+"""How long it took to find the programs; the first time of all they are built and installed."""
+
+seconds_to_start: list[float] = []
+"""How long it took from each start of a cluster until pods could run."""
+
+seconds_to_stop: list[float] = []
+"""How long it took to end each."""
+
+
+@dataclass
+class Cluster(ControlPlane):
+    """A control plane and a node, from ``start`` to ``stop``; ``folder`` is for its data, settings and logs."""
+
+    node_address: str = ADDRESS
+    """Where pods reach what tests start in the cluster's network."""
+
+    _ports: dict[str, int] = field(
+        default_factory=lambda: {"api": 6443, "etcd": 2379, "peers": 2380, "controllers": 10257, "scheduler": 10259}
+    )
+
+    def __post_init__(self) -> None:
+        self._node = Node(self.folder, NODE, ADDRESS)
+        self._containerd = Containerd(self.folder)
+
+    @property
+    def url(self) -> str:
+        """Of the API server, for tests and for pods."""
+        return f"https://{ADDRESS}:{self._ports['api']}"
+
+    def start(self) -> None:
+        """Start all of it, and wait until it is ready for pods.
+
+        Raises:
+            MissingError: the machine lacks something that it cannot install, or we are not root.
+        """
+        began = time.monotonic()
+        if os.geteuid():
+            raise MissingError("a node of Kubernetes needs root")
+        install(_PROGRAMS)
+        pause = pause_image(PAUSE)
+        self._link_programs()
+        seconds_to_get.append(time.monotonic() - began)
+        began = time.monotonic()
+        self._node.start()
+        self._prepare()
+        write_settings(self.folder, self._containerd.root, self._node.cgroup, self.kubeconfig)
+        for name in ("containerd", "etcd", "kube-apiserver"):
+            self._run(name)
+        self._prepare_containerd(pause)
+        self._wait_until_ready()
+        for name in ("kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "coredns"):
+            self._run(name)
+        done = self.kubectl("apply", "-f", "-", document=OBJECTS)
+        assert done.returncode == 0, done.stderr
+        self._wait_for_accounts()
+        self._wait_for_node()
+        seconds_to_start.append(time.monotonic() - began)
+
+    def stop(self) -> None:
+        """SIGKILL for everything, pods too; only settings and logs are left."""
+        began = time.monotonic()
+        self._node.stop()
+        self.kill()
+        self._containerd.close()
+        for name in ("etcd", "kubelet", "volumes"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+        seconds_to_stop.append(time.monotonic() - began)
+
+    def inside(self) -> AbstractContextManager[None]:
+        """Moves the calling thread, and what it starts, into the cluster's network and back; it may be nested."""
+        return network_of(self._node.pid)
+
+    def program(self, name: str) -> Path:
+        """The path of ``kubectl`` or ``helm``, to be run inside with ``kubeconfig``."""
+        return self.folder / "programs" / name
+
+    def part(self, name: str) -> Process:
+        """One of its processes.
+
+        ``etcd``, ``kube-apiserver``, ``kube-controller-manager``, ``kube-scheduler``, ``containerd``, ``kubelet``,
+        ``kube-proxy`` or ``coredns``; with ``containerd`` the shims of pods are killed or paused, too.
+        """
+        return super().part(name)
+
+    def restart(self, name: str) -> None:
+        """Start one of its parts again, SIGKILL first where it runs; wait for the API server if it is that one."""
+        self._processes[name].kill()
+        self._run(name)
+        deadline = time.monotonic() + _PATIENCE
+        while name == "kube-apiserver" and not self._is_ready():
+            process = self.part(name)  # others may be down, as the test wants it
+            assert process.status is None, f"{name} ended: {process.said[-3000:]}"
+            assert time.monotonic() < deadline, f"no API server: {process.said[-3000:]}"
+            time.sleep(0.1)
+
+    def kubectl(self, *arguments: str | Path, document: object = None) -> subprocess.CompletedProcess[str]:
+        """As that of a control plane, from inside and outside."""
+        with self.inside():
+            return super().kubectl(*arguments, document=document)
+
+    def load(self, image: Path) -> None:
+        """Give the node an image that ``images.build`` has made."""
+        self._containerd.load(image)
+
+    def local_volume(self, name: str, size: str = "1Gi") -> Path:
+        """Make a volume on the node, which a claim of the storage class ``local`` gets; its folder."""
+        folder = self.folder / "volumes" / name
+        folder.mkdir(parents=True)
+        os.chown(folder, _JOBS_USER, _JOBS_USER)
+        done = self.kubectl("apply", "-f", "-", document=_volume(name, size, folder))
+        assert done.returncode == 0, done.stderr
+        return folder
+
+    def _is_ready(self) -> bool:
+        with self.inside():
+            return super()._is_ready()
+
+    def _link_programs(self) -> None:
+        """Each by its name: which program it is, the lab's binary sees by that."""
+        tools, parts = go_tools(_TOOLS, _NO_TAGS), go_program(_NODE)
+        (self.folder / "programs").mkdir(exist_ok=True)
+        for name in ("kubectl", "kubelet", "kube-proxy", *super()._options()):
+            self.program(name).symlink_to(parts)
+        for name in ("coredns", "helm"):
+            self.program(name).symlink_to(tools / name)
+        self.program("containerd").symlink_to(shutil.which("containerd"))
+
+    def _prepare_containerd(self, pause: Path) -> None:
+        """Nothing that ran on a node before, and the image that every pod needs."""
+        self._containerd.wait_until_ready()
+        if self._containerd.remove_stale():
+            self.restart("containerd")  # it still remembers them
+            self._containerd.wait_until_ready()
+        self.load(pause)
+
+    def _run(self, name: str) -> None:
+        command = self._node.inside(self.program(name), *self._options()[name])
+        self._processes[name] = Process(command, self.folder / f"{name}.log")
+
+    def _options(self) -> dict[str, list[str]]:
+        folder, options = self.folder, super()._options()
+        options["kube-apiserver"] += [
+            "--bind-address=0.0.0.0",
+            f"--advertise-address={ADDRESS}",
+            "--endpoint-reconciler-type=lease",
+            "--allow-privileged",
+            "--kubelet-preferred-address-types=InternalIP",
+        ]
+        options["kube-controller-manager"] += [f"--root-ca-file={self.authority}"]
+        return options | {
+            "containerd": [f"--config={folder / 'containerd.toml'}"],
+            "kubelet": [
+                f"--config={folder / 'kubelet.yaml'}",
+                f"--kubeconfig={self.kubeconfig}",
+                f"--root-dir={folder / 'kubelet'}",
+                f"--cert-dir={folder / 'kubelet' / 'pki'}",
+                f"--hostname-override={NODE}",
+                f"--node-ip={ADDRESS}",
+            ],
+            "kube-proxy": [f"--config={folder / 'kube-proxy.yaml'}", f"--hostname-override={NODE}"],
+            "coredns": ["-conf", str(folder / "Corefile")],
+        }
+
+    def _wait_for_node(self) -> None:
+        """Until pods can be bound to it, and names are answered."""
+        deadline = time.monotonic() + _PATIENCE
+        while not (self._takes_pods() and self._answers_names()):
+            for name, process in self._processes.items():
+                assert process.status is None, f"{name} ended: {process.said[-3000:]}"
+            assert time.monotonic() < deadline, f"the node is not ready: {self.part('kubelet').said[-3000:]}"
+            time.sleep(0.1)
+
+    def _takes_pods(self) -> bool:
+        nodes = self.get("node")["items"]
+        return bool(nodes) and any(
+            condition["type"] == "Ready" and condition["status"] == "True"
+            for condition in nodes[0]["status"].get("conditions", ())
+        )
+
+    def _answers_names(self) -> bool:
+        with suppress(OSError), self.inside(), urllib.request.urlopen("http://127.0.0.1:8181/ready", timeout=5):
+            return True
+        return False
+
+
+@contextmanager
+def running_cluster(folder: Path) -> Iterator[Cluster]:
+    """A started cluster, which is stopped at the end."""
+    cluster = Cluster(folder)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def _volume(name: str, size: str, folder: Path) -> dict[str, Any]:
+    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE]}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": size},
+            "accessModes": ["ReadWriteMany", "ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": "local",
+            "local": {"path": str(folder)},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
+        },
+    }

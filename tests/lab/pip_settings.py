@@ -1,0 +1,29 @@
+"""Settings of pip for builds of images."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from configparser import ConfigParser
+from io import StringIO
+
+_KEPT = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout")
+"""What this machine's pip has been told of where to get packages."""
+
+
+def pip_settings(authorities: str, cache: str) -> str:
+    """A ``pip.conf`` as this machine's, with the file of authorities and the cache at these paths."""
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, timeout=60, check=False
+    ).stdout
+    known = dict(line.split("=", 1) for line in listed.splitlines() if "=" in line)
+    values = {name: known.get(f"global.{name}") for name in _KEPT}
+    settings = ConfigParser(interpolation=None)
+    settings["global"] = {name: value.strip("'") for name, value in values.items() if value is not None} | {
+        "cert": authorities,
+        "cache-dir": cache,
+        "disable-pip-version-check": "true",
+    }
+    text = StringIO()
+    settings.write(text)
+    return text.getvalue()
