@@ -163,8 +163,9 @@ def test_a_running_job_is_advised_and_then_scaled(
 
             events = json.loads(kubectl("get", "events", "-o", "json"))["items"]
             assert scaled["lastScaling"]["reason"] in {each["reason"] for each in events}
-            decision = json.loads(kubectl("get", "cm", f"{NAME}-scaling", "-o", "json"))["data"]["decision.json"]
-            assert json.loads(decision)["inputs"]["arrival"] > 0
+            kept = ("get", "cm", f"{NAME}-scaling", "--ignore-not-found", "-o", "jsonpath={.data.decision\\.json}")
+            wait_until(lambda: kubectl(*kept))
+            assert json.loads(kubectl(*kept))["inputs"]["arrival"] > 0
         assert operator.end() == 0
 
 

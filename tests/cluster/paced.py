@@ -11,11 +11,11 @@ import pyarrow as pa
 class PacedCount:
     """How many records there are; each takes so many microseconds, in which no processor is needed."""
 
-    columns = ()
     state_schema = pa.schema([("records", pa.int64())])
     result_schema = state_schema
 
-    def __init__(self, microseconds: int) -> None:
+    def __init__(self, column: str, microseconds: int) -> None:
+        self.columns = (column,)
         self._seconds = microseconds / 1e6
 
     def init(self) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class Admission:
         self._past: deque[tuple[int, float]] = deque(maxlen=_PAST)
         self._fixed: deque[float] = deque(maxlen=_FIXED)
         self._full: deque[tuple[int, float]] = deque(maxlen=_TELLING)
-        self._warm = self._near = False
+        self._near = False
 
     @property
     def limit(self) -> int:
@@ -77,16 +77,14 @@ class Admission:
     def finished(self, rows: int, seconds: float, plan: object) -> None:
         """Take in a batch: its records, its processing time, and what tells its plan from others.
 
-        The first batch of a process is passed over, since it is also the first for the JVM and its Python processes,
-        and so is a batch without records, or of no time, as a clock that is set back may have it.
+        The first batch of a process or under a plan is passed over, since it is also the first for the JVM and for
+        Python processes, and so is a batch without records, or of no time, as a clock that is set back may have it.
         """
         if rows <= 0 or seconds <= 0:
             return
-        if not self._warm:
-            self._warm, self._plan = True, plan
-            return
         if plan != self._plan:
             self._change_plan(plan)
+            return
         self._learn_fixed(rows, seconds)
         if rows >= self._limit * _FULL or seconds > self._goal:
             self._full.append((rows, seconds))
