@@ -36,7 +36,7 @@ _QUERY: dict[str, Any] = {
             "FROM trips GROUP BY window(pickup, '10 minutes', '1 minute'), cell"
         },
         "sink": {"kafka": {"bootstrapServers": "kafka:9092", "topic": "trips-by-cell", "key": ["cell"]}},
-        "checkpoint": {"uri": "s3a://checkpoints/trips-by-cell"},
+        "checkpoint": {"claim": "checkpoints"},
         "executors": {"initial": 2, "min": 1, "max": 8},
     },
 }

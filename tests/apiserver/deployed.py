@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 
 import yaml
 
-from unit.api.documents import MINIMAL
+from unit.api.documents import ON_CLUSTER
 
 
 def apply_queries(kubectl: Callable[..., str], names: Sequence[str]) -> None:
     """Apply queries of these names."""
-    documents = [yaml.safe_load(MINIMAL) for _ in names]
+    documents = [yaml.safe_load(ON_CLUSTER) for _ in names]
     for document, name in zip(documents, names, strict=True):
         document["metadata"]["name"] = name
     kubectl("apply", "-f", "-", document=documents)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from unit.api.documents import MINIMAL, changed
+from unit.api.documents import ON_CLUSTER, changed
 from unit.api.test_checking import UNSOUND
 from unit.api.test_rules import BROKEN
 from unit.resources.cases import CASES, objects_of
@@ -76,9 +76,9 @@ def test_what_the_api_server_cannot_see_is_reported(kubectl):
 
 @pytest.mark.usefixtures("operator")
 def test_a_correction_is_seen_and_told_in_events(kubectl):
-    kubectl("apply", "-f", "-", document=changed(MINIMAL, 10, "    sql: SELECT cel FROM trips"))
+    kubectl("apply", "-f", "-", document=changed(ON_CLUSTER, 10, "    sql: SELECT cel FROM trips"))
     assert ready_of(kubectl, "trips-by-cell")["reason"] == "InvalidQuery"
-    kubectl("apply", "-f", "-", document=MINIMAL)
+    kubectl("apply", "-f", "-", document=ON_CLUSTER)
     assert ready_of(kubectl, "trips-by-cell", generation=2)["reason"] == "Deploying"
     deadline = time.monotonic() + PATIENCE
     events: list[dict[str, Any]] = []
@@ -132,7 +132,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.usefixtures("operator")
 def test_at_rest_nothing_is_written(plane, kubectl):
-    kubectl("apply", "-f", "-", document=MINIMAL)
+    kubectl("apply", "-f", "-", document=ON_CLUSTER)
     wait_until(lambda: status_of(kubectl, "trips-by-cell").get("driver", {}).get("pod") == "trips-by-cell-driver-0")
     time.sleep(5)
     before = writes(plane)
@@ -165,11 +165,11 @@ def test_an_api_server_that_was_away_is_found_again(tmp_path_factory, tmp_path):
             return done.stdout
 
         with running_operator(plane, tmp_path) as operator:
-            kubectl("apply", "-f", "-", document=MINIMAL)
+            kubectl("apply", "-f", "-", document=ON_CLUSTER)
             ready_of(kubectl, "trips-by-cell")
             plane.part("kube-apiserver").kill()
             time.sleep(10)
             plane.restart("kube-apiserver")
-            kubectl("apply", "-f", "-", document=changed(MINIMAL, 10, "    sql: SELECT cel FROM trips"))
+            kubectl("apply", "-f", "-", document=changed(ON_CLUSTER, 10, "    sql: SELECT cel FROM trips"))
             assert ready_of(kubectl, "trips-by-cell", generation=2)["reason"] == "InvalidQuery"
             assert operator.end() == 0

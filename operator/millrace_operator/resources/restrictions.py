@@ -1,4 +1,5 @@
-"""What a query may not ask for: settings that are the operator's, and what the restricted pod security level forbids.
+"""What a query may not ask for: settings that are the operator's, and what the restricted pod security level forbids;
+and what it needs on a cluster, though not on a laptop.
 
 A StreamQuery is written by whoever may write one in a namespace, and turned into pods by an operator that may do
 more. So nothing in it may reach past what its author could do with pods of the restricted level.
@@ -10,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from millrace_api.deployment import Checkpoint
 from millrace_api.errors import Problem
 from millrace_api.streamquery import StreamQuery
 
@@ -49,8 +51,9 @@ _HINT = "leave it out: pods keep to Kubernetes' restricted security level and th
 
 
 def problems(query: StreamQuery) -> list[Problem]:
-    """Everything that the query may not ask for, each with its field."""
-    found = [
+    """Everything that the query may not ask for, or lacks on a cluster, each with its field."""
+    found = [*_checkpoint_problems(query.spec.checkpoint)]
+    found += [
         Problem(f'"{name}" is set by Millrace itself', _instead(name), field=f"spec.sparkConf[{name}]")
         for name in query.spec.spark_conf
         if name.startswith(_OURS)
@@ -64,6 +67,15 @@ def problems(query: StreamQuery) -> list[Problem]:
         if pod.pod_template is not None:
             found += _template_problems(f"spec.{role}.podTemplate", pod.pod_template)
     return found
+
+
+def _checkpoint_problems(checkpoint: Checkpoint | None) -> Iterator[Problem]:
+    """Executors keep state that the next driver reads: it has to be where all of them are."""
+    hint = "write checkpoint: {claim: NAME}, a PersistentVolumeClaim that driver and executors can mount"
+    if checkpoint is None:
+        yield Problem("a query on a cluster needs a checkpoint", hint, field="spec.checkpoint")
+    elif checkpoint.uri is not None and not checkpoint.uri.startswith("file:"):
+        yield Problem(f'there is no way to keep state at "{checkpoint.uri}" yet', hint, field="spec.checkpoint.uri")
 
 
 def _instead(name: str) -> str:

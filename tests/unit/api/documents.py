@@ -18,6 +18,8 @@ spec:
   sink: {console: {}}
 """
 
+ON_CLUSTER = f"{MINIMAL}  checkpoint: {{claim: checkpoints}}\n"
+
 PYTHON = """\
 apiVersion: millrace.io/v1alpha1
 kind: StreamQuery

@@ -22,6 +22,7 @@ spec:
       schema: cell STRING, fare DOUBLE
   query: {sql: "SELECT cell, count(*) AS n FROM trips GROUP BY cell"}
   sink: {kafka: {bootstrapServers: "kafka:9092", topic: trips-by-cell}}
+  checkpoint: {claim: checkpoints}
 """
 
 SECURED = """\
@@ -65,6 +66,7 @@ spec:
       rate: {recordsPerSecond: 100}
   query: {sql: "SELECT key, count(*) AS n FROM trips GROUP BY key"}
   sink: {console: {}}
+  checkpoint: {uri: "file:///var/lib/shared/trips"}
   image: example.org/trips:7
   serviceAccountName: trips
   driver:

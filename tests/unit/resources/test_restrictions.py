@@ -30,6 +30,23 @@ def test_what_the_cases_ask_for_is_allowed(case):
 
 
 @pytest.mark.parametrize(
+    ("checkpoint", "said"),
+    [
+        (None, "spec.checkpoint: a query on a cluster needs a checkpoint; write checkpoint: {claim: NAME}"),
+        (
+            {"uri": "s3a://bucket/state"},
+            'spec.checkpoint.uri: there is no way to keep state at "s3a://bucket/state" yet',
+        ),
+    ],
+)
+def test_the_checkpoint_is_where_all_pods_of_a_query_are(checkpoint, said):
+    document = yaml.safe_load(SMALLEST)
+    document["spec"]["checkpoint"] = checkpoint
+    (problem,) = problems(StreamQuery.model_validate(document, by_name=False))
+    assert str(problem).startswith(said)
+
+
+@pytest.mark.parametrize(
     ("setting", "hint"),
     [
         ("spark.master", "leave it out"),
