@@ -1,6 +1,6 @@
 """The operator, whose kopf does not notice that a watch has died: ``python -m apiserver.deaf_operator operator ...``.
 
-The canary is touched every second.
+The canary is touched every second, and looked at every two seconds by a standby.
 """
 
 from __future__ import annotations
@@ -19,5 +19,5 @@ def wait_for_ever(settings: kopf.OperatorSettings, **_: Any) -> None:
 
 
 if __name__ == "__main__":
-    canary.TOUCH_SECONDS = 1.0
+    canary.TOUCH_SECONDS, canary.LOOK_SECONDS = 1.0, 2.0
     main()

@@ -14,7 +14,7 @@ from typing import Any
 from kubernetes.client import ApiClient
 
 from millrace_jobs.cli import main
-from millrace_operator.handlers.operator import CANARY
+from millrace_operator.handlers.operator import LEASE, canary_of
 
 _WHEN, _, _NUMBER = os.environ["MILLRACE_DIES"].partition(" ")
 _COUNT = itertools.count(1)
@@ -29,7 +29,7 @@ def _die() -> None:
 
 
 def _dying_call(self: ApiClient, method: str, url: str, *arguments: Any, **options: Any) -> Any:
-    if method not in _CHANGES or CANARY in url:
+    if method not in _CHANGES or canary_of(LEASE) in url:
         return _call(self, method, url, *arguments, **options)
     with _LOCK:
         number = next(_COUNT)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 import yaml
@@ -17,8 +13,10 @@ import yaml
 from lab.cache import MissingError
 from lab.control_plane import running_control_plane
 from unit.chart.tools import CHART, VALUES, documents, find, rendered, tool
+from unit.commands.queries import BUSY
 from unit.resources.cases import SMALLEST
 
+from .in_a_pod import run_in_a_pod
 from .operators import ask, running_operator, start_operator
 from .test_crd import VALID
 from .test_operator import wait_until
@@ -120,22 +118,59 @@ def test_nothing_that_happens_to_the_release_touches_a_query(plane, helm, releas
     assert plane.kubectl("-n", "cabs", "delete", "sq", "trips-by-cell").returncode == 0
 
 
-def test_the_crd_is_upgraded_and_rolled_back_with_the_release(plane, helm, release, tmp_path):
-    release()
-    newer = shutil.copytree(CHART, tmp_path / "millrace")
-    path = newer / "files" / f"{CRD}.yaml"
-    crd = yaml.safe_load(path.read_text(encoding="utf-8"))
+def write_newer_crd(path):
+    """The chart's CRD, with one more short name."""
+    crd = yaml.safe_load((CHART / "files" / f"{CRD}.yaml").read_text(encoding="utf-8"))
     crd["spec"]["names"]["shortNames"].append("stream")
     path.write_text(yaml.safe_dump(crd, sort_keys=False), encoding="utf-8")
 
-    def short_names():
-        return plane.get("crd", CRD)["spec"]["names"]["shortNames"]
 
+def short_names(plane):
+    return plane.get("crd", CRD)["spec"]["names"]["shortNames"]
+
+
+def test_the_crd_is_upgraded_and_rolled_back_with_the_release(plane, helm, release, tmp_path):
+    release()
+    newer = shutil.copytree(CHART, tmp_path / "millrace")
+    write_newer_crd(newer / "files" / f"{CRD}.yaml")
     uid = plane.get("crd", CRD)["metadata"]["uid"]
     assert helm("upgrade", "millrace", newer).returncode == 0
-    assert short_names() == ["sq", "stream"]
+    assert short_names(plane) == ["sq", "stream"]
     assert helm("rollback", "millrace", "1").returncode == 0
-    assert short_names() == ["sq"]
+    assert short_names(plane) == ["sq"]
+    assert plane.get("crd", CRD)["metadata"]["uid"] == uid
+
+
+@pytest.fixture
+def no_crd(plane):
+    """Takes away what releases before have left."""
+    done = plane.kubectl("delete", "crd", CRD, "--ignore-not-found")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.usefixtures("no_crd", "release")
+def test_a_crd_that_came_by_kubectl_is_taken_over(plane, helm):
+    assert plane.kubectl("apply", "--server-side", "-f", CHART / "files" / f"{CRD}.yaml").returncode == 0
+    uid = plane.get("crd", CRD)["metadata"]["uid"]
+    assert "cannot be imported into the current release" in helm("install", "millrace", CHART).stderr
+    done = helm("upgrade", "--install", "millrace", CHART, "--take-ownership")
+    assert done.returncode == 0, done.stderr
+    taken = plane.get("crd", CRD)["metadata"]
+    assert (taken["uid"], taken["annotations"]["helm.sh/resource-policy"]) == (uid, "keep")
+
+
+@pytest.mark.usefixtures("no_crd")
+def test_a_crd_of_the_release_is_given_to_kubectl(plane, helm, release, tmp_path):
+    release()
+    uid = plane.get("crd", CRD)["metadata"]["uid"]
+    assert helm("upgrade", "millrace", CHART, "--set", "crds.install=false").returncode == 0
+    write_newer_crd(tmp_path / "newer.yaml")
+    apply = ("apply", "--server-side", "-f", tmp_path / "newer.yaml")
+    assert 'conflict with "helm"' in plane.kubectl(*apply).stderr
+    assert plane.kubectl(*apply, "--force-conflicts").returncode == 0
+    assert short_names(plane) == ["sq", "stream"]
+    assert helm("upgrade", "millrace", CHART, "--set", "crds.install=false,replicas=3").returncode == 0
+    assert short_names(plane) == ["sq", "stream"]
     assert plane.get("crd", CRD)["metadata"]["uid"] == uid
 
 
@@ -150,7 +185,7 @@ def test_with_the_rights_of_the_release_the_operator_lacks_nothing(plane, helm, 
     kubeconfig = plane.write_kubeconfig(tmp_path / "kubeconfig", account(plane, "millrace-operator"))
     options = ["--leader-elect", "--lease-seconds", "3", "--lease-namespace", "streams"]
     watched = find(rendered(values), "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
-    options += [each for each in watched if each.startswith("--namespace=")]
+    options += [each for each in watched if each.startswith(("--namespace=", "--lease-name="))]
 
     def kubectl(*arguments: str, document: object = None) -> str:
         done = plane.kubectl("--namespace", "cabs", *arguments, document=document)
@@ -210,27 +245,29 @@ def test_users_of_a_namespace_may_do_the_same_with_its_queries(plane, release, r
 
 
 def test_what_helm_test_makes_is_enough_for_its_pod_and_goes_with_it(plane, helm, release, tmp_path):
-    """There is nobody here to run the pod: what it asks first is asked for it, with its account and its kubeconfig."""
+    """There is nobody here to run the pod: its command is run for it, by its account. The test is the operator."""
     release()
     with ThreadPoolExecutor() as pool:
         testing = pool.submit(helm, "test", "millrace", "--timeout", "180s")
         wait_until(lambda: plane.kubectl("-n", "streams", "get", "pod", "millrace-test").returncode == 0)
-        done = subprocess.run(
-            [Path(sys.executable).with_name("millrace"), "status", "millrace-test"],
-            env=os.environ | {"KUBECONFIG": str(kubeconfig_of_the_pod(plane, tmp_path))},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        succeeded = ("--subresource=status", "--type=merge", "-p", json.dumps({"status": {"phase": "Succeeded"}}))
-        assert plane.kubectl("-n", "streams", "patch", "pod", "millrace-test", *succeeded).returncode == 0
+        report(plane, "sq", BUSY | {"observedGeneration": 1, "plan": BUSY["plan"] | {"appliedEpoch": 4}})
+        (container,) = plane.get("pod", "millrace-test", "--namespace", "streams")["spec"]["containers"]
+        token = account(plane, "millrace-test")
+        done = run_in_a_pod(plane, tmp_path, "streams", token, container["command"])
+        report(plane, "pod", {"phase": "Succeeded"})
         tested = testing.result()
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("millrace-test unknown")  # no operator has seen it
+    assert done.status == 0, done.err
+    assert done.out.startswith("millrace-test Running")
     assert tested.returncode == 0, tested.stderr
     left = plane.kubectl("-n", "streams", "get", "sq,pod,role,rolebinding,sa,cm", "-o", "name").stdout
     assert "millrace-test" not in left
+
+
+def report(plane, kind, status):
+    """Write the status of what is named millrace-test."""
+    patch = ("--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
+    done = plane.kubectl("-n", "streams", "patch", kind, "millrace-test", *patch)
+    assert done.returncode == 0, done.stderr
 
 
 def account(plane, name):
@@ -238,21 +275,3 @@ def account(plane, name):
     done = plane.kubectl("-n", "streams", "create", "token", name)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
-
-
-def kubeconfig_of_the_pod(plane, folder):
-    """That of the pod of ``helm test``, with the places of this API server, of its certificate and of the token."""
-    written = plane.get("configmap", "millrace-test", "--namespace", "streams")["data"]["kubeconfig"]
-    (folder / "token").write_text(account(plane, "millrace-test"), encoding="utf-8")
-    mounted = "/var/run/secrets/kubernetes.io/serviceaccount"
-    places = {
-        "https://kubernetes.default.svc": plane.url,
-        f"{mounted}/ca.crt": str(plane.authority),
-        f"{mounted}/token": str(folder / "token"),
-    }
-    for there, here in places.items():
-        assert written.count(there) == 1
-        written = written.replace(there, here)
-    path = folder / "kubeconfig"
-    path.write_text(written, encoding="utf-8")
-    return path

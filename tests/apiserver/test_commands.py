@@ -13,8 +13,10 @@ import pytest
 import yaml
 
 from spark.cli import MILLRACE, PATIENCE, Result, Running
-from unit.api.documents import MINIMAL
+from unit.api.documents import ON_CLUSTER
 from unit.commands.queries import BUSY, as_written, condition, decision
+
+from .in_a_pod import run_in_a_pod
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
 
@@ -46,7 +48,7 @@ def millrace(kubeconfig, monkeypatch):
 @pytest.fixture
 def query(kubectl):
     """Reads the query, and takes the operator's part: writes its status."""
-    kubectl("apply", "-f", "-", document=MINIMAL)
+    kubectl("apply", "-f", "-", document=ON_CLUSTER)
 
     class Query:
         @staticmethod
@@ -79,7 +81,7 @@ def test_status_of_one_query(millrace, query):
 
 
 def test_status_of_all_queries(millrace, query, kubectl, namespace):
-    kubectl("apply", "-f", "-", document=MINIMAL.replace(NAME, "other"))
+    kubectl("apply", "-f", "-", document=ON_CLUSTER.replace(NAME, "other"))
     query.report(**BUSY)
     for arguments, prefix in ((["status"], ""), (["top"], ""), (["top", "--once", "-A"], f"{namespace}/")):
         lines = succeeded(millrace(*arguments)).splitlines()
@@ -174,6 +176,44 @@ def test_waiting_ends_when_it_is_observed(kubeconfig, query, tmp_path, monkeypat
         assert ("done: " in succeeded(result)) == bool(wait)
 
 
+def test_status_waits_until_the_query_runs_on_its_plan(kubeconfig, query, tmp_path, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    plan = BUSY["plan"]
+    for arguments, begins in ((["status", NAME], f"{NAME} Running\n"), (["status", NAME, "--format", "json"], "{")):
+        query.report(**BUSY | {"observedGeneration": 1, "plan": plan | {"appliedEpoch": 3}})
+        with Running([MILLRACE, *arguments, "--wait"], tmp_path, terminal=False) as running:
+            time.sleep(3)  # as long as it takes to look at least once; should it not, the test still holds
+            assert running.process.poll() is None
+            query.report(plan=plan | {"appliedEpoch": 4})
+            said = succeeded(running.finish())
+        assert said.startswith(begins)  # and nothing else
+
+
+def test_status_waits_in_vain(millrace, query, namespace):
+    query.report(phase="Pending", conditions=[condition("Ready", "False", "Deploying", "the driver is starting")])
+    millrace("status", NAME, "--wait", "--timeout", "1").assert_failed(
+        f"waited 1 s for {NAME} to run on its plan: it has phase Pending", "Deploying: the driver is starting"
+    )
+    millrace("status", "--wait").assert_failed("--wait is for one query", "write its NAME")
+    millrace("status", "zebra", "--wait").assert_failed(f'no StreamQuery "zebra" in namespace {namespace}')
+
+
+@pytest.mark.usefixtures("query")
+def test_in_a_pod_its_service_account_asks(plane, kubectl, namespace, tmp_path):
+    kubectl("create", "serviceaccount", "pod")
+    token = kubectl("create", "token", "pod").strip()
+
+    def millrace(*arguments):
+        return run_in_a_pod(plane, tmp_path, namespace, token, ["millrace", *arguments])
+
+    millrace("status", NAME).assert_failed(
+        f'you may not get streamqueries.millrace.io "{NAME}" in namespace {namespace}'
+    )
+    kubectl("create", "role", "pod", "--verb=get", "--resource=streamqueries.millrace.io")
+    kubectl("create", "rolebinding", "pod", "--role=pod", f"--serviceaccount={namespace}:pod")
+    assert succeeded(millrace("status", NAME)).startswith(NAME)
+
+
 def test_waiting_in_vain_says_what_for(millrace, query):
     query.report(phase="Running", conditions=[condition("Ready", "False", "Deploying", "the driver is starting")])
     millrace("suspend", NAME, "--wait", "--timeout", "1").assert_failed(
@@ -220,7 +260,7 @@ def test_what_one_may_not_do_is_told(plane, millrace, kubectl, namespace, tmp_pa
     kubectl(*right)
     kubectl("create", "rolebinding", "reader", "--role=reader", f"--serviceaccount={namespace}:nobody")
     millrace("status", NAME, *nobody).assert_failed("there is no StreamQuery", "-n")
-    kubectl("apply", "-f", "-", document=MINIMAL)
+    kubectl("apply", "-f", "-", document=ON_CLUSTER)
     millrace("pause", NAME, *nobody).assert_failed("you may not patch streamqueries.millrace.io")
     millrace("scale", NAME, "--executors", "2", *nobody).assert_failed(
         "you may not patch streamqueries.millrace.io/scale"
@@ -239,7 +279,7 @@ def test_top_follows_what_changes_until_q_is_pressed(kubeconfig, query, kubectl,
         running.wait_for("trips-by-cell")
         query.report(**BUSY)
         running.wait_for("ScaleOut")
-        kubectl("apply", "-f", "-", document=MINIMAL.replace(NAME, "another"))
+        kubectl("apply", "-f", "-", document=ON_CLUSTER.replace(NAME, "another"))
         running.wait_for("another")
         kubectl("delete", "sq", NAME, "another")
         running.wait_for("0 queries")

@@ -11,6 +11,7 @@ import pytest
 from lab.ports import free_port
 from lab.tcp_proxy import TcpProxy
 
+from .conftest import new_namespace
 from .deployed import apply_queries, are_deployed
 from .operators import PATIENCE, ask, start_operator
 from .test_operator import wait_until
@@ -111,3 +112,25 @@ def test_a_leader_that_ends_hands_over(plane, namespace, kubectl, tmp_path, prox
         assert standby.wait(PATIENCE) == 0
     assert terms(plane, namespace) == ["operator-a", "operator-b"]
     assert lease_of(kubectl)["holderIdentity"] == ""
+
+
+def test_two_with_leases_of_their_own_both_lead(plane, namespace, kubectl, tmp_path):
+    """As two releases in one namespace do, which watch different ones."""
+    other = new_namespace(plane)
+    operators = []
+    try:
+        for name, watched in (("cabs-operator", namespace), ("buses-operator", other)):
+            options = ("--leader-elect", "--lease-namespace", namespace, "--lease-name", name)
+            operators.append(start_operator(plane, tmp_path / f"{name}.log", *options, namespace=watched))
+        for operator in operators:
+            wait_until(lambda: leads(operator))  # noqa: B023 - at once
+            wait_until(lambda: ask(operator, "/readyz")[0] == 200)  # noqa: B023
+    finally:
+        for operator in operators:
+            operator.kill()
+        plane.kubectl("delete", "namespace", other, "--wait=false")
+    leases = {
+        each.removeprefix("lease.coordination.k8s.io/") for each in kubectl("get", "leases", "-o", "name").split()
+    }
+    assert leases == {"cabs-operator", "buses-operator"}
+    assert kubectl("get", "sq", "-o", "name").split() == ["streamquery.millrace.io/cabs-canary"]

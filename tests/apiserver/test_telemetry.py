@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 
 import pytest
@@ -13,7 +14,7 @@ from lab.tcp_proxy import TcpProxy
 from millrace_operator.telemetry.metrics import CONTRACT
 
 from .deployed import apply_queries, are_deployed
-from .operators import ask, running_operator
+from .operators import ask, running_operator, start_operator
 from .test_operator import wait_until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]
@@ -61,6 +62,48 @@ def test_an_operator_whose_watch_is_dead_while_it_can_ask_is_unhealthy(plane, na
         proxy.black_hole(new=False)
         wait_until(lambda: ask(operator, "/healthz")[0] == 503)
         assert f"does not show the canary in {namespace}" in ask(operator, "/healthz")[1]
+
+
+def test_a_standby_whose_watch_is_dead_is_unhealthy(plane, namespace, tmp_path, proxy, kubeconfig):
+    """By what the leader touches: the standby changes nothing itself."""
+    with running_operator(plane, tmp_path, "--leader-elect", namespace=namespace, deaf=True) as leader:
+        wait_until(lambda: ask(leader, "/readyz")[0] == 200)
+        log = tmp_path / "standby.log"
+        standby = start_operator(plane, log, "--leader-elect", namespace=namespace, kubeconfig=kubeconfig, deaf=True)
+        try:
+            wait_until(lambda: ask(standby, "/readyz")[0] == 200)
+            proxy.black_hole(new=False)
+            wait_until(lambda: ask(standby, "/healthz")[0] == 503)
+            assert f"does not show the canary in {namespace}" in ask(standby, "/healthz")[1]
+            assert "millrace_operator_leader 0.0" in ask(standby, "/metrics")[1]
+            assert ask(leader, "/healthz")[0] == 200
+        finally:
+            standby.kill()
+
+
+def test_a_standby_asks_nothing_of_the_canary_that_its_watch_shows(plane, namespace, tmp_path):
+    with running_operator(plane, tmp_path, "--leader-elect", namespace=namespace, deaf=True) as leader:
+        wait_until(lambda: ask(leader, "/readyz")[0] == 200)
+        standby = start_operator(plane, tmp_path / "standby.log", "--leader-elect", namespace=namespace, deaf=True)
+        try:
+            wait_until(lambda: ask(standby, "/readyz")[0] == 200)
+            asked = requests(standby)
+            touched = requests(leader)
+            wait_until(lambda: requests(leader) >= touched + 10)
+            assert requests(standby) == asked
+            assert ask(standby, "/healthz")[0] == 200
+        finally:
+            standby.kill()
+
+
+def requests(operator):
+    """What an operator itself has asked of StreamQueries so far."""
+    found = re.findall(
+        r'^millrace_operator_api_requests_total\{.*resource="streamqueries",.*\} (\S+)',
+        ask(operator, "/metrics")[1],
+        re.M,
+    )
+    return sum(map(float, found))
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from millrace_api.applied import APPLIED_KEY, Applied
 from millrace_api.deployment import Algorithm
 from millrace_api.plan import Plan
 from millrace_jobs.agent.executors import Executors
-from millrace_jobs.agent.plan_watch import TIMEOUT, PlanWatch
+from millrace_jobs.agent.plan_watch import TIMEOUT, PlanWatch, what_it_says
 from millrace_jobs.agent.progress import BatchReport
 
 PERIOD = 1.0
@@ -114,7 +114,7 @@ class Agent:
                 _request_timeout=TIMEOUT,
             )
         except (ApiException, HTTPError, OSError) as error:
-            log.warning("the operator is not told of the plan for now: %s", str(error).split("\n", 1)[0])
+            log.warning("the operator is not told of the plan for now: %s", what_it_says(error))
             return False
         self._told = applied
         return True

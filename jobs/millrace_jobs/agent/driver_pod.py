@@ -19,10 +19,10 @@ from millrace_api.labels import EXECUTOR, QUERY, ROLE
 from millrace_api.plan import Plan
 from millrace_api.streamquery import Spec, StreamQuery
 from millrace_jobs.agent.agent import Agent
-from millrace_jobs.agent.plan_watch import TIMEOUT, PlanWatch
+from millrace_jobs.agent.plan_watch import TIMEOUT, PlanWatch, what_it_says
 from millrace_jobs.agent.progress import BatchReport
 from millrace_jobs.plan.following import PlanSource
-from millrace_jobs.session import pod_session
+from millrace_jobs.session import has_jvm, pod_session, silence
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,7 @@ class DriverPod:
         self._agent = Agent(self._api, pod.namespace, config_map, self._watch)
         self.host = pod.address
         self.chooses_algorithm = True
+        self._spark: SparkSession | None = None
 
     def state_partitions(self, spec: Spec) -> int:
         """At most one per core that there may ever be."""
@@ -94,7 +95,10 @@ class DriverPod:
         # names of their own: those of a run before may still be taken
         prefix = f"{query.name}-{secrets.token_hex(3)}"
         wanted = self._watch.newest.executors
-        return pod_session(query.name, partitions, query.spec.spark_conf, workspace, self._pod.address, prefix, wanted)
+        self._spark = pod_session(
+            query.name, partitions, query.spec.spark_conf, workspace, self._pod.address, prefix, wanted
+        )
+        return self._spark
 
     def cores(self, spark: SparkSession) -> int:
         """Of the executors that the plan wants."""
@@ -116,6 +120,8 @@ class DriverPod:
         """Follow the plan no longer."""
         self._agent.stop()
         self._watch.stop()
+        if self._spark is not None and has_jvm(self._spark):
+            silence(self._spark)
 
     def _remove_executors(self, query: str) -> None:
         """They belong to the pod, which outlives a driver that is killed; without the API server there come no new."""
@@ -124,9 +130,9 @@ class DriverPod:
                 self._pod.namespace, label_selector=f"{QUERY}={query},{ROLE}={EXECUTOR}", _request_timeout=TIMEOUT
             )
         except (ApiException, HTTPError, OSError) as error:
-            said = str(error).split("\n", 1)[0]
+            problem = f"executors of an earlier run cannot be removed: {what_it_says(error)}"
             hint = "the driver is started again by itself; without the API server there are no executors"
-            raise MillraceError(Problem(f"executors of an earlier run cannot be removed: {said}", hint)) from None
+            raise MillraceError(Problem(problem, hint)) from None
 
 
 def _api() -> CoreV1Api:

@@ -16,6 +16,7 @@ from millrace_api.applied import PLAN_KEY
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.loading import load_plan
 from millrace_api.plan import Plan
+from millrace_api.refusals import refusal
 from millrace_jobs.plan.following import pin_of
 
 WATCH_SECONDS = 60
@@ -84,7 +85,7 @@ class PlanWatch:
                 self._watch(self._read())
                 pause = _SHORTEST
             except (ApiException, HTTPError, OSError) as error:
-                log.warning("the plan is not followed for now: %s", _said(error))
+                log.warning("the plan is not followed for now: %s", what_it_says(error))
                 self._stopped.wait(pause)
                 pause = min(2 * pause, _LONGEST)
 
@@ -127,7 +128,8 @@ class PlanWatch:
                 self._newest = self._news = plan
 
 
-def _said(error: Exception) -> str:
+def what_it_says(error: Exception) -> str:
+    """An error of a request to the API server, on one line."""
     if isinstance(error, ApiException):
-        return f"the API server says {error.status} {error.reason}"
+        return refusal(error.status, error.reason, error.body)
     return str(error).split("\n", 1)[0]

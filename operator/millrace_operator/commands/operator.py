@@ -16,7 +16,7 @@ from ..telemetry.logs import LogFormat, configure
 if TYPE_CHECKING:
     from ..handlers.operator import Options
 
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def operator(
@@ -40,6 +40,9 @@ def operator(
         str | None,
         typer.Option(help="Where the Lease is; default: the pod's namespace, else the first that is watched."),
     ] = None,
+    lease_name: Annotated[
+        str, typer.Option(help="Name of the Lease: one for all operators of which one shall lead.")
+    ] = "millrace-operator",
     lease_seconds: Annotated[
         int, typer.Option(min=3, max=300, help="How long the others wait for a leader that is not heard of.")
     ] = 15,
@@ -75,7 +78,8 @@ def operator(
 
     namespaces = tuple(dict.fromkeys(namespace or ()))
     for name in (*namespaces, *filter(None, [lease_namespace])):
-        _check_namespace(name)
+        _check(name, "namespace", "analytics")
+    _check(lease_name, "Lease", "millrace-operator")
     prometheus = None
     if prometheus_url is not None:
         prometheus = PrometheusSettings(
@@ -91,6 +95,7 @@ def operator(
         shard=Shard.parse(shard),
         leader_elect=leader_elect,
         lease_namespace=lease_namespace,
+        lease_name=lease_name,
         timing=Timing(lease_seconds),
         bind=bind,
         port=port,
@@ -116,8 +121,7 @@ def _run(options: Options) -> None:
     )
 
 
-def _check_namespace(name: str) -> None:
-    if not _NAMESPACE.fullmatch(name):
-        raise MillraceError(
-            Problem(f"there can be no namespace {name!r}", "write one name, such as analytics; patterns are not names")
-        )
+def _check(name: str, kind: str, example: str) -> None:
+    if not _NAME.fullmatch(name):
+        hint = f"write one name, such as {example}; patterns are not names"
+        raise MillraceError(Problem(f"there can be no {kind} {name!r}", hint))

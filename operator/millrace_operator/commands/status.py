@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Context, Everywhere, Kubeconfig, Namespace, connected
+from .options import Context, Everywhere, Kubeconfig, Namespace, Timeout, connected
 
 
 class StatusFormat(StrEnum):
@@ -22,6 +22,8 @@ def status(
         None
     ),
     format: Annotated[StatusFormat, typer.Option(help="table, or json.")] = StatusFormat.TABLE,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the query runs and has applied its plan.")] = False,
+    timeout: Timeout = 300.0,
     everywhere: Everywhere = False,
     namespace: Namespace = None,
     context: Context = None,
@@ -31,12 +33,17 @@ def status(
     from millrace_api.errors import MillraceError, Problem
 
     from .status_screen import show_all, show_one
+    from .waiting import is_running, look_until
 
     if name is not None and everywhere:
         raise MillraceError(Problem("-A is for all queries, and NAME for one", "leave one of them out"))
+    if name is None and wait:
+        raise MillraceError(Problem("--wait is for one query", "write its NAME"))
     cluster = connected(namespace, context, kubeconfig)
     as_json = format is StatusFormat.JSON
     if name is not None:
+        if wait:
+            look_until(cluster, name, "to run on its plan", is_running, timeout)
         show_one(cluster, name, as_json=as_json)
     else:
         show_all(cluster, everywhere=everywhere, as_json=as_json)

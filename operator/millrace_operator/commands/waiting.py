@@ -45,13 +45,23 @@ def is_scaled(asked: QueryView, executors: int) -> Reached:
         plan = view.status.plan
         if not _observed(view, asked) or plan is None or plan.executors != executors:
             return False
-        return plan.applied_epoch is not None and plan.applied_epoch >= plan.epoch
+        return _is_applied(view)
 
     return reached
 
 
+def is_running(view: QueryView) -> bool:
+    """Whether a query runs as its spec is now, and the job has applied its plan."""
+    return not view.pending and view.status.phase is Phase.RUNNING and _is_applied(view)
+
+
 def wait_until(cluster: Cluster, name: str, what: str, reached: Reached, seconds: float) -> None:
-    """Look once a second, also where the server is away for a while, until it is so.
+    """Wait until it is so, and say so. Raises MillraceError as ``look_until`` does."""
+    typer.echo(f"done:   {name} {_progress(look_until(cluster, name, what, reached, seconds))}")
+
+
+def look_until(cluster: Cluster, name: str, what: str, reached: Reached, seconds: float) -> QueryView:
+    """Look once a second, also where the server is away for a while, until it is so; how the query is then.
 
     Raises:
         MillraceError: it was not so in time, or there is no such query any more.
@@ -61,8 +71,7 @@ def wait_until(cluster: Cluster, name: str, what: str, reached: Reached, seconds
         try:
             view = QueryView(queries.get(name))
             if reached(view):
-                typer.echo(f"done:   {name} {_progress(view)}")
-                return
+                return view
             seen = f"it has {_progress(view)}"
         except TransientError as error:
             seen = str(error)
@@ -75,6 +84,12 @@ def wait_until(cluster: Cluster, name: str, what: str, reached: Reached, seconds
 def _observed(view: QueryView, asked: QueryView) -> bool:
     """Whether the operator has seen the change."""
     return (view.status.observed_generation or 0) >= asked.generation
+
+
+def _is_applied(view: QueryView) -> bool:
+    """Whether the job is under its plan."""
+    plan = view.status.plan
+    return plan is not None and plan.applied_epoch is not None and plan.applied_epoch >= plan.epoch
 
 
 def _progress(view: QueryView) -> str:

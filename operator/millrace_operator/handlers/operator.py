@@ -9,10 +9,10 @@ import sys
 import threading
 import uuid
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ..kube.canary import CanaryApi
 from ..kube.client import Client, load_configuration, unfenced
+from ..kube.cluster import own_namespace
 from ..kube.leases import LeaseApi
 from ..kube.objects import ObjectApi
 from ..kube.queries import QueryApi
@@ -30,15 +30,10 @@ from .objects import OwnedObjects
 from .scaling import asks
 
 LEASE = "millrace-operator"
-"""Name of the Lease; with shards each has its own."""
-
-CANARY = "millrace-canary"
-"""Name of the canaries; with shards each has its own."""
+"""Name of the Lease, unless another one is told; with shards each has its own."""
 
 LOST = 1
 """Exit status of an operator that has lost the lease; Kubernetes starts it again, and then it stands by."""
-
-_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +47,7 @@ class Options:
     shard: Shard = field(default_factory=Shard)
     leader_elect: bool = True
     lease_namespace: str | None = None
+    lease_name: str = LEASE
     timing: Timing = field(default_factory=Timing)
     bind: str = "0.0.0.0"  # noqa: S104 - Prometheus and the kubelet ask from elsewhere
     port: int = 8080
@@ -68,11 +64,11 @@ class Operator:
     def __init__(self, options: Options) -> None:
         load_configuration()
         self.shard = options.shard
-        home = options.lease_namespace or _own_namespace(options)
+        home = options.lease_namespace or _home(options)
         self._metrics = OperatorMetrics()
         self._leader: Leader | None = None
         if options.leader_elect:
-            leases = LeaseApi(Client(self._metrics), home, self.shard.name(LEASE))
+            leases = LeaseApi(Client(self._metrics), home, self.shard.name(options.lease_name))
             self._leader = Leader(leases, _identity(), options.timing, self._begin, _end_at_once)
         client = Client(self._metrics, self._leader.require if self._leader else unfenced)
         objects, queries = ObjectApi(Raw(client)), QueryApi(client)
@@ -86,11 +82,11 @@ class Operator:
             self.reconciler.queue,
             self.owns,
         )
-        name = self.shard.name(CANARY)
+        name = self.shard.name(canary_of(options.lease_name))
         self.canary = Canary(
             name, {namespace: CanaryApi(client, namespace, name) for namespace in options.namespaces or (home,)}
         )
-        self._works = (self.reconciler, self.autoscaler, self.canary)
+        self._works = (self.reconciler, self.autoscaler)
         self._turning = threading.Lock()
         self._working = self._ended = False
         self._server = Server(options.bind, options.port, self._metrics.registry, self._unhealthy, self._unready)
@@ -105,6 +101,7 @@ class Operator:
         """Answer probes, watch what there is, and take part in the election."""
         self._server.start()
         self._owned.start()
+        self.canary.stand_by()
         if self._leader is None:
             self._begin()
         else:
@@ -118,6 +115,7 @@ class Operator:
             if self._working:
                 for work in self._works:
                     work.stop()
+        self.canary.stop()
         if self._leader is not None:
             self._leader.release()
         self._server.stop()
@@ -138,6 +136,7 @@ class Operator:
                 log.info("this operator leads")
                 for work in self._works:
                     work.start()
+                self.canary.lead()
                 self._working = True
 
     def _leads(self) -> bool:
@@ -151,11 +150,14 @@ class Operator:
         return "not everything that is watched was listed, or nobody leads yet" if self.canary.age is None else ""
 
 
-def _own_namespace(options: Options) -> str:
-    """The pod's; elsewhere the first that is watched."""
-    if _OWN_NAMESPACE.exists():
-        return _OWN_NAMESPACE.read_text(encoding="utf-8").strip()
-    return options.namespaces[0] if options.namespaces else "default"
+def canary_of(lease: str) -> str:
+    """Name of the canaries of those that one Lease is for, by default ``millrace-canary``. Each shard has its own."""
+    return f"{lease.removesuffix('-operator')}-canary"
+
+
+def _home(options: Options) -> str:
+    """The pod's namespace; elsewhere the first that is watched."""
+    return own_namespace() or (options.namespaces[0] if options.namespaces else "default")
 
 
 def _identity() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kubernetes.client import ApiClient, CustomObjectsApi
 
 from millrace_api.crd import GROUP, PLURAL, VERSION
@@ -31,6 +33,20 @@ class CanaryApi:
         self._objects = CustomObjectsApi(client)
         self._namespace = namespace
         self._name = name
+
+    def last_touch(self) -> str | None:
+        """Its stamp, as the API server has it now; None where there is none."""
+        # a list of one: that takes no right which the watch does not take
+        listed: Any = self._objects.list_namespaced_custom_object(
+            GROUP,
+            VERSION,
+            self._namespace,
+            PLURAL,
+            field_selector=f"metadata.name={self._name}",
+            _request_timeout=_SECONDS,
+        )
+        found = [each["metadata"].get("annotations", {}).get(TOUCHED) for each in listed["items"]]
+        return found[0] if found else None
 
     def touch(self, stamp: str) -> None:
         """Make it where there is none, and annotate it."""

@@ -1,4 +1,4 @@
-"""The cluster that a kubeconfig names, for the command line."""
+"""The cluster that a kubeconfig names, or that a pod is part of, for the command line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 from kubernetes.client import ApiClient, Configuration
-from kubernetes.config import ConfigException
+from kubernetes.config import ConfigException, incluster_config
 from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 from urllib3 import Retry
 
@@ -18,10 +18,13 @@ from millrace_api.explain_errors import suggest
 TIMEOUT = (5.0, 15.0)
 """Seconds to connect, and to answer."""
 
+_DEFAULT = "~/.kube/config"
+_IN_CLUSTER = "in-cluster"
+
 
 @dataclass(frozen=True)
 class Cluster:
-    """An API server as one context of a kubeconfig names it, and the namespace that is meant."""
+    """An API server as one context of a kubeconfig names it, or as a pod knows it, and the namespace that is meant."""
 
     client: ApiClient
     server: str
@@ -32,12 +35,49 @@ class Cluster:
 def connect(kubeconfig: Path | None, context: str | None, namespace: str | None) -> Cluster:
     """The cluster of a context, by default the current one; nothing is asked of it yet.
 
-    Without ``kubeconfig``, KUBECONFIG names the files, or else it is ``~/.kube/config``.
+    Without ``kubeconfig``, KUBECONFIG names the files, or else it is ``~/.kube/config``. A pod in which there is none
+    of them asks its own cluster, by its service account.
 
     Raises:
         MillraceError: no kubeconfig is there, it cannot be read, or it has no such context.
     """
-    files = str(kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config")
+    files = kubeconfig or os.environ.get("KUBECONFIG")
+    configuration = Configuration()
+    if not files and context is None and _only_a_pod():
+        chosen, theirs = _IN_CLUSTER, _load_account(configuration)
+    else:
+        chosen, theirs = _load(str(files or _DEFAULT), context, configuration)
+    # again only where the server asks for it: that it is away is told at once
+    configuration.retries = Retry(3, connect=False, read=False, other=0, raise_on_status=False)
+    configuration.keep_alive = True  # or else a stream whose other end has gone silently is waited for in vain
+    client = ApiClient(configuration)
+    return Cluster(client, configuration.host, chosen, namespace or theirs or "default")
+
+
+def own_namespace() -> str | None:
+    """That of this pod's service account; None elsewhere."""
+    file = Path(incluster_config.SERVICE_TOKEN_FILENAME).with_name("namespace")
+    return file.read_text(encoding="utf-8").strip() if file.exists() else None
+
+
+def _only_a_pod() -> bool:
+    """Whether this is a pod, and has no kubeconfig where one is looked for."""
+    default = Path(os.path.expanduser(_DEFAULT))  # noqa: PTH111 - a user in a container may have no home
+    return incluster_config.SERVICE_HOST_ENV_NAME in os.environ and not default.exists()
+
+
+def _load_account(configuration: Configuration) -> str | None:
+    """Into the configuration, as of this pod; its namespace."""
+    try:
+        incluster_config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
+        return own_namespace()
+    except (ConfigException, OSError) as error:
+        problem = f"there is no kubeconfig {_DEFAULT}, and this pod's service account cannot be used: {error}"
+        raise MillraceError(Problem(problem, "let its token be mounted, or write --kubeconfig FILE")) from None
+
+
+def _load(files: str, context: str | None, configuration: Configuration) -> tuple[str, str | None]:
+    """Into the configuration, as of files; the context and its namespace."""
     try:
         found = KubeConfigMerger(files).config  # type: ignore[no-untyped-call]
         if found is None:
@@ -45,18 +85,12 @@ def connect(kubeconfig: Path | None, context: str | None, namespace: str | None)
             raise MillraceError(Problem(f"there is no kubeconfig {Path(files).expanduser()}", hint))
         chosen = _context(files, context, found.value)
         loader = KubeConfigLoader(found, active_context=chosen, config_base_path=None)  # type: ignore[no-untyped-call]
-        configuration = Configuration()
         loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
-        theirs = loader.current_context["context"].get("namespace")
+        return chosen, loader.current_context["context"].get("namespace")
     except (ConfigException, yaml.YAMLError, OSError, TypeError, AttributeError, LookupError, ValueError) as error:
         # what the library says may quote whole entries of users, tokens included: it is not repeated
         problem = f"{files} is no kubeconfig that can be used: {type(error).__name__}"
         raise MillraceError(Problem(problem, "see what kubectl config view says of it")) from None
-    # again only where the server asks for it: that it is away is told at once
-    configuration.retries = Retry(3, connect=False, read=False, other=0, raise_on_status=False)
-    configuration.keep_alive = True  # or else a stream whose other end has gone silently is waited for in vain
-    client = ApiClient(configuration)
-    return Cluster(client, configuration.host, chosen, namespace or theirs or "default")
 
 
 def _context(files: str, wanted: str | None, document: dict[str, object]) -> str:

@@ -20,6 +20,7 @@ from urllib3.exceptions import (
 
 from millrace_api.crd import GROUP, PLURAL
 from millrace_api.errors import MillraceError, Problem, TransientError
+from millrace_api.refusals import message_of
 
 from .cluster import Cluster
 
@@ -78,11 +79,8 @@ def _refusal(error: ApiException, cluster: Cluster, what: str, right: str) -> Mi
 
 def words(error: ApiException) -> str:
     """What the API server said, on one line."""
-    try:
-        said = json.loads(error.body or "")["message"]
-    except (ValueError, TypeError, KeyError):
-        said = error.body or error.reason or f"status {error.status}"
-    return " ".join(str(said).split())
+    said = error.body or error.reason or f"status {error.status}"
+    return message_of(error.body) or " ".join(str(said).split())
 
 
 def _names_an_object(error: ApiException) -> bool:

@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from millrace_api.refusals import refusal
+
 _SUBJECT: ContextVar[dict[str, Any] | None] = ContextVar("subject", default=None)
 
 
@@ -46,7 +48,11 @@ def configure(format: LogFormat) -> None:
 
 
 def in_short(error: Exception) -> str:
-    """An error on one line: the API server's fill many, with all their headers."""
+    """An error on one line; of a refusal by the API server, what it says, without the headers of its answer."""
+    from kubernetes.client import ApiException  # takes a second, which commands that ask no cluster do not have
+
+    if isinstance(error, ApiException):
+        return refusal(error.status, error.reason, error.body)
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
 
 

@@ -11,14 +11,14 @@ import typer.main
 import yaml
 
 from millrace_api.objects import read_query
-from millrace_operator.commands import logs, operator, status
+from millrace_operator.commands import operator, status
 from unit.resources.cases import SMALLEST, objects_of
 
 from .tools import CHART, ROOT, VALUES, documents, find, rendered
 
 pytestmark = pytest.mark.timeout(1800)
 
-COMMANDS = {"logs": logs.logs, "operator": operator.operator, "status": status.status}
+COMMANDS = {"operator": operator.operator, "status": status.status}
 RULES = yaml.safe_load((CHART / "files/operator-rules.yaml").read_text())["rules"]
 
 
@@ -54,13 +54,16 @@ def test_every_option_has_the_value_that_was_meant():
     assert {str(options[name].parent) for name in ("prometheus_ca_file", "prometheus_password_file")} <= mounted
 
 
-def test_the_test_asks_for_commands_that_there_are():
-    script = find(rendered(), "ConfigMap")["data"]["test.sh"]
-    lines = [line.partition("millrace ")[2] for line in script.splitlines() if "millrace " in line.partition("#")[0]]
-    commands = [line.split(" 2>")[0].split() for line in lines if line.startswith(("status", "logs"))]
-    assert len(commands) == 4
-    for command in commands:
-        assert parsed(["millrace", *command])["name"] == "millrace-test"
+@pytest.mark.parametrize("values", VALUES)
+def test_the_lease_is_named_after_the_release(values):
+    text = rendered(values)
+    assert operators_options(text)[0]["lease_name"] == find(text, "Deployment")["metadata"]["name"]
+
+
+def test_the_test_waits_by_a_command_that_there_is():
+    (container,) = find(rendered("namespaced"), "Pod")["spec"]["containers"]
+    options = parsed(container["command"])
+    assert (options["name"], options["namespace"], options["wait"]) == ("millrace-test", "cabs", True)
 
 
 def test_the_query_of_the_test_is_valid():
@@ -155,7 +158,7 @@ ON = ("--set", "monitoring.dashboards.enabled=true,monitoring.rules.enabled=true
 
 def test_no_dashboards_and_rules_make_no_objects(chart_with):
     text = rendered("default", *ON, chart=chart_with({}))
-    assert [each["metadata"]["name"] for each in documents(text) if each["kind"] == "ConfigMap"] == ["millrace-test"]
+    assert [each["metadata"]["name"] for each in documents(text) if each["kind"] == "ConfigMap"] == []
     assert "PrometheusRule" not in text
 
 

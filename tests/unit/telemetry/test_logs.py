@@ -4,8 +4,9 @@ import json
 import logging
 
 import pytest
+from kubernetes.client import ApiException
 
-from millrace_operator.telemetry.logs import JsonFormatter, TextFormatter, about
+from millrace_operator.telemetry.logs import JsonFormatter, TextFormatter, about, in_short
 
 LOG = logging.getLogger("test")
 
@@ -59,3 +60,15 @@ def test_an_error_is_in_its_line(lines):
     except ValueError:
         LOG.exception("it failed")
     assert "ValueError: bad" in lines[0][0]["error"]
+
+
+def test_a_refusal_is_told_by_its_reason_and_not_by_its_headers():
+    error = ApiException(403, "Forbidden")
+    error.headers = {f"header-{number}": "x" * 40 for number in range(20)}
+    error.body = json.dumps({"message": 'configmaps "q" is forbidden'})
+    assert in_short(error) == 'the API server says 403 Forbidden: configmaps "q" is forbidden'
+
+
+def test_another_error_is_cut():
+    assert in_short(ValueError("bad\nvalue")) == "ValueError: bad value"
+    assert len(in_short(ValueError("x" * 1000))) == 300

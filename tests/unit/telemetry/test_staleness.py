@@ -1,5 +1,8 @@
 """A watch is dead when it shows none of several touches in a row that the API server has taken."""
 
+import pytest
+
+from millrace_operator.handlers import canary as canaries
 from millrace_operator.handlers.canary import Canary, is_canary
 from millrace_operator.kube.canary import CANARY_LABEL, TOUCHED
 from millrace_operator.telemetry.staleness import MISSED, Staleness
@@ -73,6 +76,65 @@ def test_there_is_no_age_before_every_canary_was_shown():
     canary.seen(shown("millrace-canary", "b", "1"))
     assert canary.age is not None
     assert canary.dead == []
+
+
+class Looks:
+    """A canary that another operator touches; counts who asks for it."""
+
+    def __init__(self):
+        self.stamp, self.asked = None, 0
+
+    def last_touch(self):
+        self.asked += 1
+        if isinstance(self.stamp, Exception):
+            raise self.stamp
+        return self.stamp
+
+
+@pytest.fixture
+def standby(monkeypatch):
+    """One whose watch has always been silent for too long; ``found`` lets it look when there is such a touch."""
+    monkeypatch.setattr(canaries, "LOOK_SECONDS", 0.0)
+    looks = Looks()
+    canary = Canary("millrace-canary", {"a": looks})
+
+    def found(stamp):
+        looks.stamp = stamp
+        canary.look("a")
+        return canary.dead
+
+    return canary, found
+
+
+def test_a_standby_whose_watch_shows_nothing_of_what_the_leader_does_is_dead(standby):
+    canary, found = standby
+    canary.seen(shown("millrace-canary", "a", "0"))
+    assert [found(str(number)) for number in range(1, MISSED + 2)] == [[]] * MISSED + [["a"]]
+    canary.seen(shown("millrace-canary", "a", "3"))
+    assert canary.dead == []
+
+
+def test_where_nobody_leads_a_standby_is_alive(standby):
+    _, found = standby
+    assert not any(found(stamp) for stamp in [None, None, *["0"] * 10])
+
+
+def test_a_standby_that_is_not_answered_does_not_blame_its_watch(standby):
+    _, found = standby
+    for number in range(10):
+        assert not found(f"{number}")
+        assert not found(OSError("away"))
+
+
+def test_a_standby_whose_watch_shows_touches_asks_nothing(standby, monkeypatch):
+    canary, found = standby
+    for number in range(MISSED + 1):
+        found(str(number))
+    assert canary.dead == ["a"]
+    monkeypatch.setattr(canaries, "LOOK_SECONDS", 3600.0)
+    canary.seen(shown("millrace-canary", "a", "one that no look has found"))
+    assert found("another") == []
+    assert canary._touches["a"].asked == MISSED + 1
 
 
 def test_a_canary_is_known_by_its_label():

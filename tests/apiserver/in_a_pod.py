@@ -1,0 +1,54 @@
+"""The program as it runs in a pod without a kubeconfig: ``python -m apiserver.in_a_pod status ...``.
+
+The pod's service account is in the folder MILLRACE_ACCOUNT, in place of where it is mounted.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from kubernetes.config import incluster_config
+
+from lab.control_plane import ControlPlane
+from millrace_jobs.cli import main
+from spark.cli import PATIENCE, Result
+
+TESTS = Path(__file__).parents[1]
+
+
+def run_in_a_pod(plane: ControlPlane, folder: Path, namespace: str, token: str, command: Sequence[str]) -> Result:
+    """What a pod's command leaves; ``command`` as in a manifest, ``folder`` for what its service account consists of."""
+    (folder / "namespace").write_text(namespace, encoding="utf-8")
+    (folder / "token").write_text(token, encoding="utf-8")
+    (folder / "ca.crt").write_bytes(plane.authority.read_bytes())
+    program, *arguments = command
+    assert program == "millrace"
+    server = urlsplit(plane.url)
+    pod = {
+        "HOME": str(folder),
+        "KUBERNETES_SERVICE_HOST": str(server.hostname),
+        "KUBERNETES_SERVICE_PORT": str(server.port),
+        "MILLRACE_ACCOUNT": str(folder),
+        "PYTHONPATH": str(TESTS),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "apiserver.in_a_pod", *arguments],
+        env={name: value for name, value in os.environ.items() if name != "KUBECONFIG"} | pod,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+if __name__ == "__main__":
+    account = Path(os.environ["MILLRACE_ACCOUNT"])
+    incluster_config.SERVICE_TOKEN_FILENAME = str(account / "token")
+    incluster_config.SERVICE_CERT_FILENAME = str(account / "ca.crt")
+    main()

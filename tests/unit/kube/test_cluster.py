@@ -1,0 +1,99 @@
+"""Which cluster is meant: that of a kubeconfig, or, in a pod that has none, its own."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from kubernetes.config import incluster_config
+
+from millrace_api.errors import MillraceError
+from millrace_operator.kube.cluster import connect, own_namespace
+
+KUBECONFIG = yaml.safe_dump(
+    {
+        "current-context": "lab",
+        "clusters": [{"name": "lab", "cluster": {"server": "http://lab:1"}}],
+        "users": [{"name": "me", "user": {}}],
+        "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "me", "namespace": "cabs"}}],
+    }
+)
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """An empty home, of a user who has named no kubeconfig."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def account(home, monkeypatch):
+    """A pod's service account, of the namespace ``streams``."""
+    folder = home / "account"
+    folder.mkdir()
+    for name, text in (("token", "t"), ("ca.crt", "c"), ("namespace", "streams\n")):
+        (folder / name).write_text(text, encoding="utf-8")
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(folder / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(folder / "ca.crt"))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    return folder
+
+
+def place(cluster):
+    return cluster.server, cluster.context, cluster.namespace
+
+
+@pytest.mark.usefixtures("account")
+def test_in_a_pod_it_is_that_of_its_service_account():
+    assert place(connect(None, None, None)) == ("https://10.96.0.1:443", "in-cluster", "streams")
+    assert connect(None, None, "cabs").namespace == "cabs"
+
+
+def test_a_pods_token_is_read_again_when_it_is_renewed(account):
+    configuration = connect(None, None, None).client.configuration
+    assert configuration.get_api_key_with_prefix("BearerToken") == "bearer t"
+    assert configuration.refresh_api_key_hook is not None
+
+
+@pytest.mark.usefixtures("account")
+def test_a_kubeconfig_comes_first(home, monkeypatch):
+    own = home / ".kube" / "config"
+    own.parent.mkdir()
+    own.write_text(KUBECONFIG, encoding="utf-8")
+    assert place(connect(None, None, None)) == ("http://lab:1", "lab", "cabs")
+    own = own.rename(home / "kubeconfig")
+    assert connect(own, None, None).context == "lab"
+    monkeypatch.setenv("KUBECONFIG", str(own))
+    assert connect(None, None, None).context == "lab"
+
+
+@pytest.mark.usefixtures("account")
+def test_a_kubeconfig_that_is_named_has_to_be_there(home, monkeypatch):
+    with pytest.raises(MillraceError, match="there is no kubeconfig"):
+        connect(home / "gone", None, None)
+    with pytest.raises(MillraceError, match="there is no kubeconfig"):
+        connect(None, "lab", None)
+    monkeypatch.setenv("KUBECONFIG", str(home / "gone"))
+    with pytest.raises(MillraceError, match="there is no kubeconfig"):
+        connect(None, None, None)
+
+
+def test_a_pod_without_a_token_is_told_so(account):
+    (account / "token").unlink()
+    with pytest.raises(MillraceError, match=r"service account cannot be used: .*let its token be mounted"):
+        connect(None, None, None)
+
+
+@pytest.mark.usefixtures("home")
+def test_elsewhere_there_has_to_be_a_kubeconfig():
+    with pytest.raises(MillraceError, match=r"there is no kubeconfig .*/\.kube/config; write --kubeconfig FILE"):
+        connect(None, None, None)
+
+
+def test_a_pod_knows_its_namespace(account):
+    assert own_namespace() == "streams"
+    (account / "namespace").unlink()
+    assert own_namespace() is None
