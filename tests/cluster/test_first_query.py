@@ -11,9 +11,8 @@ import pyarrow as pa
 import pytest
 
 from kafka import topics
-
-from .deployed import Deployed, document
-from .installation import Installation, wait_until
+from lab.deployed import Deployed, document
+from lab.installation import Installation, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -36,9 +35,7 @@ def answer(trips: pa.Table) -> dict[str, dict[str, Any]]:
     return {cell: {"trips": n, "fares": int(total), "highest": most} for cell, n, total, most in rows}
 
 
-def test_a_query_that_is_applied_computes_in_pods_what_duckdb_does(
-    installation: Installation, namespace: str, claim: str
-) -> None:
+def test_a_query_that_is_applied_computes_in_pods_what_duckdb_does(installation: Installation, namespace: str) -> None:
     broker, given = installation.broker, trips()
     topics.make(broker, "trips", 4)
     topics.make(broker, "trips-by-cell", 2, cleanup_policy="compact")

@@ -92,7 +92,9 @@ class Broker:
         with host_network():
             libraries = jars(_NODE / "pom.xml")
         log_settings = f"-Dlog4j2.configurationFile={_NODE / 'log4j2.properties'}"
-        java = ["java", *_JVM, log_settings, "-cp", f"{libraries}/*"]
+        names = self.folder / "hosts"  # with each login Kafka asks for its own name, and there may be nobody to ask
+        names.write_text(f"127.0.0.1 localhost\n{self._host} broker\n", encoding="utf-8")
+        java = ["java", *_JVM, f"-Djdk.net.hosts.file={names}", log_settings, "-cp", f"{libraries}/*"]
         seconds_to_get.append(time.monotonic() - began)
         began = time.monotonic()
         settings = self.folder / "server.properties"

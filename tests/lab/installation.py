@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from lab import images
-from lab.cluster import Cluster
-from lab.kafka import Broker
-from lab.prometheus import PrometheusServer
+from . import images
+from .cluster import Cluster
+from .kafka import Broker, running_broker
+from .prometheus import PrometheusServer, running_prometheus
 
 ROOT = Path(__file__).parents[2]
 RELEASE = NAMESPACE = "millrace"
@@ -28,23 +28,24 @@ TAG = "1"
 PATIENCE = 240.0
 """Seconds that anything on the cluster may take on a busy machine."""
 
-_USER_CODE = Path(__file__).with_name("paced.py")
+EXAMPLE = ROOT / "examples" / "cluster"
+SCORING_IMAGE = "millrace.local/scoring:1"
+"""That of the example's query."""
+
+CLAIM = "checkpoints"
+"""Of the volume for checkpoints in each namespace."""
 
 SMALL = {"requests": {"cpu": "50m"}}
 """So that many pods fit on two cores, of which most do nothing most of the time."""
 
 
-def make_images(folder: Path) -> list[Path]:
-    """The images of operator and jobs, and one of jobs with an aggregator of a user's in it."""
-    made = [
+def make_images() -> list[Path]:
+    """The images of operator and jobs, and one of jobs with the aggregator of the example for clusters in it."""
+    return [
         images.build(f"{OPERATOR_IMAGE}:{TAG}", ROOT / "images/operator/Dockerfile", ROOT),
-        images.build(f"{JOBS_IMAGE}:base", ROOT / "images/jobs/Dockerfile", ROOT),
+        images.build(f"{JOBS_IMAGE}:{TAG}", ROOT / "images/jobs/Dockerfile", ROOT),
+        images.build(SCORING_IMAGE, EXAMPLE / "Dockerfile", EXAMPLE),
     ]
-    folder.mkdir()
-    shutil.copy(_USER_CODE, folder)
-    site_packages = "/opt/millrace/lib/python3.11/site-packages/"
-    (folder / "Dockerfile").write_text(f"FROM {JOBS_IMAGE}:base\nCOPY {_USER_CODE.name} {site_packages}\n")
-    return [*made, images.build(f"{JOBS_IMAGE}:{TAG}", folder / "Dockerfile", folder)]
 
 
 def scraped_pods(kubeconfig: Path) -> dict[str, Any]:
@@ -67,6 +68,43 @@ def scraped_pods(kubeconfig: Path) -> dict[str, Any]:
     }
 
 
+def make_namespace(cluster: Cluster, name: str) -> None:
+    """One that takes only pods which may do no more than they need, with a claim for checkpoints."""
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    spec = {
+        "storageClassName": "local",
+        "volumeName": name,
+        "accessModes": ["ReadWriteMany"],
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    claim = {"name": CLAIM, "namespace": name}
+    objects = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}},
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": claim, "spec": spec},
+    ]
+    cluster.local_volume(name)
+    done = cluster.kubectl("apply", "-f", "-", document=objects)
+    assert done.returncode == 0, done.stderr
+
+
+@contextmanager
+def installed(cluster: Cluster, folder: Path) -> Iterator[Installation]:
+    """Everything on a cluster that queries need, from inside its network; ``folder`` is for data and logs."""
+    for image in make_images():
+        cluster.load(image)
+    places = {name: folder / name for name in ("kafka", "prometheus")}
+    for place in places.values():
+        place.mkdir()
+    jobs = [scraped_pods(cluster.kubeconfig)]
+    with (
+        running_broker(places["kafka"], host=cluster.node_address) as broker,
+        running_prometheus(places["prometheus"], host=cluster.node_address, jobs=jobs) as prometheus,
+    ):
+        made = Installation(cluster, broker, prometheus)
+        made.install()
+        yield made
+
+
 @dataclass
 class Installation:
     """A cluster with the chart installed, and what queries work with: Kafka, and the Prometheus that scrapes them."""
@@ -77,11 +115,28 @@ class Installation:
 
     def install(self, *options: str) -> None:
         """Install the chart in a namespace of its own which takes restricted pods only, and wait for the operator."""
-        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-        metadata = {"name": NAMESPACE, "labels": labels}
-        self.kubectl("apply", "-f", "-", document={"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        make_namespace(self.cluster, NAMESPACE)
         self.helm("install", *options, document=self.values)
         self.wait_for_operator()
+
+    def make_kafka_service(self, namespace: str) -> None:
+        """Let pods of a namespace find the broker as ``kafka:9092``."""
+        host, port = self.broker.bootstrap.split(":")
+        metadata = {"name": "kafka", "namespace": namespace}
+        of_service = {"kubernetes.io/service-name": "kafka"}
+        ports = [{"port": 9092, "targetPort": int(port)}]
+        objects = [
+            {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": ports}},
+            {
+                "apiVersion": "discovery.k8s.io/v1",
+                "kind": "EndpointSlice",
+                "metadata": metadata | {"labels": of_service},
+                "addressType": "IPv4",
+                "endpoints": [{"addresses": [host]}],
+                "ports": [{"port": int(port)}],
+            },
+        ]
+        self.kubectl("apply", "-f", "-", document=objects)
 
     @property
     def values(self) -> dict[str, Any]:

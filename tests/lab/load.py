@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from confluent_kafka import Producer
 
-from lab.kafka import Broker
+from .kafka import Broker
 
 _PERIOD = 0.1
 """Seconds from one handful of records to the next."""

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .installation import SMALL, Installation, wait_until
+from millrace_api.applied import APPLIED_KEY
 
-CLAIM = "checkpoints"
+from .installation import CLAIM, SMALL, Installation, wait_until
 
 
 def document(name: str, **spec: Any) -> dict[str, Any]:
@@ -72,10 +72,32 @@ class Deployed:
         return plan
 
     @property
+    def applied(self) -> dict[str, Any]:
+        """What the driver says of the plan it follows; no executor is ready before it has said anything."""
+        held = self.on.get("-n", self.namespace, "cm", f"{self.name}-plan")["data"].get(APPLIED_KEY)
+        told: dict[str, Any] = {"executorsReady": 0} if held is None else json.loads(held)
+        return told
+
+    @property
+    def pod(self) -> str:
+        """Name of its driver's pod."""
+        return f"{self.name}-driver-0"
+
+    @property
     def driver(self) -> dict[str, Any]:
-        """Its pod."""
-        pod: dict[str, Any] = self.on.get("-n", self.namespace, "pod", f"{self.name}-driver-0")
+        """That pod."""
+        pod: dict[str, Any] = self.on.get("-n", self.namespace, "pod", self.pod)
         return pod
+
+    @property
+    def has_pod(self) -> bool:
+        """Whether it is there."""
+        return bool(self.kubectl("get", "pod", self.pod, "--ignore-not-found", "-o", "name"))
+
+    @property
+    def runs(self) -> int:
+        """How often the driver was started in this pod."""
+        return int(self.driver["status"]["containerStatuses"][0]["restartCount"]) + 1
 
     @property
     def executors(self) -> list[dict[str, Any]]:
@@ -87,7 +109,7 @@ class Deployed:
     @property
     def log(self) -> str:
         """What its driver has printed, since it was started last."""
-        return self.on.logs(f"{self.name}-driver-0", self.namespace)
+        return self.on.logs(self.pod, self.namespace)
 
     @property
     def events(self) -> list[str]:
@@ -114,3 +136,19 @@ class Deployed:
             ),
             f"{self.name} runs",
         )
+
+    def wait_until_settled(self) -> None:
+        """Until the operator has done all that the spec says now, and its driver has finished a batch."""
+        generation = self.on.get("-n", self.namespace, "sq", self.name)["metadata"]["generation"]
+
+        def settled(status: dict[str, Any]) -> bool:
+            current = status.get("observedGeneration") == generation
+            return bool(current and self.condition("Progressing").get("reason") == "Settled")
+
+        self.wait(settled, f"the operator has done what {self.name} says")
+        self.wait_until_running()
+
+    def wait_until_healthy(self) -> None:
+        """Until its spec is kept as the one to go back to."""
+        name = f"configmap/{self.name}-healthy"
+        wait_until(lambda: self.kubectl("get", name, "--ignore-not-found"), f"there is {name}")

@@ -1,0 +1,142 @@
+"""The demo: a cluster with everything on it, a query, and a load that rises to four times as much and falls again.
+
+    python -m bench.cluster [--json FILE] [--plot FILE]
+
+All of it is real: a Kubernetes with one node, Kafka, Prometheus, the chart as Helm installs it, and pods. They share
+this machine's processors, which the query's aggregator hardly needs: it waits, as for another server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import yaml
+from kubernetes import config
+from kubernetes.client import CoreV1Api
+from rich.console import Console
+from rich.table import Table
+from tests.kafka import topics
+from tests.lab.cluster import running_cluster
+from tests.lab.deployed import Deployed
+from tests.lab.installation import EXAMPLE, ROOT, Installation, installed, make_namespace
+from tests.lab.load import Load
+
+from bench.cluster.figures import Step, steps
+from bench.cluster.plot import plot
+from bench.cluster.recorder import Recorder, batches, to_json
+
+NAMESPACE = "demo"
+LOW, HIGH = 100.0, 400.0
+"""Records per second."""
+
+_PATIENCE = 300.0
+"""Seconds that the last records may take to be counted."""
+
+HOLD = {"before": 90.0, "high": 240.0, "low": 420.0}
+"""Seconds; executors are given back only when less was enough for three minutes."""
+
+
+def main() -> None:
+    """Run the demo from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, default=ROOT / "out" / "cluster.json", help="file for all that was seen")
+    parser.add_argument("--plot", type=Path, default=ROOT / "out" / "cluster.svg", help="picture to draw")
+    options = parser.parse_args()
+    console, began = Console(width=110, highlight=False), time.monotonic()
+
+    def tell(line: str) -> None:
+        console.print(f"{time.monotonic() - began:6.0f} s  {line}", markup=False)
+
+    with tempfile.TemporaryDirectory(prefix="millrace-demo-") as name, _lab(Path(name), tell) as lab:
+        document = yaml.safe_load((EXAMPLE / "query.yaml").read_text(encoding="utf-8"))
+        query, load = _deployed(lab, document, tell)
+        api = CoreV1Api(config.new_client_from_config(str(lab.cluster.kubeconfig)))  # type: ignore[no-untyped-call]
+        recorder = Recorder(api, NAMESPACE, query.name, lambda: load.rate, tell)
+        driver = query.driver["metadata"]["uid"]
+        for rate, seconds in ((LOW, HOLD["before"]), (HIGH, HOLD["high"]), (LOW, HOLD["low"])):
+            load.rate = rate
+            time.sleep(seconds)
+        recorder.stop()
+        load.stop()
+        exact = _wait_until_exact(lab, _results(document), load)
+        finished = batches(query.kubectl("logs", f"{query.name}-driver-0", "--timestamps"))
+        same = query.driver["metadata"]["uid"] == driver
+        tell(f"output exact: {exact}; the driver is the same pod: {same}, started {query.runs} time(s)")
+
+    spec = document["spec"]
+    scaling, interval = spec["scaling"], float(spec["batchInterval"].rstrip("s"))
+    found = steps(recorder.samples, finished, target=scaling["target"], step=scaling["step"], interval=interval)
+    _show(found, console)
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(to_json(recorder.samples, finished, [asdict(each) for each in found]), encoding="utf-8")
+    plot(recorder.samples, finished, options.plot, target=scaling["target"], interval=interval)
+    console.print(f"the picture: {options.plot}; all figures: {options.json}", markup=False)
+    sys.exit(0 if same and exact else 1)
+
+
+@contextmanager
+def _lab(folder: Path, tell: Any) -> Iterator[Installation]:
+    """Everything but the query."""
+    tell("a cluster, images, Kafka and Prometheus; the first time of all they are built, which takes many minutes")
+    (folder / "cluster").mkdir()
+    with running_cluster(folder / "cluster") as cluster, cluster.inside():
+        tell(f"the cluster runs: {cluster.kubectl('version').stdout.splitlines()[-1]}")
+        with installed(cluster, folder) as lab:
+            tell("Millrace is installed by Helm")
+            yield lab
+
+
+def _deployed(lab: Installation, document: dict[str, Any], tell: Any) -> tuple[Deployed, Load]:
+    """The query, running under its first load."""
+    make_namespace(lab.cluster, NAMESPACE)
+    lab.make_kafka_service(NAMESPACE)
+    topics.make(lab.broker, "events", 4)
+    topics.make(lab.broker, _results(document), 2, cleanup_policy="compact")
+    load = Load(lab.broker, "events", LOW, [1.0] * 40)
+    query = Deployed(lab, NAMESPACE, document["metadata"]["name"])
+    query.apply(document)
+    tell(f"kubectl apply -f {(EXAMPLE / 'query.yaml').relative_to(ROOT)}")
+    query.wait_until_running()
+    tell("the query runs")
+    return query, load
+
+
+def _results(document: dict[str, Any]) -> str:
+    return str(document["spec"]["sink"]["table"]["topic"])
+
+
+def _wait_until_exact(lab: Installation, topic: str, load: Load) -> bool:
+    """Whether the table comes to what was written; waits for what is still on its way."""
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        held = topics.table_of(topics.committed(lab.broker, topic))
+        rows = [json.loads(value) for value in held.values()]
+        if {row["name"]: row["records"] for row in rows} == dict(load.written):
+            return True
+        time.sleep(1.0)
+    return False
+
+
+def _show(found: list[Step], console: Console) -> None:
+    times = ("breach", "decided", "acknowledged", "executors ready", "settled")
+    table = Table("load", "plans", "executors", *times, "over", "W")
+    for each in found:
+        seconds = (each.breach, each.decision, each.acknowledged, each.executors_ready, each.settled)
+        shown = ["-" if value is None else f"{value:.0f} s" for value in seconds]
+        over = "-" if each.over is None else f"{each.over:.1%} of {each.batches}"
+        mean = "-" if each.utilization is None else f"{each.utilization:.2f}"
+        table.add_row(f"{each.rate:.0f}/s", str(each.plans), str(each.executors), *shown, over, mean)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""What a step of the load came to: how long it took to be noticed, decided and carried out, and how batches fared."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bench.cluster.recorder import Batch, Sample
+
+OVER = 1.0
+"""W above which a batch took longer than its interval."""
+
+_AT_REST = 3
+"""Batches in a row without backlog after which a query has settled."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One change of the load; times in seconds from what is named first, None where it did not happen.
+
+    Attributes:
+        rate: records/s from then on.
+        plans: new plans until the next change of the load.
+        breach: to the end of the first batch over the target.
+        decision: from there to the first new plan.
+        acknowledged: from the decision to the driver's word that a batch ran under it.
+        executors_ready: from the decision until as many executors took tasks as it wanted.
+        settled: from the change of the load until there was no backlog any more, under the last plan.
+        batches: since then.
+        over: share of these that took longer than their interval.
+        utilization: mean W of these.
+    """
+
+    rate: float
+    plans: int
+    executors: int
+    breach: float | None
+    decision: float | None
+    acknowledged: float | None
+    executors_ready: float | None
+    settled: float | None
+    batches: int
+    over: float | None
+    utilization: float | None
+
+
+def steps(
+    samples: Sequence[Sample], batches: Sequence[Batch], *, target: float, step: float, interval: float
+) -> list[Step]:
+    """One for each rate, in order; ``target`` and ``step`` are those of scaling."""
+    changes = [now.time for before, now in itertools.pairwise(samples) if before.rate != now.rate]
+    bounds = [samples[0].time, *changes, samples[-1].time]
+    return [
+        _step(
+            [sample for sample in samples if since <= sample.time < until],
+            [batch for batch in batches if since <= batch.time < until],
+            target=target,
+            step=step,
+            interval=interval,
+            rising=number == 0 or _rate_at(samples, since) > _rate_at(samples, since - 1),
+        )
+        for number, (since, until) in enumerate(itertools.pairwise(bounds))
+    ]
+
+
+def _rate_at(samples: Sequence[Sample], time: float) -> float:
+    return next((sample.rate for sample in samples if sample.time >= time), samples[0].rate)
+
+
+def _step(
+    samples: Sequence[Sample],
+    batches: Sequence[Batch],
+    *,
+    target: float,
+    step: float,
+    interval: float,
+    rising: bool,
+) -> Step:
+    began, last = samples[0], samples[-1]
+    breach = next((b.time for b in batches if _is_outside(b.utilization, target, step, rising=rising)), None)
+    decided = next((sample for sample in samples if sample.epoch > began.epoch), None)
+    applied = ready = None
+    if decided is not None:
+        applied = next((s.time for s in samples if s.applied >= decided.epoch), None)
+        ready = next((s.time for s in samples if s.time >= decided.time and s.ready == decided.executors), None)
+    settled = _settled(batches, last, samples, interval)
+    rest = [] if settled is None else [batch for batch in batches if batch.time >= settled]
+    return Step(
+        rate=began.rate,
+        plans=last.epoch - began.epoch,
+        executors=last.executors,
+        breach=_apart(began.time, breach),
+        decision=_apart(breach, None if decided is None else decided.time),
+        acknowledged=_apart(None if decided is None else decided.time, applied),
+        executors_ready=_apart(None if decided is None else decided.time, ready),
+        settled=_apart(began.time, settled),
+        batches=len(rest),
+        over=None if not rest else sum(batch.utilization > OVER for batch in rest) / len(rest),
+        utilization=None if not rest else sum(batch.utilization for batch in rest) / len(rest),
+    )
+
+
+def _is_outside(utilization: float, target: float, step: float, *, rising: bool) -> bool:
+    """Whether W calls for a larger plan after the load has risen, or for a smaller one after it has fallen."""
+    return utilization > target if rising else utilization < target - step
+
+
+def _settled(batches: Sequence[Batch], last: Sample, samples: Sequence[Sample], interval: float) -> float | None:
+    """When the last plan was complete, and for some batches in a row no more waited than comes in two intervals."""
+    complete = next((s.time for s in samples if s.applied == last.epoch and s.ready == last.executors), None)
+    few = 2 * interval * last.rate
+    calm = 0
+    for batch in batches:
+        calm = calm + 1 if complete is not None and batch.time >= complete and batch.lag <= few else 0
+        if calm == _AT_REST:
+            return batch.time
+    return None
+
+
+def _apart(since: float | None, until: float | None) -> float | None:
+    return None if since is None or until is None else round(until - since, 1)

@@ -1,0 +1,140 @@
+"""What happens to a query on a cluster, second by second, as its objects and its driver's log say."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from kubernetes.client import CoreV1Api
+from urllib3.exceptions import HTTPError
+
+from millrace_api.applied import APPLIED_KEY, PLAN_KEY, Applied
+from millrace_api.plan import Plan
+
+PERIOD = 0.5
+"""Seconds from one look to the next."""
+
+_BATCH = re.compile(
+    r"(?P<time>\S+) batch=(?P<number>\d+) rows=(?P<rows>\d+) .*?W=(?P<utilization>\S+) lag=(?P<lag>\d+) .*"
+    r"plan=(?P<algorithm>\w+)/(?P<replicas>\d+)/(?P<workers>\d+)"
+)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One look: seconds since 1970, the load in records/s, the plan there is, and what the driver says of it."""
+
+    time: float
+    rate: float
+    epoch: int
+    executors: int
+    applied: int
+    ready: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A finished batch: ``time`` is when it ended, ``utilization`` W, ``lag`` the records that waited."""
+
+    time: float
+    number: int
+    rows: int
+    utilization: float
+    lag: int
+    algorithm: str
+    replicas: int
+    workers: int
+
+
+class Recorder:
+    """Looks at the plan of a query from a thread of its own, until ``stop``.
+
+    Args:
+        api: of the cluster.
+        namespace, name: of the query.
+        rate: the load just now, in records/s.
+        tell: takes a line about every change.
+    """
+
+    def __init__(
+        self, api: CoreV1Api, namespace: str, name: str, rate: Callable[[], float], tell: Callable[[str], None]
+    ) -> None:
+        self.samples: list[Sample] = []
+        self._api, self._namespace, self._name = api, namespace, name
+        self._rate, self._tell = rate, tell
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="recorder", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        while not self._stopped.wait(PERIOD):
+            try:
+                held: Any = self._api.read_namespaced_config_map(
+                    f"{self._name}-plan", self._namespace, _request_timeout=(5, 10)
+                )
+            except HTTPError:
+                continue
+            self._take(held.data)
+
+    def _take(self, data: dict[str, str]) -> None:
+        plan = Plan.from_json(data[PLAN_KEY])
+        applied = Applied.from_json(data[APPLIED_KEY]) if APPLIED_KEY in data else None
+        epoch, ready = (applied.epoch, applied.executors_ready) if applied is not None else (0, 0)
+        sample = Sample(time.time(), self._rate(), plan.epoch, plan.executors, epoch, ready)
+        before = self.samples[-1] if self.samples else None
+        self.samples.append(sample)
+        for line in _changes(before, sample, plan):
+            self._tell(line)
+
+
+def batches(log: str) -> list[Batch]:
+    """The batches that a driver's log tells of, where ``kubectl logs --timestamps`` has printed it."""
+    return [
+        Batch(
+            time=_seconds(found["time"]),
+            number=int(found["number"]),
+            rows=int(found["rows"]),
+            utilization=float(found["utilization"]),
+            lag=int(found["lag"]),
+            algorithm=found["algorithm"],
+            replicas=int(found["replicas"]),
+            workers=int(found["workers"]),
+        )
+        for found in map(_BATCH.match, log.splitlines())
+        if found is not None
+    ]
+
+
+def to_json(samples: list[Sample], finished: list[Batch], figures: object) -> str:
+    """Everything that was seen."""
+    document = {"figures": figures, "samples": [vars(s) for s in samples], "batches": [vars(b) for b in finished]}
+    return json.dumps(document, indent=1)
+
+
+def _changes(before: Sample | None, now: Sample, plan: Plan) -> list[str]:
+    said = []
+    if before is None or before.rate != now.rate:
+        said.append(f"load: {now.rate:,.0f} records/s")
+    if before is None or before.epoch != now.epoch:
+        said.append(f"plan {now.epoch}: executors={plan.executors} n={plan.parallelism} m={plan.replicas}")
+    if before is not None and before.applied != now.applied:
+        said.append(f"plan {now.applied} is acknowledged")
+    if before is not None and before.ready != now.ready:
+        said.append(f"executors that take tasks: {now.ready}")
+    return said
+
+
+def _seconds(stamp: str) -> float:
+    """RFC 3339 with nanoseconds, of which Python reads six digits."""
+    return datetime.fromisoformat(re.sub(r"(\.\d{6})\d*", r"\1", stamp)).timestamp()

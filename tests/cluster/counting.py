@@ -1,0 +1,104 @@
+"""A query that counts records by key while they come, and what its results must come to."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kafka import topics
+from lab.deployed import Deployed, document
+from lab.installation import Installation, wait_until
+from lab.load import Load
+
+SQL = "SELECT name, count(*) AS records FROM records GROUP BY name"
+
+RATE, KEYS = 100.0, 7
+"""Records per second, and how many keys they have."""
+
+
+class Counting:
+    """A query in a namespace of its own with two topics, into one of which records come from the beginning on.
+
+    ``stop`` must be called in the end; then the table has to come to ``written``.
+    """
+
+    def __init__(self, on: Installation, namespace: str) -> None:
+        self.query = Deployed(on, namespace, "counts")
+        self._records = topics.make(on.broker, f"{namespace}-records", 2)
+        self._load = Load(on.broker, self._records, RATE, [1.0] * KEYS)
+
+    def document(self, name: str = "counts", **spec: Any) -> dict[str, Any]:
+        """The query; another name gives another one, which counts the same records into a table of its own."""
+        broker = self.query.on.broker
+        table = topics.make(broker, self._table(name), 2, cleanup_policy="compact")
+        source = {"bootstrapServers": broker.bootstrap, "topic": self._records, "startingOffsets": "earliest"}
+        base = {
+            "sources": {"records": {"kafka": source, "schema": "name STRING"}},
+            "query": {"sql": SQL},
+            "sink": {"table": {"bootstrapServers": broker.bootstrap, "topic": table}},
+            "scaling": {"mode": "Off"},  # nobody but the test changes it
+        }
+        return document(name, **base | spec)
+
+    def start(self) -> None:
+        """Apply it, and wait until it counts."""
+        self.query.apply(self.document())
+        self.query.wait_until_settled()
+        self.wait_for_progress()
+
+    def stop(self) -> None:
+        """Let no more records come."""
+        self._load.stop()
+
+    @property
+    def written(self) -> Counter[str]:
+        """The records so far, by key."""
+        return Counter(self._load.written)
+
+    def table(self, name: str = "counts") -> Counter[str]:
+        """What readers of committed results find: records by key."""
+        held = topics.table_of(topics.committed(self.query.on.broker, self._table(name)))
+        rows = [json.loads(value) for value in held.values()]
+        return Counter({row["name"]: row["records"] for row in rows})
+
+    def wait_for_records(self, number: int = 300) -> None:
+        """Until so many more have come."""
+        before = self.written.total()
+        wait_until(lambda: self.written.total() >= before + number, f"{number} more records come")
+
+    def wait_for_progress(self) -> None:
+        """Until all that has come before now is counted."""
+        written = self.written
+        wait_until(lambda: self.table() >= written, f"{written.total()} records are counted")
+
+    def check(self) -> None:
+        """Every record is counted once, and no count was ever taken back, as if some had been counted anew."""
+        self.stop()
+        wait_until(lambda: self.table().total() >= self.written.total(), "all records are counted")
+        assert self.table() == self.written
+        for name, counts in self._counts():
+            assert counts == sorted(set(counts)), f"counts of {name} do not grow: {counts}"
+
+    @property
+    def checkpoint(self) -> Path:
+        """Its folder on the node."""
+        return self.query.on.cluster.folder / "volumes" / self.query.namespace / self.query.name
+
+    @property
+    def checkpoint_id(self) -> str:
+        """Drawn when the checkpoint was made."""
+        return str(json.loads((self.checkpoint / "millrace.json").read_text())["id"])
+
+    def _counts(self) -> Iterator[tuple[str, list[int]]]:
+        """All counts of each key, in the order in which they were committed."""
+        found: dict[str, list[int]] = {}
+        for each in topics.committed(self.query.on.broker, self._table("counts")):
+            row = json.loads(each.value or b"{}")
+            found.setdefault(row["name"], []).append(row["records"])
+        yield from found.items()
+
+    def _table(self, name: str) -> str:
+        return f"{self.query.namespace}-{name}"

@@ -1,0 +1,170 @@
+"""A login of a query is in its Secret and in files of its pods, and nowhere else where somebody could read it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from kafka import topics
+from lab.deployed import Deployed, document
+from lab.installation import NAMESPACE, Installation, wait_until
+from lab.kafka import Broker, running_broker
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+USER, PASSWORD = "planted-user-5f1c", "planted-password-9d27"
+RECORDS = Counter({f"key-{number}": 10 * number for number in range(1, 6)})
+
+LOGIN = {
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.login.plain.sasl.jaas.config": (
+        f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
+    ),
+}
+
+READ_PROCESSES = "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline | tr '\\0' '\\n'"
+READ_VOLUMES = "find /tmp /var/lib/millrace /etc/millrace/query /etc/millrace/plan -type f -exec cat {} + 2>&1"
+HELD = f"cat /etc/millrace/secrets/*/* | grep -c -e {USER} -e {PASSWORD}"
+
+
+@pytest.fixture(scope="module")
+def guarded(installation: Installation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker with a listener that wants a login."""
+    folder, listeners = tmp_path_factory.mktemp("guarded"), {"LOGIN": "SASL_PLAINTEXT"}
+    with running_broker(folder, LOGIN, listeners, host=installation.cluster.node_address) as broker:
+        yield broker
+
+
+@pytest.fixture
+def query(installation: Installation, guarded: Broker, namespace: str) -> Deployed:
+    """A query that has computed something by a login from a Secret."""
+    secret = {"metadata": {"name": "kafka-login"}, "stringData": {"user": USER, "password": PASSWORD}}
+    records = topics.make(guarded, f"{namespace}-records", 2)
+    table = topics.make(guarded, f"{namespace}-counts", 1, cleanup_policy="compact")
+    topics.fill(guarded, records, [{"name": name} for name in RECORDS.elements()])
+    query = Deployed(installation, namespace, "counts")
+    query.apply({"apiVersion": "v1", "kind": "Secret"} | secret)
+    query.apply(counts(guarded, records, table))
+    query.wait_until_running()
+    wait_until(lambda: counted(guarded, table) == RECORDS, "the records are counted")
+    return query
+
+
+def test_a_login_is_found_nowhere_but_in_the_files_that_hold_it(query: Deployed) -> None:
+    installation, pods = query.on, listed(query, "pods")
+    names = [pod["metadata"]["name"] for pod in pods]
+    assert len(names) == 2, f"driver and executor were expected, not {names}"
+    for pod in names:
+        assert query.kubectl("exec", pod, "--", "sh", "-c", HELD).strip() == "2", f"{pod} does not hold the login"
+    operators = installation.get("-n", NAMESPACE, "pods")["items"]
+    scraped(installation, names[0])
+
+    places = {"Prometheus' series": json.dumps(series(installation))}
+    for pod in (*pods, *operators):
+        place, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        places[f"the log of {name}"] = installation.logs(name, place)
+        places[f"processes of {name}"] = installation.kubectl(
+            "-n", place, "exec", name, "--", "sh", "-c", READ_PROCESSES
+        )
+        if "prometheus.io/port" in pod["metadata"].get("annotations", {}):
+            places[f"metrics of {name}"] = metrics(installation, pod)
+    for pod in names:
+        places[f"volumes of {pod}"] = query.kubectl("exec", pod, "--", "sh", "-c", READ_VOLUMES)
+    places |= objects(installation, besides=f"Secret {query.namespace}/kafka-login")
+
+    assert {place: found for place, said in places.items() if (found := planted(said))} == {}
+    for place in ("the log of counts-driver-0", "metrics of counts-driver-0", "processes of counts-driver-0"):
+        assert "millrace" in places[place], f"{place} cannot be read"
+    assert "counts" in places["Prometheus' series"]
+    assert any(place.startswith("Event ") for place in places)
+
+
+def test_pods_of_a_query_keep_to_the_restricted_level_and_can_be_reached_by_nobody_else(query: Deployed) -> None:
+    installation = query.on
+    labels = installation.get("namespace", query.namespace)["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    pods = listed(query, "pods")
+    assert sorted(pod["metadata"]["labels"]["millrace.io/role"] for pod in pods) == ["driver", "executor"]
+    assert {pod["status"]["phase"] for pod in pods} == {"Running"}
+    (policy,) = listed(query, "networkpolicies")
+    assert all(selects(policy, pod) for pod in pods)
+    (policy,) = installation.get("-n", NAMESPACE, "networkpolicies")["items"]
+    assert all(selects(policy, pod) for pod in installation.get("-n", NAMESPACE, "pods")["items"])
+    assert "FailedCreate" not in {each["reason"] for each in listed(query, "events")}
+
+
+def counts(broker: Broker, records: str, table: str) -> dict[str, Any]:
+    """A query that reads and writes by the login."""
+    secret = {key: {"secretKeyRef": {"name": "kafka-login", "key": key}} for key in ("user", "password")}
+    sasl = {"mechanism": "PLAIN", "username": secret["user"], "password": secret["password"]}
+    login = {"bootstrapServers": broker.address("LOGIN"), "sasl": sasl}
+    source = login | {"topic": records, "startingOffsets": "earliest"}
+    return document(
+        "counts",
+        sources={"records": {"kafka": source, "schema": "name STRING"}},
+        query={"sql": "SELECT name, count(*) AS records FROM records GROUP BY name"},
+        sink={"table": login | {"topic": table}},
+    )
+
+
+def counted(broker: Broker, table: str) -> Counter[str]:
+    """What the query has counted."""
+    rows = [json.loads(value) for value in topics.table_of(topics.committed(broker, table)).values()]
+    return Counter({row["name"]: row["records"] for row in rows})
+
+
+def listed(query: Deployed, kind: str) -> list[dict[str, Any]]:
+    """What there is of a kind in its namespace."""
+    found: list[dict[str, Any]] = query.on.get("-n", query.namespace, kind)["items"]
+    return found
+
+
+def planted(text: str) -> list[str]:
+    """Which parts of the login are in a text, plain or as Secrets and YAML's binary values have them."""
+    found = [part for part in (USER, PASSWORD) if part in text]
+    return found + [part for part in (USER, PASSWORD) if base64.b64encode(part.encode()).decode() in text]
+
+
+def objects(installation: Installation, besides: str) -> Mapping[str, str]:
+    """Each object of the cluster but one, by its kind and name."""
+    kinds = installation.kubectl("api-resources", "--verbs=list", "-o", "name").split()
+    found = {}
+    for kind in sorted(set(kinds)):
+        for each in installation.get(kind, "--all-namespaces")["items"]:
+            metadata = each["metadata"]
+            name = "/".join(part for part in (metadata.get("namespace"), metadata["name"]) if part)
+            found[f"{each['kind']} {name}"] = json.dumps(each)
+    assert planted(found.pop(besides)), f"{besides} does not hold the login"
+    return found
+
+
+def metrics(installation: Installation, pod: Mapping[str, Any]) -> str:
+    """What a pod tells Prometheus."""
+    place, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+    port = pod["metadata"]["annotations"]["prometheus.io/port"]
+    return installation.kubectl("get", "--raw", f"/api/v1/namespaces/{place}/pods/{name}:{port}/proxy/metrics")
+
+
+def series(installation: Installation) -> list[Mapping[str, str]]:
+    """Names and labels of all that Prometheus has."""
+    url = f"{installation.prometheus.url}/api/v1/series?match[]=%7B__name__%3D~%22.%2B%22%7D"
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        found: list[Mapping[str, str]] = json.load(answer)["data"]
+    return found
+
+
+def scraped(installation: Installation, pod: str) -> None:
+    """Wait until Prometheus knows a pod."""
+    wait_until(lambda: any(each.get("pod") == pod for each in series(installation)), f"Prometheus has scraped {pod}")
+
+
+def selects(policy: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
+    """Whether a NetworkPolicy is about a pod, and lets nobody in by default."""
+    wanted = policy["spec"]["podSelector"]["matchLabels"].items()
+    return wanted <= pod["metadata"]["labels"].items() and "Ingress" in policy["spec"]["policyTypes"]

@@ -1,0 +1,90 @@
+"""Rules, dashboards and runbooks as they are in the repository, and the names that are in their expressions."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lab.go_programs import go_tools
+from millrace_jobs.agent.metrics import CONTRACT as OF_JOBS
+from millrace_operator.telemetry.metrics import CONTRACT as OF_OPERATOR
+from millrace_operator.telemetry.metrics import OperatorMetrics
+
+ROOT = Path(__file__).parents[3]
+RULES = ROOT / "monitoring/rules/millrace.yaml"
+RULE_TESTS = sorted((ROOT / "monitoring/tests").glob("*.yaml"))
+RUNBOOKS = ROOT / "docs/runbooks"
+FILES = ROOT / "charts/millrace/files"
+
+PLACED = frozenset({"namespace", "pod", "job", "instance", "le"})
+"""Labels that Prometheus puts on series, and the one of buckets."""
+
+_MODULE = ROOT / "tests/lab/prometheus_server"
+_TAGS = "remove_all_sd,enable_kubernetes_sd,slicelabels"
+_SUFFIXES = {"counter": ("",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
+_NAME = re.compile(r"(?<![\w:$])(?:(?:millrace|process)_\w+|\w+:\w+:\w+)")
+_SELECTOR = re.compile(r"(millrace_\w+)\{([^}]*)\}")
+
+
+def promtool(*arguments: str | Path) -> tuple[int, str]:
+    """Run it; its exit status and all that it says.
+
+    Raises:
+        MissingError: the machine has no Go, or it cannot be built.
+    """
+    program = go_tools(_MODULE, _TAGS) / "promtool"
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=300, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def rules() -> list[dict[str, Any]]:
+    """All rules, in their order."""
+    return [rule for group in yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"] for rule in group["rules"]]
+
+
+def alerts() -> list[dict[str, Any]]:
+    """The rules that are alerts."""
+    return [rule for rule in rules() if "alert" in rule]
+
+
+def dashboards() -> dict[str, dict[str, Any]]:
+    """By the name of the file."""
+    paths = sorted((FILES / "dashboards").glob("*.json"))
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths}
+
+
+def expressions(dashboard: dict[str, Any]) -> Iterator[str]:
+    """PromQL of panels, of marks and of variables."""
+    for panel in dashboard["panels"]:
+        yield from (target["expr"] for target in panel["targets"])
+    yield from (each["expr"] for each in dashboard["annotations"].get("list", ()))
+    yield from (each["query"]["query"] for each in dashboard["templating"]["list"] if each["type"] == "query")
+
+
+def exported() -> dict[str, frozenset[str]]:
+    """Labels of every series that job and operator export, by its name."""
+    found = {
+        metric.name + suffix: frozenset(metric.labels)
+        for metric in (*OF_JOBS, *OF_OPERATOR)
+        for suffix in _SUFFIXES[metric.kind]
+    }
+    process = [family for family in OperatorMetrics().registry.collect() if family.name.startswith("process_")]
+    return found | {sample.name: frozenset(sample.labels) for family in process for sample in family.samples}
+
+
+def names(expression: str) -> set[str]:
+    """Metrics that an expression names."""
+    return set(_NAME.findall(expression))
+
+
+def selected(expression: str) -> Iterator[tuple[str, str]]:
+    """Each metric of Millrace with each label by which it is selected."""
+    for name, matchers in _SELECTOR.findall(expression):
+        for label in re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", matchers):
+            yield name, label
