@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help prerequisites setup run test tests-with-spark tests-without-spark test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka bench-operator test-faults constraints generate clean
+.PHONY: help prerequisites setup run test tests-with-spark tests-without-spark test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka bench-operator demo test-faults constraints generate clean
 
 BIN := .venv/bin
 UV ?= uv
@@ -97,6 +97,9 @@ bench-kafka: setup  ## Measure against Spark's own Kafka connector: rows/s and l
 
 bench-operator: setup  ## Measure the operator with a thousand queries on simulated nodes
 	$(BIN)/python -m bench.operator
+
+demo: setup  ## On a cluster of its own: install, apply a query, raise and lower its load, and draw what happens (as root)
+	PYTHONPATH=tests $(BIN)/python -m bench.cluster
 
 constraints:  ## Pin what pyproject.toml asks for (needs uv; UPGRADE=--upgrade renews every pin)
 	@command -v $(UV) >/dev/null || { echo "missing: uv; install it, for instance: pip install uv" >&2; exit 1; }

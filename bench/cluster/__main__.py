@@ -41,7 +41,7 @@ LOW, HIGH = 100.0, 400.0
 _PATIENCE = 300.0
 """Seconds that the last records may take to be counted."""
 
-HOLD = {"before": 90.0, "high": 240.0, "low": 420.0}
+HOLD = {"before": 120.0, "high": 240.0, "low": 420.0}
 """Seconds; executors are given back only when less was enough for three minutes."""
 
 
@@ -54,7 +54,7 @@ def main() -> None:
     console, began = Console(width=110, highlight=False), time.monotonic()
 
     def tell(line: str) -> None:
-        console.print(f"{time.monotonic() - began:6.0f} s  {line}", markup=False)
+        console.print(f"{time.monotonic() - began:6.0f} s  {line}", markup=False, soft_wrap=True)
 
     with tempfile.TemporaryDirectory(prefix="millrace-demo-") as name, _lab(Path(name), tell) as lab:
         document = yaml.safe_load((EXAMPLE / "query.yaml").read_text(encoding="utf-8"))
@@ -96,12 +96,12 @@ def _lab(folder: Path, tell: Any) -> Iterator[Installation]:
 
 
 def _deployed(lab: Installation, document: dict[str, Any], tell: Any) -> tuple[Deployed, Load]:
-    """The query, running under its first load."""
+    """The query, running, and its load, of which there is none yet."""
     make_namespace(lab.cluster, NAMESPACE)
     lab.make_kafka_service(NAMESPACE)
     topics.make(lab.broker, "events", 4)
     topics.make(lab.broker, _results(document), 2, cleanup_policy="compact")
-    load = Load(lab.broker, "events", LOW, [1.0] * 40)
+    load = Load(lab.broker, "events", 0.0, [1.0] * 40)
     query = Deployed(lab, NAMESPACE, document["metadata"]["name"])
     query.apply(document)
     tell(f"kubectl apply -f {(EXAMPLE / 'query.yaml').relative_to(ROOT)}")
