@@ -1,4 +1,4 @@
-"""An aggregator of a user's: it counts, and waits a while for every record, as one does that asks another server."""
+"""A count that waits a while for every record, as an aggregator does that asks another server about it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ import pyarrow as pa
 
 
 class PacedCount:
-    """How many records there are; each takes so many microseconds, in which no processor is needed."""
+    """How many records there are.
+
+    Args:
+        column: any one of the source; without a column an aggregator sees no records.
+        microseconds: that each record takes, in which no processor is needed.
+    """
 
     state_schema = pa.schema([("records", pa.int64())])
     result_schema = state_schema
@@ -19,14 +24,18 @@ class PacedCount:
         self._seconds = microseconds / 1e6
 
     def init(self) -> dict[str, Any]:
+        """No record yet."""
         return {"records": 0}
 
     def update(self, state: dict[str, Any], batch: pa.RecordBatch) -> dict[str, Any]:
+        """Count a batch, in its time."""
         time.sleep(self._seconds * batch.num_rows)
         return {"records": state["records"] + batch.num_rows}
 
     def merge(self, a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+        """Two counts together."""
         return {"records": a["records"] + b["records"]}
 
     def finish(self, state: dict[str, Any]) -> dict[str, Any]:
+        """The count."""
         return state

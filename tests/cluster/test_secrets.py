@@ -30,7 +30,7 @@ LOGIN = {
 
 READ_PROCESSES = "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline | tr '\\0' '\\n'"
 READ_VOLUMES = "find /tmp /var/lib/millrace /etc/millrace/query /etc/millrace/plan -type f -exec cat {} + 2>&1"
-HELD = f"cat /etc/millrace/secrets/*/* | grep -c -e {USER} -e {PASSWORD}"
+HELD = f"grep -l -e {USER} -e {PASSWORD} /etc/millrace/secrets/*/* | wc -l"
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import threading
 
 from kubernetes.client import ApiException, CoreV1Api
 from py4j.protocol import Py4JError, Py4JNetworkError
-from pyspark.sql import SparkSession
 from urllib3.exceptions import HTTPError
 
 from millrace_api.applied import APPLIED_KEY, Applied
@@ -47,10 +46,10 @@ class Agent:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self, spark: SparkSession, partitions: int) -> None:
+    def start(self, executors: Executors, partitions: int) -> None:
         """Begin; ``partitions`` are those of the state."""
         self._partitions = partitions
-        self._thread = threading.Thread(target=self._work, args=(Executors(spark),), name="agent", daemon=True)
+        self._thread = threading.Thread(target=self._work, args=(executors,), name="agent", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:

@@ -19,6 +19,7 @@ from millrace_api.labels import EXECUTOR, QUERY, ROLE
 from millrace_api.plan import Plan
 from millrace_api.streamquery import Spec, StreamQuery
 from millrace_jobs.agent.agent import Agent
+from millrace_jobs.agent.executors import Executors
 from millrace_jobs.agent.plan_watch import TIMEOUT, PlanWatch, what_it_says
 from millrace_jobs.agent.progress import BatchReport
 from millrace_jobs.plan.following import PlanSource
@@ -106,7 +107,7 @@ class DriverPod:
 
     def started(self, spark: SparkSession, partitions: int) -> None:
         """Let executors and acknowledgement follow the plan from now on."""
-        self._agent.start(spark, partitions)
+        self._agent.start(Executors(spark), partitions)
 
     def batch(self, report: BatchReport) -> None:
         """Of which the operator is told the plan."""

@@ -1,0 +1,178 @@
+"""What a driver has to do with the API server, with no more rights than its Role gives: follow its plan, and answer."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes import config
+from kubernetes.client import CoreV1Api
+
+from builders import PIN, a_batch
+from lab.control_plane import ControlPlane, running_control_plane
+from millrace_api.applied import APPLIED_KEY
+from millrace_api.deployment import Algorithm
+from millrace_api.errors import MillraceError
+from millrace_api.plan import Plan
+from millrace_jobs.agent.agent import Agent
+from millrace_jobs.agent.plan_watch import PlanWatch
+from unit.resources.cases import SMALLEST, objects_of
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]
+
+NAME = "trips-by-cell-plan"
+FIRST = Plan(epoch=1, algorithm=Algorithm.HASH, replicas=2, parallelism=4, executors=2)
+PATIENCE = 120.0
+
+
+class Driver:
+    """The account of a driver, its objects, and the plan that it begins with."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, folder: Path) -> None:
+        self._plane, self._namespace = plane, namespace
+        made = objects_of(SMALLEST, namespace=namespace)
+        rights = [each for each in made if each["kind"] in ("ServiceAccount", "Role", "RoleBinding")]
+        for each in rights:
+            del each["metadata"]["ownerReferences"]
+        self.kubectl("apply", "-f", "-", document=rights)
+        self.write(FIRST)
+        token = self.kubectl("create", "token", "trips-by-cell-driver").strip()
+        kubeconfig = plane.write_kubeconfig(folder / "driver.kubeconfig", token)
+        self.api = CoreV1Api(config.new_client_from_config(str(kubeconfig)))
+        self.mounted = folder / "plan.yaml"
+        self.mounted.write_text(yaml.safe_dump(FIRST.to_document()))
+
+    def kubectl(self, *arguments: str, document: object = None) -> str:
+        done = self._plane.kubectl("--namespace", self._namespace, *arguments, document=document)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def write(self, plan: Plan | str) -> None:
+        """As the operator does: by its own field manager, with no word about the driver's entry."""
+        text = plan if isinstance(plan, str) else plan.to_json()
+        metadata = {"name": NAME, "namespace": self._namespace}
+        document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"plan.yaml": text}}
+        self.kubectl("apply", "--server-side", "--field-manager=millrace-operator", "-f", "-", document=document)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What the driver has told; empty before."""
+        data = json.loads(self.kubectl("get", "cm", NAME, "-o", "json"))["data"]
+        return dict(json.loads(data.get(APPLIED_KEY, "{}")))
+
+
+@pytest.fixture
+def driver(plane: ControlPlane, namespace: str, tmp_path: Path) -> Driver:
+    return Driver(plane, namespace, tmp_path)
+
+
+@pytest.fixture
+def plans(driver: Driver, namespace: str) -> Iterator[PlanWatch]:
+    watch = PlanWatch(driver.api, namespace, NAME, driver.mounted)
+    watch.start()
+    yield watch
+    watch.stop()
+
+
+def until(holds: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + PATIENCE
+    while not (found := holds()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return found
+
+
+def test_plans_come_by_the_watch_and_none_twice(driver: Driver, plans: PlanWatch) -> None:
+    assert plans.current() == FIRST
+    assert plans.current() is None
+    second = FIRST.model_copy(update={"epoch": 2, "executors": 5})
+    driver.write(second)
+    assert until(plans.current) == second
+    assert plans.newest.executors == 5
+    driver.write(FIRST)  # of an earlier epoch, as a backup may put it back
+    driver.write(second.model_copy(update={"epoch": 3}))
+    assert until(plans.current).epoch == 3
+
+
+def test_what_is_no_plan_is_told_once_and_the_last_one_stays(driver: Driver, plans: PlanWatch) -> None:
+    assert plans.current() == FIRST
+    driver.write('{"epoch": 2, "algorithm": "best"}')
+
+    def refused() -> str:
+        try:
+            plans.current()
+        except MillraceError as error:
+            return str(error)
+        return ""
+
+    assert f"plan.yaml of the ConfigMap {NAME} is no plan" in until(refused)
+    assert plans.current() is None
+    assert plans.newest == FIRST
+    driver.write(FIRST.model_copy(update={"epoch": 3}))
+    assert until(plans.current).epoch == 3
+
+
+class Executors:
+    """Those of a Spark that does at once what it is asked to."""
+
+    def __init__(self) -> None:
+        self.ready = 0
+
+    def keep(self, number: int) -> None:
+        self.ready = number
+
+
+def test_the_driver_tells_what_it_is_under_and_the_operator_may_write_beside_it(
+    driver: Driver, plans: PlanWatch, namespace: str
+) -> None:
+    agent = Agent(driver.api, namespace, NAME, plans)
+    agent.start(Executors(), 3)
+    try:
+        time.sleep(2.0)
+        assert driver.told == {}, "before the first batch there is nothing to tell"
+        agent.batch(a_batch(pin=PIN))
+        told = until(lambda: driver.told)
+        assert told == {
+            "epoch": PIN.epoch,
+            "algorithm": PIN.algorithm,
+            "replicas": PIN.replicas,
+            "parallelism": PIN.workers,
+            "statePartitions": 3,
+            "executorsReady": 2,
+        }
+        second = FIRST.model_copy(update={"epoch": 2, "executors": 4})
+        driver.write(second)
+        assert until(lambda: driver.told["executorsReady"] == 4)
+        assert driver.told["epoch"] == 1, "no batch ran under the new plan yet"
+        agent.idle(second)
+        until(lambda: driver.told["epoch"] == 2)
+    finally:
+        agent.stop()
+
+
+def test_an_api_server_that_is_away_for_a_while_is_waited_for(tmp_path: Path) -> None:
+    with running_control_plane(tmp_path) as plane:
+        assert plane.kubectl("create", "namespace", "cabs").returncode == 0
+        driver = Driver(plane, "cabs", tmp_path)
+        plans = PlanWatch(driver.api, "cabs", NAME, driver.mounted)
+        agent, executors = Agent(driver.api, "cabs", NAME, plans), Executors()
+        plans.start()
+        agent.start(executors, 3)
+        try:
+            agent.batch(a_batch(pin=PIN))
+            until(lambda: driver.told)
+            plane.part("kube-apiserver").kill()
+            agent.idle(FIRST.model_copy(update={"epoch": 7}))
+            time.sleep(3.0)
+            plane.restart("kube-apiserver")
+            driver.write(FIRST.model_copy(update={"epoch": 8, "executors": 1}))
+            until(lambda: executors.ready == 1)
+            until(lambda: (driver.told["epoch"], driver.told["executorsReady"]) == (7, 1))
+        finally:
+            agent.stop()
+            plans.stop()

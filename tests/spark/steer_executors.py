@@ -1,0 +1,50 @@
+"""Run by ``test_executors``: three executors, then one, then two; prints what came of each wish."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from millrace_jobs.agent.executors import Executors
+from millrace_jobs.session import local_session
+
+PATIENCE = 120.0
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline
+        executors.keep(wanted)  # as the agent does every second
+        time.sleep(0.2)
+
+
+folder = Path(sys.argv[1])
+settings = {
+    "spark.master": "local-cluster[3,1,512]",
+    "spark.executor.memory": "512m",
+    "spark.decommission.enabled": "true",
+}
+spark = local_session("executors", 2, settings, folder, folder / "log")
+context: Any = spark.sparkContext
+executors = Executors(spark)
+
+wanted = 3
+wait_until(lambda: executors.ready == wanted)
+print("ready", executors.ready)
+before = set(context._jsc.sc().getExecutorIds().mkString(",").split(","))
+
+wanted = 1
+wait_until(lambda: executors.ready == wanted)
+print("ready", executors.ready)
+wait_until(lambda: context._jsc.sc().getExecutorIds().size() == wanted)
+print("gone", len(before - set(context._jsc.sc().getExecutorIds().mkString(",").split(","))))
+
+wanted = 2
+wait_until(lambda: executors.ready == wanted)
+print("ready", executors.ready)
+print("rows", spark.range(1000).repartition(4).count())
+spark.stop()
