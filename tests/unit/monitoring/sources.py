@@ -28,7 +28,7 @@ PLACED = frozenset({"namespace", "pod", "job", "instance", "le"})
 _MODULE = ROOT / "tests/lab/prometheus_server"
 _TAGS = "remove_all_sd,enable_kubernetes_sd,slicelabels"
 _SUFFIXES = {"counter": ("",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
-_NAME = re.compile(r"(?<![\w:$])(?:(?:millrace|process)_\w+|\w+:\w+:\w+)")
+_NAME = re.compile(r"(?<![\w:$])(?:(?:millrace|process)_\w+|(?!system:)\w+:\w+:\w+)")
 _SELECTOR = re.compile(r"(millrace_\w+)\{([^}]*)\}")
 
 

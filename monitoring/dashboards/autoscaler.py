@@ -1,0 +1,112 @@
+"""The autoscaler: what was decided and why, and was it right?"""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders.dashboard import Dashboard
+
+from .board import board, choice, plan_changes
+from .panels import Panels, graph, number
+
+_SOME = '{namespace=~"$namespace", query=~"$query"}'
+_NAME = "{{namespace}}/{{query}}"
+_DECISIONS = "millrace_operator_scaling_decisions_total"
+_ERROR = "millrace_operator_prediction_error_ratio"
+_OF_ALL = "Of all queries: the operator's metrics do not name them."
+
+
+def dashboard() -> Dashboard:
+    """Decisions and predictions of the operator, and what came of them in the queries."""
+    made = board(
+        "autoscaler",
+        "Millrace / Autoscaler",
+        "What was decided and why, and was it right? millrace explain NAME tells it of one query.",
+        choice("namespace", "Namespace", "millrace_batches_total", many=True),
+        choice("query", "Query", 'millrace_batches_total{namespace=~"$namespace"}', many=True),
+    ).annotation(plan_changes(_SOME))
+    for panel in (*_numbers(), *_decisions(), *_outcome()):
+        made.with_panel(panel)
+    return made
+
+
+def _numbers() -> Panels:
+    short = 'reason=~"AtCapacity|AtQuota|AtClusterCapacity"'
+    return [
+        number(
+            "Changes of plan, 1 h",
+            "Of the chosen queries, within the last hour.",
+            f"sum(changes(namespace_query:millrace_plan_epoch:max{_SOME}[1h]))",
+            width=6,
+        ),
+        number(
+            "Most of one query, 1 h",
+            "Of the query with the most changes of plan within the last hour; above 6, an alert fires.",
+            f"max(changes(namespace_query:millrace_plan_epoch:max{_SOME}[1h]))",
+            steps={4: "orange", 7: "red"},
+            width=6,
+        ),
+        number(
+            "At capacity, 10 min",
+            f"Decisions that a query needs more than it may have, or than helps. {_OF_ALL}",
+            f"sum(increase({_DECISIONS}{{{short}}}[10m])) or vector(0)",
+            steps={1: "orange"},
+            decimals=0,
+            width=6,
+        ),
+        number(
+            "Prediction error, 6 h",
+            f"Half of the changes of plan gave batch times that were off by less than that. {_OF_ALL}",
+            f"histogram_quantile(0.5, sum by (le) (increase({_ERROR}_bucket[6h])))",
+            "percentunit",
+            steps={0.2: "orange", 0.3: "red"},
+            decimals=0,
+            width=6,
+        ),
+    ]
+
+
+def _decisions() -> Panels:
+    return [
+        graph(
+            "What was decided, and why?",
+            "Decisions a minute by their reason; each running query is looked at every ten seconds. "
+            f"docs/autoscaling.md says what the reasons mean. {_OF_ALL}",
+            {"{{reason}}": f"60 * sum by (reason) (rate({_DECISIONS}[$__rate_interval]))"},
+            "none",
+            stacked=True,
+        ),
+        graph(
+            "Was the load as it should be?",
+            "Batch time over batch interval. The autoscaler aims at 80% to 90%, unless spec.scaling says otherwise.",
+            {_NAME: f"topk(20, namespace_query:millrace_utilization:ratio5m{_SOME})"},
+            "percentunit",
+            steps={0.9: "orange", 1: "red"},
+        ),
+    ]
+
+
+def _outcome() -> Panels:
+    workers = f"max by (namespace, query) (millrace_plan_workers{_SOME})"
+    replicas = f"max by (namespace, query) (millrace_plan_replicas{_SOME})"
+    errors = f"sum by (le) (increase({_ERROR}_bucket[6h]))"
+    return [
+        graph("Workers", "Combine tasks n in the plan of the last batch.", {_NAME: workers}, "none"),
+        graph(
+            "Replicas",
+            "Partitioner replicas m in the plan of the last batch.",
+            {_NAME: replicas},
+            "none",
+        ),
+        graph(
+            "Records per second",
+            "What drives the plans. Growth asks for replicas, more different keys ask for workers.",
+            {_NAME: f"namespace_query:millrace_input_rows:rate5m{_SOME}"},
+            "short",
+        ),
+        graph(
+            "Are predictions right?",
+            f"Predicted against observed batch time after the changes of six hours, estimated by buckets. {_OF_ALL}",
+            {"median": f"histogram_quantile(0.5, {errors})", "p90": f"histogram_quantile(0.9, {errors})"},
+            "percentunit",
+            steps={0.3: "orange"},
+        ),
+    ]

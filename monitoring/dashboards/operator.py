@@ -1,0 +1,140 @@
+"""The operator itself: does it lead, see and keep up?"""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders.dashboard import Dashboard
+
+from .board import board, choice
+from .panels import Panels, graph, number
+
+_OF = '{namespace="$namespace"}'
+_RATE = _OF + "[$__rate_interval]"
+_OPERATORS = " and on (namespace, job, instance) millrace_operator_leader" + _OF
+
+
+def dashboard() -> Dashboard:
+    """Leader and canary above, then its work, its requests, and what it takes."""
+    made = board(
+        "operator",
+        "Millrace / Operator",
+        "The operator itself: does it lead, see and keep up?",
+        choice("namespace", "Namespace", "millrace_operator_leader"),
+    )
+    for panel in (*_numbers(), *_work(), *_requests(), *_resources()):
+        made.with_panel(panel)
+    return made
+
+
+def _numbers() -> Panels:
+    phase = 'sum(max by (job, phase) (millrace_operator_queries{{namespace="$namespace", phase="{}"}})) or vector(0)'
+    return [
+        number(
+            "Operators",
+            "Those that Prometheus sees; one leads, the others stand by.",
+            f"count(millrace_operator_leader{_OF})",
+        ),
+        number(
+            "Leaders",
+            "Should be 1 for each release.",
+            f"sum(millrace_operator_leader{_OF})",
+            steps={0: "red", 1: "green", 2: "orange"},
+        ),
+        number(
+            "Canary",
+            "Largest time since an operator's watch has shown the canary, which is touched every 30 seconds.",
+            f"max(millrace_operator_canary_age_seconds{_OF})",
+            "s",
+            steps={60: "orange", 90: "red"},
+            decimals=0,
+        ),
+        number("In the queue", "Queries that wait to be worked on.", f"max(millrace_operator_queue_depth{_OF})"),
+        number("Running", "Queries in the phase Running.", phase.format("Running")),
+        number("Failed", "Queries in the phase Failed.", phase.format("Failed"), steps={1: "red"}),
+    ]
+
+
+def _work() -> Panels:
+    queue = f"sum by (le) (rate(millrace_operator_queue_seconds_bucket{_RATE}))"
+    step = f"sum by (le) (rate(millrace_operator_reconcile_seconds_bucket{_RATE}))"
+    return [
+        graph(
+            "Does it get on?",
+            "Steps taken for queries, by their result, and queries put back after an error. Errors are tried again; "
+            "where they go on, the operator's log says what they are.",
+            {
+                "{{result}}": f"sum by (result) (rate(millrace_operator_reconciles_total{_RATE}))",
+                "put back": f"sum(rate(millrace_operator_retries_total{_RATE}))",
+            },
+            "ops",
+        ),
+        graph(
+            "How long do queries wait?",
+            "p99 of the time in the queue and of a step, estimated by buckets.",
+            {
+                "in the queue": f"histogram_quantile(0.99, {queue})",
+                "a step": f"histogram_quantile(0.99, {step})",
+            },
+            "s",
+        ),
+        graph(
+            "In which phase are the queries?",
+            "Queries by the phase in their status.",
+            {"{{phase}}": f"max by (phase) (millrace_operator_queries{_OF})"},
+            "none",
+            stacked=True,
+        ),
+        graph(
+            "Does it see, and lead?",
+            "Largest time for which the watch of each operator has not shown the canary, and who leads (1, right).",
+            {
+                "canary {{instance}}": f"max_over_time(millrace_operator_canary_age_seconds{_RATE})",
+                "leads {{instance}}": f"millrace_operator_leader{_OF}",
+            },
+            "s",
+            steps={90: "red"},
+            right="leads .*",
+            right_unit="none",
+        ),
+    ]
+
+
+def _requests() -> Panels:
+    seconds = f"sum by (le, verb) (rate(millrace_operator_api_request_seconds_bucket{_RATE}))"
+    return [
+        graph(
+            "What does it ask of the API server?",
+            "Requests by method and kind, without watches.",
+            {"{{verb}} {{resource}}": f"sum by (verb, resource) (rate(millrace_operator_api_requests_total{_RATE}))"},
+            "reqps",
+            stacked=True,
+        ),
+        graph(
+            "How does the API server answer?",
+            "p99 of the time that requests take, and those that did not succeed, by the answer (right).",
+            {
+                "{{verb}} p99": f"histogram_quantile(0.99, {seconds})",
+                "answered {{code}}": "sum by (code) (rate(millrace_operator_api_requests_total"
+                '{namespace="$namespace", code!~"2.."}[$__rate_interval]))',
+            },
+            "s",
+            right="answered .*",
+            right_unit="reqps",
+        ),
+    ]
+
+
+def _resources() -> Panels:
+    return [
+        graph(
+            "Processor",
+            "Cores that each operator keeps busy.",
+            {"{{instance}}": f"rate(process_cpu_seconds_total{_RATE}){_OPERATORS}"},
+            "none",
+        ),
+        graph(
+            "Memory",
+            "Resident memory of each operator. The chart limits it to 512 MiB, where resources says nothing else.",
+            {"{{instance}}": f"process_resident_memory_bytes{_OF}{_OPERATORS}"},
+            "bytes",
+        ),
+    ]
