@@ -59,6 +59,8 @@ def spark_defaults(query: StreamQuery, owner: Owner, image: str, executor: Manif
         "spark.kubernetes.executor.disableConfigMap": "true",
         "spark.kubernetes.executor.request.cores": resources.get("requests", {}).get("cpu", executors.cores),
         "spark.kubernetes.driver.service.deleteOnTermination": "false",
+        # each driver lists its executors twice a minute: from the API server's memory, not from etcd
+        "spark.kubernetes.executor.enablePollingWithResourceVersion": "true",
         "spark.kubernetes.decommission.script": DECOMMISSION,
         "spark.dynamicAllocation.enabled": "false",
         "spark.decommission.enabled": "true",
