@@ -63,15 +63,21 @@ lint: setup  ## Check style, types, the direction of imports, and that generated
 	$(BIN)/millrace crd --format json-schema | diff crds/streamquery.schema.json -
 	$(BIN)/python -m millrace_operator.commands.reference | diff docs/reference/streamquery.md -
 	diff crds/streamqueries.millrace.io.yaml charts/millrace/files/streamqueries.millrace.io.yaml
+	diff monitoring/rules/millrace.yaml charts/millrace/files/rules/millrace.yaml
+	rm -rf out/dashboards && mkdir -p out/dashboards
+	$(BIN)/python -m monitoring.dashboards out/dashboards
+	diff -r out/dashboards charts/millrace/files/dashboards
 	$(BIN)/python -m millrace_api.compatibility crds/released/v1alpha1.yaml crds/streamqueries.millrace.io.yaml
 
 format: setup  ## Sort imports and format the code
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-generate: setup  ## Write the files that are generated from the API's models
+generate: setup  ## Write the files that are generated: from the API's models, and what the chart ships
 	$(BIN)/millrace crd >crds/streamqueries.millrace.io.yaml
 	cp crds/streamqueries.millrace.io.yaml charts/millrace/files/streamqueries.millrace.io.yaml
+	cp monitoring/rules/millrace.yaml charts/millrace/files/rules/millrace.yaml
+	$(BIN)/python -m monitoring.dashboards charts/millrace/files/dashboards
 	$(BIN)/millrace crd --format json-schema >crds/streamquery.schema.json
 	$(BIN)/python -m millrace_operator.commands.reference >docs/reference/streamquery.md
 
@@ -106,8 +112,9 @@ constraints:  ## Pin what pyproject.toml asks for (needs uv; UPGRADE=--upgrade r
 	$(UV) pip compile pyproject.toml --all-extras --universal --python-version 3.11 --fork-strategy fewest \
 	    --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
 	    --custom-compile-command "make constraints" --quiet $(UPGRADE) --output-file constraints.txt
-	for image in jobs operator; do \
-	    $(UV) pip compile pyproject.toml --extra $$image --constraint constraints.txt \
+	for image in jobs operator sbom; do \
+	    from="pyproject.toml --extra $$image"; [ $$image = sbom ] && from=images/sbom/requirements.in; \
+	    $(UV) pip compile $$from --constraint constraints.txt \
 	        --python-version 3.11 --python-platform linux --generate-hashes \
 	        --no-emit-index-url --no-emit-find-links --no-annotate \
 	        --custom-compile-command "make constraints" --quiet --output-file images/$$image/requirements.txt || exit; \

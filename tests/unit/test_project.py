@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[2]
 PIN = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>\S+)(?: ; [^\\]*)? \\\n(?P<hashes>(?: +--hash=.*\n)*)", re.M)
 
 
-def pins() -> dict[str, re.Match[str]]:
-    return {pin["name"]: pin for pin in PIN.finditer((ROOT / "constraints.txt").read_text())}
+def pins(file: str = "constraints.txt") -> dict[str, re.Match[str]]:
+    return {pin["name"]: pin for pin in PIN.finditer((ROOT / file).read_text())}
 
 
 def requirements() -> list[Requirement]:
@@ -38,8 +38,16 @@ def test_pins_are_versions_and_hashes_and_nothing_else():
     assert PIN.sub("", text).strip().splitlines() == header
 
 
+@pytest.mark.parametrize("image", ["jobs", "operator"])
+def test_an_image_has_the_packages_that_were_tested(image):
+    held, all_pins = pins(f"images/{image}/requirements.txt"), pins()
+    assert {name: pin["version"] for name, pin in held.items()} == {name: all_pins[name]["version"] for name in held}
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"][image]
+    assert {canonicalize_name(Requirement(text).name) for text in wanted} <= held.keys()
+
+
 def test_files_are_small():
-    folders = ("crds", "jobs", "operator", "tests", "bench", "examples")
+    folders = ("crds", "jobs", "operator", "tests", "bench", "examples", "monitoring")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     sizes = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in files}
     assert {name: lines for name, lines in sizes.items() if lines > 450} == {}
