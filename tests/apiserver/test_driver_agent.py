@@ -123,8 +123,9 @@ class Executors:
     def __init__(self) -> None:
         self.ready = 0
 
-    def keep(self, number: int) -> None:
+    def keep(self, number: int) -> int:
         self.ready = number
+        return number
 
 
 def test_the_driver_tells_what_it_is_under_and_the_operator_may_write_beside_it(
@@ -151,6 +152,9 @@ def test_the_driver_tells_what_it_is_under_and_the_operator_may_write_beside_it(
         assert driver.told["epoch"] == 1, "no batch ran under the new plan yet"
         agent.idle(second)
         until(lambda: driver.told["epoch"] == 2)
+        agent.stop()
+        agent.forget()
+        assert driver.told == {}, "what a run has told is not true of the next"
     finally:
         agent.stop()
 

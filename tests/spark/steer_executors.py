@@ -14,12 +14,13 @@ from millrace_jobs.session import local_session
 PATIENCE = 120.0
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
+def wait_until(holds: Callable[[int], bool]) -> int:
+    """Look after the executors as the agent does; how many take tasks, when it holds."""
     deadline = time.monotonic() + PATIENCE
-    while not holds():
+    while not holds(ready := executors.keep(wanted)):
         assert time.monotonic() < deadline
-        executors.keep(wanted)  # as the agent does every second
         time.sleep(0.2)
+    return ready
 
 
 folder = Path(sys.argv[1])
@@ -33,18 +34,15 @@ context: Any = spark.sparkContext
 executors = Executors(spark)
 
 wanted = 3
-wait_until(lambda: executors.ready == wanted)
-print("ready", executors.ready)
+print("ready", wait_until(lambda ready: ready == wanted))
 before = set(context._jsc.sc().getExecutorIds().mkString(",").split(","))
 
 wanted = 1
-wait_until(lambda: executors.ready == wanted)
-print("ready", executors.ready)
-wait_until(lambda: context._jsc.sc().getExecutorIds().size() == wanted)
+print("ready", wait_until(lambda ready: ready == wanted))
+wait_until(lambda _: context._jsc.sc().getExecutorIds().size() == wanted)
 print("gone", len(before - set(context._jsc.sc().getExecutorIds().mkString(",").split(","))))
 
 wanted = 2
-wait_until(lambda: executors.ready == wanted)
-print("ready", executors.ready)
+print("ready", wait_until(lambda ready: ready == wanted))
 print("rows", spark.range(1000).repartition(4).count())
 spark.stop()

@@ -58,6 +58,13 @@ class Agent:
         if self._thread is not None:
             self._thread.join(PERIOD + sum(TIMEOUT))
 
+    def forget(self) -> None:
+        """Take back what an earlier run has told, which is not true of this one.
+
+        Raises ApiException, and urllib3's errors.
+        """
+        self._write(None)
+
     def batch(self, report: BatchReport) -> None:
         """A batch has been finished: it says which plan the job is under."""
         pin = report.pin
@@ -83,8 +90,7 @@ class Agent:
         pause, silent, ready, trouble = _SHORTEST, 0.0, 0, ""
         while not self._stopped.wait(PERIOD):
             try:
-                executors.keep(self._plans.newest.executors)
-                ready, trouble = executors.ready, ""
+                ready, trouble = executors.keep(self._plans.newest.executors), ""
             except (Py4JNetworkError, ConnectionError):
                 continue  # Spark has ended, which the run finds out by itself
             except Py4JError as error:
@@ -105,15 +111,19 @@ class Agent:
         if applied == self._told:
             return True
         try:
-            self._api.patch_namespaced_config_map(
-                self._name,
-                self._namespace,
-                {"data": {APPLIED_KEY: applied.to_json()}},
-                field_manager=MANAGER,
-                _request_timeout=TIMEOUT,
-            )
+            self._write(applied.to_json())
         except (ApiException, HTTPError, OSError) as error:
             log.warning("the operator is not told of the plan for now: %s", what_it_says(error))
             return False
         self._told = applied
         return True
+
+    def _write(self, text: str | None) -> None:
+        """The driver's entry in the ConfigMap; None takes it away."""
+        self._api.patch_namespaced_config_map(
+            self._name,
+            self._namespace,
+            {"data": {APPLIED_KEY: text}},
+            field_manager=MANAGER,
+            _request_timeout=TIMEOUT,
+        )

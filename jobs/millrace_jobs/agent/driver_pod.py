@@ -92,7 +92,7 @@ class DriverPod:
 
     def session(self, query: StreamQuery, partitions: int, workspace: Path, log: Path | None) -> SparkSession:
         """With executors that nobody has used before; what a driver that died has left is taken away first."""
-        self._remove_executors(query.name)
+        self._clear(query.name)
         # names of their own: those of a run before may still be taken
         prefix = f"{query.name}-{secrets.token_hex(3)}"
         wanted = self._watch.newest.executors
@@ -124,14 +124,19 @@ class DriverPod:
         if self._spark is not None and has_jvm(self._spark):
             silence(self._spark)
 
-    def _remove_executors(self, query: str) -> None:
-        """They belong to the pod, which outlives a driver that is killed; without the API server there come no new."""
+    def _clear(self, query: str) -> None:
+        """Remove an earlier run's word about its plan, and its executors: they belong to the pod, which outlives it.
+
+        Raises:
+            MillraceError: the API server is away, without which there come no other executors either.
+        """
         try:
+            self._agent.forget()
             self._api.delete_collection_namespaced_pod(
                 self._pod.namespace, label_selector=f"{QUERY}={query},{ROLE}={EXECUTOR}", _request_timeout=TIMEOUT
             )
         except (ApiException, HTTPError, OSError) as error:
-            problem = f"executors of an earlier run cannot be removed: {what_it_says(error)}"
+            problem = f"what an earlier run has left cannot be removed: {what_it_says(error)}"
             hint = "the driver is started again by itself; without the API server there are no executors"
             raise MillraceError(Problem(problem, hint)) from None
 

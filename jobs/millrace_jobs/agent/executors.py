@@ -32,22 +32,21 @@ class Executors:
         self._no_localities: Any = getattr(getattr(self._jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
         self._wanted: int | None = None
 
-    def keep(self, number: int) -> None:
-        """See to it that there are so many; what is missing comes, and what is too much goes, within seconds.
+    def keep(self, number: int) -> int:
+        """See to it that there are so many, and say how many take tasks now.
 
-        Those that go finish their tasks, and hand their shuffle files and cached blocks to others before they end.
+        What is missing comes, and what is too much goes, within seconds. Those that go finish their tasks, and hand
+        their shuffle files and cached blocks to others before they end.
         """
         if number != self._wanted:
             # asked for first: Spark replaces whoever goes while it wants more than there are
             self._context.requestTotalExecutors(number, 0, self._no_localities)
             self._wanted = number
-        for executor in sorted(self._staying())[: max(0, self.ready - number)]:
+        staying = self._staying()
+        surplus = max(0, len(staying) - number)
+        for executor in sorted(staying)[:surplus]:
             self._send_away(executor.id)
-
-    @property
-    def ready(self) -> int:
-        """Executors that take tasks."""
-        return len(self._staying())
+        return len(staying) - surplus
 
     def _staying(self) -> list[_Executor]:
         """Those that are registered, and not on their way out."""
