@@ -64,7 +64,7 @@ def test_a_driver_that_is_killed_is_started_again_in_its_pod(counting: Counting)
     recovers(counting)
     assert (query.driver["metadata"]["uid"], query.runs) == (driver, 2)
     assert not executors & names(counting)
-    assert "DriverFailed" in query.events
+    assert "Hung" in query.events, "who is killed without a word is taken to have been hung"
 
 
 def test_a_driver_whose_pod_is_deleted_goes_on_in_another(counting: Counting) -> None:
