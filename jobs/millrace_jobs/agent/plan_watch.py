@@ -105,7 +105,7 @@ class PlanWatch:
             timeout_seconds=WATCH_SECONDS,
             _request_timeout=(TIMEOUT[0], WATCH_SECONDS + TIMEOUT[1]),
         )
-        for event in events:
+        for event in filter(None, events):  # None is a line that is no event
             if self._stopped.is_set():
                 return
             if event["type"] in ("ADDED", "MODIFIED"):
