@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from millrace_api.errors import MillraceError
+from millrace_api.errors import MillraceError, TransientError
 from millrace_api.failures import LONGEST, REPORT_VARIABLE, FailureClass, FailureReport
 from millrace_jobs.agent.failures import FRAME, is_of_the_user
 
@@ -55,6 +56,17 @@ def class_of(error: Exception) -> FailureClass:
         if any(each == field or each.startswith(f"{field}.") for each in fields):
             return failure
     return FailureClass.OTHER
+
+
+@contextmanager
+def blamed(part: FailureClass) -> Iterator[None]:
+    """What passes by itself in this block, such as a broker that is away, is a failure of this part of the query."""
+    try:
+        yield
+    except TransientError as error:
+        if error.failure is None:
+            error.failure = part
+        raise
 
 
 def write_report(error: Exception) -> None:

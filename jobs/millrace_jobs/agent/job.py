@@ -17,6 +17,7 @@ from rich.console import Console
 
 from millrace_api.deployment import Algorithm
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.failures import FailureClass
 from millrace_api.loading import load_queries, locate
 from millrace_api.plan import Plan
 from millrace_api.sources import FileFormat
@@ -24,6 +25,7 @@ from millrace_api.streamquery import StreamQuery
 from millrace_jobs.agent.auto import AutoPlans, first_algorithm
 from millrace_jobs.agent.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.agent.display import Display, display_for
+from millrace_jobs.agent.failure_report import blamed
 from millrace_jobs.agent.health import Health
 from millrace_jobs.agent.metrics import JobMetrics
 from millrace_jobs.agent.platform import OneProcess, Platform
@@ -228,9 +230,10 @@ class Job:
 
     def _open_sources(self, state: Path) -> dict[str, Source]:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millrace" / "recordings"
-        return {
-            name: open_source(name, source, state / name, cache) for name, source in self.query.spec.sources.items()
-        }
+        with blamed(FailureClass.SOURCE):
+            return {
+                name: open_source(name, source, state / name, cache) for name, source in self.query.spec.sources.items()
+            }
 
     def _spark(self, partitions: int) -> SparkSession:
         log = None if self.debug else self._workspace / "spark.log"
@@ -246,7 +249,8 @@ class Job:
         sink = open_sink(self.query, result_keys(planned, self.query.spec), checkpoint.id, display.table)
         self._stack.callback(sink.close)
         checkpoint.require_lease()  # before another driver is fenced that may have it by now
-        sink.prepare(checkpoint.last_batch())
+        with blamed(FailureClass.SINK):
+            sink.prepare(checkpoint.last_batch())
         for remark in checkpoint.adopt(self.query):
             display.message(remark)
         return sink

@@ -17,10 +17,11 @@ from pyspark.sql.streaming.listener import QueryTerminatedEvent
 from pyspark.sql.streaming.query import StreamingQuery
 
 from millrace_api.errors import MillraceError, TransientError
+from millrace_api.failures import FailureClass
 from millrace_api.streamquery import Emit, Spec
 from millrace_jobs.agent.checkpoint import Checkpoint
 from millrace_jobs.agent.events import Event, Listener, Watcher
-from millrace_jobs.agent.failure_report import class_of_text
+from millrace_jobs.agent.failure_report import blamed, class_of_text
 from millrace_jobs.agent.failures import explain_failure, is_about_state, jvm_gone, known_cause
 from millrace_jobs.agent.progress import BatchReport, batch_report
 from millrace_jobs.agent.restarts import Restarts
@@ -126,7 +127,8 @@ class QueryRun:
             try:
                 if failed:
                     self.checkpoint.require_lease()  # before another driver is fenced that may have it by now
-                    self.sink.prepare(self.checkpoint.last_batch())
+                    with blamed(FailureClass.SINK):
+                        self.sink.prepare(self.checkpoint.last_batch())
                 return self._stream(closing_time)
             except TransientError as failure:
                 if not self._draining:

@@ -8,9 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import MillraceError, Problem, TransientError
+from millrace_api.failures import FailureClass
 from millrace_jobs.agent import job as module
 from millrace_jobs.agent import platform
+from millrace_jobs.agent.failure_report import class_of
 from millrace_jobs.agent.job import Job
 from millrace_jobs.agent.lease import Holder
 
@@ -139,3 +141,13 @@ def test_the_change_is_told_by_the_run_that_takes_it_over_even_if_it_goes_no_fur
     start(FILTERED, prepared=lambda: start.run.stop())
     assert "running" not in start.steps
     assert "the filter has changed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("step", "part"), [("sources", FailureClass.SOURCE), ("prepared", FailureClass.SINK)])
+def test_a_server_that_is_away_at_the_start_is_a_failure_of_the_part_that_asked_it(start, step, part):
+    def is_away():
+        raise TransientError(Problem("the broker did not answer"))
+
+    with pytest.raises(MillraceError, match="did not answer") as raised:
+        start(**{step: is_away})
+    assert class_of(raised.value) is part
