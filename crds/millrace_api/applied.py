@@ -22,8 +22,6 @@ class Applied(Model):
 
     epoch: WholeNumber = Field(description="Epoch of the plan.")
     algorithm: Algorithm = Field(description="Partitioning algorithm; auto may have chosen another than the plan's.")
-    replicas: Count = Field(description="Partitioner replicas m.")
-    parallelism: Count = Field(description="Workers n.")
     state_partitions: Count = Field(description="Partitions of the state, which a checkpoint keeps for good.")
     executors_ready: WholeNumber = Field(description="Executors that take tasks.")
 

@@ -141,8 +141,6 @@ def test_the_driver_tells_what_it_is_under_and_the_operator_may_write_beside_it(
         assert told == {
             "epoch": PIN.epoch,
             "algorithm": PIN.algorithm,
-            "replicas": PIN.replicas,
-            "parallelism": PIN.workers,
             "statePartitions": 3,
             "executorsReady": 2,
         }

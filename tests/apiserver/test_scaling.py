@@ -81,8 +81,6 @@ class Job:
         told = Applied(
             epoch=int(epoch[1]),
             algorithm=plan.algorithm,
-            replicas=plan.replicas,
-            parallelism=plan.parallelism,
             state_partitions=2,
             executors_ready=plan.executors,
         )

@@ -69,22 +69,15 @@ class Agent:
         """A batch has been finished: it says which plan the job is under."""
         pin = report.pin
         if pin is not None:
-            self._under = self._applied(pin.epoch, Algorithm(pin.algorithm), pin.replicas, pin.workers)
+            self._under = self._applied(pin.epoch, Algorithm(pin.algorithm))
 
     def idle(self, followed: Plan) -> None:
         """There is nothing to do: a plan that was followed since the last batch needs none to have taken effect."""
         if self._under is None or self._under.epoch < followed.epoch:
-            self._under = self._applied(followed.epoch, followed.algorithm, followed.replicas, followed.parallelism)
+            self._under = self._applied(followed.epoch, followed.algorithm)
 
-    def _applied(self, epoch: int, algorithm: Algorithm, replicas: int, parallelism: int) -> Applied:
-        return Applied(
-            epoch=epoch,
-            algorithm=algorithm,
-            replicas=replicas,
-            parallelism=parallelism,
-            state_partitions=self._partitions,
-            executors_ready=0,
-        )
+    def _applied(self, epoch: int, algorithm: Algorithm) -> Applied:
+        return Applied(epoch=epoch, algorithm=algorithm, state_partitions=self._partitions, executors_ready=0)
 
     def _work(self, executors: Executors) -> None:
         pause, silent, ready, trouble = _SHORTEST, 0.0, 0, ""

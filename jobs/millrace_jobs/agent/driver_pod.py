@@ -16,7 +16,6 @@ from urllib3.exceptions import HTTPError
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.labels import EXECUTOR, QUERY, ROLE
-from millrace_api.plan import Plan
 from millrace_api.streamquery import Spec, StreamQuery
 from millrace_jobs.agent.agent import Agent
 from millrace_jobs.agent.executors import Executors
@@ -44,21 +43,6 @@ class PodIdentity:
             raise MillraceError(Problem(f"the environment variable {error.args[0]} is not set", hint)) from None
 
 
-class FollowedPlans:
-    """A source of plans that remembers what it has handed out last."""
-
-    def __init__(self, plans: PlanWatch) -> None:
-        self._plans = plans
-        self.last = plans.newest
-
-    def current(self) -> Plan | None:
-        """As of the source behind it."""
-        plan = self._plans.current()
-        if plan is not None:
-            self.last = plan
-        return plan
-
-
 class DriverPod:
     """This pod.
 
@@ -75,7 +59,6 @@ class DriverPod:
         self._pod = pod
         self._api = _api()
         self._watch = PlanWatch(self._api, pod.namespace, config_map, mounted)
-        self._followed = FollowedPlans(self._watch)
         self._agent = Agent(self._api, pod.namespace, config_map, self._watch)
         self.host = pod.address
         self.chooses_algorithm = True
@@ -88,7 +71,7 @@ class DriverPod:
     def plans(self) -> PlanSource:
         """The ConfigMap's, from now on."""
         self._watch.start()
-        return self._followed
+        return self._watch
 
     def session(self, query: StreamQuery, partitions: int, workspace: Path, log: Path | None) -> SparkSession:
         """With executors that nobody has used before; what a driver that died has left is taken away first."""
@@ -115,7 +98,7 @@ class DriverPod:
 
     def idle(self) -> None:
         """A plan takes effect without a batch, too."""
-        self._agent.idle(self._followed.last)
+        self._agent.idle(self._watch.followed)
 
     def close(self) -> None:
         """Follow the plan no longer."""

@@ -159,8 +159,6 @@ class Cluster:
         told = Applied(
             epoch=plan.epoch,
             algorithm=plan.algorithm,
-            replicas=plan.replicas,
-            parallelism=plan.parallelism,
             state_partitions=partitions,
             executors_ready=executors,
         )
