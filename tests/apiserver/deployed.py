@@ -15,6 +15,7 @@ def apply_queries(kubectl: Callable[..., str], names: Sequence[str]) -> None:
     documents = [yaml.safe_load(ON_CLUSTER) for _ in names]
     for document, name in zip(documents, names, strict=True):
         document["metadata"]["name"] = name
+        document["spec"]["checkpoint"] = {"uri": "file:///checkpoints"}  # a claim that does not exist holds pods back
     kubectl("apply", "-f", "-", document=documents)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from threading import Lock, Thread
 
 import typer
@@ -16,6 +17,9 @@ from ..kube.refusals import MissingError
 from ..kube.user_queries import UserQueries
 from ..resources.names import Owner
 from .query_view import QueryView
+
+_INTERRUPTED = 130
+"""Exit code of what Ctrl-C has ended."""
 
 
 def seconds(since: str) -> int:
@@ -49,7 +53,7 @@ def print_logs(cluster: Cluster, name: str, excerpt: Excerpt, *, executors: bool
             for pod in pods:
                 _print(logs, owner, pod, excerpt, executors, Lock())
     except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+        raise typer.Exit(_INTERRUPTED) from None
 
 
 def _together(logs: PodLogs, owner: Owner, pods: list[str], excerpt: Excerpt) -> None:
@@ -62,11 +66,14 @@ def _together(logs: PodLogs, owner: Owner, pods: list[str], excerpt: Excerpt) ->
         except (MillraceError, OSError) as error:
             failures.append(error)
 
-    threads = [Thread(target=follow, args=(pod,), daemon=True) for pod in pods]  # Ctrl-C does not wait for daemons
+    threads = [Thread(target=follow, args=(pod,)) for pod in pods]
     for each in threads:
         each.start()
-    for each in threads:
-        each.join()
+    try:
+        for each in threads:
+            each.join()
+    except KeyboardInterrupt:
+        os._exit(_INTERRUPTED)  # a thread that waits for a line cannot be ended, a daemon may abort as Python ends
     if failures:
         raise failures[0]
 
