@@ -141,7 +141,7 @@ class Bench:
         checkpoint.open(query)
         if plan == "auto":
             resources = Resources(os.cpu_count() or 1, checkpoint.state_partitions)
-            collector.auto = AutoPlans(FixedPlan(start), first, planned.plan, resources, collector.message)
+            collector.auto = AutoPlans(FixedPlan(start), first, planned.plan, lambda: resources, collector.message)
         QueryRun(
             spark=self._spark,
             name=query.name,

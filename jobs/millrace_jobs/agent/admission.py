@@ -34,6 +34,9 @@ _NEAR = 0.5
 _NEAR_UNKNOWN = 0.75
 """The same while the fixed time is not known, so that a first doubling can show it."""
 
+_NEW = 2
+"""Batches under a changed plan that are passed over: it may have new executors, of which some come with the second."""
+
 _TELLING = 3
 """Batches whose median time per record counts: one odd batch is not noticed, two are taken for what is."""
 
@@ -58,12 +61,15 @@ class Admission:
 
     Args:
         goal: seconds that a batch should take.
+        behind: seconds that it should take while more waits than one batch may have.
     """
 
-    def __init__(self, goal: float) -> None:
+    def __init__(self, goal: float, behind: float) -> None:
         self._goal = goal
+        self._more = behind / goal
         self._limit = FIRST
         self._plan: object = None
+        self._passing = 0
         self._past: deque[tuple[int, float]] = deque(maxlen=_PAST)
         self._fixed: deque[float] = deque(maxlen=_FIXED)
         self._full: deque[tuple[int, float]] = deque(maxlen=_TELLING)
@@ -71,19 +77,23 @@ class Admission:
 
     @property
     def limit(self) -> int:
-        """Records that the next batch may have, of all sources together."""
+        """Records that the next batch may have, of all sources together, where no more wait."""
         return self._limit
 
     def finished(self, rows: int, seconds: float, plan: object) -> None:
         """Take in a batch: its records, its processing time, and what tells its plan from others.
 
-        The first batch of a process or under a plan is passed over, since it is also the first for the JVM and for
-        Python processes, and so is a batch without records, or of no time, as a clock that is set back may have it.
+        The first batch of a process is passed over, since it is also the first for the JVM and for Python processes,
+        and so are the first ones under another plan, and a batch without records, or of no time, as a clock that is set
+        back may have it.
         """
         if rows <= 0 or seconds <= 0:
             return
         if plan != self._plan:
+            self._passing = 1 if self._plan is None else _NEW
             self._change_plan(plan)
+        if self._passing:
+            self._passing -= 1
             return
         self._learn_fixed(rows, seconds)
         if rows >= self._limit * _FULL or seconds > self._goal:
@@ -93,13 +103,14 @@ class Admission:
     def shares(self, waiting: Mapping[str, int]) -> dict[str, int]:
         """The limit shared out to sources, by how many records wait in each: a quarter of it evenly, the rest by that.
 
-        With the even part every source can show what it has.
+        With the even part every source can show what it has. The limit is higher where more waits than that.
         """
         total = sum(waiting.values())
         if not total:
             return {name: max(1, self._limit // len(waiting)) for name in waiting}
-        even = self._limit / 4 / len(waiting)
-        return {name: max(1, int(even + 0.75 * self._limit * records / total)) for name, records in waiting.items()}
+        limit = self._limit * (self._more if total > self._limit else 1.0)
+        even = limit / 4 / len(waiting)
+        return {name: max(1, int(even + 0.75 * limit * records / total)) for name, records in waiting.items()}
 
     @property
     def _fixed_seconds(self) -> float:
@@ -137,7 +148,8 @@ class Admission:
             self._near = True
         elif typical < _NEAR * goal:
             self._near = False
-        most = max(self._limit, int((CAREFUL_STEP if self._near and not mostly_fixed else STEP) * rows))
+        step = CAREFUL_STEP if self._near and not mostly_fixed else STEP
+        most = max(self._limit, int(step * min(rows, self._limit)))
         least = int(self._limit / (CAREFUL_STEP if mostly_fixed else STEP))
         wanted = (goal - fixed) / per_record if per_record > 0 else most
         self._limit = max(FLOOR, least, min(int(wanted), most))

@@ -43,6 +43,8 @@ class Agent:
         self._under: Applied | None = None  # without executors
         self._partitions = 1
         self._told: Applied | None = None
+        self.ready = 0
+        """Executors that take tasks."""
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -80,10 +82,10 @@ class Agent:
         return Applied(epoch=epoch, algorithm=algorithm, state_partitions=self._partitions, executors_ready=0)
 
     def _work(self, executors: Executors) -> None:
-        pause, silent, ready, trouble = _SHORTEST, 0.0, 0, ""
+        pause, silent, trouble = _SHORTEST, 0.0, ""
         while not self._stopped.wait(PERIOD):
             try:
-                ready, trouble = executors.keep(self._plans.newest.executors), ""
+                self.ready, trouble = executors.keep(self._plans.newest.executors), ""
             except (Py4JNetworkError, ConnectionError):
                 continue  # Spark has ended, which the run finds out by itself
             except Py4JError as error:
@@ -93,14 +95,14 @@ class Agent:
                 trouble = said
             silent -= PERIOD
             if silent <= 0:
-                silent = 0.0 if self._tell(ready) else pause
+                silent = 0.0 if self._tell() else pause
                 pause = min(2 * pause, _LONGEST) if silent else _SHORTEST
 
-    def _tell(self, ready: int) -> bool:
+    def _tell(self) -> bool:
         """Write down what has changed since it was told last; False where the API server cannot be told."""
         if self._under is None:
             return True
-        applied = self._under.model_copy(update={"executors_ready": ready})
+        applied = self._under.model_copy(update={"executors_ready": self.ready})
         if applied == self._told:
             return True
         try:

@@ -25,7 +25,7 @@ class AutoPlans:
         plans: say everything but the algorithm.
         first: the algorithm to begin with.
         routed: the query, which ``auto`` can choose for; any other has only ``native``.
-        resources: what its tasks run on.
+        resources: tells what its tasks run on.
         tell: takes the sentence that explains a switch.
     """
 
@@ -34,7 +34,7 @@ class AutoPlans:
         plans: PlanSource,
         first: Algorithm,
         routed: Routed,
-        resources: Resources,
+        resources: Callable[[], Resources],
         tell: Callable[[str], None],
     ) -> None:
         self._plans = plans
@@ -42,7 +42,8 @@ class AutoPlans:
         self._algorithm = first
         self._switched = False
         self._tell = tell
-        self.selector = Selector(prior_of(routed), resources, first.value)
+        self._resources = resources
+        self.selector = Selector(prior_of(routed), resources(), first.value)
 
     def current(self) -> Plan | None:
         """The newest plan, or None where it has not changed since the last call."""
@@ -58,6 +59,7 @@ class AutoPlans:
         """Take in a finished batch; tell of a switch, which the next plan then makes."""
         if report.pin is None:
             return None
+        self.selector.use(self._resources())
         switch = self.selector.observe(measured(report))
         if switch is None:
             return None

@@ -85,8 +85,9 @@ class DriverPod:
         return self._spark
 
     def cores(self, spark: SparkSession) -> int:
-        """Of the executors that the plan wants."""
-        return self._watch.newest.executors * int(spark.conf.get("spark.executor.cores") or 1)
+        """Of the executors that take tasks; before any does, of those that the plan wants."""
+        executors = self._agent.ready or self._watch.newest.executors
+        return executors * int(spark.conf.get("spark.executor.cores") or 1)
 
     def started(self, spark: SparkSession, partitions: int) -> None:
         """Let executors and acknowledgement follow the plan from now on."""

@@ -191,7 +191,10 @@ def _columns(query: StreamQuery) -> frozenset[str]:
 
 def _way_out(query: StreamQuery, log: SparkLog) -> str:
     """What to do instead: for Kafka also from which time on to read again."""
-    hint = "write it as it was, or choose another spec.checkpoint.uri to begin anew"
+    checkpoint = query.spec.checkpoint
+    claimed = checkpoint is not None and checkpoint.claim is not None
+    other = "give the query another name" if claimed else "choose another spec.checkpoint.uri"
+    hint = f"write it as it was, or {other} to begin anew"
     watermark = log.watermark_ms()
     if not watermark or not all(source.kafka is not None for source in query.spec.sources.values()):
         return hint

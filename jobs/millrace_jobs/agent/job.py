@@ -269,7 +269,10 @@ class Job:
         chosen = self.query.spec.partitioner.algorithm is Algorithm.AUTO and self.platform.chooses_algorithm
         if not chosen or not isinstance(planned.plan, Routed):
             return plans
-        resources = Resources(self.platform.cores(spark), checkpoint.state_partitions)
+
+        def resources() -> Resources:
+            return Resources(self.platform.cores(spark), checkpoint.state_partitions)
+
         return AutoPlans(plans, first.algorithm, planned.plan, resources, display.message)
 
     def _first_plan(self, planned: PlannedQuery, last: Pin | None = None) -> Plan:

@@ -46,7 +46,7 @@ class Platform(Protocol):
         ...
 
     def cores(self, spark: SparkSession) -> int:
-        """On which tasks run at the same time."""
+        """On which tasks run at the same time now."""
         ...
 
     def started(self, spark: SparkSession, partitions: int) -> None:

@@ -115,8 +115,8 @@ class Costs:
 class Measurements:
     """What batches told about costs; its memory is bounded by ``BATCHES`` for each of them."""
 
-    def __init__(self, prior: Prior, resources: Resources) -> None:
-        self._prior, self._resources = prior, resources
+    def __init__(self, prior: Prior) -> None:
+        self._prior = prior
         self._combine: deque[tuple[NDArray[np.float64], NDArray[np.float64]]] = deque(maxlen=BATCHES)
         self._slices: deque[tuple[NDArray[np.float64], NDArray[np.float64]]] = deque(maxlen=BATCHES)
         self._merge: deque[tuple[float, float]] = deque(maxlen=BATCHES)
@@ -157,7 +157,7 @@ class Measurements:
         for placed in placements:
             self._own[placed.algorithm] = min(placed.route_seconds, self._own.get(placed.algorithm, np.inf))
 
-    def costs(self) -> Costs:
+    def costs(self, resources: Resources) -> Costs:
         """What everything costs by these measurements, and by the prior where there are none."""
         prior = self._prior
         route = {name: float(np.median(rates)) for name, rates in self._route.items()}
@@ -171,7 +171,7 @@ class Measurements:
             own=dict(self._own),
             route_base=base,
             slice_record=None if prior.slice_record is None else prior.slice_record * speed,
-            resources=self._resources,
+            resources=resources,
         )
 
 

@@ -23,10 +23,10 @@ from .work import Loads
 class Forecaster:
     """Knows what a query's stages cost and what its keys are like; memory is bounded."""
 
-    def __init__(self, prior: Prior, resources: Resources, among: Sequence[str], clock: Clock) -> None:
+    def __init__(self, prior: Prior, among: Sequence[str], clock: Clock) -> None:
         self.residuals = Residuals()
         self._prior, self._among, self._clock = prior, tuple(among), clock
-        self._measured = Measurements(prior, resources)
+        self._measured = Measurements(prior)
         self._profiled: Batch | None = None
         self._panes = 1.0
 
@@ -41,7 +41,7 @@ class Forecaster:
         """Whether a routed batch has told what combining costs."""
         return self._measured.routed
 
-    def forecast(self, window: Sequence[Batch]) -> dict[str, Candidate]:
+    def forecast(self, window: Sequence[Batch], resources: Resources) -> dict[str, Candidate]:
         """What is predicted of each candidate for a batch like those of the window, which ran under one plan.
 
         Candidates are judged by the work their tasks would have, and by what batches really took beyond that.
@@ -54,7 +54,7 @@ class Forecaster:
         seconds = statistics.median(batch.seconds / batch.rows for batch in window) * rows
         known = loads[now.algorithm] if self._profiled is not None else None
         self.residuals.add(Observed(now.number, now.algorithm, seconds, rows, known))
-        costs = self._measured.costs()
+        costs = self._measured.costs(resources)
 
         def stages(past: Observed) -> float:
             load = past.loads or loads[past.algorithm].scaled(past.rows)

@@ -29,7 +29,7 @@ AGREEING = 2
 """Evaluations in a row that must find a gain."""
 
 PLAIN = 0.25
-"""Predicted gain for which one evaluation is enough."""
+"""Predicted gain for which one evaluation is enough, and by which a batch is slow that takes longer than predicted."""
 
 DOUBT = 0.2
 """How wrong the prior may be: until workers have been measured, ``native`` is left once for what is predicted to take
@@ -37,7 +37,9 @@ so much longer at most.
 """
 
 SOONEST, LATEST = 2, 16
-"""Batches between evaluations: few after a change, and then twice as many each time nothing is to be gained."""
+"""Batches between evaluations: few after a change and when batches become slow, and then twice as many each time
+nothing is to be gained.
+"""
 
 RESTART_SECONDS, HORIZON = 2.0, 1000
 """What it costs to begin or end ``native``, since Spark's query is exchanged, and the batches it has to pay off in:
@@ -83,11 +85,17 @@ class Selector:
         self.algorithm = algorithm
         self.candidates: Mapping[str, Candidate] = MappingProxyType({})
         self.outcomes: deque[Outcome] = deque(maxlen=64)
-        self._forecaster = Forecaster(prior, resources, among, clock)
+        self._forecaster = Forecaster(prior, among, clock)
+        self._resources = resources
         self._tasks: tuple[int, int] | None = None
         self._chosen_at: int | None = None
         self._exchanges: deque[int] = deque(maxlen=8)
         self._watch()
+
+    def use(self, resources: Resources) -> None:
+        """The batches from now on run on these; what batches took on others says little of them."""
+        if resources != self._resources:
+            self._resources, self._tasks = resources, None
 
     def _watch(self) -> None:
         """Begin to watch a plan."""
@@ -111,13 +119,19 @@ class Selector:
             self._warm = True
             return None
         self._forecaster.add(batch)
+        if self._every > SOONEST and self._is_slow(batch):
+            self._window, self._every = [], SOONEST  # the batches before tell of another load
         self._window.append(batch)
         if len(self._window) < self._every:
             return None
         window, self._window = self._window, []
-        self.candidates = MappingProxyType(self._forecaster.forecast(window))
+        self.candidates = MappingProxyType(self._forecaster.forecast(window, self._resources))
         self._compare(window)
         return self._decide(batch.number, statistics.median(batch.rows for batch in window))
+
+    def _is_slow(self, batch: Batch) -> bool:
+        """Whether it took so much longer than predicted that its records must have changed."""
+        return self._expected is not None and batch.seconds > (1 + PLAIN) * self._expected * batch.rows
 
     def _compare(self, window: Sequence[Batch]) -> None:
         """Note what was predicted of these batches and what they took, by record since batches differ in size."""

@@ -79,7 +79,7 @@ def test_priors_are_by_query():
 
 def test_a_switch_is_a_new_plan_with_the_other_fields_as_they_were():
     told = []
-    plans = AutoPlans(FixedPlan(PLAN), Algorithm.HASH, routed(), Resources(4, 4), told.append)
+    plans = AutoPlans(FixedPlan(PLAN), Algorithm.HASH, routed(), lambda: Resources(4, 4), told.append)
     assert plans.current() == PLAN
     assert plans.current() is None
     for number in range(6):
@@ -95,7 +95,7 @@ def test_a_switch_is_a_new_plan_with_the_other_fields_as_they_were():
 
 
 def test_a_batch_without_a_plan_is_left_out():
-    plans = AutoPlans(FixedPlan(PLAN), Algorithm.HASH, routed(), Resources(4, 4), print)
+    plans = AutoPlans(FixedPlan(PLAN), Algorithm.HASH, routed(), lambda: Resources(4, 4), print)
     for number in range(6):
         plans.observe(replace(skewed_batch(number, "hash"), pin=None))
     assert plans.selector.candidates == {}

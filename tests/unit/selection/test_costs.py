@@ -53,13 +53,13 @@ def test_a_prediction_is_never_nothing():
 
 
 def test_costs_are_learned_from_reports():
-    measured = Measurements(python_prior(), Resources(4, 4))
+    measured = Measurements(python_prior())
     for rows, groups in ((100, 5), (200, 50), (4000, 7), (4000, 700)) * 8:
         tasks = [Task(rows, groups, 0.01 + rows * 3e-5 + groups * 2e-4)] * 20
         measured.add(batch("hash", tasks, route_seconds=20 * rows * 4e-6))
         measured.add_merge(groups, 0.1 + groups * 1e-3)
     measured.add_partitioners([Placement("hash", *[np.zeros(0)] * 4, 1e-6), Placement("cam", *[np.zeros(0)] * 4, 2e-6)])
-    costs = measured.costs()
+    costs = measured.costs(Resources(4, 4))
     assert costs.combine == pytest.approx([0.01, 3e-5, 2e-4], rel=0.1)
     assert costs.merge @ [1, 700] == pytest.approx(0.8, rel=0.1)
     assert costs.route_record("hash") == pytest.approx(4e-6)
@@ -68,7 +68,7 @@ def test_costs_are_learned_from_reports():
 
 def test_before_anything_is_measured_there_is_the_prior():
     prior = sql_prior(6)
-    costs = Measurements(prior, Resources(4, 4)).costs()
+    costs = Measurements(prior).costs(Resources(4, 4))
     assert costs.combine.tolist() == prior.combine.tolist()
     assert costs.merge.tolist() == prior.merge.tolist()
     assert (costs.route_base, costs.slice_record) == (prior.route, prior.slice_record)
@@ -76,28 +76,28 @@ def test_before_anything_is_measured_there_is_the_prior():
 
 def test_what_is_not_measured_goes_at_the_speed_of_what_is():
     prior = sql_prior(1)
-    measured = Measurements(prior, Resources(4, 4))
+    measured = Measurements(prior)
     measured.add(batch("hash", [Task(1000, 10, 0.5)], route_seconds=3 * prior.route * 1000))
-    costs = measured.costs()
+    costs = measured.costs(Resources(4, 4))
     assert costs.merge == pytest.approx(3 * prior.merge)
     assert costs.slice_record == pytest.approx(3 * sql_prior(1).slice_record)
 
 
 def test_slices_tell_of_combining_until_workers_do():
-    measured = Measurements(python_prior(), Resources(4, 4))
+    measured = Measurements(python_prior())
     slices = [Task(rows, 10, rows * 1e-4 + 0.25) for rows in (1000, 2000, 5000)]
     for _ in range(20):
         measured.add(batch("native", slices, route_seconds=0.75))
-    assert measured.costs().combine[1] == pytest.approx(1e-4, rel=0.2)
+    assert measured.costs(Resources(4, 4)).combine[1] == pytest.approx(1e-4, rel=0.2)
     workers = [Task(rows, 10, rows * 1e-5) for rows in (1000, 2000, 5000)]
     for _ in range(20):
         measured.add(batch("hash", workers))
-    assert measured.costs().combine[1] == pytest.approx(1e-5, rel=0.2)
+    assert measured.costs(Resources(4, 4)).combine[1] == pytest.approx(1e-5, rel=0.2)
 
 
 def test_old_measurements_are_forgotten():
-    measured = Measurements(python_prior(), Resources(4, 4))
+    measured = Measurements(python_prior())
     for cost in (1e-3, 1e-6):
         for rows in range(1000, 1000 + 100 * BATCHES, 100):
             measured.add(batch("hash", [Task(rows, 10, rows * cost)] * 200))
-    assert measured.costs().combine[1] == pytest.approx(1e-6, rel=0.2)
+    assert measured.costs(Resources(4, 4)).combine[1] == pytest.approx(1e-6, rel=0.2)

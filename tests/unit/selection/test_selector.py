@@ -6,7 +6,7 @@ import pytest
 from millrace_jobs.partitioners.registry import NATIVE
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.selection.prior import python_prior, sql_prior
-from millrace_jobs.selection.selector import CANDIDATES, LATEST, TRIAL, Selector
+from millrace_jobs.selection.selector import CANDIDATES, LATEST, SOONEST, TRIAL, Selector
 from millrace_jobs.selection.work import Task
 
 from .simulated import SimulatedQuery, zipf
@@ -100,6 +100,15 @@ def test_a_stream_that_changes_is_followed_and_back():
     assert (back.after.algorithm, back.reason) == ("hash", "aggregation cost")
 
 
+def test_batches_that_become_slow_are_looked_at_soon():
+    query = SimulatedQuery(record=20e-6)
+    chosen = selector(query, "hash", among=("hash", "shuffle"))
+    run(chosen, query, [zipf(ROWS, 6_000, 0.0)], 70)  # evaluations are rare by now
+    (switch,) = run(chosen, query, [zipf(ROWS, 6_000, 1.5)], 60, first=70)
+    assert (switch.after.algorithm, switch.reason) == ("shuffle", "imbalance")
+    assert switch.batch < 70 + SOONEST
+
+
 def test_an_algorithm_that_disappoints_is_left_and_not_tried_again_soon():
     """Nothing in any model foresees what pkg costs here."""
     query = SimulatedQuery(record=20e-6, burden=5.0, burdened="shuffle")
@@ -161,6 +170,19 @@ def test_other_numbers_of_tasks_begin_anew():
     assert len(chosen.outcomes) == before
     run(chosen, query, streams, 10, first=3)
     assert chosen.algorithm == "shuffle"
+
+
+def test_other_cores_begin_anew():
+    query = SimulatedQuery()
+    streams = [zipf(ROWS, 6_000, 0.0)]
+    chosen = selector(query, "hash", among=("hash", "pkg"))
+    run(chosen, query, streams, 20)
+    before = chosen.candidates["hash"].time.combine
+    chosen.use(Resources(query.workers // 4, query.workers))
+    batch = query.batch(20, "hash", streams[0])
+    assert chosen.observe(batch) is None  # the first on them
+    chosen.observe(replace(batch, number=21))
+    assert chosen.candidates["hash"].time.combine == pytest.approx(4 * before, rel=0.1)
 
 
 def test_a_batch_whose_records_are_all_filtered_out():
