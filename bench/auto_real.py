@@ -25,6 +25,7 @@ from millrace_jobs.agent.progress import BatchReport
 from millrace_jobs.agent.run import QueryRun
 from millrace_jobs.pipeline.analysis import Routed, plan_query
 from millrace_jobs.plan.following import FixedPlan
+from millrace_jobs.plan.pin import Pin
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.selection.selector import CANDIDATES
 from millrace_jobs.session import local_session
@@ -98,7 +99,7 @@ class Collector:
         """Keep it."""
         self.messages.append(text)
 
-    def idle(self) -> None:
+    def idle(self, pin: Pin) -> None:
         """Nothing to note."""
 
 

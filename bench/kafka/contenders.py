@@ -26,6 +26,7 @@ from millrace_jobs.agent.run import QueryRun
 from millrace_jobs.pipeline.analysis import plan_query
 from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.plan.following import FixedPlan
+from millrace_jobs.plan.pin import Pin
 from millrace_jobs.sinks.base import Batch, LastBatch
 from millrace_jobs.sinks.opening import open_sink
 from millrace_jobs.sources.opening import open_source
@@ -67,7 +68,7 @@ class Collector:
         """Nothing is expected to be said."""
         print(text)
 
-    def idle(self) -> None:
+    def idle(self, pin: Pin) -> None:
         """Nothing to note."""
 
 

@@ -35,6 +35,7 @@ from millrace_jobs.agent.progress import BatchReport
 from millrace_jobs.agent.run import QueryRun
 from millrace_jobs.pipeline.analysis import plan_query
 from millrace_jobs.plan.following import FixedPlan
+from millrace_jobs.plan.pin import Pin
 from millrace_jobs.session import local_session
 from millrace_jobs.sources.replay import ReplaySource
 
@@ -63,7 +64,7 @@ class Clock:
     def message(self, text: str) -> None:
         """Nothing to note."""
 
-    def idle(self) -> None:
+    def idle(self, pin: Pin) -> None:
         """Nothing to note."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from millrace_api.errors import MillraceError
 from millrace_api.plan import Plan
 from millrace_jobs.agent.agent import Agent
 from millrace_jobs.agent.plan_watch import PlanWatch
+from millrace_jobs.plan.following import pin_of
 from unit.resources.cases import SMALLEST, objects_of
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]
@@ -148,7 +150,7 @@ def test_the_driver_tells_what_it_is_under_and_the_operator_may_write_beside_it(
         driver.write(second)
         assert until(lambda: driver.told["executorsReady"] == 4)
         assert driver.told["epoch"] == 1, "no batch ran under the new plan yet"
-        agent.idle(second)
+        agent.idle(pin_of(second))
         until(lambda: driver.told["epoch"] == 2)
         agent.stop()
         agent.forget()
@@ -169,7 +171,7 @@ def test_an_api_server_that_is_away_for_a_while_is_waited_for(tmp_path: Path) ->
             agent.batch(a_batch(pin=PIN))
             until(lambda: driver.told)
             plane.part("kube-apiserver").kill()
-            agent.idle(FIRST.model_copy(update={"epoch": 7}))
+            agent.idle(replace(PIN, epoch=7))
             time.sleep(3.0)
             plane.restart("kube-apiserver")
             driver.write(FIRST.model_copy(update={"epoch": 8, "executors": 1}))

@@ -20,6 +20,7 @@ from millrace_jobs.agent.run import QueryRun
 from millrace_jobs.pipeline.analysis import plan_query
 from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.plan.following import FixedPlan
+from millrace_jobs.plan.pin import Pin
 from millrace_jobs.sinks.opening import open_sink
 from millrace_jobs.sources.opening import open_source
 from spark.streams import Placing, plan
@@ -151,5 +152,5 @@ class _Reports:
     def message(self, text: str) -> None:
         print(text)
 
-    def idle(self) -> None:
+    def idle(self, pin: Pin) -> None:
         pass

@@ -9,6 +9,7 @@ from pathlib import Path
 from millrace_api.plan import Plan
 from millrace_jobs.agent.progress import BatchReport
 from millrace_jobs.plan.control import read_control
+from millrace_jobs.plan.pin import Pin
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Feeder:
         """Kept for the test."""
         self.messages.append(text)
 
-    def idle(self) -> None:
+    def idle(self, pin: Pin) -> None:
         """Nothing to note."""
 
     def _is_in_force(self, plan: Plan) -> bool:

@@ -11,10 +11,10 @@ from urllib3.exceptions import HTTPError
 
 from millrace_api.applied import APPLIED_KEY, Applied
 from millrace_api.deployment import Algorithm
-from millrace_api.plan import Plan
 from millrace_jobs.agent.executors import Executors
 from millrace_jobs.agent.plan_watch import TIMEOUT, PlanWatch, what_it_says
 from millrace_jobs.agent.progress import BatchReport
+from millrace_jobs.plan.pin import Pin
 
 PERIOD = 1.0
 """Seconds from one look at the executors to the next."""
@@ -69,17 +69,17 @@ class Agent:
 
     def batch(self, report: BatchReport) -> None:
         """A batch has been finished: it says which plan the job is under."""
-        pin = report.pin
-        if pin is not None:
-            self._under = self._applied(pin.epoch, Algorithm(pin.algorithm))
+        if report.pin is not None:
+            self._under = self._applied(report.pin)
 
-    def idle(self, followed: Plan) -> None:
+    def idle(self, pin: Pin) -> None:
         """There is nothing to do: a plan that was followed since the last batch needs none to have taken effect."""
-        if self._under is None or self._under.epoch < followed.epoch:
-            self._under = self._applied(followed.epoch, followed.algorithm)
+        if self._under is None or self._under.epoch < pin.epoch:
+            self._under = self._applied(pin)
 
-    def _applied(self, epoch: int, algorithm: Algorithm) -> Applied:
-        return Applied(epoch=epoch, algorithm=algorithm, state_partitions=self._partitions, executors_ready=0)
+    def _applied(self, pin: Pin) -> Applied:
+        algorithm = Algorithm(pin.algorithm)
+        return Applied(epoch=pin.epoch, algorithm=algorithm, state_partitions=self._partitions, executors_ready=0)
 
     def _work(self, executors: Executors) -> None:
         pause, silent, trouble = _SHORTEST, 0.0, ""

@@ -22,6 +22,7 @@ from millrace_jobs.agent.executors import Executors
 from millrace_jobs.agent.plan_watch import TIMEOUT, PlanWatch, what_it_says
 from millrace_jobs.agent.progress import BatchReport
 from millrace_jobs.plan.following import PlanSource
+from millrace_jobs.plan.pin import Pin
 from millrace_jobs.session import has_jvm, pod_session, silence
 
 
@@ -97,9 +98,9 @@ class DriverPod:
         """Of which the operator is told the plan."""
         self._agent.batch(report)
 
-    def idle(self) -> None:
+    def idle(self, pin: Pin) -> None:
         """A plan takes effect without a batch, too."""
-        self._agent.idle(self._watch.followed)
+        self._agent.idle(pin)
 
     def close(self) -> None:
         """Follow the plan no longer."""

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from millrace_jobs.agent.progress import BatchReport
+from millrace_jobs.plan.pin import Pin
 
 Event = dict[str, Any] | QueryTerminatedEvent | None
 """Progress of a batch, the end of the query, or None: a trigger found nothing to do."""
@@ -31,8 +32,8 @@ class Watcher(Protocol):
         """Something the user should know has happened."""
         ...
 
-    def idle(self) -> None:
-        """The query is alive and has nothing to do."""
+    def idle(self, pin: Pin) -> None:
+        """The query is alive and has nothing to do; what comes is going to be processed under this pin."""
         ...
 
 

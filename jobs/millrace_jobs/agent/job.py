@@ -74,10 +74,10 @@ class Observer:
         """Something the user should know has happened."""
         self.display.message(text)
 
-    def idle(self) -> None:
+    def idle(self, pin: Pin) -> None:
         """There is nothing to do."""
         self.health.progressed()
-        self.platform.idle()
+        self.platform.idle(pin)
 
 
 @dataclass

@@ -50,8 +50,6 @@ class PlanWatch:
         self._api, self._namespace, self._name = api, namespace, name
         first = load_plan(mounted)
         pin_of(first)
-        self.followed = first
-        """The plan that ``current`` has given last."""
         self._newest = first
         self._news: Plan | None = first
         self._refused: MillraceError | None = None
@@ -70,7 +68,6 @@ class PlanWatch:
             if refused is not None:
                 raise refused
             news, self._news = self._news, None
-            self.followed = news or self.followed
             return news
 
     def start(self) -> None:

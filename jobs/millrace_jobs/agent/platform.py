@@ -13,6 +13,7 @@ from millrace_api.loading import load_plan
 from millrace_api.streamquery import Spec, StreamQuery
 from millrace_jobs.agent.progress import BatchReport
 from millrace_jobs.plan.following import PlanFile, PlanSource, pin_of
+from millrace_jobs.plan.pin import Pin
 from millrace_jobs.session import local_session
 
 
@@ -57,8 +58,8 @@ class Platform(Protocol):
         """A batch has been finished."""
         ...
 
-    def idle(self) -> None:
-        """There is nothing to do."""
+    def idle(self, pin: Pin) -> None:
+        """There is nothing to do under this pin."""
         ...
 
     def close(self) -> None:
@@ -103,7 +104,7 @@ class OneProcess:
     def batch(self, report: BatchReport) -> None:
         """Nobody else has to know."""
 
-    def idle(self) -> None:
+    def idle(self, pin: Pin) -> None:
         """Nobody else has to know."""
 
     def close(self) -> None:

@@ -257,7 +257,7 @@ class QueryRun:
         if isinstance(event, QueryTerminatedEvent):
             return event
         if event is None:
-            self.watcher.idle()
+            self.watcher.idle(self._steering.pin)
             return None
         self._learn_from(batch_report(event, self.spec.batch_interval.seconds))
         return None

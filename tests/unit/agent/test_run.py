@@ -75,7 +75,7 @@ class Watcher:
     def message(self, text):
         self.messages.append(text)
 
-    def idle(self):
+    def idle(self, pin):
         pass
 
 
