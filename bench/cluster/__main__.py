@@ -9,7 +9,6 @@ this machine's processors, which the query's aggregator hardly needs: it waits, 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -118,9 +117,7 @@ def _wait_until_exact(lab: Installation, topic: str, load: Load) -> bool:
     """Whether the table comes to what was written; waits for what is still on its way."""
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
-        held = topics.table_of(topics.committed(lab.broker, topic))
-        rows = [json.loads(value) for value in held.values()]
-        if {row["name"]: row["records"] for row in rows} == dict(load.written):
+        if {row["name"]: row["records"] for row in topics.rows(lab.broker, topic)} == dict(load.written):
             return True
         time.sleep(1.0)
     return False

@@ -60,8 +60,7 @@ class Counting:
 
     def table(self, name: str = "counts") -> Counter[str]:
         """What readers of committed results find: records by key."""
-        held = topics.table_of(topics.committed(self.query.on.broker, self._table(name)))
-        rows = [json.loads(value) for value in held.values()]
+        rows = topics.rows(self.query.on.broker, self._table(name))
         return Counter({row["name"]: row["records"] for row in rows})
 
     def wait_for_records(self, number: int = 300) -> None:

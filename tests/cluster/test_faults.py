@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -75,7 +77,7 @@ def test_a_driver_whose_pod_is_deleted_goes_on_in_another(counting: Counting) ->
     assert not query.status.get("attempts"), "who was asked to end has not failed"
 
 
-def test_a_driver_that_is_evicted_goes_on_in_another(counting: Counting) -> None:
+def test_a_driver_that_is_evicted_goes_on_in_another(counting: Counting, tmp_path: Path) -> None:
     query, driver = counting.query, counting.query.driver["metadata"]["uid"]
     eviction = {
         "apiVersion": "policy/v1",
@@ -83,7 +85,8 @@ def test_a_driver_that_is_evicted_goes_on_in_another(counting: Counting) -> None
         "metadata": {"name": query.pod, "namespace": query.namespace},
     }
     path = f"/api/v1/namespaces/{query.namespace}/pods/{query.pod}/eviction"
-    query.kubectl("create", "--raw", path, "-f", "-", document=eviction)
+    (tmp_path / "eviction.json").write_text(json.dumps(eviction), encoding="utf-8")
+    query.kubectl("create", "--raw", path, "-f", str(tmp_path / "eviction.json"))
     query.wait(lambda _: query.has_pod and query.driver["metadata"]["uid"] != driver, "there is another driver")
     recovers(counting)
 

@@ -6,7 +6,6 @@ together is the same, whatever the number: with fewer records each of them is wo
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import time
@@ -171,7 +170,7 @@ def seconds_of_a_single_record(broker: Broker, topic: str, job: Job) -> float:
 def assert_counted_exactly(broker: Broker, table: str, keys: np.ndarray) -> None:
     """Every key's records and their sum."""
     keys = np.append(keys, np.zeros(SINGLE, int))
-    rows = [json.loads(value) for value in topics.table_of(topics.committed(broker, table)).values()]
+    rows = topics.rows(broker, table)
     records = np.bincount(keys, minlength=KEYS)
     totals = np.zeros(KEYS, np.int64)
     np.add.at(totals, keys[:RECORDS], np.arange(RECORDS))

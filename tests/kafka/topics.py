@@ -117,6 +117,11 @@ def table_of(messages: Iterable[Message]) -> dict[bytes | None, bytes]:
     return table
 
 
+def rows(broker: Broker, topic: str) -> list[dict[str, Any]]:
+    """Those of the table that a reader with ``read_committed`` makes of a topic of JSON objects."""
+    return [json.loads(value) for value in table_of(committed(broker, topic)).values()]
+
+
 def add_partitions(broker: Broker, topic: str, total: int) -> None:
     """Let a topic have so many partitions."""
     client = admin(broker)
