@@ -13,7 +13,10 @@ _DOUBT = 0.1
 """What the prior weighs: a cost twice the prior's is as unlikely as measurements that are all off by this share."""
 
 _HUBER = 1.345
-_ROUNDS = 4
+_ROUNDS = 8
+_LEAST = 0.01
+"""Share of what a cost was a round before that a round takes for it at least, so that it can grow again."""
+
 _TINY = 1e-12
 
 
@@ -22,7 +25,9 @@ def fit_costs(work: Vector, seconds: Vector, prior: Vector) -> Vector:
 
     Where the measurements leave it open which kind of work costs what, costs have the ratios of the prior, which
     is brought to this machine's speed first. Errors count relative to the expected time, and large ones linearly
-    (Huber, Robust Estimation of a Location Parameter, Annals of Mathematical Statistics 1964).
+    (Huber, Robust Estimation of a Location Parameter, Annals of Mathematical Statistics 1964). The costs of each round
+    are the prior of the next one (iterated Tikhonov regularization): user code may cost thousands of times what the
+    prior has, where a fixed time per task would otherwise be taken for that of its records.
 
     Args:
         work: amounts, shape ``(measurements, kinds)``; the columns are few, since all sets of them are tried.
@@ -37,11 +42,12 @@ def fit_costs(work: Vector, seconds: Vector, prior: Vector) -> Vector:
     units = work[known] * (prior * speed)
     size = np.maximum(expected[known] * speed, _TINY)
     weights = np.ones(len(size))
-    costs = np.ones(len(prior))
+    costs, before = np.ones(len(prior)), np.ones(len(prior))
     for _ in range(_ROUNDS):
         scale = np.sqrt(weights) / size
-        rows = np.vstack([units * scale[:, None], _DOUBT * np.eye(len(prior))])
+        rows = np.vstack([units * scale[:, None], _DOUBT * np.diag(1 / before)])
         costs = _non_negative(rows, np.concatenate([seconds[known] * scale, np.full(len(prior), _DOUBT)]))
+        before = np.maximum(costs, _LEAST * before)
         errors = np.abs(units @ costs - seconds[known]) / size
         typical = max(float(np.median(errors)) / 0.6745, _TINY)
         weights = np.minimum(1.0, _HUBER * typical / np.maximum(errors, _TINY))
