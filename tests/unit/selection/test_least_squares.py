@@ -29,6 +29,16 @@ def test_scatter_and_outliers_do_little(costs):
     assert work @ fit_costs(work, seconds, PRIOR) == pytest.approx(expected, rel=0.06)
 
 
+def test_records_that_cost_far_more_than_the_prior_has_are_not_taken_for_a_fixed_time():
+    """Tasks that all have about as much to do tell what one has that gets a hot key."""
+    rng = np.random.default_rng(1)
+    work = np.column_stack([np.ones(150), rng.normal(150, 15, 150), rng.normal(15, 2, 150)])
+    costs = np.array([0.3, 0.04, 0.03])
+    found = fit_costs(work, work @ costs * np.exp(rng.normal(0, 0.03, 150)), PRIOR)
+    hot = np.array([1.0, 360.0, 15.0])
+    assert hot @ found == pytest.approx(hot @ costs, rel=0.1)
+
+
 def test_what_measurements_leave_open_the_prior_decides():
     """Rows and groups grow together: only their sum is measured, and the prior has their ratio."""
     work = np.array([[1.0, 1000.0 * i, 100.0 * i] for i in range(1, 9)])
