@@ -34,13 +34,13 @@ from bench.cluster.plot import plot
 from bench.cluster.recorder import Recorder, batches, to_json
 
 NAMESPACE = "demo"
-LOW, HIGH = 100.0, 400.0
+LOW, HIGH = 40.0, 160.0
 """Records per second."""
 
 _PATIENCE = 300.0
 """Seconds that the last records may take to be counted."""
 
-HOLD = {"before": 120.0, "high": 240.0, "low": 420.0}
+HOLD = {"before": 150.0, "high": 300.0, "low": 420.0}
 """Seconds; executors are given back only when less was enough for three minutes."""
 
 

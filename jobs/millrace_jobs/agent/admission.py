@@ -61,12 +61,10 @@ class Admission:
 
     Args:
         goal: seconds that a batch should take.
-        behind: seconds that it should take while more waits than one batch may have.
     """
 
-    def __init__(self, goal: float, behind: float) -> None:
+    def __init__(self, goal: float) -> None:
         self._goal = goal
-        self._more = behind / goal
         self._limit = FIRST
         self._plan: object = None
         self._passing = 0
@@ -77,7 +75,7 @@ class Admission:
 
     @property
     def limit(self) -> int:
-        """Records that the next batch may have, of all sources together, where no more wait."""
+        """Records that the next batch may have, of all sources together."""
         return self._limit
 
     def finished(self, rows: int, seconds: float, plan: object) -> None:
@@ -103,14 +101,13 @@ class Admission:
     def shares(self, waiting: Mapping[str, int]) -> dict[str, int]:
         """The limit shared out to sources, by how many records wait in each: a quarter of it evenly, the rest by that.
 
-        With the even part every source can show what it has. The limit is higher where more waits than that.
+        With the even part every source can show what it has.
         """
         total = sum(waiting.values())
         if not total:
             return {name: max(1, self._limit // len(waiting)) for name in waiting}
-        limit = self._limit * (self._more if total > self._limit else 1.0)
-        even = limit / 4 / len(waiting)
-        return {name: max(1, int(even + 0.75 * limit * records / total)) for name, records in waiting.items()}
+        even = self._limit / 4 / len(waiting)
+        return {name: max(1, int(even + 0.75 * self._limit * records / total)) for name, records in waiting.items()}
 
     @property
     def _fixed_seconds(self) -> float:
@@ -148,8 +145,7 @@ class Admission:
             self._near = True
         elif typical < _NEAR * goal:
             self._near = False
-        step = CAREFUL_STEP if self._near and not mostly_fixed else STEP
-        most = max(self._limit, int(step * min(rows, self._limit)))
+        most = max(self._limit, int((CAREFUL_STEP if self._near and not mostly_fixed else STEP) * rows))
         least = int(self._limit / (CAREFUL_STEP if mostly_fixed else STEP))
         wanted = (goal - fixed) / per_record if per_record > 0 else most
         self._limit = max(FLOOR, least, min(int(wanted), most))

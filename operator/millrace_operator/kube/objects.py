@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from http import HTTPStatus
 
 from kubernetes.client import ApiException
@@ -11,21 +10,13 @@ from ..lifecycle.reconcile import RefusedError
 from ..resources.names import Manifest
 from .queries import APPLY, MANAGER
 from .raw import OWNED, Raw
+from .refusals import words
 
 _KINDS = {kind.name: kind for kind in OWNED}
-
 
 _FAULTS = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 _UNTYPED = "failed to create typed patch object"
 """What server-side apply says of fields that there are not; to it, that is an internal error."""
-
-
-def _words(error: ApiException) -> str:
-    """The API server's own."""
-    try:
-        return str(json.loads(str(error.body))["message"])
-    except (ValueError, KeyError, TypeError):
-        return f"{error.status} {error.reason}"
 
 
 class ObjectApi:
@@ -49,7 +40,7 @@ class ObjectApi:
             return self._raw.patch(path, manifest, APPLY, query)
         except ApiException as error:
             if error.status in _FAULTS or _UNTYPED in str(error.body):
-                raise RefusedError(_words(error)) from None
+                raise RefusedError(words(error)) from None
             raise
 
     def drain(self, namespace: str, stateful_set: str) -> Manifest:

@@ -20,6 +20,7 @@ from ..lifecycle.conditions import shortened, stamp
 from ..lifecycle.observe import QueryKey
 from ..lifecycle.reconcile import GoneError
 from ..resources.names import Manifest
+from .refusals import words
 
 log = logging.getLogger(__name__)
 
@@ -145,4 +146,5 @@ class QueryApi:
                 key.namespace, CoreV1Event.model_validate(event), _request_timeout=TIMEOUT
             )
         except (ApiException, HTTPError) as error:
-            log.warning("%s: no event of %s: %s", key, reason, error)
+            said = words(error) if isinstance(error, ApiException) else error
+            log.warning("%s: no event of %s: %s", key, reason, said)
