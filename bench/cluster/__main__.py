@@ -34,13 +34,13 @@ from bench.cluster.plot import plot
 from bench.cluster.recorder import Recorder, batches, to_json
 
 NAMESPACE = "demo"
-LOW, HIGH = 40.0, 160.0
+LOW, HIGH = 80.0, 320.0
 """Records per second."""
 
 _PATIENCE = 300.0
 """Seconds that the last records may take to be counted."""
 
-HOLD = {"before": 150.0, "high": 300.0, "low": 420.0}
+HOLD = {"before": 100.0, "high": 270.0, "low": 330.0}
 """Seconds; executors are given back only when less was enough for three minutes."""
 
 
@@ -124,10 +124,10 @@ def _wait_until_exact(lab: Installation, topic: str, load: Load) -> bool:
 
 
 def _show(found: list[Step], console: Console) -> None:
-    times = ("breach", "decided", "acknowledged", "executors ready", "settled")
+    times = ("breach", "decided", "acknowledged", "executors ready", "settled", "caught up")
     table = Table("load", "plans", "executors", *times, "over", "W")
     for each in found:
-        seconds = (each.breach, each.decision, each.acknowledged, each.executors_ready, each.settled)
+        seconds = (each.breach, each.decision, each.acknowledged, each.executors_ready, each.settled, each.caught_up)
         shown = ["-" if value is None else f"{value:.0f} s" for value in seconds]
         over = "-" if each.over is None else f"{each.over:.1%} of {each.batches}"
         mean = "-" if each.utilization is None else f"{each.utilization:.2f}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bench.cluster.recorder import Batch, Sample
@@ -12,7 +12,7 @@ OVER = 1.0
 """W above which a batch took longer than its interval."""
 
 _AT_REST = 3
-"""Batches in a row without backlog after which a query has settled."""
+"""Batches in a row within the interval after which a query has settled, and without backlog until it has caught up."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,9 @@ class Step:
         decision: from there to the first new plan.
         acknowledged: from the decision to the driver's word that a batch ran under it.
         executors_ready: from the decision until as many executors took tasks as it wanted.
-        settled: from the change of the load until there was no backlog any more, under the last plan.
-        batches: since then.
+        settled: from the change of the load until batches were within the interval, under the last plan.
+        caught_up: from the change of the load until there was no backlog any more, under the last plan.
+        batches: since it has settled.
         over: share of these that took longer than their interval.
         utilization: mean W of these.
     """
@@ -40,6 +41,7 @@ class Step:
     acknowledged: float | None
     executors_ready: float | None
     settled: float | None
+    caught_up: float | None
     batches: int
     over: float | None
     utilization: float | None
@@ -84,7 +86,10 @@ def _step(
     if decided is not None:
         applied = next((s.time for s in samples if s.applied >= decided.epoch), None)
         ready = next((s.time for s in samples if s.time >= decided.time and s.ready == decided.executors), None)
-    settled = _settled(batches, last, samples, interval)
+    complete = next((s.time for s in samples if s.applied == last.epoch and s.ready == last.executors), None)
+    under = [] if complete is None else [batch for batch in batches if batch.time >= complete]
+    settled = _from(under, lambda batch: batch.utilization <= OVER)
+    few = 2 * interval * last.rate  # what comes in two intervals is no backlog
     rest = [] if settled is None else [batch for batch in batches if batch.time >= settled]
     return Step(
         rate=began.rate,
@@ -95,6 +100,7 @@ def _step(
         acknowledged=_apart(None if decided is None else decided.time, applied),
         executors_ready=_apart(None if decided is None else decided.time, ready),
         settled=_apart(began.time, settled),
+        caught_up=_apart(began.time, _from(under, lambda batch: batch.lag <= few)),
         batches=len(rest),
         over=None if not rest else sum(batch.utilization > OVER for batch in rest) / len(rest),
         utilization=None if not rest else sum(batch.utilization for batch in rest) / len(rest),
@@ -106,13 +112,11 @@ def _is_outside(utilization: float, target: float, step: float, *, rising: bool)
     return utilization > target if rising else utilization < target - step
 
 
-def _settled(batches: Sequence[Batch], last: Sample, samples: Sequence[Sample], interval: float) -> float | None:
-    """When the last plan was complete, and for some batches in a row no more waited than comes in two intervals."""
-    complete = next((s.time for s in samples if s.applied == last.epoch and s.ready == last.executors), None)
-    few = 2 * interval * last.rate
+def _from(batches: Sequence[Batch], holds: Callable[[Batch], bool]) -> float | None:
+    """When it first held for some batches in a row."""
     calm = 0
     for batch in batches:
-        calm = calm + 1 if complete is not None and batch.time >= complete and batch.lag <= few else 0
+        calm = calm + 1 if holds(batch) else 0
         if calm == _AT_REST:
             return batch.time
     return None
