@@ -67,9 +67,9 @@ def _together(logs: PodLogs, owner: Owner, pods: list[str], excerpt: Excerpt) ->
             failures.append(error)
 
     threads = [Thread(target=follow, args=(pod,)) for pod in pods]
-    for each in threads:
-        each.start()
     try:
+        for each in threads:
+            each.start()
         for each in threads:
             each.join()
     except KeyboardInterrupt:
