@@ -187,6 +187,14 @@ def test_what_of_a_source_has_to_stay(log, source, path, value, field, change):
     assert problem.hint == "write it as it was, or choose another spec.checkpoint.uri to begin anew"
 
 
+def test_on_a_claim_another_name_begins_anew(log):
+    held = {"claim": "checkpoints"}
+    with pytest.raises(MillraceError) as told:
+        changes(a_query(KAFKA, checkpoint=held), a_query(changed(KAFKA, "format", value="csv"), checkpoint=held), log)
+    (problem,) = told.value.problems
+    assert problem.hint == "write it as it was, or give the query another name to begin anew"
+
+
 def test_every_change_that_cannot_be_is_told_with_both_values(log):
     now = a_query(changed(FILES, "files", "path", value="b"), emit="OnWindowClose", batchInterval="1m")
     now = now.model_copy(update={"metadata": now.metadata.model_copy(update={"name": "tips"})})
