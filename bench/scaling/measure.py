@@ -1,6 +1,6 @@
 """Measures points: runs the queries in local Spark, as ``millrace run`` does, under one plan after the other.
 
-    python -m bench.scaling.measure [--rounds 2] [--json FILE]        about 25 minutes for a round on two cores
+    python -m bench.scaling.measure [--rounds 2] [--json FILE]        about 40 minutes for a round on two cores
 
 Points come in random order, in several rounds, so that what else the machine does meets all of them alike; a point
 during which other processes were busy is measured again. The first batches of each do not count. A session of c cores

@@ -18,8 +18,8 @@ def points():
 
 def test_batches_take_as_long_as_in_spark(points):
     errors = [one.error for one in compare(points)]
-    assert len(errors) >= 15
-    assert statistics.mean(errors) < 0.2
+    assert len(errors) >= 60
+    assert statistics.mean(errors) < 0.1
 
 
 def test_batches_have_as_many_keys_and_partial_results_as_in_spark(points):
