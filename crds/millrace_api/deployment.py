@@ -147,6 +147,10 @@ class Scaling(Model):
     )
 
 
+ANOTHER_CHECKPOINT = "another spec.checkpoint.uri (on a claim: another name of the query)"
+"""With what a query begins anew, for hints: on a claim its folder is named after it."""
+
+
 class Checkpoint(Model):
     """Where offsets, plans and state are kept."""
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
+from millrace_api.deployment import ANOTHER_CHECKPOINT
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.schema_ddl import parse_schema
 from millrace_api.streamquery import StreamQuery
@@ -162,7 +163,7 @@ def check_layout(before: Mapping[str, Any] | None, now: Mapping[str, Any], log: 
         old, new = before.get(name), now.get(name)
         if not same_sql(old, new):
             what = f"the state's {name} was {_shown(old)} when the checkpoint was made, and would now be {_shown(new)}"
-            hint = "write the query as it was, or choose another spec.checkpoint.uri to begin anew"
+            hint = f"write the query as it was, or begin anew with {ANOTHER_CHECKPOINT}"
             raise MillraceError(Problem(f"the checkpoint {log.spark.parent} cannot go on: {what}", hint))
 
 

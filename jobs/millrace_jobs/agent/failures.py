@@ -6,6 +6,7 @@ import re
 import sysconfig
 from pathlib import Path
 
+from millrace_api.deployment import ANOTHER_CHECKPOINT
 from millrace_api.errors import MillraceError, Problem, TransientError
 
 _OURS = re.compile(
@@ -39,7 +40,7 @@ _KNOWN = (
         "another driver has taken over the checkpoint: Spark's log has the batch already",
         "see to it that there is one driver, then run the same command again: nothing is lost",
     ),
-    ("STATE_SCHEMA", "the checkpoint's state has another layout", "choose another spec.checkpoint.uri"),
+    ("STATE_SCHEMA", "the checkpoint's state has another layout", f"choose {ANOTHER_CHECKPOINT}"),
 )
 
 _PROCESS_DIED = (

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from millrace_api.deployment import ANOTHER_CHECKPOINT
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.agent.checksums import changed_files, is_as_written
 from millrace_jobs.plan.pin import Pin
@@ -137,7 +138,7 @@ class SparkLog:
 
 def damaged(path: Path, why: str) -> MillraceError:
     """A file of the checkpoint that cannot be what was written."""
-    hint = "put back a copy of the whole checkpoint, or choose another spec.checkpoint.uri to begin anew"
+    hint = f"put back a copy of the whole checkpoint, or begin anew with {ANOTHER_CHECKPOINT}"
     return MillraceError(Problem(f"the checkpoint is damaged: {path}: {why}", hint, field="spec.checkpoint"))
 
 

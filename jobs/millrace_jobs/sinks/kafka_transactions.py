@@ -17,6 +17,7 @@ from typing import Literal
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from millrace_api.deployment import ANOTHER_CHECKPOINT
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_jobs.kafka.errors import PATIENCE, Complaints, error_of, kafka_problem, patiently
 from millrace_jobs.sinks.base import Batch, LastBatch
@@ -49,7 +50,7 @@ _FORBIDDEN = (
 _BROKEN = (KafkaError._STATE, KafkaError._FATAL)
 _PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 
-_ANEW = "begin anew with another spec.checkpoint.uri and another topic"
+_ANEW = f"begin anew with another topic and {ANOTHER_CHECKPOINT}"
 
 KeyValue = tuple[str | None, str | None]
 

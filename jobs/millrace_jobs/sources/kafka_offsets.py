@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
+from millrace_api.deployment import ANOTHER_CHECKPOINT
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.sources.base import Position
 
@@ -12,7 +13,7 @@ Offsets = dict[Partition, int]
 """The next offset to be read, by partition."""
 
 START_ANEW = (
-    "begin with a new spec.checkpoint.uri, where startingOffsets or startingTimestamp says from where to go on; "
+    f"begin with {ANOTHER_CHECKPOINT}, where startingOffsets or startingTimestamp says from where to go on; "
     "and let Kafka keep records longer than a query may stand still"
 )
 """What a user can do where records are gone that a query has to read."""
