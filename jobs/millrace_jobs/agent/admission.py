@@ -60,11 +60,14 @@ class Admission:
     """Learns from finished batches; ``limit`` is for the next one.
 
     Args:
-        goal: seconds that a batch should take.
+        goal: seconds that a batch should take while there is a backlog.
+        longest: seconds that a batch may take where that is enough for all there is. A lower limit for these would
+            make a backlog of a load that the job can just do.
     """
 
-    def __init__(self, goal: float) -> None:
+    def __init__(self, goal: float, longest: float) -> None:
         self._goal = goal
+        self._room = longest / goal - 1
         self._limit = FIRST
         self._plan: object = None
         self._passing = 0
@@ -75,7 +78,7 @@ class Admission:
 
     @property
     def limit(self) -> int:
-        """Records that the next batch may have, of all sources together."""
+        """Records that the next batch may have, of all sources together, while there is a backlog."""
         return self._limit
 
     def finished(self, rows: int, seconds: float, plan: object) -> None:
@@ -101,13 +104,16 @@ class Admission:
     def shares(self, waiting: Mapping[str, int]) -> dict[str, int]:
         """The limit shared out to sources, by how many records wait in each: a quarter of it evenly, the rest by that.
 
-        With the even part every source can show what it has.
+        With the even part every source can show what it has. ``waiting`` is what the batch before has left.
         """
         total = sum(waiting.values())
+        limit = self._limit
+        if self._full and total <= self._room * limit:
+            limit += int(self._room * limit)
         if not total:
-            return {name: max(1, self._limit // len(waiting)) for name in waiting}
-        even = self._limit / 4 / len(waiting)
-        return {name: max(1, int(even + 0.75 * self._limit * records / total)) for name, records in waiting.items()}
+            return {name: max(1, limit // len(waiting)) for name in waiting}
+        even = limit / 4 / len(waiting)
+        return {name: max(1, int(even + 0.75 * limit * records / total)) for name, records in waiting.items()}
 
     @property
     def _fixed_seconds(self) -> float:

@@ -53,7 +53,8 @@ class Steering:
         self._routable = routable
         self._pin: Pin | None = None
         self._policies = Policies(policies)
-        self._admission = Admission((ONCE if once else 1) * spec.scaling.target * spec.batch_interval.seconds)
+        longest = (ONCE if once else 1) * spec.batch_interval.seconds
+        self._admission = Admission(spec.scaling.target * longest, longest)
         self._waiting: Mapping[str, int] = dict.fromkeys(sources, 0)
         self._told: Control | None = None
         self._forgetful: int | None = None

@@ -49,7 +49,7 @@ def catch_up(admission, job, batches, plan=PLAN, waiting=10**12):
 @pytest.mark.parametrize("capacity", [2_000, 50_000, 2_000_000])
 def test_batches_come_near_the_goal_and_stay_there(fixed, capacity):
     job = Job(fixed, 1 / capacity)
-    seen = catch_up(Admission(GOAL), job, 60)
+    seen = catch_up(Admission(GOAL, INTERVAL), job, 60)
     grown = [(a, b) for (a, _), (b, _) in itertools.pairwise(seen) if b > a]
     assert all(b <= STEP * a for a, b in grown)
     assert max(seconds for _, seconds in seen) <= max(1.1 * INTERVAL, fixed + FIRST / capacity)
@@ -57,7 +57,7 @@ def test_batches_come_near_the_goal_and_stay_there(fixed, capacity):
 
 
 def test_the_first_batches_double_until_it_is_known_how_long_they_take():
-    seen = catch_up(Admission(GOAL), Job(0.5, 1e-6), 12)
+    seen = catch_up(Admission(GOAL, INTERVAL), Job(0.5, 1e-6), 12)
     assert [rows for rows, _ in seen[:8]] == [FIRST, *(FIRST * 2**n for n in range(7))]
     assert seen[-1][1] == pytest.approx(GOAL, rel=0.05)
 
@@ -65,7 +65,7 @@ def test_the_first_batches_double_until_it_is_known_how_long_they_take():
 @pytest.mark.parametrize("seed", range(20))
 def test_noise_does_not_drive_batches_far_beyond_the_interval(seed):
     job = Job(0.4, 1e-5, noise=0.15, seed=seed)
-    admission = Admission(GOAL)
+    admission = Admission(GOAL, INTERVAL)
     catch_up(admission, job, 15)
     sizes = [rows for rows, _ in catch_up(admission, job, 100)]
     typical = [job.fixed + job.per_record * rows for rows in sizes]
@@ -76,13 +76,13 @@ def test_noise_does_not_drive_batches_far_beyond_the_interval(seed):
 
 def test_an_odd_batch_changes_little():
     job = Job(0.4, 1e-5, odd={30: 20.0})
-    seen = catch_up(Admission(GOAL), job, 60)
+    seen = catch_up(Admission(GOAL, INTERVAL), job, 60)
     assert seen[29][1] > 10 * GOAL
     assert all(seconds == pytest.approx(GOAL, rel=0.1) for _, seconds in seen[30:])
 
 
 def test_two_odd_batches_in_a_row_cost_no_more_than_a_few_small_ones():
-    seen = catch_up(Admission(GOAL), Job(0.4, 1e-5, odd={30: 20.0, 31: 20.0}), 60)
+    seen = catch_up(Admission(GOAL, INTERVAL), Job(0.4, 1e-5, odd={30: 20.0, 31: 20.0}), 60)
     assert min(rows for rows, _ in seen[29:]) >= seen[28][0] / STEP**3
     assert seen[45][1] == pytest.approx(GOAL, rel=0.1)
 
@@ -90,7 +90,7 @@ def test_two_odd_batches_in_a_row_cost_no_more_than_a_few_small_ones():
 @pytest.mark.parametrize("factor", [0.5, 2.0])
 def test_a_capacity_that_changes_is_followed(factor):
     job = Job(0.4, 1e-5)
-    admission = Admission(GOAL)
+    admission = Admission(GOAL, INTERVAL)
     catch_up(admission, job, 40)
     job.per_record /= factor
     seen = catch_up(admission, job, 30)
@@ -100,7 +100,7 @@ def test_a_capacity_that_changes_is_followed(factor):
 
 def test_where_the_fixed_time_is_more_than_the_interval_the_job_still_gets_on():
     job = Job(fixed=3.0, per_record=1e-5)
-    seen = catch_up(Admission(GOAL), job, 60)
+    seen = catch_up(Admission(GOAL, INTERVAL), job, 60)
     rows, seconds = seen[-1]
     assert seconds < 2 * job.fixed
     assert rows / seconds > 0.3 / job.per_record
@@ -110,25 +110,25 @@ def test_where_the_fixed_time_is_more_than_the_interval_the_job_still_gets_on():
 @pytest.mark.parametrize(("noise", "share"), [(0.1, 0.1), (0.3, 0.05)], ids=["usual", "a crowded machine"])
 def test_that_also_holds_with_noise(noise, share, seed):
     job = Job(fixed=3.0, per_record=1e-5, noise=noise, seed=seed)
-    seen = catch_up(Admission(GOAL), job, 150)
+    seen = catch_up(Admission(GOAL, INTERVAL), job, 150)
     rows, seconds = (sum(column) for column in zip(*seen[-50:], strict=True))
     assert rows / seconds > share / job.per_record
     assert seconds / 50 < 4 * job.fixed
 
 
 def test_after_slow_batches_at_the_beginning_it_grows_as_fast_as_ever():
-    seen = catch_up(Admission(GOAL), Job(0.3, 1e-6, odd={3: 5.0, 4: 4.0}), 16)
+    seen = catch_up(Admission(GOAL, INTERVAL), Job(0.3, 1e-6, odd={3: 5.0, 4: 4.0}), 16)
     assert seen[-1][1] == pytest.approx(GOAL, rel=0.05)
 
 
 def test_the_limit_never_goes_below_its_floor():
-    admission = Admission(GOAL)
+    admission = Admission(GOAL, INTERVAL)
     catch_up(admission, Job(0.0, 10.0), 30)
     assert admission.limit == FLOOR
 
 
 def test_small_batches_of_a_live_stream_leave_the_limit_alone():
-    admission = Admission(GOAL)
+    admission = Admission(GOAL, INTERVAL)
     job = Job(0.4, 1e-5, noise=0.3)
     catch_up(admission, job, 40)
     known = admission.limit
@@ -138,7 +138,7 @@ def test_small_batches_of_a_live_stream_leave_the_limit_alone():
 
 
 def test_after_a_change_of_plan_it_goes_on_from_the_limit_it_had_and_learns_anew():
-    admission = Admission(GOAL)
+    admission = Admission(GOAL, INTERVAL)
     catch_up(admission, Job(0.4, 1e-5), 40)
     known = admission.limit
     slower = Job(0.4, 4e-5)
@@ -151,7 +151,7 @@ def test_after_a_change_of_plan_it_goes_on_from_the_limit_it_had_and_learns_anew
 
 @pytest.mark.parametrize(("rows", "seconds"), [(0, 1.0), (500, 0.0), (500, -3600.0)])
 def test_batches_that_tell_nothing_are_passed_over(rows, seconds):
-    admission, other = Admission(GOAL), Admission(GOAL)
+    admission, other = Admission(GOAL, INTERVAL), Admission(GOAL, INTERVAL)
     catch_up(admission, Job(0.4, 1e-5), 20)
     catch_up(other, Job(0.4, 1e-5), 20)
     admission.finished(rows, seconds, PLAN)
@@ -160,15 +160,44 @@ def test_batches_that_tell_nothing_are_passed_over(rows, seconds):
 
 
 def test_a_first_batch_that_takes_long_is_not_taken_for_what_is():
-    seen = catch_up(Admission(GOAL), Job(0.4, 1e-5, odd={1: 30.0}), 20)
+    seen = catch_up(Admission(GOAL, INTERVAL), Job(0.4, 1e-5, odd={1: 30.0}), 20)
     assert [rows for rows, _ in seen[:4]] == [FIRST, FIRST, 2 * FIRST, 4 * FIRST]
 
 
 def test_sources_share_the_limit_by_what_waits_and_none_is_left_out():
-    admission = Admission(GOAL)
+    admission = Admission(GOAL, INTERVAL)
     assert admission.shares({"a": 7}) == {"a": FIRST}
     assert admission.shares({"a": 0, "b": 0}) == {"a": FIRST // 2, "b": FIRST // 2}
     shares = admission.shares({"big": 3_000_000, "small": 1_000_000, "none": 0})
     assert sum(shares.values()) <= FIRST
     assert shares["none"] == int(FIRST / 12)
     assert shares["big"] - shares["none"] == pytest.approx(3 * (shares["small"] - shares["none"]), abs=3)
+
+
+def live(admission, job, arriving, batches, waiting=0):
+    """Run batches of a stream that brings so many records an interval; what is left behind each batch, and its seconds."""
+    seen, left = [], waiting
+    for _ in range(batches):
+        rows = min(left + arriving, admission.shares({"stream": left})["stream"])
+        left += arriving - rows
+        seconds = job.seconds(rows)
+        admission.finished(rows, seconds, PLAN)
+        seen.append((left, seconds))
+    return seen
+
+
+def test_a_load_that_the_job_can_just_do_makes_no_backlog():
+    admission, job = Admission(GOAL, INTERVAL), Job(0.4, 1e-5)
+    catch_up(admission, job, 40)
+    seen = live(admission, job, arriving=150_000, batches=200)  # 1.9 s, where the goal is 1.8
+    assert all((left, seconds) == (0, pytest.approx(1.9)) for left, seconds in seen)
+
+
+@pytest.mark.parametrize("arriving", [100_000, 130_000])
+def test_a_backlog_is_worked_off_in_batches_of_the_goal_and_then_there_is_none(arriving):
+    admission, job = Admission(GOAL, INTERVAL), Job(0.4, 1e-5)
+    catch_up(admission, job, 40)
+    seen = live(admission, job, arriving, batches=300, waiting=1_000_000)
+    assert seen[-1] == (0, pytest.approx(job.fixed + job.per_record * arriving))
+    assert all(seconds <= 1.05 * GOAL for left, seconds in seen if left > 0.2 * arriving)
+    assert all(seconds < INTERVAL for _, seconds in seen)
