@@ -15,6 +15,7 @@ from millrace_operator.arena.synthetic import SYNTHETIC
 from millrace_operator.simulation.run import Scenario
 from millrace_operator.simulation.trace_files import read_trace
 
+from .deployed import deployed
 from .faults import Faulted, faulted
 
 DATA = Path(os.environ.get("MILLRACE_DATA") or Path(__file__).parents[3] / "shared" / "data")
@@ -48,7 +49,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """Figures of all policies in a case, what faults did there, and the seconds it took to simulate all that."""
+    """Figures of all policies in a case, and of ours as deployed; what faults did there, and the seconds it took to
+    simulate all that.
+    """
 
     case: str
     hours: float
@@ -91,7 +94,9 @@ def run(job: tuple[Case, Path]) -> Result:
         write_plot(replace(comparison, runs=runs), pictures / f"arena-{case.name}.svg")
     hours = comparison.scenario.trace.duration / 3600
     faults = tuple(faulted(case.name, scenario, case.seed))
-    return Result(case.name, hours, comparison.figures, faults, time.perf_counter() - began)
+    oracle = next(found.core_hours for found in comparison.figures if found.policy == "oracle")
+    figures = (*comparison.figures, deployed(scenario, case.seed, oracle))
+    return Result(case.name, hours, figures, faults, time.perf_counter() - began)
 
 
 def _scenario(case: Case) -> Scenario:

@@ -10,7 +10,10 @@ from millrace_operator.arena.registry import OURS, POLICIES, REAL
 
 from . import verdicts
 from .cases import Result
+from .deployed import DEPLOYED
 from .verdicts import Standing
+
+_ROWS = (OURS, DEPLOYED, *(name for name in POLICIES if name != OURS))
 
 
 def text(results: Sequence[Result]) -> str:
@@ -25,7 +28,7 @@ def _overall(results: Sequence[Result]) -> str:
         "|---|" + "---:|" * 10,
     ]
     hours = sum(result.hours for result in results)
-    for policy in POLICIES:
+    for policy in _ROWS:
         found = [result.of(policy) for result in results]
         changes, once, often, never = verdicts.settled(results, policy)
         lines.append(
@@ -43,12 +46,9 @@ def _overall(results: Sequence[Result]) -> str:
 
 def _verdicts(results: Sequence[Result]) -> str:
     changes, once, often, never = verdicts.settled(results, OURS)
-    frugal = [result.case for result in results if verdicts.frugal(result, OURS)]
-    wasteful = [result for result in results if result.case not in frugal]
     standings = [{verdicts.standing(result.of(OURS), result.of(rival)) for rival in _rivals()} for result in results]
     faults = [fault for result in results for fault in result.faults]
     met, cheapest = verdicts.cheapest(results, REAL)
-    listed = ", ".join(f"{result.case} ({_cell(result.of(OURS))})" for result in wasteful) or "none"
     return "\n".join(
         (
             f"- No other real policy has as few violations for as few core-hours: "
@@ -61,9 +61,19 @@ def _verdicts(results: Sequence[Result]) -> str:
             f"- Oscillations on constant loads, with noise and without: {verdicts.oscillations(results, OURS)}.",
             f"- Faults in metrics: {sum(fault.rescales for fault in faults)} rescales while they were wrong, "
             f"in {len(faults)} runs through the busiest 15 minutes of each case.",
-            f"- At most 1.25 of the oracle's core-hours with at most 1 % violations: "
-            f"{len(frugal)} of {len(results)} cases. Where not: {listed}.",
+            *(f"- At most 1.25 of the oracle's core-hours, {_frugal(results, name)}" for name in (OURS, DEPLOYED)),
         )
+    )
+
+
+def _frugal(results: Sequence[Result], policy: str) -> str:
+    figures = {result.case: result.of(policy) for result in results}
+    punctual = sum(verdicts.frugal(found, found.over_interval) for found in figures.values())
+    wasteful = {case: found for case, found in figures.items() if not verdicts.frugal(found, found.violations)}
+    listed = ", ".join(f"{case} ({_cell(found)})" for case, found in wasteful.items()) or "none"
+    return (
+        f"`{policy}`: in {punctual} of {len(results)} cases with at most 1 % of the batches over the interval, "
+        f"in {len(results) - len(wasteful)} with at most 1 % violations. Where these are more: {listed}."
     )
 
 
@@ -79,9 +89,9 @@ def _standings(results: Sequence[Result]) -> str:
 
 def _each(results: Sequence[Result]) -> str:
     """Violations and core-hours over the oracle's, of each policy in each case."""
-    lines = [f"| case | {' | '.join(f'`{policy}`' for policy in POLICIES)} |", "|---|" + "---:|" * len(POLICIES)]
+    lines = [f"| case | {' | '.join(f'`{policy}`' for policy in _ROWS)} |", "|---|" + "---:|" * len(_ROWS)]
     for result in sorted(results, key=lambda result: result.case.lower()):
-        cells = " | ".join(_cell(result.of(policy)) for policy in POLICIES)
+        cells = " | ".join(_cell(result.of(policy)) for policy in _ROWS)
         lines.append(f"| {result.case} | {cells} |")
     return "\n".join(lines)
 

@@ -12,7 +12,7 @@ from .cases import Result
 
 _SAME_COST = 1.005
 """Core-hours that differ by less are the same."""
-_MOST_OVER_ORACLE, _MOST_VIOLATIONS = 1.25, 0.01
+_MOST_OVER_ORACLE, _MOST_BATCHES = 1.25, 0.01
 
 
 class Standing(StrEnum):
@@ -54,7 +54,7 @@ def cheapest(results: Sequence[Result], policies: Sequence[str]) -> tuple[list[s
     the others costs less.
     """
     met = {
-        result: [found for policy in policies if (found := result.of(policy)).violations <= _MOST_VIOLATIONS]
+        result: [found for policy in policies if (found := result.of(policy)).violations <= _MOST_BATCHES]
         for result in results
     }
     ours = [
@@ -84,8 +84,7 @@ def oscillations(results: Sequence[Result], policy: str) -> int:
     return sum(result.of(policy).oscillations for result in results if result.case.startswith(("noise", "constant")))
 
 
-def frugal(result: Result, policy: str) -> bool:
-    """Whether core-hours are at most 1.25 of the oracle's, with at most 1 % violations."""
-    found = result.of(policy)
+def frugal(found: Figures, bad_batches: float) -> bool:
+    """Whether core-hours are at most 1.25 of the oracle's, with at most 1 % of the batches bad, whatever that means."""
     cost = found.over_oracle
-    return cost is not None and cost <= _MOST_OVER_ORACLE and found.violations <= _MOST_VIOLATIONS
+    return cost is not None and cost <= _MOST_OVER_ORACLE and bad_batches <= _MOST_BATCHES

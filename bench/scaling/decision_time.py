@@ -16,8 +16,8 @@ from millrace_operator.scaling.decision.search import Need, Search
 from millrace_operator.scaling.plans import Bounds, Plan, Range
 
 STAGES, TIMES = 50, 30
-BOUNDS = Bounds(Range(1, 36), Range(1, 2000), Range(1, 64), executor_cores=4, replica_cores=1.0)
-PRESENT = Plan(10, 60, 50)
+BOUNDS = Bounds(Range(1, 40), Range(1, 2000), Range(1, 64), executor_cores=4, replica_cores=1.0)
+PRESENT = Plan(10, 150, 50)
 
 
 def model() -> BatchModel:
@@ -44,10 +44,10 @@ def main() -> None:
     """Print the median and the longest processor time."""
     job, need = model(), Need(Load(2e6, 2.0), 0.9, 0.9, 0.5)
     seconds = []
-    found = Search(job, BOUNDS, PRESENT, Range(1, 36), need)
+    found = Search(job, BOUNDS, PRESENT, Range(1, 40), need)
     for _ in range(TIMES):
         since = time.process_time()
-        found = Search(job, BOUNDS, PRESENT, Range(1, 36), need)
+        found = Search(job, BOUNDS, PRESENT, Range(1, 40), need)
         found.cheapest(found.fits)
         seconds.append(time.process_time() - since)
     middle, longest = np.median(seconds) * 1e3, max(seconds) * 1e3

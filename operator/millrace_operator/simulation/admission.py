@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from typing import Protocol
 
 _INTERVALS = 2.0
 """Batch intervals that a batch may take before those after it get no larger."""
@@ -11,7 +12,31 @@ _BATCHES = 3
 """Batches of which the one that allows most tells what comes next: one that was held up says nothing."""
 
 
-class Admission:
+class Admission(Protocol):
+    """Decides how many records the next batch may have. Made with the seconds of a batch interval."""
+
+    def limit(self, waiting: int) -> int | None:
+        """The most records of the next batch; None is no limit. ``waiting`` were left when the last one was planned."""
+
+    def finished(self, rows: int, seconds: float, plan: object) -> None:
+        """Take in a batch: its records, its processing time, and what tells its plan from others."""
+
+
+class Unlimited:
+    """Lets in all that waits."""
+
+    def __init__(self, interval: float) -> None:
+        """The same for every interval."""
+
+    def limit(self, waiting: int) -> int | None:
+        """There is none."""
+        return None
+
+    def finished(self, rows: int, seconds: float, plan: object) -> None:
+        """Nothing to learn."""
+
+
+class TwoIntervals:
     """Lets batches grow as long as they take less than two intervals, in proportion to what is left of them.
 
     Without it a job that falls behind takes all that waits at once: each batch is longer than the one before by as
@@ -19,19 +44,16 @@ class Admission:
     what a batch has had before it, so that a job whose batches are long for other reasons is not starved.
     """
 
-    def __init__(self, interval: float, *, adaptive: bool, most: int | None) -> None:
-        """Let in ``most`` records at most; ``interval`` seconds are those of a batch."""
+    def __init__(self, interval: float) -> None:
+        """``interval`` seconds are those of a batch."""
         self._aim = _INTERVALS * interval
-        self._most = most
-        self._allowed = deque[float](maxlen=_BATCHES if adaptive else 0)
+        self._allowed = deque[float](maxlen=_BATCHES)
 
-    @property
-    def limit(self) -> int | None:
-        """The most records of the next batch; None is no limit."""
-        limits = [math.ceil(max(self._allowed))] if self._allowed else []
-        return min(limits if self._most is None else [*limits, self._most], default=None)
+    def limit(self, waiting: int) -> int | None:
+        """The most records of the next batch; None before the first that had any."""
+        return math.ceil(max(self._allowed)) if self._allowed else None
 
-    def finished(self, rows: int, seconds: float) -> None:
+    def finished(self, rows: int, seconds: float, plan: object) -> None:
         """Take in a batch; one without records tells nothing."""
         if rows:
             self._allowed.append(rows * max(self._aim / seconds, 1.0))

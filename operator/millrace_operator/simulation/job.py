@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from millrace_operator.scaling.plans import Bounds
 
+from .admission import Admission, TwoIntervals
 from .keys import Keys
 from .placement import Partitioner, key_shares, merge_shares, row_shares
 
@@ -70,7 +72,7 @@ class JobProfile:
         panes: parts of event time that the records of a batch are evenly of; each has results of its own.
         noise: how batches differ.
         max_rows: the most records of a batch; None is no limit.
-        adaptive: whether batches also stop to grow once they take two intervals.
+        admission: what limits batches besides, made for the interval.
     """
 
     interval: float = 2.0
@@ -86,7 +88,7 @@ class JobProfile:
     panes: int = 1
     noise: Noise = field(default=Noise())
     max_rows: int | None = None
-    adaptive: bool = True
+    admission: Callable[[float], Admission] = TwoIntervals
 
 
 @dataclass(frozen=True)

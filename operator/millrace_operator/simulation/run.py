@@ -12,7 +12,6 @@ import numpy as np
 from millrace_operator.scaling.observation import Answer
 from millrace_operator.scaling.plans import Bounds, Plan
 
-from .admission import Admission
 from .cluster import ClusterProfile, Fleet
 from .counters import Counters
 from .dice import Dice
@@ -113,12 +112,12 @@ class _Simulation:
         self._executors = Fleet(scenario.cluster, scenario.initial.executors, cluster)
         self._replicas = Fleet(scenario.cluster, scenario.initial.replicas if bounds.dedicated else 0, replicas)
         self._metrics = MetricsPath(scenario.metrics, metrics)
-        self._admission = Admission(profile.interval, adaptive=profile.adaptive, most=profile.max_rows)
+        self._admission = profile.admission(profile.interval)
         self._counters = Counters(profile.interval, bounds.dedicated)
         self._plan, self._epoch = self._checked(scenario.initial), 0
         self._next_scrape = scenario.metrics.first_scrape
         self._next_step = policy.period
-        self._warm = 0
+        self._warm = self._waiting = 0
         self._done = 0.0
         self._batches: list[Batch] = []
         self._rescales: list[Rescale] = []
@@ -138,8 +137,8 @@ class _Simulation:
         """Run the batch that is planned at ``planned``; returns when it ends, infinity if it never does."""
         self._catch_up(planned)
         scenario, plan, epoch, executors = self._scenario, self._plan, self._epoch, self._executors.ready
-        rows = self._source.take(planned, self._admission.limit)
-        waiting = self._source.waiting(planned)
+        rows = self._source.take(planned, self._limit)
+        self._waiting = waiting = self._source.waiting(planned)
         newest = self._source.newest(planned)
         keys = scenario.keys.at(planned)
         partials, results, distinct, imbalance = 0, 0, 0, None
@@ -156,11 +155,17 @@ class _Simulation:
         if math.isfinite(end):
             seconds, backlog = end - planned, self._source.waiting(end)
             batch = Batch(planned, seconds, rows, self._done, newest, backlog, distinct, epoch, plan, executors)
-            self._admission.finished(rows, seconds)
+            self._admission.finished(rows, seconds, (plan.parallelism, plan.replicas))
             self._counters.finished(batch, waiting, partials, results, imbalance)
             self._batches.append(batch)
             self._done = newest
         return end
+
+    @property
+    def _limit(self) -> int | None:
+        """The most records of the next batch; None is no limit."""
+        limits = (self._admission.limit(self._waiting), self._scenario.job.max_rows)
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def _process(self, now: float, stages: Sequence[StageWork], rows: int, partials: int) -> float:
         """Go through a batch, or first through a part of it if it fails; returns when it ends."""

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from millrace_operator.scaling.plans import Bounds, Plan, Range
+from millrace_operator.simulation.admission import Unlimited
 from millrace_operator.simulation.cluster import ClusterProfile
 from millrace_operator.simulation.job import QUIET, JobProfile, StageCost
 from millrace_operator.simulation.keys import Keys, always
@@ -29,7 +30,7 @@ EASY = JobProfile(
     state_partitions=4,
     partitioner=Partitioner.SHUFFLE,
     noise=QUIET,
-    adaptive=False,
+    admission=Unlimited,
 )
 
 

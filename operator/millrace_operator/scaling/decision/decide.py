@@ -91,7 +91,7 @@ class Scaler:
         coming = demand.level if outlook is None else demand.level + (outlook.value - demand.level) * CONTINUES
         target = min(max(self._keeping_up.safe, settings.target - settings.step / 2), settings.target)
         self._keeping_up.expect(coming / demand.level if demand.level else 1.0, settings.target)
-        required = demand.required(coming, target, settings.drain_seconds)
+        required = demand.required(coming, settings.drain_seconds)
         demand.remember(now, required, self._zones.zone is Zone.UNDERUSED)
         delay = settings.scale_in_delay if Guard.SCALE_IN_DELAYED in settings.guards else 0.0
         largest = demand.largest(now, delay)

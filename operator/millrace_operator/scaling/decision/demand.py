@@ -42,13 +42,13 @@ class Demand:
         self.level = statistics.median(self._arrivals)
         self.backlog = max(seen.rows + seen.lag - 2 * self.level * seen.interval, 0.0)
 
-    def required(self, coming: float, target: float, drain_seconds: float) -> float:
-        """Records per second that have to be processed at a W of ``target``.
+    def required(self, coming: float, drain_seconds: float) -> float:
+        """Records per second that have to be processed with W at the target.
 
-        That is what comes now, and is ``coming``. While the lag is drained batches may follow one another without a
-        pause, at a W of 1.
+        That is what comes now with the backlog, or what is ``coming``. Batches have no more than that while there is a
+        backlog: the job's admission control holds them at the target then.
         """
-        return max(self.level, coming, target * (self.level + self.backlog / drain_seconds))
+        return max(coming, self.level + self.backlog / drain_seconds)
 
     def remember(self, now: float, required: float, underused: bool) -> None:
         """Take in what was required, and whether the job was underused."""
