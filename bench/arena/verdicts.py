@@ -85,6 +85,6 @@ def oscillations(results: Sequence[Result], policy: str) -> int:
 
 
 def frugal(found: Figures, bad_batches: float) -> bool:
-    """Whether core-hours are at most 1.25 of the oracle's, with at most 1 % of the batches bad, whatever that means."""
+    """Whether core-hours are at most 1.25 of the oracle's, where ``bad_batches`` is a share of 1 % at most."""
     cost = found.over_oracle
     return cost is not None and cost <= _MOST_OVER_ORACLE and bad_batches <= _MOST_BATCHES
