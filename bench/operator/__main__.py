@@ -42,11 +42,8 @@ def main() -> None:
         running_control_plane(Path(name)) as plane,
         running_kwok(plane),
     ):
-        for arguments in (
-            ("apply", "--server-side", "-f", CRD),
-            ("wait", "--for=condition=Established", "crd/streamqueries.millrace.io", "--timeout=60s"),
-        ):
-            plane.kubectl(*arguments).check_returncode()
+        plane.kubectl("apply", "--server-side", "-f", CRD).check_returncode()
+        plane.wait_for_crd("streamqueries.millrace.io")
 
         def client() -> Any:
             return config.new_client_from_config(str(plane.kubeconfig))  # type: ignore[no-untyped-call]

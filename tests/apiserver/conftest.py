@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -59,9 +58,7 @@ def install_crd(plane: ControlPlane) -> None:
     """As an administrator does."""
     done = plane.kubectl("apply", "--server-side", "-f", CRD)
     assert done.returncode == 0, done.stderr
-    established = ("get", "crd/streamqueries.millrace.io", "-o", "jsonpath={.status.conditions[*].type}")
-    while "Established" not in plane.kubectl(*established).stdout:  # kubectl cannot wait while there are none
-        time.sleep(0.1)
+    plane.wait_for_crd("streamqueries.millrace.io")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -73,7 +73,7 @@ def identity(plane, kind, name, namespace="streams"):
 
 def test_the_crd_of_the_chart_takes_every_example(plane, release):
     release()
-    assert plane.kubectl("wait", "--for=condition=Established", f"crd/{CRD}", "--timeout=60s").returncode == 0
+    plane.wait_for_crd(CRD)
     for text in VALID:
         done = plane.kubectl("apply", "--dry-run=server", "-f", "-", document=text)
         assert done.returncode == 0, done.stderr

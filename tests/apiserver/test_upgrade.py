@@ -46,10 +46,10 @@ def install(plane: ControlPlane, crd: Document) -> None:
     for arguments in (
         ("delete", "crd", NAME, "--ignore-not-found"),
         ("apply", "--server-side", "-f", "-"),
-        ("wait", "--for=condition=Established", f"crd/{NAME}", "--timeout=60s"),
     ):
         done = plane.kubectl(*arguments, document=crd if arguments[0] == "apply" else None)
         assert done.returncode == 0, done.stderr
+    plane.wait_for_crd(NAME)
 
 
 def upgrade(plane: ControlPlane, kubectl) -> None:

@@ -142,6 +142,14 @@ class ControlPlane:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
+    def wait_for_crd(self, name: str) -> None:
+        """Wait until a CRD is served. ``kubectl wait`` fails where it has no conditions yet."""
+        established = ("get", f"crd/{name}", "-o", 'jsonpath={.status.conditions[?(@.type=="Established")].status}')
+        deadline = time.monotonic() + _PATIENCE
+        while self.kubectl(*established).stdout != "True":
+            assert time.monotonic() < deadline, f"the API server does not serve {name}"
+            time.sleep(0.1)
+
     def changes(self) -> list[dict[str, Any]]:
         """What the users ``operator-a`` and ``operator-b`` have changed or tried to: audit events, in their order."""
         return [event for event in self._audited() if event["user"]["username"] != "operator"]
