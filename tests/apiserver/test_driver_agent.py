@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from kubernetes.client import CoreV1Api
 
 from builders import PIN, a_batch
 from lab.control_plane import ControlPlane, running_control_plane
+from lab.waiting import wait_until
 from millrace_api.applied import APPLIED_KEY
 from millrace_api.deployment import Algorithm
 from millrace_api.errors import MillraceError
@@ -29,7 +31,7 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]
 
 NAME = "trips-by-cell-plan"
 FIRST = Plan(epoch=1, algorithm=Algorithm.HASH, replicas=2, parallelism=4, executors=2)
-PATIENCE = 120.0
+soon = partial(wait_until, seconds=120.0)
 
 
 class Driver:
@@ -81,24 +83,16 @@ def plans(driver: Driver, namespace: str) -> Iterator[PlanWatch]:
     watch.stop()
 
 
-def until(holds: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE
-    while not (found := holds()):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    return found
-
-
 def test_plans_come_by_the_watch_and_none_twice(driver: Driver, plans: PlanWatch) -> None:
     assert plans.current() == FIRST
     assert plans.current() is None
     second = FIRST.model_copy(update={"epoch": 2, "executors": 5})
     driver.write(second)
-    assert until(plans.current) == second
+    assert soon(plans.current) == second
     assert plans.newest.executors == 5
     driver.write(FIRST)  # of an earlier epoch, as a backup may put it back
     driver.write(second.model_copy(update={"epoch": 3}))
-    assert until(plans.current).epoch == 3
+    assert soon(plans.current).epoch == 3
 
 
 def test_what_is_no_plan_is_told_once_and_the_last_one_stays(driver: Driver, plans: PlanWatch) -> None:
@@ -112,11 +106,11 @@ def test_what_is_no_plan_is_told_once_and_the_last_one_stays(driver: Driver, pla
             return str(error)
         return ""
 
-    assert f"plan.yaml of the ConfigMap {NAME} is no plan" in until(refused)
+    assert f"plan.yaml of the ConfigMap {NAME} is no plan" in soon(refused)
     assert plans.current() is None
     assert plans.newest == FIRST
     driver.write(FIRST.model_copy(update={"epoch": 3}))
-    assert until(plans.current).epoch == 3
+    assert soon(plans.current).epoch == 3
 
 
 class Executors:
@@ -139,7 +133,7 @@ def test_the_driver_tells_what_it_is_under_and_the_operator_may_write_beside_it(
         time.sleep(2.0)
         assert driver.told == {}, "before the first batch there is nothing to tell"
         agent.batch(a_batch(pin=PIN))
-        told = until(lambda: driver.told)
+        told = soon(lambda: driver.told)
         assert told == {
             "epoch": PIN.epoch,
             "algorithm": PIN.algorithm,
@@ -148,10 +142,10 @@ def test_the_driver_tells_what_it_is_under_and_the_operator_may_write_beside_it(
         }
         second = FIRST.model_copy(update={"epoch": 2, "executors": 4})
         driver.write(second)
-        assert until(lambda: driver.told["executorsReady"] == 4)
+        assert soon(lambda: driver.told["executorsReady"] == 4)
         assert driver.told["epoch"] == 1, "no batch ran under the new plan yet"
         agent.idle(pin_of(second))
-        until(lambda: driver.told["epoch"] == 2)
+        soon(lambda: driver.told["epoch"] == 2)
         agent.stop()
         agent.forget()
         assert driver.told == {}, "what a run has told is not true of the next"
@@ -169,14 +163,14 @@ def test_an_api_server_that_is_away_for_a_while_is_waited_for(tmp_path: Path) ->
         agent.start(executors, 3)
         try:
             agent.batch(a_batch(pin=PIN))
-            until(lambda: driver.told)
+            soon(lambda: driver.told)
             plane.part("kube-apiserver").kill()
             agent.idle(replace(PIN, epoch=7))
             time.sleep(3.0)
             plane.restart("kube-apiserver")
             driver.write(FIRST.model_copy(update={"epoch": 8, "executors": 1}))
-            until(lambda: executors.ready == 1)
-            until(lambda: (driver.told["epoch"], driver.told["executorsReady"]) == (7, 1))
+            soon(lambda: executors.ready == 1)
+            soon(lambda: (driver.told["epoch"], driver.told["executorsReady"]) == (7, 1))
         finally:
             agent.stop()
             plans.stop()

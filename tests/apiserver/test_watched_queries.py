@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
+from functools import partial
 
 import pytest
 
 from lab.control_plane import running_control_plane
+from lab.waiting import wait_until
 from millrace_api.errors import MillraceError
 from millrace_operator.commands.top_screen import picture
 from millrace_operator.kube.cluster import connect
@@ -18,14 +19,7 @@ from .conftest import CRD
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
 
-PATIENCE = 120.0
-
-
-def eventually(condition):
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+soon = partial(wait_until, seconds=120.0)
 
 
 def names(queries):
@@ -55,9 +49,9 @@ def test_history_that_the_server_has_lost_is_made_up_for_by_a_list(plane, namesp
     listed = WatchedQueries._listed
     monkeypatch.setattr(WatchedQueries, "_listed", lambda self: lists.append(1) or listed(self))
     queries = following(connect(plane.kubeconfig, None, namespace), version="1")
-    eventually(lambda: len(lists) == 2)
+    soon(lambda: len(lists) == 2)
     kubectl("apply", "-f", "-", document=MINIMAL)
-    eventually(lambda: names(queries) == ["trips-by-cell"])
+    soon(lambda: names(queries) == ["trips-by-cell"])
     assert not queries.problem
     assert len(lists) == 2
 
@@ -68,17 +62,17 @@ def test_a_server_without_the_crd_and_one_that_comes_back(tmp_path, following):
         with pytest.raises(MillraceError, match=r"has no streamqueries.millrace.io; install the CRD"):
             WatchedQueries(cluster, everywhere=True)
         assert plane.kubectl("apply", "--server-side", "-f", CRD).returncode == 0
-        eventually(lambda: plane.kubectl("get", "sq").returncode == 0)
+        soon(lambda: plane.kubectl("get", "sq").returncode == 0)
         assert plane.kubectl("apply", "-f", "-", document=MINIMAL).returncode == 0
         queries = following(cluster)
         assert names(queries) == ["trips-by-cell"]
         plane.part("kube-apiserver").kill()
-        eventually(lambda: queries.problem)
+        soon(lambda: queries.problem)
         assert names(queries) == ["trips-by-cell"]
         assert cluster.server in queries.problem
         seen = drawn(picture(queries, "lab", NOW, everywhere=True))
         assert seen.startswith("lab  1 query  12:00:00Z  q ends it\nnot up to date: the API server")
         plane.restart("kube-apiserver")
         assert plane.kubectl("apply", "-f", "-", document=PYTHON).returncode == 0
-        eventually(lambda: names(queries) == ["top-routes", "trips-by-cell"])
+        soon(lambda: names(queries) == ["top-routes", "trips-by-cell"])
         assert not queries.problem

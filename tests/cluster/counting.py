@@ -10,8 +10,9 @@ from typing import Any
 
 from kafka import topics
 from lab.deployed import Deployed, document
-from lab.installation import Installation, wait_until
+from lab.installation import Installation
 from lab.load import Load
+from lab.waiting import wait_until
 
 SQL = "SELECT name, count(*) AS records FROM records GROUP BY name"
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.installation import NAMESPACE, Installation, wait_until
+from lab.installation import NAMESPACE, Installation
+from lab.waiting import wait_until
 
 from .counting import Counting
 

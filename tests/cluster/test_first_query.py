@@ -12,7 +12,8 @@ import pytest
 
 from kafka import topics
 from lab.deployed import Deployed, document
-from lab.installation import Installation, wait_until
+from lab.installation import Installation
+from lab.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 

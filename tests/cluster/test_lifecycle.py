@@ -16,7 +16,8 @@ from lab import images
 from lab.cache import MissingError
 from lab.clock import Clock
 from lab.deployed import Deployed
-from lab.installation import JOBS_IMAGE, NAMESPACE, OPERATOR_IMAGE, TAG, Installation, wait_until
+from lab.installation import JOBS_IMAGE, NAMESPACE, OPERATOR_IMAGE, TAG, Installation
+from lab.waiting import wait_until
 from millrace_operator.lifecycle.health import HEALTH_DEADLINE
 
 from .counting import Counting

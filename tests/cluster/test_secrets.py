@@ -13,8 +13,9 @@ import pytest
 
 from kafka import topics
 from lab.deployed import Deployed, document
-from lab.installation import NAMESPACE, Installation, make_namespace, wait_until
+from lab.installation import NAMESPACE, Installation, make_namespace
 from lab.kafka import Broker, running_broker
+from lab.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 

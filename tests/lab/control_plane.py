@@ -25,6 +25,7 @@ from .cache import require
 from .go_programs import go_program
 from .ports import free_port
 from .processes import Process
+from .waiting import wait_until
 
 _NODE = Path(__file__).with_name("kubernetes_node")
 _PATIENCE = 180.0
@@ -145,10 +146,9 @@ class ControlPlane:
     def wait_for_crd(self, name: str) -> None:
         """Wait until a CRD is served. ``kubectl wait`` fails where it has no conditions yet."""
         established = ("get", f"crd/{name}", "-o", 'jsonpath={.status.conditions[?(@.type=="Established")].status}')
-        deadline = time.monotonic() + _PATIENCE
-        while self.kubectl(*established).stdout != "True":
-            assert time.monotonic() < deadline, f"the API server does not serve {name}"
-            time.sleep(0.1)
+        wait_until(
+            lambda: self.kubectl(*established).stdout == "True", f"the API server serves {name}", seconds=_PATIENCE
+        )
 
     def changes(self) -> list[dict[str, Any]]:
         """What the users ``operator-a`` and ``operator-b`` have changed or tried to: audit events, in their order."""

@@ -9,7 +9,8 @@ from typing import Any
 
 from millrace_api.applied import APPLIED_KEY
 
-from .installation import CLAIM, SMALL, Installation, wait_until
+from .installation import CLAIM, SMALL, Installation
+from .waiting import wait_until
 
 
 def document(name: str, **spec: Any) -> dict[str, Any]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,12 +176,3 @@ class Installation:
     def logs(self, pod: str, namespace: str = NAMESPACE) -> str:
         """What a pod has printed."""
         return self.kubectl("-n", namespace, "logs", pod)
-
-
-def wait_until(holds: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
-    """Look twice a second until it holds; what it then gave."""
-    deadline = time.monotonic() + seconds
-    while not (found := holds()):
-        assert time.monotonic() < deadline, f"after {seconds:.0f} s not yet: {what}"
-        time.sleep(0.5)
-    return found

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import pytest
 
 from builders import PIN, a_batch, a_native_batch
+from lab.waiting import wait_until
 from millrace_jobs.agent.metrics import JobMetrics
 from millrace_jobs.selection.work import Task
 from millrace_operator.metrics_source.job import answer
@@ -14,6 +16,8 @@ from millrace_operator.scaling.answers import MAX_AGE
 from millrace_operator.scaling.observation import Answer
 
 from .jobs import PATIENCE, answer_with, driver, kubelet, targets
+
+soon = partial(wait_until, seconds=PATIENCE)
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.timeout(1800)]
 
@@ -92,7 +96,7 @@ def test_a_target_that_is_gone_leaves_an_answer_that_grows_old(start, connect):
         server = start(targets(one))
         prometheus = connect(server)
         answer_with(prometheus, "ns", batches_total=1)
-    wait_until(lambda: down(prometheus))
+    soon(lambda: down(prometheus))
     last = answer(prometheus, "ns", "q", time.time())
     assert prometheus.instant('millrace_batches_total{query="q"}') == ()  # Prometheus takes it for stale
     assert last is not None
@@ -102,7 +106,7 @@ def test_a_target_that_is_gone_leaves_an_answer_that_grows_old(start, connect):
     assert answer(prometheus, "ns", "q", last.time - 3600) is None
 
     server.scrape({})
-    wait_until(lambda: not prometheus.instant("up"))
+    soon(lambda: not prometheus.instant("up"))
     assert last == answer(prometheus, "ns", "q", last.time + 1)
 
 
@@ -143,10 +147,3 @@ def answer_with_executors(found, executors):
 
 def down(prometheus):
     return prometheus.instant("up == 0")
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, condition
-        time.sleep(0.1)
