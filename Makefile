@@ -84,10 +84,8 @@ generate: setup  ## Write the files that are generated: from the API's models, a
 bench: setup  ## Measure rows/s of the pipeline under each partitioner
 	$(BIN)/python -m bench.pipeline
 
-# Compiled anew: a cached kernel may hold an older version of a function of another file.
 bench-partitioners: setup  ## Measure records/s and the state's memory of each partitioner on one core
-	rm -rf out/kernels
-	NUMBA_CACHE_DIR=out/kernels $(BIN)/python -m bench.partitioners
+	$(BIN)/python -m bench.partitioners
 
 bench-papers: setup  ## Rerun the papers' comparisons; write docs/partitioning.md's plots and claims
 	$(BIN)/python -m bench.papers

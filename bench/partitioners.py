@@ -6,9 +6,6 @@
 Keys are integer codes, hashed before the clock starts. Time is processor time of the one thread that routes, on
 one core; the best of several runs counts. A transcription of each algorithm in plain Python, the oracle of its
 tests, runs beside it. With ``--kafka``, a consumer of a running broker shows at what rate records can arrive.
-
-Numba does not notice when a kernel in its cache holds an older version of a function of another file: after a
-change, name an empty directory in ``NUMBA_CACHE_DIR``, as ``make bench-partitioners`` does.
 """
 
 from __future__ import annotations

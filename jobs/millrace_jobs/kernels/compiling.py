@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 from numba import njit
+from numba.core.caching import (
+    CompileResultCacheImpl,
+    FunctionCache,
+    InTreeCacheLocator,
+    UserProvidedCacheLocator,
+    UserWideCacheLocator,
+)
 from numpy.typing import NDArray
 
 P = ParamSpec("P")
@@ -16,6 +25,10 @@ R = TypeVar("R")
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 log = logging.getLogger(__name__)
+
+_JOBS = Path(__file__).parents[1]
+_FOLDERS = ("kernels", "sketches", "partitioners")
+"""Where all functions are that kernels consist of, below ``_JOBS``."""
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
@@ -25,17 +38,58 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
     source, else (a package installed read-only) in the user's cache directory, ``$XDG_CACHE_HOME/numba`` or
     ``~/.cache/numba``. Where none of them can be written, every process compiles for itself and says so once.
 
-    Numba finds a cached kernel stale when the kernel's own file changes, not when that of a function it calls
-    does. What kernels of other files call (``mixing``) must therefore never change its results; since a
-    replayed batch has to route as before, it must not anyway.
+    A cached kernel is stale when any source file of kernels has changed. Numba itself looks only at the file of the
+    kernel, not at the files of the functions that are compiled into it.
     """
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    compiled: Any = njit(nogil=True, error_model="numpy")(function)
     try:
-        compiled = njit(cache=True, **options)(function)
+        # As ``Dispatcher.enable_caching`` does with a cache of Numba's own.
+        compiled._cache = _KernelCache(function)  # type: ignore[no-untyped-call]
     except RuntimeError:  # Numba's answer when no directory for the cache is writable
         _warn_uncached()
-        compiled = njit(**options)(function)
     return cast("Callable[P, R]", compiled)
+
+
+class _SourcesStamp:
+    """A locator of cached kernels that finds them stale when the source of any kernel has changed."""
+
+    def get_source_stamp(self) -> object:
+        return super().get_source_stamp(), _own_digest()  # type: ignore[misc]
+
+
+class _ProvidedFolder(_SourcesStamp, UserProvidedCacheLocator):
+    """In ``NUMBA_CACHE_DIR``."""
+
+
+class _SourceFolder(_SourcesStamp, InTreeCacheLocator):
+    """In ``__pycache__`` beside the source."""
+
+
+class _UserFolder(_SourcesStamp, UserWideCacheLocator):
+    """In the user's cache directory."""
+
+
+class _KernelCacheImpl(CompileResultCacheImpl):
+    _locator_classes: list[type[object]] = [_ProvidedFolder, _SourceFolder, _UserFolder]  # noqa: RUF012
+
+
+class _KernelCache(FunctionCache):
+    _impl_class = _KernelCacheImpl
+
+
+@functools.cache
+def _own_digest() -> str:
+    return sources_digest(_JOBS)
+
+
+def sources_digest(root: Path) -> str:
+    """Return the SHA-256 digest of all files below ``root``, a folder ``millrace_jobs``, that kernels are made of."""
+    digest = hashlib.sha256()
+    for folder in _FOLDERS:
+        for path in sorted((root / folder).rglob("*.py")):
+            content = path.read_bytes()
+            digest.update(f"{path.relative_to(root)} {len(content)}\n".encode() + content)
+    return digest.hexdigest()
 
 
 @functools.cache

@@ -15,7 +15,7 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
     """Compile ``function`` into each kernel that calls it; for a few steps on arrays that are done per record.
 
     Calling a kernel from another one counts references to the arrays that it is given, atomically, which can
-    take longer than the steps themselves. Frozen, as ``compiling.kernel`` says of functions of other files.
-    Nothing is kept on disk but the callers: called from Python, it is compiled anew in every process.
+    take longer than the steps themselves. Only the callers are cached on disk: called from Python, the function is
+    compiled again in every process.
     """
     return cast("Callable[P, R]", njit(nogil=True, error_model="numpy", forceinline=True)(function))

@@ -1,7 +1,8 @@
 """SplitMix64, the integer mixer behind key hashes of numbers and behind every seeded choice of a worker.
 
 Source: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014, with the constants
-of Vigna's reference implementation (public domain). These functions are frozen: see ``compiling.kernel``.
+of Vigna's reference implementation (public domain). The results of these functions never change: a batch that is
+repeated after an upgrade must route as before.
 """
 
 from __future__ import annotations

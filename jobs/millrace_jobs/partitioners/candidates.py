@@ -17,8 +17,8 @@ def draw(key: np.uint64, seeds: NDArray[np.uint64], choice: int, workers: int, d
     """Candidate number ``choice`` of ``key`` among ``workers`` workers; to be called for 0, 1, ... in turn.
 
     ``seeds``, shape ``(d,)`` with ``d <= workers``, are ``mixing.salts``. ``drawn`` has the same shape and
-    keeps the key's candidates so far in ascending order; the call for choice 0 starts it anew. This function
-    is frozen: see ``compiling.kernel``.
+    keeps the key's candidates so far in ascending order; the call for choice 0 starts it again. Like those of
+    ``mixing``, the results never change.
     """
     # One of the workers that are not drawn yet: skip the drawn ones below it.
     worker = np.int64(seeded_hash(key, seeds[choice]) % np.uint64(workers - choice))

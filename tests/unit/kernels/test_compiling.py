@@ -1,9 +1,14 @@
+import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
+import pytest
 
-from millrace_jobs.kernels.compiling import kernel, read_only
+import millrace_jobs
+from millrace_jobs.kernels.compiling import kernel, read_only, sources_digest
 
 
 def test_importing_compiles_nothing():
@@ -27,6 +32,53 @@ def test_without_a_place_for_the_cache_a_kernel_still_compiles(caplog):
     assert double(21) == 42
     assert double.signatures
     assert "set NUMBA_CACHE_DIR to a writable directory" in caplog.text
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """A copy of the jobs' package, whose sources a test may change."""
+    package = tmp_path / "millrace_jobs"
+    shutil.copytree(Path(millrace_jobs.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    return package
+
+
+def run_copy(package: Path, script: str) -> str:
+    environment = os.environ | {"PYTHONPATH": str(package.parent), "NUMBA_CACHE_DIR": str(package.parent / "kernels")}
+    return subprocess.run(
+        [sys.executable, "-c", script], env=environment, check=True, capture_output=True, text=True
+    ).stdout
+
+
+def test_a_cached_kernel_is_compiled_again_when_a_function_in_another_file_changes(copied: Path):
+    script = """
+import numpy as np
+from millrace_jobs.kernels import key_table
+table = key_table.grown(key_table.empty_table(10, 1))
+print(len(table), sum(key_table.grown.stats.cache_hits.values()))
+"""
+    assert run_copy(copied, script) == "2048 0\n"
+    assert run_copy(copied, script) == "2048 1\n"
+    mixing = copied / "kernels/mixing.py"
+    mixing.write_text(mixing.read_text() + "\n# changed\n")
+    assert run_copy(copied, script) == "2048 0\n"
+
+
+@pytest.mark.parametrize("file", ["kernels/mixing.py", "partitioners/prompt/zigzag.py", "sketches/count_min.py"])
+def test_the_digest_covers_all_sources_of_kernels(copied: Path, file: str):
+    before = sources_digest(copied)
+    with (copied / file).open("a") as source:
+        source.write("\n")
+    assert sources_digest(copied) != before
+
+
+def test_every_kernel_is_below_the_digested_folders():
+    root = Path(millrace_jobs.__file__).parent
+    marked = {
+        path.relative_to(root).parts[0]
+        for path in root.rglob("*.py")
+        if any(line.lstrip().startswith(("@kernel", "@inlined", "@njit")) for line in path.read_text().splitlines())
+    }
+    assert marked == {"kernels", "sketches", "partitioners"}
 
 
 def test_read_only_copies_only_what_has_gaps():

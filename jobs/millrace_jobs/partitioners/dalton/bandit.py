@@ -3,7 +3,7 @@
 Its Q-table has a row per hot key and a column per worker. Values start at -2, the least that costs of 1 and 1
 could ever be paid; with weights p1 + p2 = 1 no reward is under -1, so a worker that was tried is always preferred
 to one that was not. A tie, as in a new row, goes to the key's hash worker, which has the records it had while it
-was cold, else to the lowest id. Kernels here are frozen, like ``mixing``: a replayed batch routes as before.
+was cold, else to the lowest id. The results of these kernels never change, like those of ``mixing``.
 """
 
 from __future__ import annotations
