@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help prerequisites setup run test tests-with-spark tests-without-spark test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka bench-operator demo test-faults constraints generate clean
+.PHONY: help prerequisites setup run lab test tests-with-spark tests-without-spark test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka bench-operator demo test-faults constraints generate clean
 
 BIN := .venv/bin
 UV ?= uv
@@ -38,20 +38,27 @@ run: setup out/data/flights.parquet  ## Run the first example on the real flight
 	@head -qn1 out/delays-by-destination/*.csv | head -n1
 	@tail -qn+2 out/delays-by-destination/*.csv | sort -t, -k5,5nr | head -n5
 
-# Tests with Spark take half of the time, and mostly wait: the others run beside them.
+lab: setup  ## Get and build the services that the tests need, or verify that they are there
+	PYTHONPATH=tests $(BIN)/python -m lab
+
+# Tests with Spark mostly wait, and need nothing of the lab: it is built beside them, and then the other tests run.
 test: setup  ## Run every test that this machine can run, and say what was skipped and why
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going tests-with-spark tests-without-spark
+	@rm -rf out/tests
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going tests-with-spark tests-without-spark || true
+	@$(BIN)/python tests/report.py out/tests/with-spark.xml out/tests/without-spark.xml
 
 tests-with-spark:
-	$(BIN)/pytest tests/spark
+	@tools/timed "tests with Spark" $(BIN)/pytest tests/spark --junitxml=out/tests/with-spark.xml
 
+# What the lab lacks is skipped, but where CI is set.
 tests-without-spark:
-	$(BIN)/pytest --ignore=tests/spark
+	@tools/timed lab env PYTHONPATH=tests $(BIN)/python -m lab || [ -z "$$CI" ]
+	@tools/timed "tests without Spark" $(BIN)/pytest --ignore=tests/spark --junitxml=out/tests/without-spark.xml
 
 test-unit: setup  ## Run the tests that need no service and no Spark, in a few minutes
 	$(BIN)/pytest tests/unit
 
-test-faults: setup  ## Run the fault matrix, each fault ten times, zombies, a backlog of five million records, and long faults of the API server
+test-faults: lab  ## Run the fault matrix, each fault ten times, zombies, a backlog of five million records, and long faults of the API server
 	MILLRACE_FAULTS=10 MILLRACE_BACKLOG=5000000 $(BIN)/pytest -m slow
 
 lint: setup  ## Check style, types, the direction of imports, and that generated files are fresh
@@ -96,13 +103,13 @@ bench-scaling: setup  ## Predict the recorded batch times of real runs; write do
 bench-arena: setup  ## Run all scaling policies on all traces; write docs/autoscaling.md's tables and plots
 	$(BIN)/python -m bench.arena
 
-bench-kafka: setup  ## Measure against Spark's own Kafka connector: rows/s and latency at several skews
+bench-kafka: lab  ## Measure against Spark's own Kafka connector: rows/s and latency at several skews
 	$(BIN)/python -m bench.kafka
 
-bench-operator: setup  ## Measure the operator with a thousand queries on simulated nodes
+bench-operator: lab  ## Measure the operator with a thousand queries on simulated nodes
 	$(BIN)/python -m bench.operator
 
-demo: setup  ## On a cluster of its own: install, apply a query, raise and lower its load, and draw what happens (as root)
+demo: lab  ## On a cluster of its own: install, apply a query, raise and lower its load, and draw what happens (as root)
 	PYTHONPATH=tests $(BIN)/python -m bench.cluster
 
 constraints:  ## Pin what pyproject.toml asks for (needs uv; UPGRADE=--upgrade renews every pin)

@@ -1,15 +1,16 @@
-"""What all tests share: Hypothesis settings, the real data, and how long each part took."""
+"""What all tests share: Hypothesis settings, the real data, and what becomes of tests whose service is missing."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections import defaultdict
 from collections.abc import Callable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+pytest_plugins = ["lab.plugin", "pytester"]
 
 # No deadline, since kernels compile at their first call. In CI the rest comes from Hypothesis' own profile "ci":
 # derandomized, and the failing example printed.
@@ -18,8 +19,6 @@ settings.load_profile("millrace")
 
 DATA = Path(os.environ.get("MILLRACE_DATA") or Path(__file__).parents[2] / "shared" / "data")
 """Folder of the real streams that tests read and that are not part of the repository."""
-
-_seconds: defaultdict[str, float] = defaultdict(float)
 
 
 @pytest.fixture(scope="session")
@@ -52,16 +51,3 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_report_header() -> str:
     """Say where the real data is, or that the tests which need it will be skipped."""
     return f"MILLRACE_DATA: {DATA}" + ("" if DATA.is_dir() else " (absent: tests marked data are skipped)")
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Add up the seconds of each folder of tests."""
-    folder = PurePosixPath(report.nodeid.partition("::")[0]).parent
-    _seconds[str(folder)] += report.duration
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what each folder of tests took."""
-    terminalreporter.section("time by part")
-    for folder, seconds in sorted(_seconds.items()):
-        terminalreporter.line(f"{seconds:7.1f} s  {folder}")

@@ -26,8 +26,9 @@ from rich.table import Table
 from tests.kafka import topics
 from tests.lab.cluster import running_cluster
 from tests.lab.deployed import Deployed
-from tests.lab.installation import EXAMPLE, ROOT, Installation, installed, make_namespace
+from tests.lab.installation import Installation, installed, make_namespace
 from tests.lab.load import Load
+from tests.lab.parts.millrace_images import EXAMPLE, ROOT
 
 from bench.cluster.figures import Step, steps
 from bench.cluster.plot import plot
@@ -85,7 +86,7 @@ def main() -> None:
 @contextmanager
 def _lab(folder: Path, tell: Any) -> Iterator[Installation]:
     """Everything but the query."""
-    tell("a cluster, images, Kafka and Prometheus; the first time of all they are built, which takes many minutes")
+    tell("a cluster, images, Kafka and Prometheus")
     (folder / "cluster").mkdir()
     with running_cluster(folder / "cluster") as cluster, cluster.inside():
         tell(f"the cluster runs: {cluster.kubectl('version').stdout.splitlines()[-1]}")

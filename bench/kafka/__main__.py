@@ -21,8 +21,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rich.console import Console
-from tests.lab.jars import jars
 from tests.lab.kafka import running_broker
+from tests.lab.parts.maven_jars import MavenJars
+from tests.lab.parts.printed_report import PrintedReport
 
 from bench.kafka.contenders import CONTENDERS, Contenders, Work
 from bench.kafka.latency import latency
@@ -107,6 +108,14 @@ class Bench:
 PARTS = {"reading": Bench.measure_reading, "throughput": Bench.measure_throughput, "latency": Bench.measure_latency}
 
 
+def _connector() -> Path:
+    """Folder with the jars of Spark's own connector."""
+    pom = Path(__file__).parent / "connector/pom.xml"
+    jars = MavenJars("Spark's Kafka connector", "spark-kafka-connector", pom)
+    jars.make(PrintedReport(jars.name))
+    return jars.find()
+
+
 def main() -> None:
     """Run the benchmark from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -122,9 +131,7 @@ def main() -> None:
         folder = Path(name)
         data = folder / "broker"
         data.mkdir()
-        connector = ",".join(
-            str(jar) for jar in sorted(jars(Path(__file__).parent / "connector/pom.xml").glob("*.jar"))
-        )
+        connector = ",".join(str(jar) for jar in sorted(_connector().glob("*.jar")))
         with running_broker(data) as broker:
             spark = local_session("bench", 2, {"spark.jars": connector}, folder, folder / "spark.log")
             contenders = Contenders(spark, broker, folder)

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 import pytest
 import yaml
 
-from lab.cache import MissingError
 from lab.control_plane import running_control_plane
 from unit.chart.tools import CHART, VALUES, documents, find, rendered, tool
 from unit.commands.queries import BUSY
@@ -22,7 +21,7 @@ from .test_crd import VALID
 from .test_operator import wait_until
 from .test_rbac import live
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]  # the first time, control plane and tools are built
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
 
 NAMESPACES = "streams", "cabs", "buses"
 FOREIGN = {"PodMonitor", "PrometheusRule"}
@@ -34,16 +33,12 @@ CRD = "streamqueries.millrace.io"
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory):
     """A control plane of its own, since here the chart brings the CRD; its namespaces take restricted pods only."""
-    try:
-        tool("helm", "version")
-        with running_control_plane(tmp_path_factory.mktemp("control-plane")) as started:
-            for name in NAMESPACES:
-                done = started.kubectl("create", "namespace", name)
-                assert done.returncode == 0, done.stderr
-                started.kubectl("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
-            yield started
-    except MissingError as error:
-        pytest.skip(f"no Kubernetes control plane, or no Helm: {error}")
+    with running_control_plane(tmp_path_factory.mktemp("control-plane")) as started:
+        for name in NAMESPACES:
+            done = started.kubectl("create", "namespace", name)
+            assert done.returncode == 0, done.stderr
+            started.kubectl("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
+        yield started
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from unit.api.test_rules import BROKEN
 from .conftest import CRD
 from .invalid import INVALID
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]  # the first time, the control plane is built
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 VALID = [MINIMAL, PYTHON, *(path.read_text(encoding="utf-8") for path in sorted(EXAMPLES.glob("*.yaml")))]

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import yaml
 
-from lab.cache import MissingError
 from lab.control_plane import ControlPlane
 from lab.prometheus import PrometheusServer, running_prometheus
 from millrace_api.applied import APPLIED_KEY, Applied
@@ -109,11 +108,8 @@ def prometheus(tmp_path: Path) -> Iterator[PrometheusServer]:
     """A Prometheus of the test's own."""
     folder = tmp_path / "prometheus"
     folder.mkdir()
-    try:
-        with running_prometheus(folder, scrape_interval="500ms") as server:
-            yield server
-    except MissingError as error:
-        pytest.skip(f"no Prometheus: {error}")
+    with running_prometheus(folder, scrape_interval="500ms") as server:
+        yield server
 
 
 @contextmanager

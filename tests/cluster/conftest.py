@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from lab import cluster as lab
-from lab import cluster_containerd, images
-from lab.cache import MissingError
+from lab import cluster_containerd
 from lab.cluster import Cluster, running_cluster
 from lab.installation import Installation, installed, make_namespace
 from lab.starts import starts
@@ -21,16 +20,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
     From here on tests, and what they start, are in its network: what listens on ``node_address``, pods reach.
     """
-    try:
-        with running_cluster(tmp_path_factory.mktemp("cluster")) as started, started.inside():
-            yield started
-    except MissingError as error:
-        pytest.skip(f"no Kubernetes with a node: {error}")
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as started, started.inside():
+        yield started
 
 
 @pytest.fixture(scope="package")
 def installation(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    """The chart, installed, with images that have just been built, and Kafka and Prometheus beside it."""
+    """The chart, installed, with images of this checkout, and Kafka and Prometheus beside it."""
     with installed(cluster, tmp_path_factory.mktemp("installation")) as made:
         yield made
 
@@ -45,12 +41,11 @@ def namespace(cluster: Cluster) -> Iterator[str]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how long clusters and images took."""
+    """Say how long clusters took."""
     if not lab.seconds_to_start:
         return
-    terminalreporter.line(starts("Cluster", "its programs were", lab.seconds_to_get, lab.seconds_to_start))
+    terminalreporter.line(starts("Cluster", lab.seconds_to_start))
     took = {
-        "to make images": images.seconds_to_build,
         "to load images": cluster_containerd.seconds_to_load,
         "to end it": lab.seconds_to_stop,
     }

@@ -46,11 +46,11 @@ class Pods:
 
 @pytest.fixture(scope="module", autouse=True)
 def _image(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A plain Debian. It is made inside, from where there is no way to registries but that of the lab."""
+    """A plain Debian."""
     context = tmp_path_factory.mktemp("image")
     dockerfile = context / "Dockerfile"
     dockerfile.write_text(f"FROM debian:bookworm-slim\nUSER {_USER}\n")
-    cluster.load(build(_IMAGE, dockerfile, context))
+    cluster.load(build(_IMAGE, dockerfile, context, tmp_path_factory.mktemp("exported")))
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ import yaml
 
 from kafka import topics
 from lab.deployed import Deployed
-from lab.installation import EXAMPLE, Installation
+from lab.installation import Installation
 from lab.load import Load
+from lab.parts.millrace_images import EXAMPLE
 from lab.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]

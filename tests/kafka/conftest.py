@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from lab import kafka
-from lab.cache import MissingError
 from lab.kafka import Broker, running_broker
 from lab.starts import starts
 from spark.conftest import spark, workspace  # noqa: F401
@@ -47,15 +46,12 @@ def topic(make_topic: Callable[..., str]) -> str:
 
 
 def _broker(folder: Path) -> Iterator[Broker]:
-    try:
-        with running_broker(folder) as started:
-            yield started
-    except MissingError as error:
-        pytest.skip(f"no Kafka broker: {error}")
+    with running_broker(folder) as started:
+        yield started
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how long brokers took."""
     if kafka.seconds_to_start:
-        line = starts("Kafka", "its jars were", kafka.seconds_to_get, kafka.seconds_to_start)
+        line = starts("Kafka", kafka.seconds_to_start)
         terminalreporter.line(line)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 
 import pytest
@@ -13,7 +12,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from lab.cache import MissingError
+from lab.cache import require
 from lab.kafka import Broker, running_broker
 from lab.ports import free_port
 from millrace_api.errors import MillraceError, TransientError
@@ -43,8 +42,7 @@ LOGIN = {
 def authority(tmp_path_factory):
     """A folder with ``ca.pem``, ``other.pem`` and ``server.pem``: key and certificate for 127.0.0.1, signed by ca."""
     folder = tmp_path_factory.mktemp("tls")
-    if shutil.which("openssl") is None:
-        pytest.skip("no openssl")
+    require("openssl")
 
     def openssl(*arguments: str) -> None:
         subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True, timeout=60)
@@ -66,12 +64,9 @@ def guarded(tmp_path_factory, authority):
     keys = {"listener.name.tls.ssl.keystore.type": "PEM"}
     keys["listener.name.tls.ssl.keystore.location"] = str(authority / "server.pem")
     listeners = {"LOGIN": "SASL_PLAINTEXT", "TLS": "SSL"}
-    try:
-        with running_broker(tmp_path_factory.mktemp("guarded"), LOGIN | keys, listeners) as broker:
-            set_password(broker, "right")
-            yield broker
-    except MissingError as error:
-        pytest.skip(f"no Kafka broker: {error}")
+    with running_broker(tmp_path_factory.mktemp("guarded"), LOGIN | keys, listeners) as broker:
+        set_password(broker, "right")
+        yield broker
 
 
 def set_password(broker: Broker, password: str) -> None:

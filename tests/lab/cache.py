@@ -1,46 +1,48 @@
-"""Where the lab keeps what it has got from package registries: outside the tree, once for all runs."""
+"""Where the lab keeps what it has made: outside the tree, once for all runs of all checkouts."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import shutil
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
 class MissingError(Exception):
-    """This machine lacks something that a service needs; says what. Tests are skipped for it."""
+    """This machine lacks what a service needs; says what. Tests are skipped for it, or fail where ``CI`` is set."""
 
 
 def require(*programs: str) -> None:
-    """Raises ``MissingError`` where one of these is not installed."""
+    """Raise ``MissingError`` if one of these programs is not installed."""
     missing = [program for program in programs if shutil.which(program) is None]
     if missing:
         raise MissingError(f"not installed: {', '.join(missing)}")
 
 
-def cached(name: str, make: Callable[[Path], None]) -> Path:
-    """A folder of the cache, filled by ``make`` where it is not there yet; other processes wait meanwhile."""
-    cache = _cache()
-    folder = cache / name
-    if folder.is_dir():
-        return folder
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.is_dir():
-            with tempfile.TemporaryDirectory(dir=cache, prefix=f"{name}.") as partial:
-                made = Path(partial, "made")
-                made.mkdir()
-                make(made)
-                made.rename(folder)
+def cache_folder() -> Path:
+    """The lab's cache: ``$MILLRACE_CACHE``, or ``millrace`` among the user's caches."""
+    given = os.environ.get("MILLRACE_CACHE")
+    folder = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millrace"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder.absolute()
+
+
+def state_folder(name: str) -> Path:
+    """Return a folder of the cache that programs of the lab write to; made if it is not there."""
+    folder = cache_folder() / name
+    folder.mkdir(exist_ok=True)
     return folder
 
 
-def _cache() -> Path:
-    given = os.environ.get("MILLRACE_CACHE")
-    if given:
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millrace"
+@contextmanager
+def locked(name: str, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Exclude other processes that lock the same name; ``waiting`` is called first if one has it."""
+    with (cache_folder() / f"{name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting()
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -20,36 +20,19 @@ from typing import Any
 from .cache import MissingError
 from .cluster_containerd import Containerd
 from .cluster_node import Node
-from .cluster_settings import ADDRESS, NODE, OBJECTS, PAUSE, write_settings
+from .cluster_settings import ADDRESS, NODE, OBJECTS, write_settings
 from .control_plane import ControlPlane
-from .go_programs import go_program, go_tools
-from .images import pause_image
 from .networks import network_of
-from .packages import install
+from .parts.debian_packages import NODE_PACKAGES
+from .parts.go_programs import go_program
+from .parts.pause_image import PAUSE_IMAGE
 from .processes import Process
 
-_NODE = Path(__file__).with_name("kubernetes_node")
-_TOOLS = Path(__file__).with_name("cluster_tools")
-_NO_TAGS = ""
 _PATIENCE = 180.0
 """Seconds that it may take to start on a busy machine."""
 
-_PROGRAMS = {
-    "containerd": "containerd",
-    "ctr": "containerd",
-    "runc": "runc",
-    "/usr/lib/cni/bridge": "containernetworking-plugins",
-    "iptables": "iptables",
-    "openssl": "openssl",
-    "ip": "iproute2",
-}
-"""What it needs beside what it builds itself, with the packages of Debian that bring them."""
-
 _JOBS_USER = 10001
 """Owns local volumes."""
-
-seconds_to_get: list[float] = []
-"""How long it took to find the programs; the first time of all they are built and installed."""
 
 seconds_to_start: list[float] = []
 """How long it took from each start of a cluster until pods could run."""
@@ -82,15 +65,13 @@ class Cluster(ControlPlane):
         """Start all of it, and wait until it is ready for pods.
 
         Raises:
-            MissingError: the machine lacks something that it cannot install, or we are not root.
+            MissingError: we are not root, or something was not made or installed.
         """
-        began = time.monotonic()
         if os.geteuid():
             raise MissingError("a node of Kubernetes needs root")
-        install(_PROGRAMS)
-        pause = pause_image(PAUSE)
+        NODE_PACKAGES.find()
+        pause = PAUSE_IMAGE.find()
         self._link_programs()
-        seconds_to_get.append(time.monotonic() - began)
         began = time.monotonic()
         self._node.start()
         self._prepare()
@@ -168,12 +149,11 @@ class Cluster(ControlPlane):
 
     def _link_programs(self) -> None:
         """Each by its name: which program it is, the lab's binary sees by that."""
-        tools, parts = go_tools(_TOOLS, _NO_TAGS), go_program(_NODE)
         (self.folder / "programs").mkdir(exist_ok=True)
         for name in ("kubectl", "kubelet", "kube-proxy", *super()._options()):
-            self.program(name).symlink_to(parts)
+            self.program(name).symlink_to(go_program("kubernetes"))
         for name in ("coredns", "helm"):
-            self.program(name).symlink_to(tools / name)
+            self.program(name).symlink_to(go_program(name))
         self.program("containerd").symlink_to(shutil.which("containerd"))
 
     def _prepare_containerd(self, pause: Path) -> None:

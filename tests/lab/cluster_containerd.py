@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from .cache import cached
+from .cache import state_folder
 
 _PATIENCE = 60.0
 
@@ -33,7 +33,7 @@ class Containerd:
 
     def __init__(self, folder: Path) -> None:
         self.socket = folder / "containerd.sock"
-        kept = cached("containerd", lambda made: None)
+        kept = state_folder("containerd")
         self._lock = (kept / "lock").open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from .parts.pause_image import PAUSE
+
 NODE = "node1"
 ADDRESS = "198.51.100.1"
 """Of the node: one of those that are kept for documentation, so that it is nobody else's."""
-
-PAUSE = "millrace.local/pause:1"
-"""The image that keeps a pod's namespaces."""
 
 _DNS = "10.96.0.10"
 _PODS = "10.244.0.0/24"

@@ -22,12 +22,11 @@ from typing import Any
 import yaml
 
 from .cache import require
-from .go_programs import go_program
+from .parts.go_programs import go_program
 from .ports import free_port
 from .processes import Process
 from .waiting import wait_until
 
-_NODE = Path(__file__).with_name("kubernetes_node")
 _PATIENCE = 180.0
 """Seconds that it may take to start on a busy machine."""
 
@@ -54,9 +53,6 @@ _AUDIT = {
 """Only what the operators change is written down; of the one that may do nothing by itself, all that it asks for."""
 
 _SERVICES = "10.96.0.0/16"
-
-seconds_to_get: list[float] = []
-"""How long it took to find the program; the first time of all it is built."""
 
 seconds_to_start: list[float] = []
 """How long it took from each start of a control plane to its first answer."""
@@ -92,12 +88,10 @@ class ControlPlane:
         """Start all of it with the data it has, and wait until it answers and has made its own objects.
 
         Raises:
-            MissingError: the machine has no Go or no openssl, or the program cannot be built.
+            MissingError: there is no openssl, or the program was not made.
         """
-        began = time.monotonic()
-        program = go_program(_NODE)
+        program = go_program("kubernetes")
         require("openssl")
-        seconds_to_get.append(time.monotonic() - began)
         began = time.monotonic()
         self._prepare()
         for name, options in self._options().items():
@@ -114,7 +108,9 @@ class ControlPlane:
     def restart(self, name: str) -> None:
         """Start one of its parts again; SIGKILL first where it runs."""
         self._processes[name].kill()
-        self._processes[name] = Process([go_program(_NODE), name, *self._options()[name]], self.folder / f"{name}.log")
+        self._processes[name] = Process(
+            [go_program("kubernetes"), name, *self._options()[name]], self.folder / f"{name}.log"
+        )
         self._wait_until_ready()
 
     def kill(self) -> None:
@@ -129,7 +125,7 @@ class ControlPlane:
         elif document is not None and not isinstance(document, str):
             document = yaml.safe_dump(document)
         return subprocess.run(
-            [go_program(_NODE), "kubectl", "--kubeconfig", self.kubeconfig, *arguments],
+            [go_program("kubernetes"), "kubectl", "--kubeconfig", self.kubeconfig, *arguments],
             input=document,
             capture_output=True,
             text=True,

@@ -12,39 +12,22 @@ from typing import Any
 
 import yaml
 
-from . import images
 from .cluster import Cluster
 from .kafka import Broker, running_broker
+from .parts.millrace_images import JOBS_IMAGE, MILLRACE_IMAGES, OPERATOR_IMAGE, ROOT, TAG
 from .prometheus import PrometheusServer, running_prometheus
 
-ROOT = Path(__file__).parents[2]
 RELEASE = NAMESPACE = "millrace"
 """Name of the release, and of the namespace that it is in."""
 
-OPERATOR_IMAGE, JOBS_IMAGE = "millrace.local/operator", "millrace.local/jobs"
-TAG = "1"
-
 PATIENCE = 240.0
 """Seconds that anything on the cluster may take on a busy machine."""
-
-EXAMPLE = ROOT / "examples" / "cluster"
-SCORING_IMAGE = "millrace.local/scoring:1"
-"""That of the example's query."""
 
 CLAIM = "checkpoints"
 """Of the volume for checkpoints in each namespace."""
 
 SMALL = {"requests": {"cpu": "50m"}}
 """So that many pods fit on two cores, of which most do nothing most of the time."""
-
-
-def make_images() -> list[Path]:
-    """The images of operator and jobs, and one of jobs with the aggregator of the example for clusters in it."""
-    return [
-        images.build(f"{OPERATOR_IMAGE}:{TAG}", ROOT / "images/operator/Dockerfile", ROOT),
-        images.build(f"{JOBS_IMAGE}:{TAG}", ROOT / "images/jobs/Dockerfile", ROOT),
-        images.build(SCORING_IMAGE, EXAMPLE / "Dockerfile", EXAMPLE),
-    ]
 
 
 def scraped_pods(kubeconfig: Path) -> dict[str, Any]:
@@ -89,8 +72,9 @@ def make_namespace(cluster: Cluster, name: str) -> None:
 @contextmanager
 def installed(cluster: Cluster, folder: Path) -> Iterator[Installation]:
     """Everything on a cluster that queries need, from inside its network; ``folder`` is for data and logs."""
-    for image in make_images():
-        cluster.load(image)
+    images = MILLRACE_IMAGES.find()
+    for kind in ("operator", "jobs", "scoring"):
+        cluster.load(images / kind)
     places = {name: folder / name for name in ("kafka", "prometheus")}
     for place in places.values():
         place.mkdir()

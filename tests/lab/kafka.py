@@ -19,8 +19,8 @@ from types import MappingProxyType
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from .jars import jars
-from .networks import host_network
+from .cache import require
+from .parts.maven_jars import KAFKA_JARS
 from .ports import free_port
 from .processes import Process
 from .proxy import Proxy
@@ -30,9 +30,6 @@ _JVM = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.p
 _CLUSTER = base64.urlsafe_b64encode(b"lab of millrace.").decode().rstrip("=")
 _PATIENCE = 180.0
 """Seconds that a broker may take to start on a busy machine."""
-
-seconds_to_get: list[float] = []
-"""How long it took to find the jars, of each broker; the first of all has them fetched."""
 
 seconds_to_start: list[float] = []
 """How long it took from each start of a broker to its first answer."""
@@ -86,16 +83,14 @@ class Broker:
         """Start it with the data it has, and wait until all its partitions can be used.
 
         Raises:
-            MissingError: the machine has no Java or no Maven, or the jars cannot be had.
+            MissingError: there is no Java, or the jars are not there.
         """
-        began = time.monotonic()
-        with host_network():
-            libraries = jars(_NODE / "pom.xml")
+        require("java")
+        libraries = KAFKA_JARS.find()
         log_settings = f"-Dlog4j2.configurationFile={_NODE / 'log4j2.properties'}"
         names = self.folder / "hosts"  # with each login Kafka asks for its own name, and there may be nobody to ask
         names.write_text(f"127.0.0.1 localhost\n{self._host} broker\n", encoding="utf-8")
         java = ["java", *_JVM, f"-Djdk.net.hosts.file={names}", log_settings, "-cp", f"{libraries}/*"]
-        seconds_to_get.append(time.monotonic() - began)
         began = time.monotonic()
         settings = self.folder / "server.properties"
         if not settings.exists():

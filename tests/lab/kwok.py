@@ -1,6 +1,6 @@
 """Simulated nodes for a control plane: pods on them become Running and Ready, and nothing of them runs.
 
-The program is kwok, Kubernetes without kubelets; ``kwok_node/stages.yaml`` says what it does to nodes and pods.
+The program is kwok, Kubernetes without kubelets; ``kwok_stages.yaml`` says what it does to nodes and pods.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from .control_plane import ControlPlane
-from .go_programs import go_tools
+from .parts.go_programs import go_program
 from .processes import Process
 
-_MODULE = Path(__file__).with_name("kwok_node")
-_STAGES = _MODULE / "stages.yaml"
+_STAGES = Path(__file__).with_name("kwok_stages.yaml")
 _LABEL = "millrace.io/simulated"
-_NO_TAGS = ""
 _PATIENCE = 120.0
 """Seconds that nodes may take to become ready on a busy machine."""
 
@@ -28,9 +26,9 @@ def running_kwok(plane: ControlPlane, nodes: int = 10) -> Iterator[Process]:
     """The program at work on so many nodes of its own, which are ready; both are gone at the end.
 
     Raises:
-        MissingError: the machine has no Go, or the program cannot be built.
+        MissingError: the program was not made.
     """
-    program = go_tools(_MODULE, _NO_TAGS) / "kwok"
+    program = go_program("kwok")
     options = {
         "kubeconfig": plane.kubeconfig,
         "config": _STAGES,

@@ -40,7 +40,7 @@ class Process:
                 stdout=out,
                 stderr=err,
                 start_new_session=True,
-                preexec_fn=_end_with_parent,
+                preexec_fn=end_with_parent,
             )
 
     @property
@@ -113,5 +113,6 @@ def _signal(process: int, number: signal.Signals) -> None:
         os.kill(process, number)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """Have the kernel kill the calling process when the thread that started it ends."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

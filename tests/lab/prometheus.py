@@ -13,13 +13,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from .go_programs import go_tools
+from .parts.go_programs import go_program
 from .ports import free_port
 from .processes import Process
-
-_MODULE = Path(__file__).with_name("prometheus_server")
-_TAGS = "remove_all_sd,enable_kubernetes_sd,slicelabels"
-"""No discovery but of static targets, of files and of Kubernetes, and labels as its ordinary builds have them."""
 
 _PATIENCE = 180.0
 """Seconds that it may take to start on a busy machine."""
@@ -31,9 +27,6 @@ Targets = Mapping[str, Mapping[str, str]]
 
 _POD = {"__meta_kubernetes_namespace": "namespace", "__meta_kubernetes_pod_name": "pod"}
 """What becomes of the labels of discovery, as in every configuration that scrapes pods."""
-
-seconds_to_get: list[float] = []
-"""How long it took to find the program; the first time of all it is built."""
 
 seconds_to_start: list[float] = []
 """How long it took from each start to its being ready."""
@@ -94,11 +87,9 @@ class PrometheusServer:
         """Start it with the data it has, and wait until it answers.
 
         Raises:
-            MissingError: the machine has no Go, or the program cannot be built.
+            MissingError: the program was not made.
         """
-        began = time.monotonic()
-        program = go_tools(_MODULE, _TAGS) / "prometheus"
-        seconds_to_get.append(time.monotonic() - began)
+        program = go_program("prometheus")
         began = time.monotonic()
         log = self.folder / "prometheus.log"
         before = self.log.count(_READY) if log.exists() else 0

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from lab import prometheus as lab
-from lab.cache import MissingError
 from lab.prometheus import PrometheusServer, running_prometheus
 from lab.starts import starts
 from millrace_operator.metrics_source.client import Prometheus
@@ -26,10 +25,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., PrometheusServer]]:
         def start_one(*targets: Any, **options: Any) -> PrometheusServer:
             folder = tmp_path / f"prometheus-{uuid.uuid4().hex[:8]}"
             folder.mkdir()
-            try:
-                return started.enter_context(running_prometheus(folder, *targets, **options))
-            except MissingError as error:
-                pytest.skip(f"no Prometheus: {error}")
+            return started.enter_context(running_prometheus(folder, *targets, **options))
 
         yield start_one
 
@@ -50,15 +46,12 @@ def connect() -> Iterator[Callable[..., Prometheus]]:
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusServer]:
     """A Prometheus that tests share, which scrapes nothing: ask it only what needs no samples."""
-    try:
-        with running_prometheus(tmp_path_factory.mktemp("prometheus")) as server:
-            yield server
-    except MissingError as error:
-        pytest.skip(f"no Prometheus: {error}")
+    with running_prometheus(tmp_path_factory.mktemp("prometheus")) as server:
+        yield server
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how long it took to start them."""
     if lab.seconds_to_start:
-        line = starts("Prometheus", "its program was", lab.seconds_to_get, lab.seconds_to_start)
+        line = starts("Prometheus", lab.seconds_to_start)
         terminalreporter.line(line)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.cache import require
 from millrace_operator.metrics_source import client
 from millrace_operator.metrics_source.client import Prometheus
 from millrace_operator.metrics_source.error import PrometheusError
@@ -27,8 +27,7 @@ PASSWORD_HASH = "$2b$04$UMjQiF1T2OBHO2EWCRh6guLDAhW8MvkRGA07uz/vw0tffFlW9rRSe"
 
 @pytest.fixture
 def authority(tmp_path):
-    if shutil.which("openssl") is None:
-        pytest.skip("not installed: openssl")
+    require("openssl")
     return Authority(tmp_path, "authority")
 
 

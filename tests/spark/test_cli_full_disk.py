@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.cache import MissingError
+
 from .cli import CommandProcess, Project
 
 pytestmark = pytest.mark.spark
@@ -32,7 +34,7 @@ def disks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         disk.mkdir()
     allowed = subprocess.run([*_IN_OWN_MOUNTS, _MOUNT, *both], capture_output=True, text=True, check=False)
     if allowed.returncode:
-        pytest.skip(f"this user may not mount a small disk: {allowed.stderr.strip()}")
+        raise MissingError(f"this user may not mount a small disk: {allowed.stderr.strip()}")
     return both
 
 

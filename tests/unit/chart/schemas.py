@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from lab.cache import MissingError, require
+from lab.parts.go_programs import go_program
 
-from .tools import CHART, KUBERNETES, ROOT
+from .tools import CHART
 
 LOCATION = "{{.ResourceKind}}{{.KindSuffix}}.json"
 """Name of a schema's file, for kubeconform."""
@@ -24,7 +23,7 @@ def write_schemas(folder: Path) -> None:
     """A file for each kind, in which nothing is allowed that the API does not know.
 
     Raises:
-        MissingError: there is no Go, or it does not get the source of Kubernetes.
+        MissingError: the lab's programs were not made.
     """
     definitions = {name: _strict(name, schema) for name, schema in _published()["definitions"].items()}
     (folder / "definitions.json").write_text(json.dumps({"definitions": definitions}), encoding="utf-8")
@@ -40,20 +39,8 @@ def write_schemas(folder: Path) -> None:
 
 
 def _published() -> dict[str, Any]:
-    """The API of the lab's version, from the module that the lab is built of."""
-    require("go")
-    done = subprocess.run(
-        ["go", "mod", "download", "-json", f"k8s.io/kubernetes@v{KUBERNETES}"],
-        cwd=ROOT / "tests/lab/kubernetes_node",
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    if done.returncode:
-        raise MissingError(f"Go does not get Kubernetes {KUBERNETES}: {done.stderr.strip()[-300:]}")
-    path = Path(json.loads(done.stdout)["Dir"], "api/openapi-spec/swagger.json")
-    return dict(json.loads(path.read_text(encoding="utf-8")))
+    """The API of the lab's Kubernetes."""
+    return dict(json.loads(go_program("swagger.json").read_text(encoding="utf-8")))
 
 
 def _strict(name: str, schema: dict[str, Any]) -> dict[str, Any]:

@@ -16,8 +16,6 @@ from unit.resources.cases import SMALLEST, objects_of
 
 from .tools import CHART, ROOT, VALUES, documents, find, rendered
 
-pytestmark = pytest.mark.timeout(1800)
-
 COMMANDS = {"operator": operator.operator, "status": status.status}
 RULES = yaml.safe_load((CHART / "files/operator-rules.yaml").read_text())["rules"]
 

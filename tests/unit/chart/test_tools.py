@@ -9,8 +9,6 @@ import pytest
 from .schemas import LOCATION
 from .tools import CHART, KUBERNETES, VALUES, rendered, tool
 
-pytestmark = pytest.mark.timeout(1800)  # the first time, the tools are built
-
 _FOREIGN = "PodMonitor,PrometheusRule"
 """Kinds of prometheus-operator, whose schemas are not at hand."""
 

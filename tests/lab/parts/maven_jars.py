@@ -1,0 +1,51 @@
+"""Java programs: folders of jars from Maven's registry, which a pom names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..cache import require
+from .commands import run
+from .part import FolderPart, Report, digest_of, retried
+
+_SILENCE = 120.0
+
+
+class MavenJars(FolderPart):
+    """A folder with everything that a pom depends on at run time.
+
+    Args:
+        name, slug: as of every part.
+        pom: its path.
+        check: main class and arguments of a program in it which shows that it runs; none: it is not run.
+    """
+
+    def __init__(self, name: str, slug: str, pom: Path, check: Sequence[str] = ()) -> None:
+        self.name, self.slug = name, slug
+        self._pom, self._check = pom, check
+
+    def identity(self) -> str:
+        return digest_of(self._pom.read_bytes())
+
+    def fill(self, folder: Path, report: Report) -> None:
+        require("java", "mvn")
+        retried(lambda: self._fetch(folder, report), report)
+        if self._check:
+            run(["java", "-cp", f"{folder}/*", *self._check], seconds=120)
+
+    def _fetch(self, folder: Path, report: Report) -> None:
+        fetched = 0
+
+        def count(line: str) -> None:
+            nonlocal fetched
+            fetched += line.startswith("[INFO] Downloaded ")
+            report.progress(f"{fetched} files fetched")
+
+        options = ["--batch-mode", "--strict-checksums", "--file", self._pom]
+        copy = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
+        run(["mvn", *options, *copy], folder=folder, silence=_SILENCE, each_line=count)
+
+
+_KAFKA = Path(__file__).with_name("kafka.pom.xml")
+KAFKA_JARS = MavenJars("Kafka's jars", "kafka", _KAFKA, ("kafka.tools.StorageTool", "random-uuid"))

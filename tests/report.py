@@ -1,0 +1,88 @@
+"""Sum up the parts of a test run: ``python tests/report.py OUT/*.xml``, of the JUnit files that pytest writes.
+
+Prints the slowest tests, the time of each folder, what was skipped and why, and what failed; the last line is as
+pytest's own. The exit status is 1 if anything failed, or a part has left no file.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+_SLOWEST = 30
+_PACKAGE = "tests"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a test: ``outcome`` is passed, failed, error or skipped; ``seconds`` with its fixtures."""
+
+    place: str
+    name: str
+    seconds: float
+    outcome: str
+    reason: str
+
+    @property
+    def folder(self) -> str:
+        """Folder of its file, below ``tests``: ``unit``, or ``unit/agent``."""
+        parts = [part for part in self.place.split(".") if part != _PACKAGE]
+        return "/".join(part for part in parts[:-1] if part.islower()) or parts[0]
+
+
+def main(paths: Sequence[Path]) -> int:
+    """Print the report of these files; the exit status."""
+    lost = [path.stem for path in paths if not path.exists()]
+    results = [result for path in paths if path.exists() for result in _results(path)]
+    _print_times(results)
+    _print_reasons("skipped", results)
+    failed = [result for result in results if result.outcome in ("failed", "error")]
+    if failed or lost:
+        print(f"\n== failed: {len(failed)}")
+    for result in failed:
+        print(f"{result.outcome:7} {result.place}::{result.name}: {result.reason}")
+    for part in lost:
+        print(f"error   {part}: this part of the run has left no results")
+    outcomes = Counter(result.outcome for result in results) + Counter(error=len(lost))
+    words = {"failed": "failed", "error": "errors", "passed": "passed", "skipped": "skipped"}
+    counts = ", ".join(f"{outcomes[key]} {word}" for key, word in words.items() if outcomes[key])
+    print(f"\n==== {counts or 'no tests ran'} in {sum(result.seconds for result in results):.2f}s of tests ====")
+    return 1 if failed or lost or not results else 0
+
+
+def _results(path: Path) -> Iterator[Result]:
+    for case in ElementTree.parse(path).iter("testcase"):
+        found = {child.tag: child.get("message", "") for child in case}
+        outcome = next((word for tag, word in _OUTCOMES.items() if tag in found), "passed")
+        reason = next((found[tag] for tag in _OUTCOMES if tag in found), "").partition("\n")[0]
+        yield Result(case.get("classname", ""), case.get("name", ""), float(case.get("time", 0)), outcome, reason)
+
+
+_OUTCOMES = {"failure": "failed", "error": "error", "skipped": "skipped"}
+
+
+def _print_times(results: Sequence[Result]) -> None:
+    print(f"\n== the slowest {_SLOWEST} tests, with their fixtures")
+    for result in sorted(results, key=lambda each: -each.seconds)[:_SLOWEST]:
+        print(f"{result.seconds:8.1f} s  {result.place}::{result.name}")
+    folders: Counter[str] = Counter()
+    for result in results:
+        folders[result.folder] += result.seconds  # type: ignore[assignment]
+    print("\n== seconds of tests by folder")
+    for folder, seconds in sorted(folders.items()):
+        print(f"{seconds:8.1f} s  {folder}")
+
+
+def _print_reasons(outcome: str, results: Sequence[Result]) -> None:
+    reasons = Counter(result.reason for result in results if result.outcome == outcome)
+    print(f"\n== {outcome}: {sum(reasons.values())}")
+    for reason, number in reasons.most_common():
+        print(f"{number:6} {reason}")
+
+
+if __name__ == "__main__":
+    sys.exit(main([Path(argument) for argument in sys.argv[1:]]))

@@ -1,0 +1,48 @@
+"""A part of a lab for tests, and what ``make lab`` says of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab.cache import MissingError
+from lab.parts.part import FolderPart, Report, digest_of
+
+
+class Said:
+    """Keeps what is reported."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+    def progress(self, text: str) -> None:
+        self.lines.append(text)
+
+
+class Toy(FolderPart):
+    """Two files, made of a source; each start of its making leaves a line in ``log``."""
+
+    name = "the toy"
+    slug = "toy"
+
+    def __init__(self, log: Path, source: str = "one") -> None:
+        self._log, self.source = log, source
+        self.fails: str | None = None
+
+    def identity(self) -> str:
+        return digest_of(self.source.encode())
+
+    def fill(self, folder: Path, report: Report) -> None:
+        with self._log.open("a") as log:
+            log.write("made\n")
+        (folder / "inner").mkdir()
+        (folder / "inner/first").write_text(self.source)
+        if self.fails is not None:
+            raise MissingError(self.fails)
+        (folder / "second").write_text(self.source * 2)
+
+    @property
+    def times_made(self) -> int:
+        return len(self._log.read_text().splitlines()) if self._log.exists() else 0

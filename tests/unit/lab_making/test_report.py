@@ -1,0 +1,63 @@
+"""The report of a whole test run, of the files of its parts."""
+
+from __future__ import annotations
+
+import pytest
+
+import report
+
+PASSING = "def test_{name}():\n    pass\n"
+MIXED = """
+import pytest
+@pytest.fixture
+def broken(): raise OSError("no room")
+def test_fails(): assert 1 == 2
+def test_errs(broken): pass
+@pytest.mark.parametrize("number", range(3))
+def test_waits(number): pytest.skip("takes many minutes")
+"""
+
+
+@pytest.fixture
+def part(pytester):
+    """Runs a test file; the path of its results."""
+
+    def run(name: str, source: str):
+        path = pytester.path / f"{name}.xml"
+        file = pytester.makepyfile(**{f"test_{name}": source})
+        pytester.runpytest_inprocess(file, f"--junitxml={path}")
+        return path
+
+    return run
+
+
+def test_all_parts_are_summed_up(part, capsys):
+    parts = [part(name, PASSING.format(name=name)) for name in ("one", "two")]
+    capsys.readouterr()
+    assert report.main(parts) == 0
+    printed = capsys.readouterr().out
+    assert "test_one::test_one" in printed
+    assert "test_two::test_two" in printed
+    assert "== skipped: 0" in printed
+    assert printed.splitlines()[-1].startswith("==== 2 passed in ")
+
+
+def test_failures_and_reasons_of_skips_are_named(part, capsys):
+    parts = [part("mixed", MIXED), part("one", PASSING.format(name="one"))]
+    capsys.readouterr()
+    assert report.main(parts) == 1
+    printed = capsys.readouterr().out
+    assert "== skipped: 3\n     3 takes many minutes" in printed
+    assert "failed  test_mixed::test_fails: assert 1 == 2" in printed
+    assert 'error   test_mixed::test_errs: failed on setup with "OSError: no room"' in printed
+    assert printed.splitlines()[-1].startswith("==== 1 failed, 1 errors, 1 passed, 3 skipped in ")
+
+
+def test_a_part_without_results_is_a_failure(part, tmp_path, capsys):
+    parts = [part("one", PASSING.format(name="one")), tmp_path / "gone.xml"]
+    assert report.main(parts) == 1
+    assert "gone: this part of the run has left no results" in capsys.readouterr().out
+
+
+def test_a_run_without_tests_is_a_failure(part):
+    assert report.main([part("none", "")]) == 1
