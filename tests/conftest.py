@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from lab.parts.spark_classes import SPARK_CLASSES
+
 pytest_plugins = ["lab.plugin", "pytester"]
+
+# For the JVM of each Spark that a test starts, in its own process or in a command.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", SPARK_CLASSES.java_options)
 
 # No deadline, since kernels compile at their first call. In CI the rest comes from Hypothesis' own profile "ci":
 # derandomized, and the failing example printed.

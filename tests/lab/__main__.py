@@ -24,10 +24,11 @@ from .parts.millrace_images import MILLRACE_IMAGES
 from .parts.part import Made, Part
 from .parts.pause_image import PAUSE_IMAGE
 from .parts.printed_report import PrintedReport
+from .parts.spark_classes import SPARK_CLASSES
 
 _LANES: tuple[Sequence[Part], ...] = (
     (GO_PROGRAMS,),
-    (KAFKA_JARS, NODE_PACKAGES, IMAGE_PACKAGES, CLOCK_LIBRARY, PAUSE_IMAGE, BASE_IMAGE, MILLRACE_IMAGES),
+    (SPARK_CLASSES, KAFKA_JARS, NODE_PACKAGES, IMAGE_PACKAGES, CLOCK_LIBRARY, PAUSE_IMAGE, BASE_IMAGE, MILLRACE_IMAGES),
 )
 """Parts that are made one after another, in lanes beside each other: one compiles, the other mostly waits."""
 

@@ -16,7 +16,8 @@ from ..cache import MissingError, require
 from ..processes import end_with_parent
 
 _TICK = 1.0
-_KEPT_LINES = 12
+_KEPT_LINES = 3
+_KEPT_CHARACTERS = 200
 
 
 def run(
@@ -66,7 +67,7 @@ def run(
         process.wait()
     finally:
         watch.end()
-    end = "".join(deque(lines, _KEPT_LINES)).strip()
+    end = "; ".join(line.strip()[-_KEPT_CHARACTERS:] for line in deque(lines, _KEPT_LINES))
     if watch.verdict is not None:
         raise MissingError(f"{name} {watch.verdict}: {end}")
     if process.returncode:

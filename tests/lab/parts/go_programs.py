@@ -91,8 +91,9 @@ def _fetch(report: Report) -> int:
         fetched += line.startswith("go: downloading ")
         report.progress(f"{fetched} modules fetched")
 
-    printed = _go("list", "-deps", "-tags", _TAGS, "tool", silence=_SILENCE, each_line=count)
-    return sum(not line.startswith("go: ") for line in printed.splitlines())
+    listing = ["list", "-deps", "-tags", _TAGS]
+    _go(*listing, "-f", '{{""}}', "tool", silence=_SILENCE, each_line=count)
+    return len(_go(*listing, "tool", environment=_OFFLINE).splitlines())
 
 
 def _compile(folder: Path, packages: int, report: Report) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,9 +28,6 @@ _IMAGES = {
 _DIGEST = 64
 """Length of a layer's name."""
 
-_KEPT_SECONDS = 24 * 3600.0
-"""How long images of other sources are kept after their last use."""
-
 
 class MillraceImages(FolderPart):
     """A folder with an exported image in each folder: ``operator``, ``jobs`` and ``scoring``."""
@@ -43,11 +38,6 @@ class MillraceImages(FolderPart):
     def identity(self) -> str:
         contents = [(str(path.relative_to(ROOT)).encode(), path.read_bytes()) for path in _sources()]
         return digest_of(*(each for pair in contents for each in pair))
-
-    def find(self) -> Path:
-        folder = super().find()
-        os.utime(folder)
-        return folder
 
     def fill(self, folder: Path, report: Report) -> None:
         BASE_IMAGE.find()
@@ -63,7 +53,6 @@ class MillraceImages(FolderPart):
             export(name, identity, folder / kind)
             self._share_layers(folder / kind)
             report.say(f"{kind}: {time.monotonic() - began:.1f} s")
-        self._remove_unused(folder)
 
     def _share_layers(self, image: Path) -> None:
         """Replace layers that another image has, too, by links to that one's. Files are named by their digests."""
@@ -73,11 +62,6 @@ class MillraceImages(FolderPart):
             if layer.name in layers:
                 layer.unlink()
                 layer.hardlink_to(layers[layer.name])
-
-    def _remove_unused(self, made: Path) -> None:
-        for folder in made.parents[1].glob(f"{self.slug}-*"):
-            if folder.is_dir() and folder not in made.parents and time.time() - folder.stat().st_mtime > _KEPT_SECONDS:
-                shutil.rmtree(folder)
 
 
 MILLRACE_IMAGES = MillraceImages()

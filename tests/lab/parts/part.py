@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import tempfile
 import time
@@ -17,7 +18,10 @@ from ..cache import MissingError, cache_folder, locked
 
 T = TypeVar("T")
 
-_MANIFEST = "manifest.json"
+_MANIFEST = "made-of.json"
+_KEPT_SECONDS = 24 * 3600.0
+"""How long a part of other sources is kept after its last use."""
+
 _PAUSES = (5.0, 20.0)
 """Seconds before a download is tried again."""
 
@@ -80,16 +84,17 @@ class FolderPart(ABC):
         Raises:
             MissingError: it was not made; says why, as far as that is known.
         """
-        folder = self._folder()
+        folder = self.folder()
         if not folder.is_dir():
             reason = self._reason.read_text(encoding="utf-8") if self._reason.exists() else "run `make lab` first"
             raise MissingError(f"{self.name}: {reason}")
+        os.utime(folder)
         return folder
 
     def make(self, report: Report) -> Made:
         """Make it where it is not there, or is damaged. Only one process does at a time."""
         with locked(self.slug, lambda: report.say("another run makes it: waiting for that one")):
-            folder = self._folder()
+            folder = self.folder()
             if folder.is_dir():
                 damage = _damage(folder)
                 if damage is None:
@@ -102,6 +107,7 @@ class FolderPart(ABC):
                 self._reason.write_text(str(error), encoding="utf-8")
                 raise
             self._reason.unlink(missing_ok=True)
+            self._remove_unused(folder)
             return Made(False, _bytes(folder))
 
     def _make(self, folder: Path, report: Report) -> None:
@@ -115,8 +121,15 @@ class FolderPart(ABC):
             (made / _MANIFEST).write_text(json.dumps(_digests(made)), encoding="utf-8")
             made.rename(folder)
 
-    def _folder(self) -> Path:
+    def folder(self) -> Path:
+        """Return where it is when it is made."""
         return cache_folder() / f"{self.slug}-{self.identity()}"
+
+    def _remove_unused(self, made: Path) -> None:
+        """Remove what was made of other sources, but for what another checkout has just used."""
+        for folder in made.parent.glob(f"{self.slug}-*"):
+            if folder != made and folder.is_dir() and time.time() - folder.stat().st_mtime > _KEPT_SECONDS:
+                shutil.rmtree(folder)
 
     @property
     def _reason(self) -> Path:

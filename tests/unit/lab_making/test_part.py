@@ -38,8 +38,8 @@ def test_other_sources_make_another_folder(toy, said):
         lambda folder: (folder / "second").write_text("oneOne"),
         lambda folder: (folder / "inner/first").unlink(),
         lambda folder: (folder / "third").touch(),
-        lambda folder: (folder / "manifest.json").write_text("{"),
-        lambda folder: (folder / "manifest.json").unlink(),
+        lambda folder: (folder / "made-of.json").write_text("{"),
+        lambda folder: (folder / "made-of.json").unlink(),
     ],
     ids=["changed", "gone", "added", "no list", "no file of the list"],
 )
