@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from lab.cache import MissingError
 from lab.parts.spark_classes import SPARK_CLASSES
 
 pytest_plugins = ["lab.plugin", "pytester"]
 
 # For the JVM of each Spark that a test starts, in its own process or in a command.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", SPARK_CLASSES.java_options)
+with suppress(MissingError):
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", SPARK_CLASSES.java_options)
 
 # No deadline, since kernels compile at their first call. In CI the rest comes from Hypothesis' own profile "ci":
 # derandomized, and the failing example printed.
@@ -40,7 +43,7 @@ def data() -> Callable[[str], Path]:
 
 
 def pytest_configure() -> None:
-    """A shell lets what it starts in the background ignore Ctrl-C, and all that is started by it: ours shall not."""
+    """Take Ctrl-C also where a shell has started the tests in the background, which would ignore it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

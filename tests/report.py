@@ -1,7 +1,7 @@
-"""Sum up the parts of a test run: ``python tests/report.py OUT/*.xml``, of the JUnit files that pytest writes.
+"""Sum up several runs of pytest: ``python tests/report.py OUT/*.xml``, of the JUnit files that they write.
 
-Prints the slowest tests, the time of each folder, what was skipped and why, and what failed; the last line is as
-pytest's own. The exit status is 1 if anything failed, or a part has left no file.
+Prints the slowest tests, the time of each folder, what was skipped and why, and what failed; the last line is like
+pytest's own. The exit status is 1 if a test failed, or a run wrote no results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PACKAGE = "tests"
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a test: ``outcome`` is passed, failed, error or skipped; ``seconds`` with its fixtures."""
+    """The result of a test: ``outcome`` is passed, failed, error or skipped; ``seconds`` include its fixtures."""
 
     place: str
     name: str
@@ -35,9 +35,10 @@ class Result:
 
 
 def main(paths: Sequence[Path]) -> int:
-    """Print the report of these files; the exit status."""
-    lost = [path.stem for path in paths if not path.exists()]
-    results = [result for path in paths if path.exists() for result in _results(path)]
+    """Print the report of these files, and return the exit status."""
+    by_run = {path.stem: list(_results(path)) if path.exists() else [] for path in paths}
+    lost = [run for run, results in by_run.items() if not results]
+    results = [result for each in by_run.values() for result in each]
     _print_times(results)
     _print_reasons("skipped", results)
     failed = [result for result in results if result.outcome in ("failed", "error")]
@@ -45,13 +46,13 @@ def main(paths: Sequence[Path]) -> int:
         print(f"\n== failed: {len(failed)}")
     for result in failed:
         print(f"{result.outcome:7} {result.place}::{result.name}: {result.reason}")
-    for part in lost:
-        print(f"error   {part}: this part of the run has left no results")
+    for run in lost:
+        print(f"error   {run}: pytest wrote no results")
     outcomes = Counter(result.outcome for result in results) + Counter(error=len(lost))
     words = {"failed": "failed", "error": "errors", "passed": "passed", "skipped": "skipped"}
     counts = ", ".join(f"{outcomes[key]} {word}" for key, word in words.items() if outcomes[key])
     print(f"\n==== {counts or 'no tests ran'} in {sum(result.seconds for result in results):.2f}s of tests ====")
-    return 1 if failed or lost or not results else 0
+    return 1 if failed or lost else 0
 
 
 def _results(path: Path) -> Iterator[Result]:

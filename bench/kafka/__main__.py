@@ -110,8 +110,7 @@ PARTS = {"reading": Bench.measure_reading, "throughput": Bench.measure_throughpu
 
 def _connector() -> Path:
     """Folder with the jars of Spark's own connector."""
-    pom = Path(__file__).parent / "connector/pom.xml"
-    jars = MavenJars("Spark's Kafka connector", "spark-kafka-connector", pom)
+    jars = MavenJars("Spark's Kafka connector", "spark-kafka-connector", CONNECTOR)
     jars.make(PrintedReport(jars.name))
     return jars.find()
 

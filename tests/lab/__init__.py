@@ -1,1 +1,1 @@
-"""Real services for tests: got from package registries once, started on loopback, and ended with the tests."""
+"""Real services for tests: made once by ``make lab``, started on loopback, and ended with the tests."""

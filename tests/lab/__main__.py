@@ -1,7 +1,7 @@
 """Get and build everything that the tests need, before they run: ``python -m lab``, which ``make lab`` calls.
 
-Parts that are there are verified, and damaged ones made again. A run that was interrupted, or lacked a registry, is
-continued by the next. The exit status is 1 if a part could not be had.
+Existing parts are verified, and damaged ones are made again. The next run continues an interrupted one. The exit status
+is 1 if a download or a build has failed, or if this machine lacks anything and ``CI`` is set.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from .cache import MissingError, cache_folder
+from .cache import FailedError, MissingError, cache_folder
 from .parts.base_image import BASE_IMAGE
 from .parts.clock_library import CLOCK_LIBRARY
+from .parts.commands import end_all
 from .parts.debian_packages import IMAGE_PACKAGES, NODE_PACKAGES
 from .parts.go_programs import GO_PROGRAMS
 from .parts.maven_jars import KAFKA_JARS
@@ -28,53 +29,59 @@ from .parts.spark_classes import SPARK_CLASSES
 
 _LANES: tuple[Sequence[Part], ...] = (
     (GO_PROGRAMS,),
-    (SPARK_CLASSES, KAFKA_JARS, NODE_PACKAGES, IMAGE_PACKAGES, CLOCK_LIBRARY, PAUSE_IMAGE, BASE_IMAGE, MILLRACE_IMAGES),
+    (
+        SPARK_CLASSES,
+        KAFKA_JARS,
+        NODE_PACKAGES,
+        IMAGE_PACKAGES,
+        CLOCK_LIBRARY,
+        PAUSE_IMAGE,
+        BASE_IMAGE,
+        MILLRACE_IMAGES,
+    ),
 )
-"""Parts that are made one after another, in lanes beside each other: one compiles, the other mostly waits."""
+"""Parts that are made one after another, in two lanes beside each other: one compiles, the other mostly downloads."""
 
 _began = time.monotonic()
 
 
 def main() -> int:
-    """Make all parts; the exit status."""
-    print(f"lab: getting what the tests need, into {cache_folder()}", flush=True)
+    """Make all parts, and return the exit status."""
+    print(f"lab: making what the tests need in {cache_folder()}", flush=True)
     with ThreadPoolExecutor(len(_LANES)) as lanes:
-        missing = [each for lane in lanes.map(_make_all, _LANES) for each in lane]
+        errors = [error for lane in lanes.map(_make_all, _LANES) for error in lane]
     took = f"{time.monotonic() - _began:.0f} s; free disk: {_size(shutil.disk_usage(cache_folder()).free)}"
-    if not missing:
-        print(f"lab: everything is there after {took}")
+    if not errors:
+        print(f"lab: all parts are ready after {took}")
         return 0
-    print(f"lab: {len(missing)} of {sum(map(len, _LANES))} parts could not be had after {took}")
-    for line in missing:
-        print(f"lab: missing: {line}")
-    consequence = "fail, since CI is set" if os.environ.get("CI") else "are skipped"
-    print(f"lab: tests that need them {consequence}; the next `make lab` goes on from here")
-    return 1
+    print(f"lab: {len(errors)} of {sum(map(len, _LANES))} parts are unavailable after {took}")
+    for part, error in errors:
+        print(f"lab: unavailable: {part.name}: {error}")
+    ci = bool(os.environ.get("CI"))
+    print(f"lab: tests that need them {'fail, since CI is set' if ci else 'are skipped'}; `make lab` tries again")
+    return 1 if ci or any(isinstance(error, FailedError | OSError) for _, error in errors) else 0
 
 
-def _make_all(lane: Sequence[Part]) -> list[str]:
-    """What could not be had, and why."""
-    return [f"{part.name}: {reason}" for part in lane if (reason := _make(part)) is not None]
+def _make_all(lane: Sequence[Part]) -> list[tuple[Part, MissingError | OSError]]:
+    """Make parts in their order, and return the errors of those that are unavailable."""
+    return [(part, error) for part in lane if (error := _make(part)) is not None]
 
 
-def _make(part: Part) -> str | None:
-    """Why it could not be had; None: it is there."""
+def _make(part: Part) -> MissingError | OSError | None:
+    """Make the part, and return the error or None."""
     report, began = PrintedReport(part.name), time.monotonic()
     try:
         made = part.make(report)
-    except MissingError as error:
-        report.say(f"could not be had: {error}")
-        return str(error)
-    except OSError as error:  # such as a full disk
-        report.say(f"could not be had: {error}")
-        return f"{type(error).__name__}: {error}"
+    except (MissingError, OSError) as error:  # a full disk is an OSError
+        report.say(f"unavailable: {error}")
+        return error
     report.say(_outcome(made, time.monotonic() - began))
     return None
 
 
 def _outcome(made: Made, seconds: float) -> str:
     size = f", {_size(made.bytes)}" if made.bytes else ""
-    return f"{'was there' if made.was_there else 'made'}{size}, {seconds:.1f} s"
+    return f"{'verified' if made.was_there else 'made'}{size}, {seconds:.1f} s"
 
 
 def _size(number: int) -> str:
@@ -82,10 +89,13 @@ def _size(number: int) -> str:
 
 
 def _interrupted(number: int, frame: object) -> None:
+    """End at once, without what was started; the threads would go on with their next part."""
     print("\nlab: interrupted; the next `make lab` goes on from here", flush=True)
-    os._exit(130)  # at once; the kernel ends what the threads have started
+    end_all()
+    os._exit(128 + number)
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, _interrupted)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupted)
     sys.exit(main())

@@ -14,6 +14,10 @@ class MissingError(Exception):
     """This machine lacks what a service needs; says what. Tests are skipped for it, or fail where ``CI`` is set."""
 
 
+class FailedError(MissingError):
+    """Something should have worked on this machine and did not, such as a download or a build."""
+
+
 def require(*programs: str) -> None:
     """Raise ``MissingError`` if one of these programs is not installed."""
     missing = [program for program in programs if shutil.which(program) is None]
@@ -22,7 +26,7 @@ def require(*programs: str) -> None:
 
 
 def cache_folder() -> Path:
-    """The lab's cache: ``$MILLRACE_CACHE``, or ``millrace`` among the user's caches."""
+    """Return the lab's cache: ``$MILLRACE_CACHE``, or ``millrace`` among the user's caches."""
     given = os.environ.get("MILLRACE_CACHE")
     folder = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millrace"
     folder.mkdir(parents=True, exist_ok=True)
@@ -30,7 +34,7 @@ def cache_folder() -> Path:
 
 
 def state_folder(name: str) -> Path:
-    """Return a folder of the cache that programs of the lab write to; made if it is not there."""
+    """Return a folder of the cache that programs of the lab write to; it is made if necessary."""
     folder = cache_folder() / name
     folder.mkdir(exist_ok=True)
     return folder
@@ -38,7 +42,7 @@ def state_folder(name: str) -> Path:
 
 @contextmanager
 def locked(name: str, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Exclude other processes that lock the same name; ``waiting`` is called first if one has it."""
+    """Exclude other processes that lock the same name; ``waiting`` is called first if one holds the lock."""
     with (cache_folder() / f"{name}.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

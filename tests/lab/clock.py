@@ -1,4 +1,4 @@
-"""A clock that a test puts forward and back, for the programs that shall see it; the machine's own is not touched."""
+"""A clock that a test puts forward and back, for chosen programs; the machine's own is not touched."""
 
 from __future__ import annotations
 

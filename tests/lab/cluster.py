@@ -131,7 +131,7 @@ class Cluster(ControlPlane):
             return super().kubectl(*arguments, document=document)
 
     def load(self, image: Path) -> None:
-        """Give the node an image that ``images.build`` has made."""
+        """Give the node an exported image."""
         self._containerd.load(image)
 
     def local_volume(self, name: str, size: str = "1Gi") -> Path:

@@ -62,7 +62,7 @@ class Containerd:
         return bool(containers)
 
     def load(self, image: Path) -> None:
-        """Take an image that ``images.build`` has made, but for the layers that are there already."""
+        """Import an exported image, but for the layers that are there already."""
         began = time.monotonic()
         known = set(self._list("content", "ls", "--quiet"))
         command = [*self._command(), "images", "import", "-"]

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from .cache import FailedError
 from .parts import buildah
-from .parts.base_image import BASE_IMAGE
+from .parts.millrace_images import MILLRACE_IMAGES
 
 
 def build(name: str, dockerfile: Path, context: Path, folder: Path) -> Path:
     """Build an image from one of the lab's, without any network, and return the folder that it is exported to.
 
     Raises:
-        MissingError: the lab's images were not made, or the Dockerfile cannot be built.
+        MissingError: the lab's images were not made.
+        AssertionError: the Dockerfile cannot be built; says why.
     """
-    BASE_IMAGE.find()
-    buildah.export(name, buildah.build(name, dockerfile, context), folder)
+    with MILLRACE_IMAGES.named():
+        try:
+            buildah.export(name, buildah.build(name, dockerfile, context), folder)
+        except FailedError as error:
+            raise AssertionError(f"{dockerfile}: {error}") from error
     return folder

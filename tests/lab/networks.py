@@ -11,31 +11,12 @@ from pathlib import Path
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNET = 0x40000000
 
-_HOST = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-"""That of the machine, in which the tests began."""
-
 
 @contextmanager
 def network_of(process: int) -> Iterator[None]:
     """Moves the calling thread into the network of a process and back; threads that it starts meanwhile stay there."""
-    with _opened(Path(f"/proc/{process}/ns/net")) as namespace, _moved(namespace):
-        yield
-
-
-@contextmanager
-def host_network() -> Iterator[None]:
-    """Moves the calling thread into the machine's own network and back: registries are reached only there."""
-    with _moved(_HOST):
-        yield
-
-
-@contextmanager
-def _moved(namespace: int) -> Iterator[None]:
-    with _opened(Path("/proc/thread-self/ns/net")) as before:
-        if os.path.sameopenfile(before, namespace):  # for this, nobody needs to be root
-            yield
-            return
-        _enter(namespace)
+    with _opened(Path(f"/proc/{process}/ns/net")) as inside, _opened(Path("/proc/thread-self/ns/net")) as before:
+        _enter(inside)
         try:
             yield
         finally:

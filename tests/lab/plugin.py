@@ -1,4 +1,4 @@
-"""A plugin of pytest: what a test run makes of services that are missing, and of shared fixtures that fail."""
+"""A pytest plugin: skip or fail tests whose service is missing, and retry shared fixtures that fail."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from .cache import MissingError
 
 _ATTEMPTS = 3
-"""How often a shared fixture is set up before its failure is taken to last."""
+"""Attempts before the failure of a shared fixture is final."""
 
 _failed: Counter[pytest.FixtureDef[Any]] = Counter()
 
@@ -38,13 +38,14 @@ def pytest_fixture_setup(
 ) -> Generator[None, Any, Any]:
     """Set up a shared fixture that has failed again for the next test that needs it, instead of failing that one, too.
 
-    What failed may have done so for a passing reason, such as a busy machine.
+    The failure may be transient, for example on a busy machine. A fixture that used up the time limit of its test, or
+    has skipped it, is not tried again.
     """
     try:
         return (yield)
-    except (MissingError, pytest.skip.Exception):
+    except MissingError:
         raise
-    except BaseException:
+    except Exception:  # neither of pytest's own, for a time limit or a skip
         _failed[fixturedef] += 1
         if fixturedef.scope != "function" and _failed[fixturedef] < _ATTEMPTS:
             fixturedef.finish(request)

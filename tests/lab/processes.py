@@ -17,7 +17,7 @@ _PR_SET_PDEATHSIG = 1
 class Process:
     """A program in a session of its own, with its output in a file.
 
-    Start it from a thread that lives as long as it shall: the kernel ends it with that thread.
+    The kernel ends it with the thread that starts it.
     """
 
     def __init__(

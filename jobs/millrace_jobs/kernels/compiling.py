@@ -103,7 +103,7 @@ def _warn_uncached() -> None:
 def read_only(array: NDArray[Scalar]) -> NDArray[Scalar]:
     """``array`` as the one layout that kernels take: contiguous and read-only, copied only if it has gaps.
 
-    Numba compiles a kernel anew for each combination of layout and writability it is called with.
+    Numba compiles a kernel again for each combination of layout and writability it is called with.
     """
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False

@@ -8,7 +8,8 @@ correction for collisions of 32-bit ones is left out.
 Paper 000 says that a register depends on the left-most zero of the bits that select it. It is read as in the
 work it cites: on the left-most one of the other bits.
 
-Several sketches stand side by side, one per worker. Their kernels are frozen: see ``compiling.kernel``.
+Several sketches stand side by side, one per worker. The results of their kernels never change, like those of
+``mixing``.
 """
 
 from __future__ import annotations

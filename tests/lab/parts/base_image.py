@@ -1,12 +1,13 @@
-"""The image ``debian:bookworm-slim`` without a registry of images: made of Debian's packages, from where apt gets them."""
+"""The image ``debian:bookworm-slim``, made by debootstrap from an apt mirror instead of pulled from a registry."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
-from ..cache import MissingError, locked, state_folder
+from ..cache import FailedError, MissingError, locked, state_folder
 from .buildah import buildah, has
 from .commands import run
 from .debian_packages import IMAGE_PACKAGES
@@ -17,12 +18,13 @@ _RELEASE = "bookworm"
 _SOURCES = Path("/etc/apt/sources.list.d/debian.sources")
 _UNNEEDED = ("var/cache/apt", "var/lib/apt/lists", "var/log", "usr/share/doc", "usr/share/man", "usr/share/locale")
 _SILENCE = 180.0
+_PARTIAL = "base-"
 
 
 class BaseImage:
     """The image, in the lab's store."""
 
-    name = "the base of images"
+    name = "base image"
 
     def find(self) -> None:
         """Raise ``MissingError`` if it was not made."""
@@ -31,7 +33,7 @@ class BaseImage:
             raise MissingError(f"{self.name}: run `make lab` first")
 
     def make(self, report: Report) -> Made:
-        """Make it where the store has none."""
+        """Make it if the store has none."""
         IMAGE_PACKAGES.find()
         with locked("base-image", lambda: report.say("another run makes it: waiting for that one")):
             if has(IMAGE):
@@ -43,8 +45,12 @@ BASE_IMAGE = BaseImage()
 
 
 def _make(report: Report) -> int:
-    """Bytes of its files."""
-    with tempfile.TemporaryDirectory(dir=state_folder("images")) as partial:
+    """Make the image, and return the bytes of its files. What killed runs left is removed."""
+    for left in state_folder("images").glob(f"{_PARTIAL}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(
+        dir=state_folder("images"), prefix=_PARTIAL, ignore_cleanup_errors=True
+    ) as partial:
         root = Path(partial, "root")
         _debootstrap(root, report)
         for name in _UNNEEDED:
@@ -53,13 +59,21 @@ def _make(report: Report) -> int:
         if _is_same_release():
             shutil.copy(_SOURCES, root / "etc/apt/sources.list.d")
             (root / "etc/apt/sources.list").write_text("")
-        container = buildah("from", "scratch")
+        _commit(root)
+        files = (file.lstat() for file in root.rglob("*") if file.is_file() and not file.is_symlink())
+        return sum(file.st_size for file in files)
+
+
+def _commit(root: Path) -> None:
+    container = buildah("from", "scratch")
+    try:
         buildah("add", "--quiet", container, root, "/")
         path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         buildah("config", "--cmd", "bash", "--env", path, container)
-        buildah("commit", "--quiet", "--rm", container, IMAGE)
-        files = (file.lstat() for file in root.rglob("*") if file.is_file() and not file.is_symlink())
-        return sum(file.st_size for file in files)
+        buildah("commit", "--quiet", container, IMAGE)
+    finally:
+        with suppress(FailedError):
+            buildah("rm", container)
 
 
 def _debootstrap(root: Path, report: Report) -> None:

@@ -14,7 +14,7 @@ _SOURCE = Path(__file__).with_name("clock.c")
 class ClockLibrary(FolderPart):
     """A folder with ``clock.so``."""
 
-    name = "the clock for tests"
+    name = "test clock"
     slug = "clock"
 
     def identity(self) -> str:

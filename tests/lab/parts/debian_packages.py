@@ -1,4 +1,4 @@
-"""Debian packages that the lab installs where they are missing: a machine has them once for all."""
+"""Debian packages that `make lab` installs if they are missing."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SECONDS = 900.0
 
 
 class DebianPackages:
-    """Packages by the programs that are used of them, or by files with their path.
+    """Packages, each identified by a program, or by the path of a file, that the lab needs.
 
     Args:
-        name: as users read it.
+        name: display name.
         programs: package of each program or file.
     """
 
@@ -38,7 +38,8 @@ class DebianPackages:
         """Install what is missing.
 
         Raises:
-            MissingError: there is no apt-get, we are not root, or it fails.
+            MissingError: there is no apt-get, or we are not root.
+            FailedError: apt-get fails.
         """
         with locked("debian-packages", lambda: report.say("another run installs packages: waiting for that one")):
             missing = self._missing()
@@ -46,7 +47,7 @@ class DebianPackages:
                 return Made(True, 0)
             packages = sorted(set(missing.values()))
             if os.geteuid() or shutil.which("apt-get") is None:
-                wanted = f"not installed: {', '.join(missing)} (Debian's packages {', '.join(packages)})"
+                wanted = f"not installed: {', '.join(missing)} (Debian packages {', '.join(packages)})"
                 raise MissingError(f"{wanted}; only root can install them, and only with apt-get")
             report.say(f"installing {', '.join(packages)}")
             retried(lambda: _install(packages), report)
@@ -58,7 +59,7 @@ class DebianPackages:
 
 
 NODE_PACKAGES = DebianPackages(
-    "Debian's packages for a node",
+    "Debian packages for the node",
     {
         "containerd": "containerd",
         "ctr": "containerd",
@@ -70,7 +71,7 @@ NODE_PACKAGES = DebianPackages(
     },
 )
 IMAGE_PACKAGES = DebianPackages(
-    "Debian's packages for images",
+    "Debian packages for images",
     {
         "buildah": "buildah",
         "debootstrap": "debootstrap",
@@ -86,5 +87,6 @@ def _is_there(program: str) -> bool:
 
 
 def _install(packages: list[str]) -> None:
+    run(["dpkg", "--configure", "-a"], environment=_QUIET, seconds=_SECONDS)  # where an earlier run was killed
     run([*_APT, "update", "-qq"], environment=_QUIET, seconds=_SECONDS)
     run([*_APT, "install", "-qq", "--no-install-recommends", *packages], environment=_QUIET, seconds=_SECONDS)

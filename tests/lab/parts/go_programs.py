@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ..cache import MissingError, require
+from ..cache import FailedError, require
 from .commands import run
 from .part import FolderPart, Report, digest_of, retried
 
@@ -31,8 +31,8 @@ _PROGRAMS = {
 """What is made, with arguments by which each shows that it runs."""
 
 _SECONDS = 7200.0
-_SILENCE = 120.0
-"""Seconds after which a download that says nothing is taken to hang."""
+_SILENCE = 600.0
+"""Seconds without a line after which a download is considered hung; Go prints one when each module's begins."""
 
 _SETTINGS = {"CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off"}
 _OFFLINE = _SETTINGS | {"GOPROXY": "off"}
@@ -41,7 +41,7 @@ _OFFLINE = _SETTINGS | {"GOPROXY": "off"}
 class GoPrograms(FolderPart):
     """A folder with the programs, and in ``swagger.json`` the API of that Kubernetes."""
 
-    name = "the programs in Go"
+    name = "Go programs"
     slug = "go"
 
     def identity(self) -> str:
@@ -68,7 +68,7 @@ def go_program(name: str) -> Path:
     """Return the path of one of the programs.
 
     Raises:
-        MissingError: they were not made.
+        MissingError: the programs were not made.
     """
     return GO_PROGRAMS.find() / name
 
@@ -78,12 +78,12 @@ def kubernetes_version() -> str:
     lines = (_MODULE / "go.mod").read_text(encoding="utf-8").splitlines()
     found = [line.split()[1] for line in lines if line.strip().startswith("k8s.io/kubernetes v")]
     if len(found) != 1:
-        raise MissingError(f"{_MODULE / 'go.mod'} does not require k8s.io/kubernetes once")
+        raise FailedError(f"{_MODULE / 'go.mod'} does not require k8s.io/kubernetes once")
     return found[0].removeprefix("v")
 
 
 def _fetch(report: Report) -> int:
-    """Get the modules that are needed into Go's own cache; how many packages of them will be compiled."""
+    """Get the modules that are needed into Go's own cache; return the number of packages to compile at most."""
     fetched = 0
 
     def count(line: str) -> None:
@@ -91,9 +91,7 @@ def _fetch(report: Report) -> int:
         fetched += line.startswith("go: downloading ")
         report.progress(f"{fetched} modules fetched")
 
-    listing = ["list", "-deps", "-tags", _TAGS]
-    _go(*listing, "-f", '{{""}}', "tool", silence=_SILENCE, each_line=count)
-    return len(_go(*listing, "tool", environment=_OFFLINE).splitlines())
+    return len(_go("list", "-deps", "-tags", _TAGS, "tool", silence=_SILENCE, each_line=count).splitlines())
 
 
 def _compile(folder: Path, packages: int, report: Report) -> None:
@@ -126,7 +124,7 @@ def _go(
 
 
 def _versions() -> str:
-    """What its own build scripts tell Kubernetes of its version; without, clients and servers say v0.0.0."""
+    """Return the linker flags that set the version, as Kubernetes' build scripts do; without them it reports v0.0.0."""
     version = kubernetes_version()
     major, minor, _ = version.split(".")
     values = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}

@@ -1,4 +1,4 @@
-"""Java programs: folders of jars from Maven's registry, which a pom names."""
+"""Folders of jars from Maven's registry, which a pom names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class MavenJars(FolderPart):
     """A folder with everything that a pom depends on at run time.
 
     Args:
-        name, slug: as of every part.
+        name, slug: see ``FolderPart``.
         pom: its path.
         check: main class and arguments of a program in it which shows that it runs; none: it is not run.
     """
@@ -35,6 +35,8 @@ class MavenJars(FolderPart):
             run(["java", "-cp", f"{folder}/*", *self._check], seconds=120)
 
     def _fetch(self, folder: Path, report: Report) -> None:
+        for rest in folder.iterdir():  # of an attempt that failed
+            rest.unlink()
         fetched = 0
 
         def count(line: str) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
-from ..cache import state_folder
+from ..cache import locked, state_folder
 from .base_image import BASE_IMAGE
-from .buildah import build, export
-from .part import FolderPart, Report, digest_of
+from .buildah import build, buildah, export
+from .part import FolderPart, Report, digest_of, retried
 from .pip_settings import pip_settings
 
 ROOT = Path(__file__).parents[3]
@@ -30,38 +33,62 @@ _DIGEST = 64
 
 
 class MillraceImages(FolderPart):
-    """A folder with an exported image in each folder: ``operator``, ``jobs`` and ``scoring``."""
+    """A folder with an exported image in each folder: ``operator``, ``jobs`` and ``scoring``.
+
+    Each has a file ``id`` with the image's id in buildah's store, where the name may by now belong to another checkout.
+    """
 
     name = "Millrace's images"
     slug = "millrace-images"
 
     def identity(self) -> str:
-        contents = [(str(path.relative_to(ROOT)).encode(), path.read_bytes()) for path in _sources()]
-        return digest_of(*(each for pair in contents for each in pair))
+        return digest_of(*(each for path in _sources() for each in _described(path)))
 
     def fill(self, folder: Path, report: Report) -> None:
         BASE_IMAGE.find()
         for kind, (name, dockerfile, context) in _IMAGES.items():
             began = time.monotonic()
-            identity = build(
-                name,
-                dockerfile,
-                context,
-                volumes=_volumes(),
-                each_step=lambda step, kind=kind: report.progress(f"{kind}: {step}"),  # type: ignore[misc]
-            )
+
+            def tell(step: str, kind: str = kind) -> None:
+                report.progress(f"{kind}: {step}")
+
+            arguments = (name, dockerfile, context)
+            identity = retried(partial(build, *arguments, volumes=_volumes(), each_step=tell), report)
             export(name, identity, folder / kind)
-            self._share_layers(folder / kind)
+            (folder / kind / "id").write_text(identity, encoding="utf-8")
+            share_layers(folder / kind, folder.parents[1].glob(f"{self.slug}*/**/*"))
             report.say(f"{kind}: {time.monotonic() - began:.1f} s")
 
-    def _share_layers(self, image: Path) -> None:
-        """Replace layers that another image has, too, by links to that one's. Files are named by their digests."""
-        others = image.parents[2].glob(f"{self.slug}*/**/*")
-        layers = {path.name: path for path in others if len(path.name) == _DIGEST and path.parent != image}
-        for layer in image.iterdir():
-            if layer.name in layers:
-                layer.unlink()
-                layer.hardlink_to(layers[layer.name])
+    def problem(self, folder: Path) -> str | None:
+        known = buildah("images", "--all", "--quiet", "--no-trunc").split()
+        gone = [kind for kind in _IMAGES if _id(folder, kind) not in known]
+        return f"the store has lost the image {gone[0]}" if gone else None
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Meanwhile the images' names in the store belong to the images of this checkout.
+
+        Raises:
+            MissingError: they were not made.
+        """
+        folder = self.find()
+        with locked(self.slug):
+            for kind, (name, _, _) in _IMAGES.items():
+                buildah("tag", _id(folder, kind), name)
+            yield
+
+
+def share_layers(image: Path, others: Iterable[Path]) -> None:
+    """Replace layers of an exported image by links to the same ones among other files.
+
+    Layers are named after their digests; a file that does not have the digest of its name is not linked to.
+    """
+    layers = {path.name: path for path in others if len(path.name) == _DIGEST and path.parent != image}
+    for layer in image.iterdir():
+        other = layers.get(layer.name)
+        if other is not None and _digest(other) == other.name:
+            layer.unlink()
+            layer.hardlink_to(other)
 
 
 MILLRACE_IMAGES = MillraceImages()
@@ -75,6 +102,22 @@ def _sources() -> Iterator[Path]:
         for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
             if path.is_file() and "__pycache__" not in path.parts and not path.parent.name.endswith(".egg-info"):
                 yield path
+
+
+def _described(path: Path) -> Iterator[bytes]:
+    """Path, whether it can be run, and content of a file."""
+    yield str(path.relative_to(ROOT)).encode()
+    yield b"program" if path.stat().st_mode & 0o100 else b""
+    yield path.read_bytes()
+
+
+def _id(folder: Path, kind: str) -> str:
+    return (folder / kind / "id").read_text(encoding="utf-8")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _volumes() -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import os
 import shutil
@@ -10,11 +11,12 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from ..cache import MissingError, cache_folder, locked
+from ..cache import FailedError, MissingError, cache_folder, locked
 
 T = TypeVar("T")
 
@@ -27,18 +29,18 @@ _PAUSES = (5.0, 20.0)
 
 
 class Report(Protocol):
-    """Takes what ``make lab`` tells its user about a part."""
+    """Receives progress messages about one part."""
 
     def say(self, text: str) -> None:
         """Print a line."""
 
     def progress(self, text: str) -> None:
-        """Print a line if the last one of this part is some time ago."""
+        """Print a line if the last one about this part is some time ago."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """What became of a part."""
+    """The result of making a part: whether it was there already, and its size."""
 
     was_there: bool
     bytes: int
@@ -49,21 +51,22 @@ class Part(Protocol):
 
     @property
     def name(self) -> str:
-        """As users read it, such as ``Kafka's jars``."""
+        """Display name, such as ``Kafka's jars``."""
 
     def make(self, report: Report) -> Made:
-        """Make it where it is not there, or is damaged.
+        """Make the part if it is absent or damaged.
 
         Raises:
-            MissingError: it cannot be had on this machine, or not now; says why.
+            MissingError: this machine lacks what that needs.
+            FailedError: a download or a build fails.
         """
 
 
 class FolderPart(ABC):
-    """A part that is a folder of the cache, named by what it is made of: other sources, another folder.
+    """A part that is a folder of the cache, named after a digest of everything that it is made of.
 
     Attributes:
-        name: as users read it.
+        name: display name.
         slug: begins the name of the folder.
     """
 
@@ -72,69 +75,71 @@ class FolderPart(ABC):
 
     @abstractmethod
     def identity(self) -> str:
-        """Return a digest of everything that decides what is made."""
+        """Return a digest of the sources that the part is made of; code of the part itself is added to it."""
 
     @abstractmethod
     def fill(self, folder: Path, report: Report) -> None:
-        """Make it in an empty folder, and check that it works. Raises ``MissingError``."""
+        """Make the part in an empty folder, and check that it works; raise as ``make`` does."""
+
+    def problem(self, folder: Path) -> str | None:
+        """Return why a folder whose files are intact is of no use, or None."""
+        return None
 
     def find(self) -> Path:
-        """Return its folder.
+        """Return the folder of the part.
 
         Raises:
             MissingError: it was not made; says why, as far as that is known.
         """
         folder = self.folder()
         if not folder.is_dir():
-            reason = self._reason.read_text(encoding="utf-8") if self._reason.exists() else "run `make lab` first"
+            note = _note(folder)
+            reason = note.read_text(encoding="utf-8") if note.exists() else "run `make lab` first"
             raise MissingError(f"{self.name}: {reason}")
-        os.utime(folder)
+        _touch(folder)
         return folder
 
     def make(self, report: Report) -> Made:
-        """Make it where it is not there, or is damaged. Only one process does at a time."""
+        """Make the part if it is absent or damaged; only one process does at a time."""
         with locked(self.slug, lambda: report.say("another run makes it: waiting for that one")):
             folder = self.folder()
             if folder.is_dir():
-                damage = _damage(folder)
-                if damage is None:
+                problem = _damage(folder) or self.problem(folder)
+                if problem is None:
+                    _touch(folder)
                     return Made(True, _bytes(folder))
-                report.say(f"{damage}: making it again")
+                report.say(f"{problem}: making it again")
                 shutil.rmtree(folder)
             try:
                 self._make(folder, report)
-            except MissingError as error:
-                self._reason.write_text(str(error), encoding="utf-8")
+            except (MissingError, OSError) as error:
+                _note(folder).write_text(str(error), encoding="utf-8")
                 raise
-            self._reason.unlink(missing_ok=True)
+            _note(folder).unlink(missing_ok=True)
             self._remove_unused(folder)
             return Made(False, _bytes(folder))
 
+    def folder(self) -> Path:
+        """Return where the part is when it is made."""
+        code = Path(inspect.getfile(type(self))).read_bytes()
+        return cache_folder() / f"{self.slug}-{digest_of(self.identity().encode(), code)}"
+
     def _make(self, folder: Path, report: Report) -> None:
-        """In a folder beside it, which is renamed when it is whole; what a killed run left is removed."""
+        """Fill a temporary folder and rename it, so that a part is whole or absent; remove what killed runs left."""
         for left in folder.parent.glob(f"{self.slug}.part-*"):
             shutil.rmtree(left)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{self.slug}.part-") as partial:
             made = Path(partial, "made")
             made.mkdir()
             self.fill(made, report)
-            (made / _MANIFEST).write_text(json.dumps(_digests(made)), encoding="utf-8")
+            (made / _MANIFEST).write_text(json.dumps(_contents(made)), encoding="utf-8")
             made.rename(folder)
 
-    def folder(self) -> Path:
-        """Return where it is when it is made."""
-        return cache_folder() / f"{self.slug}-{self.identity()}"
-
     def _remove_unused(self, made: Path) -> None:
-        """Remove what was made of other sources, but for what another checkout has just used."""
+        """Remove what was made of other sources and was not used for a day."""
         for folder in made.parent.glob(f"{self.slug}-*"):
             if folder != made and folder.is_dir() and time.time() - folder.stat().st_mtime > _KEPT_SECONDS:
                 shutil.rmtree(folder)
-
-    @property
-    def _reason(self) -> Path:
-        """Why it could not be made when that was last tried."""
-        return cache_folder() / f"{self.slug}.missing"
 
 
 def digest_of(*contents: bytes) -> str:
@@ -150,32 +155,43 @@ def retried(download: Callable[[], T], report: Report) -> T:
     for pause in _PAUSES:
         try:
             return download()
-        except MissingError as error:
+        except FailedError as error:
             report.say(f"{error}: trying again in {pause:.0f} s")
             time.sleep(pause)
     return download()
 
 
-def _digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of each file, by its path; what two names link to is read once."""
+def _note(folder: Path) -> Path:
+    """The file that says why a part could not be made when that was last tried."""
+    return folder.with_name(f"{folder.name}.missing")
+
+
+def _touch(folder: Path) -> None:
+    """Note that it was used now, as far as this user may."""
+    with suppress(PermissionError):
+        os.utime(folder)
+
+
+def _contents(folder: Path) -> dict[str, str]:
+    """SHA-256 and mode of each file, by its path; what two names link to is read once."""
     by_inode: dict[int, str] = {}
     found: dict[str, str] = {}
     for path in _files(folder):
-        inode = path.stat().st_ino
-        if inode not in by_inode:
+        state = path.stat()
+        if state.st_ino not in by_inode:
             with path.open("rb") as file:
-                by_inode[inode] = hashlib.file_digest(file, "sha256").hexdigest()
-        found[str(path.relative_to(folder))] = by_inode[inode]
+                by_inode[state.st_ino] = hashlib.file_digest(file, "sha256").hexdigest()
+        found[str(path.relative_to(folder))] = f"{by_inode[state.st_ino]} {state.st_mode & 0o777:o}"
     return found
 
 
 def _damage(folder: Path) -> str | None:
-    """What is wrong with a folder that was made; None: nothing."""
+    """What is wrong with the files of a folder; None: nothing."""
     try:
         recorded = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return f"{folder.name} has no list of its files"
-    found = _digests(folder)
+    found = _contents(folder)
     changed = sorted(name for name in recorded.keys() | found.keys() if recorded.get(name) != found.get(name))
     return f"{folder.name}/{changed[0]} is not as it was made" if changed else None
 

@@ -1,4 +1,4 @@
-"""The image with which every pod begins: its one program waits."""
+"""The pause image, which holds the namespaces of a pod."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DOCKERFILE = 'FROM scratch\nCOPY pause /pause\nUSER 65535:65535\nENTRYPOINT ["/
 class PauseImage(FolderPart):
     """A folder with the exported image."""
 
-    name = "the image of pauses"
+    name = "pause image"
     slug = "pause"
 
     def identity(self) -> str:

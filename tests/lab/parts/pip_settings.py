@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from configparser import ConfigParser
 from io import StringIO
+
+from .commands import run
 
 _KEPT = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout")
 """What this machine's pip has been told of where to get packages."""
@@ -13,9 +14,7 @@ _KEPT = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout")
 
 def pip_settings(authorities: str, cache: str) -> str:
     """A ``pip.conf`` as this machine's, with the file of authorities and the cache at these paths."""
-    listed = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, timeout=60, check=False
-    ).stdout
+    listed = run([sys.executable, "-m", "pip", "config", "list"], seconds=120)
     known = dict(line.split("=", 1) for line in listed.splitlines() if "=" in line)
     values = {name: known.get(f"global.{name}") for name in _KEPT}
     settings = ConfigParser(interpolation=None)

@@ -1,4 +1,4 @@
-"""What ``make lab`` tells its user about a part, as lines of the terminal."""
+"""Progress messages of ``make lab``, as lines on the terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _printing = threading.Lock()
 
 
 class PrintedReport:
-    """Reports of the part of this name, each with the seconds since the program began."""
+    """Messages about the part of this name, each with the seconds since the program began."""
 
     def __init__(self, name: str) -> None:
         self._name = name

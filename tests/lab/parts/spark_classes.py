@@ -12,7 +12,7 @@ import sys
 from functools import cached_property
 from pathlib import Path
 
-from ..cache import MissingError
+from ..cache import FailedError, MissingError
 from .commands import run
 from .part import FolderPart, Report, digest_of
 
@@ -41,18 +41,25 @@ class SparkClasses(FolderPart):
         report.say("running a small query to see which classes Spark uses")
         run([sys.executable, _RUN], environment={"SPARK_SUBMIT_OPTS": options}, seconds=1200)
         if not archive.exists():
-            raise MissingError("Java has not written an archive of Spark's classes")
+            raise FailedError("Java has not written an archive of Spark's classes")
 
     @cached_property
     def _identity(self) -> str:
-        home = os.environ.get("JAVA_HOME")
-        version = run([Path(home, "bin/java") if home else "java", "-version"], seconds=60)
         spark = importlib.util.find_spec("pyspark")
         if spark is None or spark.origin is None:
             raise MissingError("not installed: pyspark")
         jars = Path(spark.origin).parent / "jars"
-        names = sorted(f"{jar.name} {jar.stat().st_size}" for jar in jars.iterdir())
-        return digest_of(version.encode(), str(jars).encode(), *(name.encode() for name in names), _RUN.read_bytes())
+        # Java compares the time and the size of each jar with what they were.
+        states = sorted(f"{jar.name} {jar.stat().st_size} {jar.stat().st_mtime_ns}" for jar in jars.iterdir())
+        return digest_of(_java_version().encode(), str(jars).encode(), "\n".join(states).encode(), _RUN.read_bytes())
+
+
+def _java_version() -> str:
+    """What Spark's Java says of itself, which it prints as an error."""
+    home = os.environ.get("JAVA_HOME")
+    said: list[str] = []
+    run([Path(home, "bin/java") if home else "java", "-version"], seconds=60, each_line=said.append)
+    return "\n".join(said)
 
 
 SPARK_CLASSES = SparkClasses()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab.cache import MissingError
+from lab.cache import FailedError, MissingError
 from lab.parts.part import FolderPart, Report, digest_of
 
 
@@ -30,6 +30,7 @@ class Toy(FolderPart):
     def __init__(self, log: Path, source: str = "one") -> None:
         self._log, self.source = log, source
         self.fails: str | None = None
+        self.error: type[MissingError] = FailedError
 
     def identity(self) -> str:
         return digest_of(self.source.encode())
@@ -40,7 +41,7 @@ class Toy(FolderPart):
         (folder / "inner").mkdir()
         (folder / "inner/first").write_text(self.source)
         if self.fails is not None:
-            raise MissingError(self.fails)
+            raise self.error(self.fails)
         (folder / "second").write_text(self.source * 2)
 
     @property

@@ -12,19 +12,19 @@ def shell(script: str, **options: object) -> str:
     return run(["sh", "-c", script], **options)  # type: ignore[arg-type]
 
 
-def test_output_is_returned_and_passed_on_line_by_line():
+def test_standard_output_is_returned_and_both_are_passed_on_line_by_line():
     lines: list[str] = []
-    assert shell("echo one; echo two >&2", each_line=lines.append) == "one\ntwo\n"
-    assert lines == ["one", "two"]
+    assert shell("echo one; echo two; echo three >&2", each_line=lines.append) == "one\ntwo\n"
+    assert sorted(lines) == ["one", "three", "two"]
 
 
 def test_folder_and_environment_are_its_own(tmp_path):
     assert shell('echo "$PWD $LAB"', folder=tmp_path, environment={"LAB": "here"}) == f"{tmp_path} here\n"
 
 
-def test_a_failure_ends_with_what_was_printed_last():
+def test_a_failure_ends_with_the_last_errors():
     with pytest.raises(MissingError, match=r"^sh -c fails with status 3: last words$"):
-        shell("echo last words; exit 3")
+        shell("echo printed; echo last words >&2; exit 3")
 
 
 def test_a_program_that_is_not_there_is_missing():
@@ -34,7 +34,7 @@ def test_a_program_that_is_not_there_is_missing():
 
 @pytest.mark.parametrize(
     ("options", "verdict"),
-    [({"silence": 1.0}, "says nothing for 1 s: begun"), ({"seconds": 1.0}, "does not end within 1 s: begun")],
+    [({"silence": 1.0}, "printed nothing for 1 s: begun"), ({"seconds": 1.0}, "did not finish within 1 s: begun")],
     ids=["silence", "seconds"],
 )
 def test_what_hangs_is_ended_with_all_that_it_has_started(options, verdict):

@@ -53,11 +53,12 @@ def test_failures_and_reasons_of_skips_are_named(part, capsys):
     assert printed.splitlines()[-1].startswith("==== 1 failed, 1 errors, 1 passed, 3 skipped in ")
 
 
-def test_a_part_without_results_is_a_failure(part, tmp_path, capsys):
+def test_a_run_without_results_is_a_failure(part, tmp_path, capsys):
     parts = [part("one", PASSING.format(name="one")), tmp_path / "gone.xml"]
     assert report.main(parts) == 1
-    assert "gone: this part of the run has left no results" in capsys.readouterr().out
+    assert "gone: pytest wrote no results" in capsys.readouterr().out
 
 
-def test_a_run_without_tests_is_a_failure(part):
-    assert report.main([part("none", "")]) == 1
+def test_a_run_without_tests_is_a_failure_beside_one_with_some(part, capsys):
+    assert report.main([part("one", PASSING.format(name="one")), part("none", "")]) == 1
+    assert "none: pytest wrote no results" in capsys.readouterr().out

@@ -7,7 +7,7 @@ updates alone: keys by descending count, and keys of one count in the order in w
 
 HTable has both, the count and when it was updated, which no two keys were at once. So there is no tree: an update
 only writes to the key's own row, and the traversal puts the keys into order of time, then of count, in O(N_C)
-and without a comparison. This function is frozen: see ``compiling.kernel``.
+and without a comparison. Its results never change, like those of ``mixing``.
 """
 
 from __future__ import annotations

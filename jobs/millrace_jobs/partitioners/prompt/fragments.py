@@ -51,7 +51,7 @@ def capacities(tuples: int, blocks: int) -> NDArray[np.int64]:
 def best_fit(room: NDArray[np.int64], size: int) -> int:
     """The block with the least room that holds ``size`` records, or with the most room if none holds them.
 
-    The first of equals. This function is frozen: see ``compiling.kernel``.
+    The first of equals. Its results never change, like those of ``mixing``.
     """
     best = 0
     for block in range(1, len(room)):
@@ -64,7 +64,7 @@ def best_fit(room: NDArray[np.int64], size: int) -> int:
 def put(pieces: Pieces, cut: int, key: int, block: int, size: int, room: NDArray[np.int64]) -> int:
     """Put ``size`` records of ``key`` into ``block``, as piece number ``cut``. Gives the number of the next piece.
 
-    This function is frozen: see ``compiling.kernel``.
+    Its results never change, like those of ``mixing``.
     """
     pieces[cut, 0] = key
     pieces[cut, 1] = block
@@ -77,7 +77,7 @@ def put(pieces: Pieces, cut: int, key: int, block: int, size: int, room: NDArray
 def put_by_best_fit(pieces: Pieces, cut: int, key: int, size: int, room: NDArray[np.int64]) -> int:
     """Put ``size`` records of ``key`` where they fit best; while they fit nowhere, into the block with the most room.
 
-    Pieces are numbered as in ``put``; all but the last one fill their block. This function is frozen.
+    Pieces are numbered as in ``put``; all but the last one fill their block. Its results never change.
     """
     while size:
         block = best_fit(room, size)
