@@ -58,3 +58,9 @@ def test_the_readme_names_every_target():
     listing = subprocess.run(["make", "--silent", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
     targets = re.findall(r"^make (\S+)", listing.stdout, re.M)
     assert [target for target in targets if f"make {target}" not in readme.read_text()] == []
+
+
+def test_make_test_runs_every_folder_of_tests():
+    named = re.findall(r"^tests-of-\w+: FOLDERS = (.+)$", (ROOT / "Makefile").read_text(), re.M)
+    there = {path.relative_to(ROOT).parts[1] for path in (ROOT / "tests").rglob("test_*.py")}
+    assert {folder for line in named for folder in line.split()} == {f"tests/{folder}" for folder in there}
