@@ -7,7 +7,7 @@ pytest's own. The exit status is 1 if a test failed, or a run wrote no results.
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,9 +70,9 @@ def _print_times(results: Sequence[Result]) -> None:
     print(f"\n== the slowest {_SLOWEST} tests, with their fixtures")
     for result in sorted(results, key=lambda each: -each.seconds)[:_SLOWEST]:
         print(f"{result.seconds:8.1f} s  {result.place}::{result.name}")
-    folders: Counter[str] = Counter()
+    folders: defaultdict[str, float] = defaultdict(float)
     for result in results:
-        folders[result.folder] += result.seconds  # type: ignore[assignment]
+        folders[result.folder] += result.seconds
     print("\n== seconds of tests by folder")
     for folder, seconds in sorted(folders.items()):
         print(f"{seconds:8.1f} s  {folder}")

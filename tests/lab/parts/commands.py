@@ -84,8 +84,9 @@ def end_all() -> None:
         for process in list(_running):
             _signal(process, number)
         deadline = time.monotonic() + patience
-        while any(process.poll() is None for process in list(_running)) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        for process in list(_running):
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
 
 
 def _read(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from lab.cache import MissingError
 from lab.parts.commands import run
 
 
-def shell(script: str, **options: object) -> str:
-    return run(["sh", "-c", script], **options)  # type: ignore[arg-type]
+def shell(script: str, **options: Any) -> str:
+    return run(["sh", "-c", script], **options)
 
 
 def test_standard_output_is_returned_and_both_are_passed_on_line_by_line():
