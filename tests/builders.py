@@ -10,10 +10,13 @@ PIN = Pin(epoch=1, algorithm="pkg", replicas=2, workers=4)
 
 _REPORT = BatchReport(
     batch=12,
+    began=datetime(2013, 1, 1, 12, 0, 1, tzinfo=UTC),
     ended=datetime(2013, 1, 1, 12, 0, 2, tzinfo=UTC),
     seconds=0.84,
+    steps={"latestOffset": 0.01, "walCommit": 0.02, "queryPlanning": 0.05, "addBatch": 0.7, "commitOffsets": 0.02},
     interval=2.0,
     rows=5000,
+    bytes=200_000,
     rejected=0,
     late=0,
     waiting=0,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from millrace_jobs.agent.admission import Admission
+from millrace_jobs.agent.admission import Admission, FinishedBatch
+from millrace_jobs.agent.steering import FIRST_SECONDS, PYTHON_RECORDS
 from millrace_operator.arena.figures import Figures
 from millrace_operator.arena.registry import OURS
 from millrace_operator.arena.run import compare
@@ -15,6 +16,8 @@ DEPLOYED = f"{OURS}, deployed"
 """Its name among the policies."""
 
 _STREAM = "stream"
+_PLENTY = 1 << 40
+"""Records that memory has room for."""
 
 
 class AsDeployed:
@@ -22,15 +25,26 @@ class AsDeployed:
 
     def __init__(self, interval: float) -> None:
         """``interval`` seconds are those of a batch."""
-        self._admission = Admission(Settings().target * interval, interval)
+        first = int(PYTHON_RECORDS * min(max(interval, 1.0), FIRST_SECONDS))
+        self._admission = Admission(Settings().target * interval, interval, first)
+        self._interval = interval
+        self._last: FinishedBatch | None = None
+        self._waiting = 0
+        self._since = interval
+        """Seconds from the planning of the batch before the last to that of the last."""
 
     def limit(self, waiting: int) -> int:
         """The most records of the next batch."""
-        return self._admission.shares({_STREAM: waiting})[_STREAM]
+        if self._last is not None:
+            arrived = self._last.rows + waiting - self._waiting
+            self._admission.finished(replace(self._last, arrived=int(arrived * self._interval / self._since)))
+            self._since = max(self._last.seconds, self._interval)
+        self._waiting = waiting
+        return self._admission.shares({_STREAM: waiting}, _PLENTY)[_STREAM]
 
-    def finished(self, rows: int, seconds: float, plan: object) -> None:
+    def finished(self, rows: int, seconds: float, work: float, plan: object) -> None:
         """Take in a batch."""
-        self._admission.finished(rows, seconds, plan)
+        self._last = FinishedBatch(rows, seconds, work, plan)
 
 
 def deployed(scenario: Scenario, seed: int, oracle_core_hours: float) -> Figures:

@@ -1,9 +1,11 @@
 """Admission control: how many records the next batch may have, so that it takes about the interval and not more.
 
-A batch takes a fixed time, and a time per record. Both are learned from the batches themselves: the fixed time from
-batches of different size that follow one another, the time per record from the last few. What is learned from one
-batch never more than halves or doubles the limit, so an odd batch does little, and the first batches of a
-backlog grow step by step until they are long enough.
+A batch takes a fixed time and a time per record. The tasks of a batch report how long they worked, so one batch is
+enough to bound both: what is no task's work is fixed, and a record costs at most its share of the tasks' work. Part of
+that work is fixed as well (a task starts, a state store commits); batches of different size show how much.
+
+The estimate errs on the side of small batches, so the limit may grow many times over from one batch to the next.
+Admission never holds back what arrives within an interval: batches of a job that is too slow get as long as its load.
 """
 
 from __future__ import annotations
@@ -11,147 +13,144 @@ from __future__ import annotations
 import statistics
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-FIRST = 4096
-"""Records of the first batch, of which nothing is known."""
+from millrace_jobs.agent.task_costs import DIFFERENT, TaskCosts
 
 FLOOR = 128
-"""Records that every batch may have: with fewer, nothing could be learned about a record."""
+"""Records that every batch may have."""
 
-STEP = 2.0
-"""Factor by which the limit falls at most from batch to batch, and grows while batches are far below the goal."""
+GROWTH = 16.0
+"""Factor by which a batch may be larger than the last one: what fits into memory once may not fit a hundred times."""
 
-CAREFUL_STEP = 1.25
-"""Factor by which it grows at most while batches are near the goal, and falls where a batch is mostly fixed time.
+OVERSHOOT = 2.0
+"""How many times too long the tasks of a batch may be where the estimate of their fixed part is wrong."""
 
-There a record's time is hard to see, and what is taken for it is mostly noise: with steps down as large as those up,
-noise alone would take the limit to nothing.
-"""
+SHRINKAGE = 4.0
+"""Factor by which the limit falls at most from batch to batch."""
 
-_NEAR = 0.5
-"""Share of the goal from which batches are near it, apart from the fixed time."""
+COLD = 4.0
+"""How many times longer the tasks of a process's first batch may take for a record than those of later ones."""
 
-_NEAR_UNKNOWN = 0.75
-"""The same while the fixed time is not known, so that a first doubling can show it."""
+RECORDS_SHARE = 0.5
+"""Share of a batch's time that is for its records: with less, a job whose fixed time is long never catches up."""
 
-_NEW = 2
-"""Batches under a changed plan that are passed over: it may have new executors, of which some come with the second."""
+_RECENT = 3
+"""Batches of which the median counts for the time outside of tasks: a single odd one changes little."""
 
-_TELLING = 3
-"""Batches whose median time per record counts: one odd batch is not noticed, two are taken for what is."""
+_TELLING = 0.25
+"""Share of the limit from which a batch says something about records; the work of a smaller one is mostly fixed."""
 
-_PAST = 8
-"""Batches among which the one of the most different size is looked for."""
+_LEAST_SECONDS = 1e-6
+"""Work of a batch at least: what is less was not measured."""
 
-_FIXED = 9
-"""Pairs of batches whose median fixed time counts."""
+_NEW_PLAN = 2
+"""Batches under a changed plan that say nothing: new executors start their processes in them."""
 
-_DIFFERENT = 2.0
-"""Factor between the sizes of two batches from which their fixed time is learned."""
 
-_WORK = 1 / 3
-"""Share of a batch that is for records at least: with less, a job whose fixed time is near the interval only loses."""
+@dataclass(frozen=True)
+class FinishedBatch:
+    """What admission learns from.
 
-_FULL = 0.25
-"""Share of the limit from which a batch tells about the time per record; in a smaller one the fixed time hides it."""
+    Attributes:
+        rows: records of the batch.
+        seconds: its processing time.
+        work: seconds of it in which it waited for tasks, or for its results to be written; an upper bound is enough.
+        plan: equal for batches under the same plan.
+        arrived: records that arrive within a batch interval, as far as is known.
+    """
+
+    rows: int
+    seconds: float
+    work: float
+    plan: object = None
+    arrived: int = 0
 
 
 class Admission:
-    """Learns from finished batches; ``limit`` is for the next one.
+    """Learns from finished batches and limits the next one.
 
     Args:
         goal: seconds that a batch should take while there is a backlog.
-        longest: seconds that a batch may take where that is enough for all there is. A lower limit for these would
-            make a backlog of a load that the job can just do.
+        longest: seconds that a batch may take where that is enough for all that waits. With ``goal`` for both, a load
+            that the job can just carry would leave something behind in every batch.
+        first: records of the first batch, of which nothing is known.
     """
 
-    def __init__(self, goal: float, longest: float) -> None:
+    def __init__(self, goal: float, longest: float, first: int) -> None:
         self._goal = goal
-        self._room = longest / goal - 1
-        self._limit = FIRST
+        self._longest = longest
+        self._limit = self._whole = first
+        self._is_first = True
         self._plan: object = None
         self._passing = 0
-        self._past: deque[tuple[int, float]] = deque(maxlen=_PAST)
-        self._fixed: deque[float] = deque(maxlen=_FIXED)
-        self._full: deque[tuple[int, float]] = deque(maxlen=_TELLING)
-        self._near = False
+        self._knows_records = False
+        self._costs = TaskCosts()
+        self._outside: deque[float] = deque(maxlen=_RECENT)
+        self._arrived: deque[int] = deque(maxlen=_RECENT)
 
     @property
     def limit(self) -> int:
         """Records that the next batch may have, of all sources together, while there is a backlog."""
-        return self._limit
+        return max([self._limit, *self._arrived])
 
-    def finished(self, rows: int, seconds: float, plan: object) -> None:
-        """Take in a batch: its records, its processing time, and what tells its plan from others.
+    def finished(self, batch: FinishedBatch) -> None:
+        """Learn from a batch.
 
-        The first batch of a process is passed over, since it is also the first for the JVM and for Python processes,
-        and so are the first ones under another plan, and a batch without records, or of no time, as a clock that is set
-        back may have it.
+        A batch without records says nothing, nor does one of no time, as after the clock was set back. The first batch
+        of a process can only lower the limit, since everything in it happens for the first time.
         """
-        if rows <= 0 or seconds <= 0:
+        if batch.rows <= 0 or batch.seconds <= 0:
             return
-        if plan != self._plan:
-            self._passing = 1 if self._plan is None else _NEW
-            self._change_plan(plan)
+        self._arrived.append(batch.arrived)
+        work = min(max(batch.work, _LEAST_SECONDS), batch.seconds)
+        if self._is_first:
+            self._is_first, self._plan = False, batch.plan
+            self._limit = self._whole = max(FLOOR, min(self._limit, int(COLD * self._goal / work * batch.rows)))
+            return
+        if self._plan != batch.plan:
+            self._change_plan(batch.plan)
         if self._passing:
             self._passing -= 1
             return
-        self._learn_fixed(rows, seconds)
-        if rows >= self._limit * _FULL or seconds > self._goal:
-            self._full.append((rows, seconds))
-            self._adapt(rows)
+        tells = batch.rows >= self._limit * _TELLING or batch.seconds > self._goal
+        if tells or not self._knows_records:
+            self._knows_records |= tells
+            self._outside.append(batch.seconds - work)
+            self._costs.add(batch.rows, work)
+            self._adapt(batch.rows, work)
 
-    def shares(self, waiting: Mapping[str, int]) -> dict[str, int]:
-        """The limit shared out to sources, by how many records wait in each: a quarter of it evenly, the rest by that.
+    def shares(self, waiting: Mapping[str, int], most: int) -> dict[str, int]:
+        """Share out the limit to sources: a quarter of it evenly, the rest by how many records wait in each.
 
-        With the even part every source can show what it has. ``waiting`` is what the batch before has left.
+        With the even part every source can show what it has.
+
+        Args:
+            waiting: what the batch before has left in each source.
+            most: records that memory has room for.
         """
         total = sum(waiting.values())
-        limit = self._limit
-        if self._full and total <= self._room * limit:
-            limit += int(self._room * limit)
+        expected = total + max(self._arrived, default=0)
+        limit = min(max(self.limit, self._whole) if expected <= self._whole else self.limit, most)
         if not total:
             return {name: max(1, limit // len(waiting)) for name in waiting}
         even = limit / 4 / len(waiting)
         return {name: max(1, int(even + 0.75 * limit * records / total)) for name, records in waiting.items()}
 
-    @property
-    def _fixed_seconds(self) -> float:
-        return statistics.median(self._fixed) if self._fixed else 0.0
-
     def _change_plan(self, plan: object) -> None:
-        """Forget what records took under the old plan, but neither the fixed time nor how far the batches have come."""
+        """Forget what tasks took under the old plan, but neither the time outside of them nor the limit."""
         self._plan = plan
-        self._past.clear()
-        self._full.clear()
-        self._near = False
-        if self._fixed:
-            self._fixed = deque([self._fixed_seconds], maxlen=_FIXED)
+        self._passing = _NEW_PLAN
+        self._costs.forget()
 
-    def _learn_fixed(self, rows: int, seconds: float) -> None:
-        """From this batch and the most different of those before it: where the line through them meets no records.
-
-        Where that line falls, records cost too little to be seen, and all of the larger batch's time is fixed.
-        """
-        other = max(reversed(self._past), key=lambda past: max(past[0] / rows, rows / past[0]), default=(rows, seconds))
-        self._past.append((rows, seconds))
-        (fewer, low), (more, high) = sorted((other, (rows, seconds)))
-        if more >= _DIFFERENT * fewer:
-            slope = (high - low) / (more - fewer)
-            self._fixed.append(high if slope < 0 else max(0.0, low - fewer * slope))
-
-    def _adapt(self, rows: int) -> None:
-        """Move the limit towards the goal, or beyond it where the fixed time leaves too little of it for records."""
-        fixed = self._fixed_seconds
-        goal = max(self._goal, fixed / (1 - _WORK))
-        mostly_fixed = goal > self._goal
-        per_record = statistics.median(max(seconds - fixed, 0.0) / rows for rows, seconds in self._full)
-        typical = statistics.median(seconds for _, seconds in self._full)
-        if typical - fixed >= (_NEAR if fixed else _NEAR_UNKNOWN) * (goal - fixed):
-            self._near = True
-        elif typical < _NEAR * goal:
-            self._near = False
-        most = max(self._limit, int((CAREFUL_STEP if self._near and not mostly_fixed else STEP) * rows))
-        least = int(self._limit / (CAREFUL_STEP if mostly_fixed else STEP))
-        wanted = (goal - fixed) / per_record if per_record > 0 else most
-        self._limit = max(FLOOR, least, min(int(wanted), most))
+    def _adapt(self, rows: int, work: float) -> None:
+        """Set the limit to what fits the goal, or more where the fixed time leaves too little of it for records."""
+        fixed = statistics.median(self._outside) + self._costs.fixed
+        room = max(self._goal - fixed, fixed * RECORDS_SHARE / (1 - RECORDS_SHARE))
+        wanted = room / self._costs.per_record
+        if work <= 2 * room and self._costs.wants_another_size():
+            wanted = max(wanted, DIFFERENT * rows)
+        growth = min(max(OVERSHOOT * room / work, DIFFERENT), GROWTH)
+        most = max(growth * rows, self._limit if self._knows_records else FLOOR)
+        self._limit = int(min(max(wanted, self._limit / SHRINKAGE, FLOOR), most))
+        self._whole = int(min((self._longest - fixed) / self._costs.per_record, most))

@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from millrace_jobs.agent.placement import placement_of
-from millrace_jobs.agent.progress import BatchReport
+from millrace_jobs.agent.progress import STEPS, BatchReport
 from millrace_jobs.partitioners.streaming_metrics import PlacementSketch
 from millrace_jobs.selection.selector import Outcome
 from millrace_jobs.selection.switch import REASONS, Switch
@@ -43,6 +43,12 @@ CONTRACT = (
         "histogram",
         "Processing time of a batch, from its trigger to its commit.",
         buckets=_BATCH_BUCKETS,
+    ),
+    Metric(
+        "millrace_batch_step_seconds_total",
+        "counter",
+        f"Time that the steps of batches took. step is {', '.join(STEPS)}, as Spark names them; tasks run in addBatch.",
+        ("query", "step"),
     ),
     Metric("millrace_batch_interval_seconds", "gauge", "The batch interval: processing time should stay below it."),
     Metric("millrace_input_rows_total", "counter", "Records read from the sources."),
@@ -154,6 +160,8 @@ class JobMetrics(Collector):
         for metric in _of_kind("counter"):
             if metric.labels == ("query",):
                 self._counters[metric.name].labels(query)  # present at 0, or Prometheus would miss the first increase
+        for step in STEPS:
+            self._counters["millrace_batch_step_seconds_total"].labels(query, step)
         for reason in REASONS:
             self._counters["millrace_auto_switches_total"].labels(query, reason)
         self.registry.register(self)
@@ -191,6 +199,8 @@ class JobMetrics(Collector):
         self._add("millrace_partial_results_total", sum(task.groups for task in report.combined))
         self._add("millrace_state_updates_total", report.state_updates)
         self._observe("millrace_batch_processing_seconds", report.seconds)
+        for step, seconds in report.steps.items():
+            self._add("millrace_batch_step_seconds_total", seconds, step)
         for stage, times in (("route", report.route), ("combine", report.combine)):
             for seconds in times.tasks:
                 self._observe("millrace_stage_task_seconds", seconds, stage)

@@ -15,6 +15,9 @@ from millrace_jobs.selection.work import Task
 from millrace_jobs.sketches import key_profile
 from millrace_jobs.sketches.key_profile import KeyProfile
 
+STEPS = ("latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitOffsets")
+"""The steps of a batch that Spark measures, in their order."""
+
 
 @dataclass(frozen=True)
 class StageTimes:
@@ -32,20 +35,24 @@ class StageTimes:
 class BatchReport:
     """One finished micro-batch.
 
-    ``seconds`` is its processing time, ``interval`` the batch interval, both in seconds. ``waiting`` is what the
+    ``began`` is when Spark triggered it. ``seconds`` is its processing time, ``interval`` the batch interval, both in
+    seconds; ``steps`` are parts of it, by the names in STEPS. ``waiting`` is what the
     sources had left when the batch was planned, ``waiting_in`` the same of each source. ``worker_rows`` and
     ``worker_keys`` have one entry per worker of the plan, and are empty where nothing was routed. ``distinct_keys``
     and ``profile`` are None where no worker counted, ``placement`` where nothing was routed. ``combined`` has one
     entry for each that combined records: a worker, or a replica under ``native``. ``state_updates`` is the number of
-    groups whose state changed. ``states`` is what each replica's partitioner ended with, as it travels; None where
-    that is too large.
+    groups whose state changed. ``bytes`` is what the records took in memory. ``states`` is what each replica's
+    partitioner ended with, as it travels; None where that is too large.
     """
 
     batch: int
+    began: datetime
     ended: datetime
     seconds: float
+    steps: Mapping[str, float]
     interval: float
     rows: int
+    bytes: int
     rejected: int
     late: int
     waiting: int
@@ -66,6 +73,11 @@ class BatchReport:
     placement: PlacementSketch | None = None
     state_updates: int = 0
     waiting_in: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def work(self) -> float:
+        """Seconds in which tasks ran and results were written; the others do not depend on the number of records."""
+        return self.steps.get("addBatch", self.seconds)
 
     @property
     def utilization(self) -> float:
@@ -93,7 +105,7 @@ def batch_report(progress: Mapping[str, Any], interval: float) -> BatchReport:
     waiting = {end["source"]: end.get("waiting", 0) for end in ends}
     state = progress["stateOperators"]
     event_time = progress.get("eventTime", {})
-    seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
+    durations = progress["durationMs"]
     routed = bool(workers) and pin is not None and pin.algorithm != "native"
     n = pin.workers if pin is not None and routed else 0
     dropped = sum(operator["numRowsDroppedByWatermark"] for operator in state)
@@ -101,10 +113,13 @@ def batch_report(progress: Mapping[str, Any], interval: float) -> BatchReport:
     profile = key_profile.union([own for _, own in profiles]) if profiles else None
     return BatchReport(
         batch=progress["batchId"],
+        began=datetime.fromisoformat(progress["timestamp"]),
         ended=datetime.now(UTC),
-        seconds=seconds,
+        seconds=durations.get("triggerExecution", 0) / 1000,
+        steps={step: durations[step] / 1000 for step in STEPS if step in durations},
         interval=interval,
         rows=sum(note.get("read", 0) for note in replicas),
+        bytes=sum(note.get("bytes", 0) for note in replicas),
         rejected=sum(note.get("rejected", 0) for note in replicas if "read" in note),
         late=sum(note["late"] for note in replicas) if all("late" in note for note in replicas) else dropped,
         waiting=sum(waiting.values()),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from millrace_api.errors import MillraceError
 from millrace_api.streamquery import Spec
-from millrace_jobs.agent.admission import Admission
+from millrace_jobs.agent.admission import Admission, FinishedBatch
 from millrace_jobs.agent.events import Watcher
 from millrace_jobs.agent.progress import BatchReport
 from millrace_jobs.partitioners.registry import is_routed
@@ -18,6 +18,18 @@ from millrace_jobs.plan.policies import MAX_STATE, Policies
 
 ONCE = 10
 """Intervals that a batch may take in a run that takes what is there and ends: nobody waits for its single batches."""
+
+SQL_RECORDS, PYTHON_RECORDS = 100_000, 10_000
+"""Records per second that a query is expected to process before it has, on a small machine."""
+
+FIRST_SECONDS = 3.0
+"""Of such records, what the first batch has at most: the expectation may be wrong by far."""
+
+REPLICA_RECORDS, REPLICA_BYTES = 1 << 20, 256 << 20
+"""What one replica reads in a batch at most: some partitioners hold all of it in memory."""
+
+RECORD_BYTES = 256
+"""What a record takes in memory before one was read."""
 
 
 class Steering:
@@ -53,8 +65,14 @@ class Steering:
         self._routable = routable
         self._pin: Pin | None = None
         self._policies = Policies(policies)
-        longest = (ONCE if once else 1) * spec.batch_interval.seconds
-        self._admission = Admission(spec.scaling.target * longest, longest)
+        self._interval = spec.batch_interval.seconds
+        longest = (ONCE if once else 1) * self._interval
+        rate = SQL_RECORDS if spec.query.sql is not None else PYTHON_RECORDS
+        self._admission = Admission(
+            spec.scaling.target * longest, longest, first=int(rate * min(max(longest, 1.0), FIRST_SECONDS))
+        )
+        self._last: BatchReport | None = None
+        self._record_bytes: float = RECORD_BYTES
         self._waiting: Mapping[str, int] = dict.fromkeys(sources, 0)
         self._told: Control | None = None
         self._forgetful: int | None = None
@@ -98,7 +116,8 @@ class Steering:
 
     def tell_sources(self, *, draining: bool, closing_time: int | None) -> None:
         """Write down what the next batch shall run under; ``draining``: there shall be none."""
-        most = self._admission.shares(self._waiting)
+        records = min(REPLICA_RECORDS, int(REPLICA_BYTES / self._record_bytes))
+        most = self._admission.shares(self._waiting, max(1, records) * self.pin.replicas)
         control = Control(self._policies.attach(self.pin), draining, closing_time, most)
         if control != self._told:
             write_control(self.control, control)
@@ -109,10 +128,22 @@ class Steering:
         self._waiting = {name: report.waiting_in.get(name, 0) for name in self._waiting}
         if report.pin is None:
             return
+        if report.rows:
+            self._record_bytes = max(report.bytes / report.rows, 1.0)
         shape = (report.pin.algorithm, report.pin.replicas, report.pin.workers)
-        self._admission.finished(report.rows, report.seconds, shape)
+        arrived = self._arrived_until(report)
+        self._admission.finished(FinishedBatch(report.rows, report.seconds, report.work, shape, arrived))
         if self.is_routed(report.pin):
             self._keep_policy(report.batch, report.pin, report.states)
+
+    def _arrived_until(self, report: BatchReport) -> int:
+        """Records that arrived in an interval, on average since the batch before; 0 for the first batch."""
+        before, self._last = self._last, report
+        seconds = (report.began - before.began).total_seconds() if before is not None else 0.0
+        if before is None or seconds <= 0:
+            return 0
+        records = report.rows + report.waiting - before.waiting
+        return max(0, int(records * self._interval / max(seconds, self._interval)))
 
     def _keep_policy(self, batch: int, pin: Pin, states: Mapping[int, str | None]) -> None:
         """Let later batches begin with what the partitioners have learned; tell once per plan where they cannot."""

@@ -201,13 +201,14 @@ def _rows(records: _Records, schema: pa.Schema, time_column: str | None) -> Iter
     pin = records.replica.pin
     begins = {} if records.replica.begins is None else {"begins": records.replica.begins}
     yield _control_row(schema, {"pin": pin.to_json()} | begins | records.note())
-    read = 0
+    read = size = 0
     for batch in records:
         read += batch.num_rows
+        size += batch.nbytes
         no_control = pa.nulls(batch.num_rows, pa.string())
         yield pa.RecordBatch.from_arrays([*batch.columns, no_control], names=[*schema.names, CONTROL])
     time = {time_column: records.replica.closing_time} if time_column else {}
-    yield _control_row(schema, {"read": read, "epoch": pin.epoch} | records.note(), time)
+    yield _control_row(schema, {"read": read, "bytes": size, "epoch": pin.epoch} | records.note(), time)
 
 
 def _control_row(schema: pa.Schema, content: dict[str, Any], values: dict[str, Any] | None = None) -> pa.RecordBatch:

@@ -49,15 +49,16 @@ class Router:
         """
         partitioner = _partitioner(pin, replica, state)
         watch = _Stopwatch()
-        read = routed = late = 0
+        read = size = routed = late = 0
         latest: int | None = None
 
         def projected() -> Iterator[tuple[pa.RecordBatch, Hashes]]:
-            nonlocal read, routed, late, latest
+            nonlocal read, size, routed, late, latest
             for source_batch in batches:
                 with watch:
                     batch = self.project(source_batch)
                     read += source_batch.num_rows
+                    size += source_batch.nbytes
                     latest = self._latest(source_batch, latest)
                     routed += batch.num_rows
                     if not batch.num_rows:
@@ -75,6 +76,7 @@ class Router:
             ended = state_text(partitioner.save())
         note: dict[str, Any] = {
             "read": read,
+            "bytes": size,
             "routed": routed,
             "late": late,
             "seconds": round(watch.seconds, 6),

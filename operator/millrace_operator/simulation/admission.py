@@ -18,8 +18,8 @@ class Admission(Protocol):
     def limit(self, waiting: int) -> int | None:
         """The most records of the next batch; None is no limit. ``waiting`` were left when the last one was planned."""
 
-    def finished(self, rows: int, seconds: float, plan: object) -> None:
-        """Take in a batch: its records, its processing time, and what tells its plan from others."""
+    def finished(self, rows: int, seconds: float, work: float, plan: object) -> None:
+        """Take in a batch: its records, its processing time, the part of it in which tasks ran, and the plan."""
 
 
 class Unlimited:
@@ -32,7 +32,7 @@ class Unlimited:
         """There is none."""
         return None
 
-    def finished(self, rows: int, seconds: float, plan: object) -> None:
+    def finished(self, rows: int, seconds: float, work: float, plan: object) -> None:
         """Nothing to learn."""
 
 
@@ -53,7 +53,7 @@ class TwoIntervals:
         """The most records of the next batch; None before the first that had any."""
         return math.ceil(max(self._allowed)) if self._allowed else None
 
-    def finished(self, rows: int, seconds: float, plan: object) -> None:
+    def finished(self, rows: int, seconds: float, work: float, plan: object) -> None:
         """Take in a batch; one without records tells nothing."""
         if rows:
             self._allowed.append(rows * max(self._aim / seconds, 1.0))

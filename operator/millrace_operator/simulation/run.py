@@ -118,7 +118,7 @@ class _Simulation:
         self._next_scrape = scenario.metrics.first_scrape
         self._next_step = policy.period
         self._warm = self._waiting = 0
-        self._done = 0.0
+        self._done = self._work = 0.0
         self._batches: list[Batch] = []
         self._rescales: list[Rescale] = []
         self._told: list[Told] = []
@@ -155,7 +155,7 @@ class _Simulation:
         if math.isfinite(end):
             seconds, backlog = end - planned, self._source.waiting(end)
             batch = Batch(planned, seconds, rows, self._done, newest, backlog, distinct, epoch, plan, executors)
-            self._admission.finished(rows, seconds, (plan.parallelism, plan.replicas))
+            self._admission.finished(rows, seconds, self._work, (plan.parallelism, plan.replicas))
             self._counters.finished(batch, waiting, partials, results, imbalance)
             self._batches.append(batch)
             self._done = newest
@@ -169,6 +169,7 @@ class _Simulation:
 
     def _process(self, now: float, stages: Sequence[StageWork], rows: int, partials: int) -> float:
         """Go through a batch, or first through a part of it if it fails; returns when it ends."""
+        self._work = 0.0
         self._dice.next_batch(int(now / self._scenario.job.interval))
         failing = self._dice.failing(len(stages))
         if failing:
@@ -177,8 +178,10 @@ class _Simulation:
 
     def _attempt(self, now: float, stages: Sequence[StageWork], rows: int, partials: int) -> float:
         now += self._scenario.job.fixed * self._dice.batch + self._dice.delay
+        began = now
         for stage in stages:
             now = self._stage(now, stage.name, stage.tasks(rows, partials))
+        self._work += now - began
         return now
 
     def _stage(self, now: float, name: str, tasks: list[float]) -> float:

@@ -31,6 +31,7 @@ def progress(*notes, **changes):
     """What Spark tells of a batch, as far as it is read, with these notes observed."""
     return {
         "batchId": 12,
+        "timestamp": "2013-01-01T12:00:01.000Z",
         "durationMs": {"triggerExecution": 840, "addBatch": 700},
         "eventTime": {"max": "2013-01-01T12:00:00.000Z", "watermark": "2013-01-01T11:59:30.250Z"},
         "stateOperators": [
@@ -54,6 +55,11 @@ def test_a_routed_batch():
     assert (report.batch, report.seconds, report.interval, report.utilization) == (12, 0.84, 2.0, 0.42)
     assert (report.rows, report.rejected, report.late, report.waiting) == (20, 4, 2, 77)
     assert report.rows_per_second == pytest.approx(20 / 0.84)
+    assert (report.began, report.steps, report.work) == (
+        datetime(2013, 1, 1, 12, 0, 1, tzinfo=UTC),
+        {"addBatch": 0.7},
+        0.7,
+    )
     assert report.pin == PIN
     assert report.worker_rows == (5, 7, 0, 1)
     assert report.worker_keys == (2, 3, 0, 1)

@@ -2,6 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from builders import a_batch
 from millrace_api.streamquery import Spec
 from millrace_jobs.agent.steering import Steering
 from millrace_jobs.partitioners import registry
@@ -14,7 +15,7 @@ PIN = Pin(1, "pkg", 1, 2, {"choices": 2})
 def report(batch):
     partitioner = registry.make("pkg", workers=2, replica=0, replicas=1, seed=0, parameters={"choices": 2})
     states = {0: state_text(partitioner.save())}
-    return SimpleNamespace(batch=batch, pin=PIN, states=states, rows=10, seconds=1.0, waiting_in={})
+    return a_batch(batch=batch, pin=PIN, states=states)
 
 
 @pytest.fixture

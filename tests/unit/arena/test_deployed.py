@@ -30,7 +30,7 @@ def test_the_backlog_of_a_step_is_gone_in_time_once_the_executors_are_there(befo
     usual = 2 * scenario.job.interval * scenario.trace.rate(END)
     ready = next(batch.planned for batch in batches if batch.executors == rescale.after.executors)
     drained = next(batch.planned for batch in batches if batch.backlog <= usual)
-    assert max(batch.backlog for batch in batches) > 2 * usual
+    assert max(batch.backlog for batch in batches) > usual
     assert drained - ready < Settings().drain_seconds
     assert all(batch.backlog <= usual for batch in batches if batch.planned > drained)
 
@@ -39,4 +39,4 @@ def test_a_job_as_deployed_has_figures_of_its_own():
     found = deployed(stepping(0.3, 0.6, seed=0), seed=0, oracle_core_hours=2.0)
     assert found.policy == DEPLOYED
     assert found.over_oracle == found.core_hours / 2
-    assert found.over_interval < 0.01 < found.violations
+    assert found.over_interval < found.violations < 0.05

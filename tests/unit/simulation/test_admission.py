@@ -16,12 +16,12 @@ def test_everything_is_let_in_before_a_batch_has_told_anything():
 
 def test_the_batch_that_allows_most_of_three_counts_and_empty_ones_do_not():
     admission = TwoIntervals(2.0)
-    admission.finished(1000, 1.0, None)
+    admission.finished(1000, 1.0, 1.0, None)
     assert admission.limit(0) == 4000
     for rows, seconds in ((1000, 2.0), (0, 0.05), (1000, 2.0)):
-        admission.finished(rows, seconds, None)
+        admission.finished(rows, seconds, seconds, None)
         assert admission.limit(0) == 4000
-    admission.finished(1000, 2.0, None)
+    admission.finished(1000, 2.0, 2.0, None)
     assert admission.limit(0) == 2000
 
 
@@ -29,7 +29,7 @@ def test_the_batch_that_allows_most_of_three_counts_and_empty_ones_do_not():
 def test_no_batch_makes_the_next_one_smaller(batches):
     admission = TwoIntervals(2.0)
     for rows, seconds in batches:
-        admission.finished(rows, seconds, None)
+        admission.finished(rows, seconds, seconds, None)
         assert admission.limit(0) >= rows
 
 
