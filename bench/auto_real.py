@@ -174,7 +174,7 @@ def run_corners(rows: int, corners: Sequence[str] | None, plans: Sequence[str] |
     figures = []
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name:
         folder = Path(name)
-        spark = local_session("bench", 4, {}, folder, folder / "spark.log")
+        spark = local_session("bench", 4, {}, folder, quiet=True)
         bench = Bench(spark, folder, rows)
         for corner in corners or CORNERS:
             for plan in [*(plans or CANDIDATES), "auto"]:

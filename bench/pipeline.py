@@ -216,7 +216,7 @@ def main() -> None:
     figures = []
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name:
         folder = Path(name)
-        spark = local_session("bench", 2, {}, folder, folder / "spark.log")
+        spark = local_session("bench", 2, {}, folder, quiet=True)
         bench = Bench(spark, folder, options.rows, options.batches)
         for query in options.queries.split(","):
             for stream in options.streams.split(","):

@@ -132,7 +132,7 @@ def main() -> None:
         data.mkdir()
         connector = ",".join(str(jar) for jar in sorted(_connector().glob("*.jar")))
         with running_broker(data) as broker:
-            spark = local_session("bench", 2, {"spark.jars": connector}, folder, folder / "spark.log")
+            spark = local_session("bench", 2, {"spark.jars": connector}, folder, quiet=True)
             contenders = Contenders(spark, broker, folder)
             bench = Bench(
                 contenders,

@@ -49,8 +49,7 @@ def to_kafka(frame: DataFrame, servers: str, topic: str, checkpoint: Path) -> Da
 def watch(spark: SparkSession, writer: DataStreamWriter, finished: Callable[[int, float], None]) -> None:
     """Run a query to its end; ``finished`` is told the rows and the seconds of each batch as it ends."""
     events: queue.Queue[Event] = queue.Queue()
-    listener = Listener(events)
-    spark.streams.addListener(listener)
+    stop_listening = Listener(events).register(spark)
     try:
         running = writer.start()
         while not isinstance(event := events.get(), QueryTerminatedEvent):
@@ -58,4 +57,4 @@ def watch(spark: SparkSession, writer: DataStreamWriter, finished: Callable[[int
                 finished(event["sources"][0]["numInputRows"], event["durationMs"]["triggerExecution"] / 1000)
         running.awaitTermination()
     finally:
-        spark.streams.removeListener(listener)
+        stop_listening()

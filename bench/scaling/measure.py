@@ -165,7 +165,7 @@ def measure(settings: Mapping[int, Sequence[Setting]], rounds: int, path: Path) 
         for number in range(rounds):
             for cores, some in settings.items():
                 spark = local_session(
-                    "bench", STATE_PARTITIONS, {"spark.master": f"local[{cores}]"}, folder, folder / "spark.log"
+                    "bench", STATE_PARTITIONS, {"spark.master": f"local[{cores}]"}, folder, quiet=True
                 )
                 bench = Bench(spark, folder)
                 order = shuffled.sample(some, len(some))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import shutil
 import signal
 import sys
 import threading
@@ -14,9 +12,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_jobs import jvm
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 _SETTINGS = {
     "spark.ui.enabled": "false",
@@ -29,21 +29,28 @@ _SETTINGS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
     "spark.sql.streaming.noDataProgressEventInterval": "1000",
     "spark.sql.streaming.metricsEnabled": "false",
+    # the default has Hadoop start ten processes for each file of a checkpoint, for permissions and links; both write
+    # a file beside its place and rename it, and the files are the same
+    "spark.sql.streaming.checkpointFileManagerClass": _FILES,
+    # a second checksum beside Hadoop's own
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    # for sessions that add files or modules, which ours do not: with it they have Python workers of their own
+    "spark.sql.artifact.isolation.enabled": "false",
+    # of plans that nobody looks at, made twice for each batch
+    "spark.sql.ui.explainMode": "simple",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.log.level": "ERROR",
 }
 
 TASK_ATTEMPTS = 4
 """How often a task is tried, as on a cluster: a Python worker that was killed costs a task, not the batch."""
 
-_WORKER_PYTHON = Path(__file__).with_name("worker-python")
-"""Starts a Python process in a third of the time, of which Spark has several started for each query."""
-
 _QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """PySpark's loggers that print the exceptions of the JVM to the terminal, when they are made."""
 
 
 def local_session(
-    name: str, state_partitions: int, settings: Mapping[str, str], workspace: Path, log: Path | None = None
+    name: str, state_partitions: int, settings: Mapping[str, str], workspace: Path, *, quiet: bool
 ) -> SparkSession:
     """Spark in this process, on all its cores; a task that fails is tried again.
 
@@ -52,7 +59,7 @@ def local_session(
         state_partitions: number of tasks and of state stores of the merge; fixed once a checkpoint has data.
         settings: the user's own, which come before ours.
         workspace: folder for what Spark needs only while it runs.
-        log: file for what the JVM and its Python processes print; None for the terminal.
+        quiet: drop what the JVM and its Python processes print.
 
     Raises:
         MillraceError: there is no Java.
@@ -63,7 +70,7 @@ def local_session(
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": str(workspace),
     }
-    return _session(name, state_partitions, own | dict(settings), workspace, log)
+    return _session(name, state_partitions, own | dict(settings), workspace, quiet=quiet)
 
 
 def pod_session(
@@ -94,7 +101,7 @@ def pod_session(
         "spark.executorEnv.MILLRACE_PYTHON": sys.executable,
         "spark.log.level": "OFF",
     }
-    spark = _session(name, state_partitions, own | dict(settings), workspace, None)
+    spark = _session(name, state_partitions, own | dict(settings), workspace, quiet=False)
     spark.sparkContext.setLogLevel(settings.get("spark.log.level", _SETTINGS["spark.log.level"]))
     return spark
 
@@ -106,11 +113,8 @@ def silence(spark: SparkSession) -> None:
 
 
 def _session(
-    name: str, state_partitions: int, settings: Mapping[str, str], workspace: Path, log: Path | None
+    name: str, state_partitions: int, settings: Mapping[str, str], workspace: Path, *, quiet: bool
 ) -> SparkSession:
-    _require_java()
-    os.environ["MILLRACE_PYTHON"] = sys.executable
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = str(_WORKER_PYTHON)
     builder = SparkSession.builder.appName(name)
     own = _SETTINGS | {
         "spark.sql.shuffle.partitions": str(state_partitions),
@@ -119,38 +123,15 @@ def _session(
     for key, value in (own | dict(settings)).items():
         builder = builder.config(key, value)
     for logger in _QUERY_LOGGERS:  # what they say, whoever catches the exception says too
-        logging.getLogger(logger).disabled = log is not None
-    with _stderr_to(log), _interrupts_as_before():
+        logging.getLogger(logger).disabled = quiet
+    with jvm.start(settings, quiet=quiet).announced(), _interrupts_as_before():
         return builder.getOrCreate()
-
-
-def has_jvm(spark: SparkSession) -> bool:
-    """Whether Spark's JVM is there. Nothing tells when it is killed, and whoever only waits for it waits for ever."""
-    gateway = spark.sparkContext._gateway
-    return gateway is None or gateway.proc.poll() is None
 
 
 def stop(spark: SparkSession) -> None:
     """End Spark, where it has not ended by itself."""
-    if has_jvm(spark):
+    if jvm.is_running():
         spark.stop()
-
-
-@contextmanager
-def _stderr_to(log: Path | None) -> Iterator[None]:
-    """Let processes started meanwhile write their standard error to a file."""
-    if log is None:
-        yield
-        return
-    sys.stderr.flush()
-    terminal = os.dup(2)
-    try:
-        with log.open("ab") as file:
-            os.dup2(file.fileno(), 2)
-        yield
-    finally:
-        os.dup2(terminal, 2)
-        os.close(terminal)
 
 
 @contextmanager
@@ -160,9 +141,3 @@ def _interrupts_as_before() -> Iterator[None]:
     yield
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler)
-
-
-def _require_java() -> None:
-    home = os.environ.get("JAVA_HOME")
-    if shutil.which("java") is None and not (home and (Path(home) / "bin" / "java").exists()):
-        raise MillraceError(Problem("there is no Java", "install a Java 17 or later, or set JAVA_HOME to one"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections import Counter
 from pathlib import Path
@@ -77,7 +78,7 @@ def test_interrupted_runs_go_on_where_they_were_and_end_exact(project: Project) 
 
     with project.start("run", query) as run:
         run.wait_for("batch=")
-        run.process.send_signal(signal.SIGTERM)
+        os.killpg(run.process.pid, signal.SIGTERM)  # as systemd, ``timeout`` and CI do: to the whole process group
         terminated = run.finish()
         run.assert_gone()
     assert terminated.status == 0, terminated

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -205,6 +206,13 @@ class StartingRun:
 abandoned = threading.Event()
 
 
+def start_at_once(monkeypatch: pytest.MonkeyPatch, job: StartingRun) -> None:
+    """Let ``run`` have this job, whatever its file."""
+    query = SimpleNamespace(name="query")
+    monkeypatch.setattr("millrace_jobs.cli._query_for_spark", lambda *_, **__: query)
+    monkeypatch.setattr("millrace_jobs.agent.job.Job", lambda *_, **__: job)
+
+
 @pytest.mark.parametrize(
     ("started", "said"),
     [
@@ -219,7 +227,7 @@ def test_what_did_not_end_in_time_is_called_what_it_is(
     starting.started = started
     abandoned.clear()
     statuses: list[int] = []
-    monkeypatch.setattr("millrace_jobs.agent.job.Job.of_file", lambda *_, **__: starting)
+    start_at_once(monkeypatch, starting)
     monkeypatch.setattr("os._exit", lambda status: (statuses.append(status), abandoned.set()))
     result = millrace("run", "query.yaml", "--grace", "0.01")
     assert said in result.err
@@ -236,7 +244,7 @@ def test_a_run_that_failed_while_it_ended_is_not_abandoned_as_well(
         raise MillraceError(Problem("the topic has gone", "make it again"))
 
     monkeypatch.setattr(starting, "run", fail)
-    monkeypatch.setattr("millrace_jobs.agent.job.Job.of_file", lambda *_, **__: starting)
+    start_at_once(monkeypatch, starting)
     before = threading.active_count()
     millrace("run", "query.yaml", "--grace", "600").assert_failed("the topic has gone; make it again")
     ended = time.monotonic() + 30

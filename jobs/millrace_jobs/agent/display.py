@@ -16,6 +16,10 @@ from millrace_jobs.agent.summary import Summary
 class Display(Protocol):
     """Shows a run; may be called from any thread."""
 
+    def starting(self, step: str) -> None:
+        """The run prepares for its first batch; ``step`` is what it does now."""
+        ...
+
     def started(self, facts: Mapping[str, str]) -> None:
         """The run begins; ``facts`` are worth knowing from the start, such as where its metrics are."""
         ...

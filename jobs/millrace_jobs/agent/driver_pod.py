@@ -17,13 +17,14 @@ from urllib3.exceptions import HTTPError
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.labels import EXECUTOR, QUERY, ROLE
 from millrace_api.streamquery import Spec, StreamQuery
+from millrace_jobs import jvm
 from millrace_jobs.agent.agent import Agent
 from millrace_jobs.agent.executors import Executors
 from millrace_jobs.agent.plan_watch import TIMEOUT, PlanWatch, what_it_says
 from millrace_jobs.agent.progress import BatchReport
 from millrace_jobs.plan.following import PlanSource
 from millrace_jobs.plan.pin import Pin
-from millrace_jobs.session import has_jvm, pod_session, silence
+from millrace_jobs.session import pod_session, silence
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class DriverPod:
         self._watch.start()
         return self._watch
 
-    def session(self, query: StreamQuery, partitions: int, workspace: Path, log: Path | None) -> SparkSession:
+    def session(self, query: StreamQuery, partitions: int, workspace: Path, *, quiet: bool) -> SparkSession:
         """With executors that nobody has used before; what a driver that died has left is taken away first."""
         self._clear(query.name)
         # names of their own: those of a run before may still be taken
@@ -106,7 +107,7 @@ class DriverPod:
         """Follow the plan no longer."""
         self._agent.stop()
         self._watch.stop()
-        if self._spark is not None and has_jvm(self._spark):
+        if self._spark is not None and jvm.is_running():
             silence(self._spark)
 
     def _clear(self, query: str) -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import queue
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol
 
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
+from py4j.java_gateway import JavaObject, java_import
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import QueryTerminatedEvent
 
 from millrace_jobs.agent.progress import BatchReport
 from millrace_jobs.plan.pin import Pin
@@ -37,23 +35,44 @@ class Watcher(Protocol):
         ...
 
 
-class Listener(StreamingQueryListener):
-    """Hands Spark's events to a queue."""
+class Listener:
+    """Puts Spark's events into a queue, as an object of the JVM's own listener interface.
+
+    PySpark's listener reads every field of a progress report by a call of its own, about a hundred for each batch.
+    """
 
     def __init__(self, events: queue.Queue[Event]) -> None:
         self._events = events
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+    def register(self, spark: SparkSession) -> Callable[[], None]:
+        """Listen to the queries of a session; returns what ends that."""
+        context = spark.sparkContext
+        gateway, virtual_machine = context._gateway, context._jvm
+        assert gateway is not None
+        assert virtual_machine is not None
+        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+        java_import(virtual_machine, "org.apache.spark.sql.streaming.*")
+        listener = virtual_machine.PythonStreamingQueryListenerWrapper(self)
+        manager = spark._jsparkSession.streams()
+        manager.addListener(listener)
+        return lambda: manager.removeListener(listener)
+
+    def onQueryStarted(self, event: JavaObject) -> None:  # noqa: N802
         """Spark's hook."""
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+    def onQueryProgress(self, event: JavaObject) -> None:  # noqa: N802
         """Spark's hook: a batch has been committed."""
-        self._events.put(json.loads(event.progress.json))
+        self._events.put(json.loads(event.progress().json()))
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+    def onQueryIdle(self, event: JavaObject) -> None:  # noqa: N802
         """Spark's hook: a trigger found nothing to do."""
         self._events.put(None)
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+    def onQueryTerminated(self, event: JavaObject) -> None:  # noqa: N802
         """Spark's hook: the query has stopped or failed; no event of it comes after this one."""
-        self._events.put(event)
+        self._events.put(QueryTerminatedEvent.fromJObject(event))
+
+    class Java:
+        """What Py4J looks for in an object that the JVM calls."""
+
+        implements: ClassVar = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -18,10 +17,11 @@ from rich.console import Console
 from millrace_api.deployment import Algorithm
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.failures import FailureClass
-from millrace_api.loading import load_queries, locate
+from millrace_api.loading import locate
 from millrace_api.plan import Plan
 from millrace_api.sources import FileFormat
 from millrace_api.streamquery import StreamQuery
+from millrace_jobs import jvm
 from millrace_jobs.agent.auto import AutoPlans, first_algorithm
 from millrace_jobs.agent.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.agent.display import Display, display_for
@@ -40,6 +40,7 @@ from millrace_jobs.pipeline.state_layout import layout
 from millrace_jobs.plan.checking import partitioner_problem
 from millrace_jobs.plan.following import FixedPlan, PlanSource, pin_of
 from millrace_jobs.plan.pin import Pin
+from millrace_jobs.query_file import query_of
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.session import stop
 from millrace_jobs.sinks.base import Sink
@@ -90,6 +91,7 @@ class Job:
     metrics_port: int = 0
     debug: bool = False
     file: Path | None = None
+    console: Console = field(default_factory=Console)
     stop_requested: bool = False
     _stack: ExitStack = field(default_factory=ExitStack)
     _run: QueryRun | None = None
@@ -110,13 +112,7 @@ class Job:
         Raises:
             MillraceError: the file has problems, or several queries and ``name`` is none of them.
         """
-        queries = load_queries(file)
-        chosen = [query for query in queries if name in (None, query.name)]
-        if len(chosen) != 1:
-            names = ", ".join(query.name for query in queries)
-            raise MillraceError(Problem(f"the file has the queries {names}", "choose one by --query NAME", str(file)))
-        _let_import_from(file.absolute().parent)
-        return cls(chosen[0], platform or OneProcess(), once, metrics_port, debug, file)
+        return cls(query_of(file, name), platform or OneProcess(), once, metrics_port, debug, file)
 
     def __enter__(self) -> Self:
         self._workspace = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="millrace-")))
@@ -124,6 +120,7 @@ class Job:
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self._stack.close()
+        jvm.end_unused()
         if isinstance(error, MillraceError) and self.file is not None:
             located = MillraceError(*locate(error.problems, self.file, self.query.name))
             located.failure = error.failure
@@ -136,8 +133,9 @@ class Job:
             MillraceError: it cannot run, or has failed.
         """
         given = self._given_plans()
-        display = display_for(Console(), self.query.name)
+        display = display_for(self.console, self.query.name)
         self._stack.callback(display.close)
+        display.starting("opening the checkpoint and the sources")
         checkpoint = Checkpoint(checkpoint_root(self.query))
         checkpoint.open(self.query, self.platform.state_partitions(self.query.spec))
         self._stack.callback(checkpoint.close)
@@ -145,9 +143,11 @@ class Job:
             return
         sources = self._open_sources(checkpoint.root / "sources")
         check_sink(self.query.spec)
+        display.starting("starting Spark")
         spark = self._spark(checkpoint.state_partitions)
         if self.stop_requested:
             return
+        display.starting("planning the query")
         planned = plan_query(spark, self.query.spec, {name: source.schema for name, source in sources.items()})
         sink = self._prepared_sink(planned, checkpoint, display)
         if self.stop_requested:
@@ -236,8 +236,7 @@ class Job:
             }
 
     def _spark(self, partitions: int) -> SparkSession:
-        log = None if self.debug else self._workspace / "spark.log"
-        spark = self.platform.session(self.query, partitions, self._workspace, log)
+        spark = self.platform.session(self.query, partitions, self._workspace, quiet=not self.debug)
         self._stack.callback(stop, spark)
         self._stack.callback(self.platform.close)
         return spark
@@ -303,10 +302,3 @@ class Job:
 def _patience(query: StreamQuery) -> float:
     """Seconds without a batch after which a query counts as hung: the first one on a backlog may take long."""
     return max(600.0, 20 * query.spec.batch_interval.seconds)
-
-
-def _let_import_from(folder: Path) -> None:
-    """Let aggregators that lie beside the query file be imported, here and in Spark's Python processes."""
-    sys.path.insert(0, str(folder))
-    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(paths)

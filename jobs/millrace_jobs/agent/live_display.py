@@ -24,7 +24,7 @@ _OUTCOME_STYLE = {"finished": "green", "drained": "yellow", "failed": "red"}
 
 
 class LiveDisplay:
-    """Redraws itself a few times a second from ``started`` until ``finished`` or ``close``.
+    """Redraws itself a few times a second from ``starting`` until ``finished`` or ``close``.
 
     Args:
         console: a terminal.
@@ -39,13 +39,20 @@ class LiveDisplay:
         self._began = clock()
         self._recent: tuple[BatchReport, ...] = ()
         self._watermark: datetime | None = None
+        self._doing = "waiting for the first batch"
         self._live = Live(console=console, get_renderable=self.render)
 
-    def started(self, facts: Mapping[str, str]) -> None:
-        """Print what is known at the start, and begin to redraw."""
-        self._began = self._clock()
-        self._console.print(_pairs({"query": self._name, **facts}))
+    def starting(self, step: str) -> None:
+        """Show the step below the name of the query."""
+        self._doing = step
         self._live.start()
+
+    def started(self, facts: Mapping[str, str]) -> None:
+        """Print what is known at the start."""
+        self._began = self._clock()
+        self._doing = "waiting for the first batch"
+        self._live.start()
+        self._console.print(_pairs({"query": self._name, **facts}))
 
     def batch(self, report: BatchReport) -> None:
         """Show the batch in the table; the oldest one leaves it."""
@@ -79,7 +86,7 @@ class LiveDisplay:
         """The live part as it is now."""
         elapsed = wording.duration(self._clock() - self._began)
         header = Text.assemble((self._name, "bold"), f"  {elapsed}  watermark {wording.moment(self._watermark)}")
-        return Group(header, _batches(self._recent) if self._recent else Text("waiting for the first batch", "dim"))
+        return Group(header, _batches(self._recent) if self._recent else Text(self._doing, "dim"))
 
 
 def _batches(reports: Sequence[BatchReport]) -> Table:

@@ -20,6 +20,10 @@ class PlainDisplay:
         self._console = console
         self._name = name
 
+    def starting(self, step: str) -> None:
+        """One line per step."""
+        self._print(_line([("starting", self._name), ("step", step)]))
+
     def started(self, facts: Mapping[str, str]) -> None:
         """One line with what is known at the start."""
         self._print(_line([("started", self._name), *facts.items()]))

@@ -42,8 +42,8 @@ class Platform(Protocol):
         """
         ...
 
-    def session(self, query: StreamQuery, partitions: int, workspace: Path, log: Path | None) -> SparkSession:
-        """Spark; ``log`` is for what the JVM and its Python processes print, None: where this process prints."""
+    def session(self, query: StreamQuery, partitions: int, workspace: Path, *, quiet: bool) -> SparkSession:
+        """Spark; ``quiet`` drops what the JVM and its Python processes print."""
         ...
 
     def cores(self, spark: SparkSession) -> int:
@@ -90,9 +90,9 @@ class OneProcess:
         pin_of(load_plan(self.plan_file))
         return PlanFile(self.plan_file)
 
-    def session(self, query: StreamQuery, partitions: int, workspace: Path, log: Path | None) -> SparkSession:
+    def session(self, query: StreamQuery, partitions: int, workspace: Path, *, quiet: bool) -> SparkSession:
         """In this process, on all its cores."""
-        return local_session(query.name, partitions, query.spec.spark_conf, workspace, log)
+        return local_session(query.name, partitions, query.spec.spark_conf, workspace, quiet=quiet)
 
     def cores(self, spark: SparkSession) -> int:
         """Of this machine."""

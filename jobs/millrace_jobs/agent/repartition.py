@@ -55,8 +55,7 @@ def repartition(query: StreamQuery, partitions: int, *, debug: bool = False) -> 
         if before != partitions:
             with tempfile.TemporaryDirectory(prefix="millrace-") as name:
                 workspace = Path(name)
-                log = None if debug else workspace / "spark.log"
-                spark = local_session(query.name, partitions, query.spec.spark_conf, workspace, log)
+                spark = local_session(query.name, partitions, query.spec.spark_conf, workspace, quiet=not debug)
                 try:
                     exchange(spark, checkpoint, partitions)
                 finally:

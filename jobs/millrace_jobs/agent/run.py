@@ -19,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from millrace_api.errors import MillraceError, TransientError
 from millrace_api.failures import FailureClass
 from millrace_api.streamquery import Emit, Spec
+from millrace_jobs import jvm
 from millrace_jobs.agent.checkpoint import Checkpoint
 from millrace_jobs.agent.events import Event, Listener, Watcher
 from millrace_jobs.agent.failure_report import blamed, class_of_text
@@ -31,7 +32,6 @@ from millrace_jobs.pipeline.analysis import PlannedQuery, sql_problem
 from millrace_jobs.pipeline.build import Surroundings, build
 from millrace_jobs.pipeline.front_end import Native
 from millrace_jobs.plan.following import PlanSource
-from millrace_jobs.session import has_jvm
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sources.base import Source
 
@@ -93,8 +93,7 @@ class QueryRun:
         Raises:
             MillraceError: the query failed; what was committed stays.
         """
-        listener = Listener(self._events)
-        self.spark.streams.addListener(listener)
+        stop_listening = Listener(self._events).register(self.spark)
         try:
             self._steering.follow_plan()
             while not self._draining and not self._stream_patiently(closing_time=None):
@@ -106,9 +105,9 @@ class QueryRun:
         except (Py4JNetworkError, ConnectionError):
             raise jvm_gone() from None
         finally:
-            if has_jvm(self.spark):
+            if jvm.is_running():
                 self._stop_query()
-                self.spark.streams.removeListener(listener)
+                stop_listening()
 
     def drain(self) -> None:
         """Finish the batch that is running, then end."""
@@ -162,7 +161,7 @@ class QueryRun:
             terminated = self._take_event()
             if terminated is not None:
                 break
-            if not has_jvm(self.spark):
+            if not jvm.is_running():
                 raise jvm_gone()
             if self.checkpoint.lost is not None:
                 raise self.checkpoint.lost

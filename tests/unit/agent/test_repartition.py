@@ -6,6 +6,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from millrace_api.errors import MillraceError
+from millrace_jobs import jvm
 from millrace_jobs.agent import repartition as module
 from millrace_jobs.agent.repartition import exchange, repartition
 
@@ -45,9 +46,9 @@ def test_a_jvm_that_dies_is_told_and_not_asked_to_stop(checkpoint, query, monkey
         raise error
 
     spark = manager(die)
-    spark.sparkContext = SimpleNamespace(_gateway=SimpleNamespace(proc=SimpleNamespace(poll=lambda: 137)))
     spark.stop = stop
-    monkeypatch.setattr(module, "local_session", lambda *_: spark)
+    monkeypatch.setattr(jvm, "is_running", lambda: False)
+    monkeypatch.setattr(module, "local_session", lambda *_, **__: spark)
     with pytest.raises(MillraceError, match="Spark's JVM has died"):
         repartition(query, checkpoint.state_partitions + 1)
 

@@ -10,6 +10,7 @@ from pyspark.sql.streaming.listener import QueryTerminatedEvent
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.plan import Plan
 from millrace_api.streamquery import StreamQuery
+from millrace_jobs import jvm
 from millrace_jobs.agent import run as run_module
 from millrace_jobs.agent.run import QueryRun
 from millrace_jobs.plan.following import FixedPlan
@@ -99,11 +100,11 @@ def log():
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, log):
-    streams = SimpleNamespace(addListener=lambda _: None, removeListener=lambda _: log.append("deaf"))
-    monkeypatch.setattr(run_module, "has_jvm", lambda _: True)
+    monkeypatch.setattr(jvm, "is_running", lambda: True)
+    monkeypatch.setattr(run_module.Listener, "register", lambda *_: lambda: log.append("deaf"))
     monkeypatch.setattr(run_module, "POLL_SECONDS", 0.01)
     made = QueryRun(
-        spark=SimpleNamespace(streams=streams),
+        spark=None,
         name="fares",
         spec=StreamQuery.model_validate(DOCUMENT).spec,
         query=SimpleNamespace(plan=None, aggregates=True, longest_window=MINUTE),

@@ -1,0 +1,177 @@
+"""Spark's JVM, started before PySpark is imported: it takes longest to be ready, and Python has much to load meanwhile.
+
+PySpark would start it by itself, but only when a session is made, and in the process group of this one, where a
+SIGTERM for the whole group (systemd, ``timeout``, CI) would end it in the middle of a batch.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.jvm_classes import archive
+
+_POLL_SECONDS = 0.02
+_PATIENCE = 300.0
+_CONNECTION = "_PYSPARK_DRIVER_CONN_INFO_PATH"
+"""Names the file into which Spark writes the port of its gateway, and the secret to use it."""
+
+_EARLY = ("spark.driver.", "spark.jars", "spark.files", "spark.archives")
+"""Settings that a JVM takes when it starts; a session has all of them."""
+
+_WORKER_PYTHON = Path(__file__).with_name("worker-python")
+"""Runs Spark's Python processes, of which it starts several for each query."""
+
+_jvm: Jvm | None = None
+
+
+class Jvm:
+    """A JVM that is starting or serves this process; it ends when this process does.
+
+    Args:
+        settings: of Spark, of which those are taken that have to be known when a JVM starts.
+        quiet: drop what it and Spark's Python processes print, instead of printing it to standard error.
+
+    Raises:
+        MillraceError: there is no Java.
+    """
+
+    def __init__(self, settings: Mapping[str, str], *, quiet: bool) -> None:
+        _require_java()
+        self._address: tuple[int, str] | None = None
+        self._folder = Path(tempfile.mkdtemp(prefix="millrace-jvm-"))
+        home = spark_home()
+        early = {name: value for name, value in settings.items() if name.startswith(_EARLY)}
+        self._process = subprocess.Popen(
+            [home / "bin" / "spark-submit", *_arguments(early), "pyspark-shell"],
+            stdin=subprocess.PIPE,  # once it is closed, the JVM knows that this process has ended
+            stdout=subprocess.DEVNULL if quiet else None,
+            stderr=subprocess.DEVNULL if quiet else None,
+            env=_environment(home) | {_CONNECTION: str(self._folder / "connection")},
+            start_new_session=True,
+        )
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process is there."""
+        return self._process.poll() is None
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether PySpark has not been led to it yet."""
+        return self._address is None
+
+    @contextmanager
+    def announced(self) -> Iterator[None]:
+        """Wait until it serves, and let PySpark find it meanwhile instead of starting another one.
+
+        Raises:
+            MillraceError: it has ended.
+        """
+        if self._address is None:
+            self._address = self._wait_for_address()
+        port, secret = self._address
+        found = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+        os.environ.update(found)
+        try:
+            yield
+        finally:
+            for name in found:
+                del os.environ[name]
+
+    def finish(self) -> None:
+        """Let it end in good order, and wait until it has.
+
+        Raises:
+            MillraceError: it does not end.
+        """
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.end()
+            hint = "see whether the machine has too little memory, or too much to do"
+            raise MillraceError(Problem(f"Spark's JVM does not end within {_PATIENCE:g} s", hint)) from None
+
+    def end(self) -> None:
+        """End it at once, where no session uses it."""
+        self._process.kill()
+        self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _wait_for_address(self) -> tuple[int, str]:
+        """Port and secret of Spark's gateway, which it writes as a number, a length and a text."""
+        file = self._folder / "connection"
+        try:
+            while not file.exists():
+                if not self.is_running:
+                    hint = "run with --debug to see what it says"
+                    raise MillraceError(Problem("Spark's JVM has ended while it was starting", hint))
+                time.sleep(_POLL_SECONDS)
+            port, length = struct.unpack_from(">ii", content := file.read_bytes())
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        return port, content[8 : 8 + length].decode()
+
+
+def start(settings: Mapping[str, str], *, quiet: bool) -> Jvm:
+    """Start the JVM of this process, or return it where it was started before: PySpark can use only one.
+
+    Raises:
+        MillraceError: there is no Java.
+    """
+    global _jvm
+    if _jvm is None:
+        _jvm = Jvm(settings, quiet=quiet)
+    return _jvm
+
+
+def is_running() -> bool:
+    """Whether the JVM of this process is there. Nothing reports that it was killed."""
+    return _jvm is not None and _jvm.is_running
+
+
+def end_unused() -> None:
+    """End the JVM of this process where no session uses it."""
+    if _jvm is not None and _jvm.is_unused:
+        _jvm.end()
+
+
+def spark_home() -> Path:
+    """The folder of Spark, which PySpark has in its package."""
+    named = os.environ.get("SPARK_HOME")
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(named) if named else Path(spec.origin).parent
+
+
+def _arguments(settings: Mapping[str, str]) -> list[str]:
+    return [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """That of this process, with what Spark's processes need. Java's options in it come last, and so take back ours."""
+    os.environ["MILLRACE_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = str(_WORKER_PYTHON)
+    classes = archive(home)
+    options = [f"-XX:SharedArchiveFile={classes}"] if classes.exists() else []
+    options.append(os.environ.get("SPARK_SUBMIT_OPTS", ""))
+    return os.environ | {"SPARK_HOME": str(home), "SPARK_CONNECT_MODE": "0", "SPARK_SUBMIT_OPTS": " ".join(options)}
+
+
+def _require_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java") is None and not (home and (Path(home) / "bin" / "java").exists()):
+        raise MillraceError(Problem("there is no Java", "install a Java 17 or later, or set JAVA_HOME to one"))

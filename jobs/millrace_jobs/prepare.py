@@ -1,0 +1,87 @@
+"""What every run needs and one run can leave to all later ones: compiled kernels, and an archive of Spark's classes."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+
+from millrace_api.streamquery import StreamQuery
+from millrace_jobs import jvm, jvm_classes
+
+_RECORDS = 5_000
+
+
+def prepare(say: Callable[[str], None]) -> None:
+    """Compile the kernels of all partitioners, and note Spark's classes, where that was not done before.
+
+    Raises:
+        MillraceError: there is no Java, or a query does not run.
+    """
+    with tempfile.TemporaryDirectory(prefix="millrace-prepare-") as name:
+        folder = Path(name)
+        stream = folder / "in" / "records.csv"
+        stream.parent.mkdir()
+        stream.write_text(_records(), encoding="utf-8")
+        say("compiling the partitioners")
+        _compile_kernels(stream)
+        classes = jvm_classes.archive(jvm.spark_home())
+        if classes.exists():
+            say(f"Spark's classes are in {classes}")
+            return
+        say("running small queries to see which classes Spark uses")
+        _note_classes(classes, folder)
+        say(f"Spark's classes are in {classes} ({classes.stat().st_size >> 20} MiB)")
+
+
+def _records() -> str:
+    rows = (f"word-{i * i % 97},{i % 13},2024-05-01T00:{i // 60 % 60:02}:{i % 60:02}Z" for i in range(_RECORDS))
+    return "\n".join(["word,number,at", *rows, ""])
+
+
+def _compile_kernels(stream: Path) -> None:
+    from millrace_jobs.benchmark.compare import Request, compare
+
+    compare(Request(stream, ["word", "number"], None, 4, 2, "1000", "500", "all", 0, None, 6))
+
+
+def _note_classes(classes: Path, folder: Path) -> None:
+    """Run queries in a JVM that writes the archive when it ends, beside its place."""
+    classes.parent.mkdir(parents=True, exist_ok=True)
+    partial = classes.with_suffix(f".{os.getpid()}")
+    process = jvm.start({"spark.driver.extraJavaOptions": f"-XX:ArchiveClassesAtExit={partial}"}, quiet=True)
+    from millrace_jobs.agent.job import Job
+
+    try:
+        with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+            for algorithm in ("native", "pkg"):
+                with Job(_query(algorithm, folder), once=True, console=Console(file=nowhere)) as job:
+                    job.run()
+        process.finish()
+        partial.replace(classes)
+        for file in jvm_classes.outdated(classes):
+            file.unlink()
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _query(algorithm: str, folder: Path) -> StreamQuery:
+    source = {
+        "files": {"path": str(folder / "in"), "format": "csv"},
+        "schema": "word STRING, number BIGINT, at TIMESTAMP",
+        "watermark": {"column": "at", "delay": "5 seconds"},
+    }
+    sql = "SELECT window.start AS since, word, count(*) AS n FROM s GROUP BY window(at, '1 minute'), word"
+    spec = {
+        "sources": {"s": source},
+        "query": {"sql": sql},
+        "sink": {"files": {"path": str(folder / algorithm / "out"), "format": "json"}},
+        "partitioner": {"algorithm": algorithm},
+        "parallelism": {"initial": 2, "max": 2},
+        "checkpoint": {"uri": (folder / algorithm / "checkpoint").as_uri()},
+    }
+    document = {"apiVersion": "millrace.io/v1alpha1", "kind": "StreamQuery", "metadata": {"name": algorithm}}
+    return StreamQuery.model_validate(document | {"spec": spec})

@@ -1,0 +1,51 @@
+"""Spark's daemon for Python workers, with all that their tasks import loaded before it forks the first of them.
+
+PySpark's own daemon forks workers that import everything by themselves, and each of them collects garbage over all of
+these modules after every task. Here workers share the modules, and what was loaded before the first fork is frozen:
+the collector passes over it.
+
+``worker-python`` runs this module in place of ``pyspark.daemon``, for tasks and for the processes that plan a source.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import sys
+from pathlib import Path
+
+from pyspark import daemon
+
+_MODULES = ("millrace_jobs.pipeline.reader", "millrace_jobs.pipeline.merge_states", "pyspark.worker")
+"""What tasks of any query need; aggregators of the user are imported by the worker."""
+
+_THREADS = Path("/proc/self/task")
+_HARMLESS = "jemalloc_bg_thd"
+"""The thread of Arrow's memory allocator, which holds its locks over a fork and makes a new thread after it."""
+
+
+def main() -> None:
+    """Load, freeze, and serve as PySpark's daemon does, in this process.
+
+    A process that has threads must not fork: another thread may hold a lock, which nobody would release in the worker.
+    Where a library has started one, PySpark's own daemon takes over, which has loaded nothing.
+    """
+    for name in _MODULES:
+        importlib.import_module(name)
+    if _has_threads():
+        os.execv(sys.executable, [sys.executable, "-m", "pyspark.daemon", *sys.argv[1:]])
+    gc.collect()
+    gc.freeze()
+    daemon.manager()
+
+
+def _has_threads() -> bool:
+    if not _THREADS.is_dir():
+        return True
+    names = [(thread / "comm").read_text(encoding="utf-8").strip() for thread in _THREADS.iterdir()]
+    return len(names) - names.count(_HARMLESS) > 1
+
+
+if __name__ == "__main__":
+    main()

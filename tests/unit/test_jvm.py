@@ -1,0 +1,115 @@
+"""The start of Spark's JVM, with programs in its place that end, wait or answer."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from millrace_api.errors import MillraceError
+from millrace_jobs import jvm_classes
+from millrace_jobs.jvm import Jvm, spark_home
+
+ANSWERS = """
+import os, struct, sys
+from pathlib import Path
+secret = b"secret"
+file = Path(os.environ["_PYSPARK_DRIVER_CONN_INFO_PATH"])
+file.with_suffix(".new").write_bytes(struct.pack(">ii", 4711, len(secret)) + secret)
+file.with_suffix(".new").rename(file)
+Path("arguments").write_text(" ".join(sys.argv[1:]))
+Path("group").write_text(str(os.getpgid(0)))
+sys.stdin.read()
+Path("ended").touch()
+"""
+
+
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    """Makes a program Spark's; returns the folder in which it runs."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "jars").mkdir()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+    def make(program):
+        script = tmp_path / "bin" / "spark-submit"
+        script.write_text(f"#!{sys.executable}\n{program}", encoding="utf-8")
+        script.chmod(0o755)
+        return tmp_path
+
+    return make
+
+
+def test_pyspark_is_led_to_the_jvm_that_was_started(spark):
+    folder = spark(ANSWERS)
+    jvm = Jvm({"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "7"}, quiet=True)
+    assert jvm.is_unused
+    with jvm.announced():
+        assert os.environ["PYSPARK_GATEWAY_PORT"] == "4711"
+        assert os.environ["PYSPARK_GATEWAY_SECRET"] == "secret"
+    assert not {"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"} & os.environ.keys()
+    assert not jvm.is_unused
+    with jvm.announced():
+        assert os.environ["PYSPARK_GATEWAY_PORT"] == "4711"
+    jvm.finish()
+    assert not jvm.is_running
+    assert (folder / "ended").exists()
+    assert (folder / "arguments").read_text() == "--conf spark.driver.memory=1g pyspark-shell"
+
+
+def test_a_signal_to_our_process_group_does_not_reach_it(spark):
+    folder = spark(ANSWERS)
+    jvm = Jvm({}, quiet=True)
+    with jvm.announced():
+        pass
+    assert int((folder / "group").read_text()) != os.getpgid(0)
+    jvm.finish()
+
+
+def test_a_jvm_that_ends_while_it_starts_is_reported(spark):
+    spark("import sys; sys.exit(3)")
+    jvm = Jvm({}, quiet=True)
+    with pytest.raises(MillraceError, match="Spark's JVM has ended while it was starting"), jvm.announced():
+        pass
+
+
+def test_an_unused_jvm_is_ended_at_once(spark):
+    spark("import time; time.sleep(600)")
+    jvm = Jvm({}, quiet=True)
+    jvm.end()
+    assert not jvm.is_running
+
+
+def test_there_is_no_java(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(MillraceError, match="there is no Java"):
+        Jvm({}, quiet=True)
+
+
+def test_archives_of_other_jars_in_the_same_place_are_outdated(tmp_path):
+    current, older, elsewhere = (
+        tmp_path / f"spark-classes-{name}.jsa" for name in ("place-new", "place-old", "there-old")
+    )
+    for file in (current, older, elsewhere):
+        file.touch()
+    assert jvm_classes.outdated(current) == [older]
+
+
+def test_the_archive_of_classes_belongs_to_one_java_and_one_set_of_jars(tmp_path, monkeypatch):
+    (tmp_path / "jars").mkdir()
+    jar = tmp_path / "jars" / "spark.jar"
+    jar.write_bytes(b"one")
+    found = jvm_classes.archive(tmp_path)
+    assert found == jvm_classes.archive(tmp_path)
+    jar.write_bytes(b"other")
+    newer = jvm_classes.archive(tmp_path)
+    assert newer != found
+    monkeypatch.setenv("MILLRACE_SPARK_CLASSES", "/opt/classes.jsa")
+    assert jvm_classes.archive(tmp_path) == Path("/opt/classes.jsa")
+
+
+def test_spark_is_where_its_package_is(monkeypatch):
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    assert (spark_home() / "bin" / "spark-submit").exists()
