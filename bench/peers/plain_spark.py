@@ -1,0 +1,65 @@
+"""The question of the benchmark in plain Structured Streaming with Spark's own Kafka connector, at least once.
+
+    python -m bench.peers.plain_spark SERVERS SOURCE SINK FOLDER INTERVAL_MS JARS
+
+Prints one line of JSON for each batch with records: rows, and milliseconds by step.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def main() -> None:
+    """Run until the process is ended."""
+    servers, source, sink, folder, interval, jars = sys.argv[1:]
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.jars", jars)
+        .config("spark.ui.enabled", "false")
+        .config("spark.log.level", "ERROR")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.streaming.stateStore.providerClass", _ROCKSDB)
+        .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
+        .getOrCreate()
+    )
+    messages = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", servers)
+        .option("subscribe", source)
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    record = F.from_json(F.col("value").cast("string"), "at TIMESTAMP, key STRING, value STRING")
+    records = messages.select(record.alias("record")).select("record.*").withWatermark("at", "5 seconds")
+    counted = records.groupBy(F.window("at", "10 seconds"), "key").agg(
+        F.count("*").alias("n"), F.max("at").alias("latest")
+    )
+    results = counted.select(F.col("window.start").alias("since"), "key", "n", "latest")
+    query = (
+        results.select("key", F.to_json(F.struct("*")).alias("value"))
+        .writeStream.format("kafka")
+        .option("kafka.bootstrap.servers", servers)
+        .option("topic", sink)
+        .option("checkpointLocation", f"{folder}/checkpoint")
+        .outputMode("update")
+        .trigger(processingTime=f"{interval} milliseconds")
+        .start()
+    )
+    told = -1
+    while not query.awaitTermination(1):
+        for progress in query.recentProgress:
+            if progress.batchId > told:
+                told = progress.batchId
+                print(json.dumps({"rows": progress.numInputRows, "steps": progress.durationMs}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

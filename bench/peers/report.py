@@ -1,0 +1,50 @@
+"""The figures of the benchmark: medians over the rounds of one run, with the least and the most of them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+TITLES = {
+    "latency": "steady rate: seconds to the first result; milliseconds from record to visible result",
+    "backlog": "full topic: seconds until the first result, and all results, are visible",
+    "fixed": "milliseconds of a batch of 1,000 records: the median, and by step on average",
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What one turn of a contender came to; ``interval`` is in milliseconds."""
+
+    part: str
+    engine: str
+    interval: int
+    values: Mapping[str, float | None]
+
+
+def show(figures: Sequence[Figure], console: Console) -> None:
+    """Print a table for each part and interval."""
+    for part, interval in dict.fromkeys((figure.part, figure.interval) for figure in figures):
+        turns = [figure for figure in figures if (figure.part, figure.interval) == (part, interval)]
+        columns = list(dict.fromkeys(name for figure in turns for name in figure.values))
+        table = Table(title=f"{TITLES[part]} (interval {interval} ms)")
+        table.add_column("")
+        for name in columns:
+            table.add_column(name, justify="right")
+        for engine in dict.fromkeys(figure.engine for figure in turns):
+            rounds = [figure.values for figure in turns if figure.engine == engine]
+            table.add_row(engine, *(_spread([values.get(name) for values in rounds]) for name in columns))
+        console.print(table)
+
+
+def _spread(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return "-"
+    digits = 1 if max(known) < 100 else 0
+    text = f"{statistics.median(known):,.{digits}f}"
+    return text if len(known) == 1 else f"{text} ({min(known):,.{digits}f} to {max(known):,.{digits}f})"

@@ -1,0 +1,68 @@
+"""How long the batches of a contender on Spark took, and which of their steps took how much of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_METRICS = re.compile(r" metrics=(\S+)")
+_SUM = re.compile(r'^millrace_batch_step_seconds_total\{[^}]*step="(\w+)"[^}]*\} (\S+)$', re.MULTILINE)
+_BATCHES = re.compile(r"^millrace_batch_processing_seconds_count(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Batches that have ended, and milliseconds that each step took in all of them together."""
+
+    batches: int
+    milliseconds: Mapping[str, float]
+
+    def since(self, before: Steps) -> Mapping[str, float]:
+        """Milliseconds of each step in a batch, on average over those since ``before``."""
+        batches = max(self.batches - before.batches, 1)
+        return {
+            step: (total - before.milliseconds.get(step, 0.0)) / batches for step, total in self.milliseconds.items()
+        }
+
+
+NONE = Steps(0, {})
+
+
+def of_plain_spark(log: Path) -> Steps:
+    """From the lines that the plain job prints."""
+    batches: list[dict[str, float]] = [entry["steps"] for entry in _plain_batches(log)]
+    names = dict.fromkeys(name for batch in batches for name in batch)
+    return Steps(len(batches), {name: sum(batch.get(name, 0.0) for batch in batches) for name in names})
+
+
+def of_millrace(log: Path) -> Steps:
+    """From its metrics."""
+    url = _METRICS.search(log.read_text(encoding="utf-8"))
+    if url is None:
+        return NONE
+    with urllib.request.urlopen(url[1], timeout=10) as answer:
+        text = answer.read().decode()
+    batches = sum(float(count) for count in _BATCHES.findall(text))
+    return Steps(int(batches), {step: float(total) * 1000 for step, total in _SUM.findall(text)})
+
+
+def median_plain(log: Path, last: int) -> float:
+    """Milliseconds of a batch with records, the median of the last so many."""
+    batches = [entry for entry in _plain_batches(log)[-last:] if entry["rows"]]
+    return statistics.median(float(entry["steps"]["triggerExecution"]) for entry in batches)
+
+
+def median_millrace(log: Path, last: int, interval: int) -> float:
+    """The same from what Millrace prints, which is W: processing time over the interval."""
+    lines = re.findall(r"^batch=\d+ rows=(\d+) .*?W=(\S+)", log.read_text(encoding="utf-8"), re.MULTILINE)
+    return statistics.median(float(w) * interval for rows, w in lines[-last:] if int(rows))
+
+
+def _plain_batches(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines() if line.startswith('{"rows"')]
