@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from enum import StrEnum
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 from pathlib import Path
 from threading import Timer
 from types import FrameType
@@ -49,6 +49,23 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and what S
 GRACE = 25.0
 """Seconds; Kubernetes gives a pod 30 s by itself."""
 
+Grace = Annotated[float, typer.Option(min=0, help="Seconds that the running batch may still take after SIGTERM.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"millrace {version('millrace')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and end.")
+    ] = False,
+) -> None:
+    """Options of ``millrace`` itself, before any command."""
+
 
 class OutputFormat(StrEnum):
     """How ``validate`` prints problems."""
@@ -78,7 +95,7 @@ def run(
     plan: Annotated[Path | None, typer.Option(help="Plan file to follow while the query runs.")] = None,
     query: Annotated[str | None, typer.Option(help="Name of the query, where the file has several.")] = None,
     metrics_port: Annotated[int, typer.Option(help="Port on 127.0.0.1 for /metrics; 0 is any free one.")] = 0,
-    grace: Annotated[float, typer.Option(help="Seconds that the running batch may still take after SIGTERM.")] = GRACE,
+    grace: Grace = GRACE,
     debug: Debug = False,
 ) -> None:
     """Run a query in this process, with local Spark; Ctrl-C and SIGTERM end it after the running batch."""
@@ -97,7 +114,7 @@ def driver(
     plan: Annotated[Path, typer.Option(help="File as which the ConfigMap with the plan is mounted.")],
     plan_config_map: Annotated[str, typer.Option(help="That ConfigMap's name.")],
     metrics_port: Annotated[int, typer.Option(help="Port of /metrics, /healthz and /readyz.")] = 8080,
-    grace: Annotated[float, typer.Option(help="Seconds that the running batch may still take after SIGTERM.")] = GRACE,
+    grace: Grace = GRACE,
 ) -> None:
     """Run a query as the driver of the pod that this is; the operator makes such pods, nobody else has to."""
     from millrace_jobs.agent.driver_pod import DriverPod, PodIdentity

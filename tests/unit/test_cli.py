@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,19 @@ def test_no_arguments_print_the_help(millrace: Millrace) -> None:
     result = millrace()
     assert result.status == 2
     assert "Streaming queries on Spark" in result.out + result.err
+
+
+def test_version_is_that_of_the_distribution(millrace: Millrace) -> None:
+    assert millrace("--version") == Result(0, f"millrace {version('millrace')}\n", "")
+
+
+@pytest.mark.parametrize(
+    "command", [["run", "query.yaml"], ["driver", "q.yaml", "--plan", "p", "--plan-config-map", "c"]]
+)
+def test_a_batch_cannot_be_given_less_than_no_time_to_end(millrace: Millrace, command: list[str]) -> None:
+    result = millrace(*command, "--grace", "-3")
+    assert result.status == 2
+    assert "Invalid value for '--grace'" in result.err
 
 
 @pytest.mark.parametrize(
