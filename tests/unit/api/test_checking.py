@@ -271,6 +271,15 @@ def test_the_window_is_over_the_column_of_the_watermark(tmp_path):
     ]
 
 
+def test_a_query_has_no_time_zone_of_its_own(tmp_path):
+    zone = "  sparkConf:\n    spark.ui.enabled: 'false'\n    spark.sql.session.timeZone: {}"
+    assert problems(tmp_path, changed(MINIMAL, 12, zone.format("Asia/Tokyo"))) == [
+        '14: spec.sparkConf.spark.sql.session.timeZone: is "Asia/Tokyo", but queries compute '
+        "in UTC; leave it out, and write from_utc_timestamp(column, 'Asia/Tokyo') where the SQL needs local time"
+    ]
+    assert problems(tmp_path, changed(MINIMAL, 12, zone.format("UTC"))) == []
+
+
 def test_a_query_without_a_file_has_problems_without_lines():
     document = {
         "apiVersion": "millrace.io/v1alpha1",
