@@ -17,6 +17,15 @@ from millrace_api.yaml_nodes import Document
 _TIME_ZONE = "spark.sql.session.timeZone"
 """Set to another zone than UTC, it would hold for those parts of a plan that Spark computes, and for no other."""
 
+_FUNCTION_SETTINGS = ("spark.sql.extensions", "spark.sql.catalog", "spark.sql.defaultCatalog", "spark.sql.hive.")
+"""How settings begin by which Spark has more functions than its own."""
+
+_STREAM_CHECKS = (
+    "spark.sql.streaming.unsupportedOperationCheck",
+    "spark.sql.streaming.statefulOperator.checkCorrectness.enabled",
+)
+"""Settings by which Spark runs what it otherwise refuses as a stream."""
+
 Schemas = dict[str, tuple[Column, ...] | None]
 """Columns by source; None where they are not known, or the schema is itself a problem."""
 
@@ -122,7 +131,14 @@ class _Check:
             for name, source in self._spec.sources.items()
         }
         close = self._spec.emit is Emit.ON_WINDOW_CLOSE
-        found = check_sql(text, tables, on_window_close=close)
+        settings = self._spec.spark_conf
+        found = check_sql(
+            text,
+            tables,
+            on_window_close=close,
+            more_functions=any(name.startswith(_FUNCTION_SETTINGS) for name in settings),
+            as_stream=all(settings.get(name, "true") == "true" for name in _STREAM_CHECKS),
+        )
         self._add_within(("spec", "query", "sql"), [problem for problem in found if problem.line is not None])
         for problem in found:
             if problem.line is None:

@@ -126,6 +126,10 @@ def test_validate_checks_the_parameters_of_the_partitioner(project: Project, mil
         ({"source": {"schema": "at TIMESTAMP, who STRIN"}}, ['"STRIN" is not a type', "did you mean STRING?"]),
         ({"source": {"watermark": None}}, ["watermark"]),
         ({"sql": "SELECT whom FROM events"}, ['no column "whom" (line 1, column 8 of the SQL)', 'did you mean "who"?']),
+        (
+            {"sql": "SELECT who FROM events ORDER BY n"},
+            ["ORDER BY sorts all records", "(line 1, column 24 of the SQL)"],
+        ),
         ({"sql": "SELECT count(* AS rows\nFROM events"}, ["the SQL does not parse at line 1, column 16"]),
         ({"source": {"files": {"path": "gone/*.csv", "format": "csv"}}}, ["gone/*.csv", "no file matches this path"]),
         (

@@ -1,0 +1,41 @@
+"""Ask Spark whether it would run a query as a stream, without running it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pyspark.errors import AnalysisException
+
+from millrace_api.errors import MillraceError
+from millrace_api.streamquery import Emit, Spec
+from millrace_jobs.pipeline.analysis import PlannedQuery, sql_problem
+from millrace_jobs.pipeline.build import Surroundings, build
+from millrace_jobs.pipeline.front_end import Native
+
+_CHECKED = "spark.sql.streaming.unsupportedOperationCheck"
+
+
+def output_mode(query: PlannedQuery, spec: Spec) -> Literal["update", "append"]:
+    """Spark's name for when the results of a query are emitted."""
+    return "update" if spec.emit is Emit.ON_UPDATE and query.aggregates else "append"
+
+
+def check_streaming(query: PlannedQuery, spec: Spec, around: Surroundings) -> None:
+    """Make the check of Spark's plan that every start of a stream begins with; nothing is started or written.
+
+    Of a query that can be routed, Spark's part is always the same, and runs.
+
+    Raises:
+        MillraceError: Spark can do this with tables, but not with streams.
+    """
+    if not isinstance(query.plan, Native) or around.spark.conf.get(_CHECKED) != "true":
+        return
+    try:
+        plan = build(query, spec, around, routed=False)._jdf.queryExecution().analyzed()
+        jvm = around.spark._jvm
+        assert jvm is not None
+        modes = jvm.org.apache.spark.sql.streaming.OutputMode
+        mode = modes.Update() if output_mode(query, spec) == "update" else modes.Append()
+        jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, mode)
+    except AnalysisException as error:
+        raise MillraceError(sql_problem(error)) from None
