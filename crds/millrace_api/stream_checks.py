@@ -6,7 +6,7 @@ Spark's own check of its plan, which ``millrace explain`` and every start make.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
@@ -18,7 +18,8 @@ from millrace_api.sql_places import Keywords, problem_at, start_of
 
 _TOP_N = "for the top N of a key or window write a Python aggregator, as in examples/02-top-destinations.yaml"
 _RANGE = "AND b.at BETWEEN a.at AND a.at + INTERVAL 1 MINUTE"
-_ANTI = f"write LEFT JOIN ... ON the key {_RANGE}, with WHERE on the right side's key IS NULL"
+_ON = f"ON a.key = b.key {_RANGE}"
+_ANTI = f"write LEFT JOIN b {_ON} WHERE b.key IS NULL, with watermarks on both sources"
 
 _SORTS = {
     "order": ("ORDER BY", TokenType.ORDER_BY),
@@ -76,8 +77,9 @@ class _StreamCheck:
         return found
 
     def _learn_streams(self, scope: Scope) -> None:
+        ctes = {name.lower(): source for name, source in scope.cte_sources.items()}
         for table in scope.tables:
-            cte = scope.cte_sources.get(table.name)
+            cte = ctes.get(table.name.lower())
             if cte is not None and cte is not scope:
                 read = (self._streams.get(id(each)) for each in cte.expression.find_all(exp.Table))
                 name = next((name for name in read if name), None)
@@ -104,7 +106,9 @@ class _StreamCheck:
             yield self._at(start, "EXCEPT takes away what a stream may still bring", _ANTI)
         if isinstance(node, exp.Intersect) and self._reads(node):
             start = self._keywords.before(node.expression, TokenType.INTERSECT)
-            yield self._at(start, "streams have no INTERSECT", f"write LEFT SEMI JOIN ... ON the keys {_RANGE}")
+            yield self._at(
+                start, "streams have no INTERSECT", f"write LEFT SEMI JOIN b {_ON}, with watermarks on both sources"
+            )
         if isinstance(node, exp.Union) and self._reads(node.this) != self._reads(node.expression):
             start = self._keywords.before(node.expression, TokenType.UNION)
             yield self._at(start, "one side of UNION is a stream, and the other is not", "read a source on both sides")
@@ -115,7 +119,7 @@ class _StreamCheck:
             clause = node.args.get(part)
             if clause is not None:
                 start = self._keywords.before(clause, token)
-                yield self._at(start, f"{name} sorts all records, and a stream goes on", f"leave it out; {_TOP_N}")
+                yield self._at(start, f"{name} needs all records, and a stream has no end", f"leave it out; {_TOP_N}")
         offset, limit = node.args.get("offset"), node.args.get("limit")
         if offset is not None:
             start = self._keywords.before(offset, TokenType.OFFSET)
@@ -129,8 +133,8 @@ class _StreamCheck:
         """Windows over rows, aggregates of distinct values, samples, and calls that streams do not have."""
         name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
         if isinstance(node, exp.Window):
-            start = start_of(node)
-            yield self._at(start, "OVER compares all records of a partition, and a stream goes on", _over_hint(node))
+            message = "OVER needs all records of a partition, and a stream has no end"
+            yield self._at(start_of(node), message, f"write GROUP BY for totals; {_TOP_N}")
         elif isinstance(node, exp.Distinct) and not isinstance(node.parent, exp.Select):
             function = node.find_ancestor(exp.Func)
             counts = isinstance(function, exp.Count)
@@ -152,7 +156,7 @@ class _StreamCheck:
             return
         if scope.is_subquery:
             message = "a stream cannot be read by a subquery outside of FROM"
-            hint = _ANTI if _negated(node) else "write a JOIN with it, ON a key"
+            hint = _ANTI if _negated(node) else "write JOIN b ON a.key = b.key"
             yield self._at(self._keywords.before(node, TokenType.SELECT), message, hint)
         yield from self._of_aggregation(scope)
         if isinstance(node, exp.Select):
@@ -179,8 +183,7 @@ class _StreamCheck:
         """Where a SELECT begins; of a set operation, where it stands between the two."""
         if isinstance(node, exp.SetOperation):
             return self._keywords.before(node.expression, TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT)
-        items = exp.Tuple(expressions=[item.copy() for item in node.selects])
-        return self._keywords.before(items, TokenType.SELECT)
+        return self._keywords.before(exp.Tuple(expressions=node.copy().expressions), TokenType.SELECT)
 
     def _of_joins(self, scope: Scope, select: exp.Select) -> Iterator[Problem]:
         clause = select.args.get("from_")
@@ -192,8 +195,8 @@ class _StreamCheck:
             if left and right:
                 yield from self._of_join(start, name, scope, select, join)
             elif (left and join.side in ("RIGHT", "FULL")) or (right and join.side in ("LEFT", "FULL")):
-                message = f"a {name} keeps the rows of what is no stream until it has ended, and a stream goes on"
-                yield self._at(start, message, "write JOIN, or keep the rows of the stream")
+                message = f"a {name} needs all records to know which rows have no match, and a stream has no end"
+                yield self._at(start, message, "write JOIN, or keep the rows of the stream instead")
             left = left or right
 
     def _of_join(
@@ -208,7 +211,7 @@ class _StreamCheck:
         elif join.kind == "ANTI":
             yield self._at(start, "a LEFT ANTI JOIN takes away what a stream may still bring", _ANTI)
         elif not _has_equality(select, join):
-            yield self._at(start, f"a {name} of two streams needs a key", "write ON left.key = right.key")
+            yield self._at(start, f"a {name} of two streams needs a key", "write ON a.key = b.key")
         elif self._updates and join.side and join.kind != "SEMI":
             message = f"a {name} of two streams is not possible under emit OnUpdate beside GROUP BY or DISTINCT"
             yield self._at(start, message, "write emit: OnWindowClose, and group by a window")
@@ -216,7 +219,7 @@ class _StreamCheck:
             yield from self._of_outer_join(start, name, sources, join)
 
     def _of_outer_join(
-        self, start: int | None, name: str, sources: list[exp.Expr | Scope], join: exp.Join
+        self, start: int | None, name: str, sources: Sequence[exp.Expr | Scope], join: exp.Join
     ) -> Iterator[Problem]:
         """A record without a match is given up by the watermark, if the condition says how far apart matches are."""
         read = sorted(set(self._streams.values()))
@@ -230,7 +233,7 @@ class _StreamCheck:
 
     def _only_keys(self, join: exp.Join) -> bool:
         """Whether the condition equates columns, and none that has a watermark."""
-        condition = join.args.get("on")
+        condition = join.args["on"].unnest() if join.args.get("on") else None
         using = {name.name.lower() for name in join.args.get("using") or ()}
         if join.method or (condition is None and not using):
             return False
@@ -266,10 +269,3 @@ def _negated(subquery: exp.Expr) -> bool:
     """Whether the subquery is that of NOT IN or NOT EXISTS."""
     holder = subquery.find_ancestor(exp.In, exp.Exists)
     return holder is not None and isinstance(holder.parent, exp.Not)
-
-
-def _over_hint(node: exp.Window) -> str:
-    ranks = not isinstance(node.this, exp.AggFunc) or isinstance(
-        node.this, exp.RowNumber | exp.FirstValue | exp.LastValue
-    )
-    return _TOP_N if ranks else f"write GROUP BY; {_TOP_N}"

@@ -131,11 +131,14 @@ def driver(
 def validate(
     files: Annotated[list[Path], typer.Argument(help="YAML files with StreamQueries.", show_default=False)],
     format: Annotated[OutputFormat, typer.Option(help="text or json.")] = OutputFormat.TEXT,
+    inputs: Annotated[
+        bool, typer.Option(help="Look at the files that sources read; they need not be here for a query on a cluster.")
+    ] = True,
 ) -> None:
     """Check files without running them; reports every problem, and exits with 1 if there is one."""
-    from millrace_jobs.plan.checking import check_file
+    from millrace_jobs.agent.validation import check_file
 
-    problems = [problem for file in files for problem in check_file(file)]
+    problems = [problem for file in files for problem in check_file(file, inputs=inputs)]
     if format is OutputFormat.JSON:
         typer.echo(json.dumps([asdict(problem) for problem in problems], indent=2))
     else:

@@ -14,7 +14,6 @@ from millrace_api.spark_functions import AGGREGATES, BUILTIN, SYNTAX
 from millrace_api.sql import parse_query
 from millrace_api.streamquery import Spec
 from millrace_jobs.pipeline.analysis import PlannedQuery, plan_query
-from millrace_jobs.pipeline.build import Surroundings
 from millrace_jobs.pipeline.front_end import Native
 from millrace_jobs.pipeline.streaming_check import check_streaming
 from millrace_jobs.sources.opening import open_source
@@ -37,9 +36,7 @@ def check(spark: SparkSession, folder: Path, setting: Setting, sql: str) -> None
     sources = {name: open_source(name, each, folder / name, folder / "cache") for name, each in spec.sources.items()}
     planned = plan_query(spark, spec, {name: each.schema for name, each in sources.items()})
     native = PlannedQuery(Native(sql, ""), planned.result, planned.aggregates, planned.longest_window)
-    around = Surroundings(spark, sources, folder / "control", folder / "checkpoint", folder / "policies", True)
-    check_streaming(native, spec, around)
-    assert not (folder / "checkpoint").exists()
+    check_streaming(native, spec, spark, sources)
 
 
 @pytest.mark.parametrize(("setting", "sql"), RUNS)

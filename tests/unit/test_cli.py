@@ -94,6 +94,7 @@ def test_crd_prints_the_files_of_the_repository(millrace: Millrace, format: str,
 
 
 def test_validate_reports_every_problem_of_every_file(project: Project, millrace: Millrace) -> None:
+    project.give("1.csv", RECORDS)
     good = project.query(SQL, name="good")
     assert millrace("validate", good) == Result(0, "1 file without a problem\n", "")
     assert millrace("validate", good, "--format", "json") == Result(0, "[]\n", "")
@@ -108,6 +109,64 @@ def test_validate_reports_every_problem_of_every_file(project: Project, millrace
     assert {"message", "hint", "file", "line", "field"} == set(problems[0])
     assert {problem["field"] for problem in problems} >= {"spec.query.sql", "spec.batchInterval"}
     assert len(text.out.splitlines()) == len(problems)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (
+            {"files": {"path": "gone/*.csv", "format": "csv"}},
+            ["files.path: gone/*.csv: source events: no file matches this path; write a file, a folder or a glob"],
+        ),
+        (
+            {"files": {"path": "other.csv", "format": "csv"}},
+            ["files.path: ", "other.csv:1: the header has no column who; it has at, name, n; correct the schema"],
+        ),
+        (
+            {"files": None, "replay": {"path": "gone.csv", "format": "csv", "timeColumn": "at"}},
+            ["replay.path: gone.csv: source events: there is no such file; write the path of one csv, json or parquet"],
+        ),
+        (
+            {"files": None, "replay": {"path": "other.csv", "format": "csv", "timeColumn": "at"}},
+            ["replay.path: other.csv:1: the header has no column who; it has at, name, n"],
+        ),
+        (
+            {"files": {"path": "other.csv", "format": "parquet"}},
+            ["files.path: ", "other.csv: cannot be read as parquet"],
+        ),
+        (
+            {
+                "files": None,
+                "replay": {
+                    "path": "in/1.csv", "format": "csv", "timeColumn": "at", "rateTrace": {"path": "rates.csv"},
+                },
+            },
+            ["replay.path: rates.csv: "],
+        ),
+    ],
+)  # fmt: skip
+def test_validate_looks_at_the_files_of_the_sources(
+    project: Project, millrace: Millrace, source: dict[str, Any], said: list[str]
+) -> None:
+    project.give("1.csv", RECORDS)
+    project.write("other.csv", "at,name,n\n2024-01-01T00:00:01Z,a,1\n")
+    file = project.query(SQL, source=source)
+    result = millrace("validate", file)
+    assert result.status == 1, result
+    assert re.match(rf"{file}:\d+: spec\.sources\.events\.{said[0].split(':')[0]}: ", result.out), result
+    for text in said:
+        assert text in result.out
+    assert millrace("validate", file, "--no-inputs") == Result(0, "1 file without a problem\n", "")
+    millrace("run", file, "--once").assert_failed(*(text.partition(": ")[2] for text in said))
+    assert not (project.folder / "out").exists()
+
+
+def test_validate_accepts_files_that_were_read_and_have_gone(project: Project, millrace: Millrace) -> None:
+    (project.folder / "checkpoint" / "sources" / "events").mkdir(parents=True)
+    seen = {"path": str(project.inbox / "0.csv"), "size": 1, "mtime_ns": 1}
+    project.write("checkpoint/sources/events/files.jsonl", json.dumps(seen) + "\n")
+    file = project.query(SQL, source={"files": {"path": "in/*.csv", "format": "csv"}})
+    assert millrace("validate", file) == Result(0, "1 file without a problem\n", "")
 
 
 def test_validate_checks_the_parameters_of_the_partitioner(project: Project, millrace: Millrace) -> None:
@@ -128,7 +187,7 @@ def test_validate_checks_the_parameters_of_the_partitioner(project: Project, mil
         ({"sql": "SELECT whom FROM events"}, ['no column "whom" (line 1, column 8 of the SQL)', 'did you mean "who"?']),
         (
             {"sql": "SELECT who FROM events ORDER BY n"},
-            ["ORDER BY sorts all records", "(line 1, column 24 of the SQL)"],
+            ["ORDER BY needs all records", "(line 1, column 24 of the SQL)"],
         ),
         ({"sql": "SELECT count(* AS rows\nFROM events"}, ["the SQL does not parse at line 1, column 16"]),
         ({"source": {"files": {"path": "gone/*.csv", "format": "csv"}}}, ["gone/*.csv", "no file matches this path"]),

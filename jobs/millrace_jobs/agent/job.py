@@ -34,7 +34,6 @@ from millrace_jobs.agent.run import QueryRun
 from millrace_jobs.agent.server import start_server
 from millrace_jobs.agent.summary import Outcome, Tally
 from millrace_jobs.pipeline.analysis import PlannedQuery, Routed, plan_query
-from millrace_jobs.pipeline.build import Surroundings
 from millrace_jobs.pipeline.explain import explain
 from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.pipeline.state_layout import layout
@@ -186,8 +185,7 @@ class Job:
         sources = self._open_sources(self._workspace / "sources")
         spark = self._spark(self.platform.state_partitions(self.query.spec))
         planned = plan_query(spark, self.query.spec, {name: source.schema for name, source in sources.items()})
-        folders = [self._workspace / name for name in ("control.json", "checkpoint", "policies")]
-        check_streaming(planned, self.query.spec, Surroundings(spark, sources, *folders, everything=True))
+        check_streaming(planned, self.query.spec, spark, sources)
         plan = given.current() if given is not None else None
         return explain(planned, self.query.spec, sources, pin_of(plan or self._first_plan(planned)))
 
