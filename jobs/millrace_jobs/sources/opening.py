@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from millrace_api.errors import MillraceError
+from millrace_api.failures import FailureClass
 from millrace_api.schema_ddl import parse_schema
 from millrace_api.sources import ReplaySource as ReplaySpec
 from millrace_api.sources import Source as SourceSpec
@@ -70,7 +72,11 @@ def open_source(name: str, spec: SourceSpec, state: Path, cache: Path) -> Source
             timestamp_format=spec.timestamp_format.value,
             corrupt=corrupt,
         )
-        files.check()
+        try:
+            files.check()
+        except MillraceError as error:
+            error.failure = FailureClass.SOURCE  # as it would be of the batch that reads the file
+            raise
         return files
     replay = spec.replay
     assert replay is not None
