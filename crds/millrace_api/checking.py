@@ -14,6 +14,18 @@ from millrace_api.sources import Source
 from millrace_api.streamquery import Emit, StreamQuery
 from millrace_api.yaml_nodes import Document
 
+_TIME_ZONE = "spark.sql.session.timeZone"
+"""Set to another zone than UTC, it would hold for those parts of a plan that Spark computes, and for no other."""
+
+_FUNCTION_SETTINGS = ("spark.sql.extensions", "spark.sql.catalog", "spark.sql.defaultCatalog", "spark.sql.hive.")
+"""How settings begin by which Spark has more functions than its own."""
+
+_STREAM_CHECKS = (
+    "spark.sql.streaming.unsupportedOperationCheck",
+    "spark.sql.streaming.statefulOperator.checkCorrectness.enabled",
+)
+"""Settings by which Spark runs what it otherwise refuses as a stream."""
+
 Schemas = dict[str, tuple[Column, ...] | None]
 """Columns by source; None where they are not known, or the schema is itself a problem."""
 
@@ -30,6 +42,7 @@ class _Check:
         self._document = document
         schemas = {name: self._check_source(name, source) for name, source in query.spec.sources.items()}
         self._check_topics()
+        self._check_settings()
         if query.spec.query.python is not None:
             self._check_python(query.spec.query.python, schemas)
         if query.spec.query.sql is not None:
@@ -66,6 +79,14 @@ class _Check:
             if topic is not None and source.kafka is not None:
                 at = ("spec", "sources", name, "corruptRecords", "topic")
                 self._not_read_again(at, topic, source.kafka, "dead letter", but_by=name)
+
+    def _check_settings(self) -> None:
+        """Like ``_check_topics`` no rule of Spec: there are checkpoints that hold such a query."""
+        zone = self._spec.spark_conf.get(_TIME_ZONE, "UTC")
+        if zone != "UTC":
+            message = f'is "{zone}", but queries compute in UTC'
+            hint = f"leave it out, and write from_utc_timestamp(column, '{zone}') where the SQL needs local time"
+            self._add(("spec", "sparkConf", _TIME_ZONE), message, hint)
 
     def _not_read_again(
         self, at: Location, topic: str, cluster: KafkaConnection, written: str, *, but_by: str = ""
@@ -110,7 +131,14 @@ class _Check:
             for name, source in self._spec.sources.items()
         }
         close = self._spec.emit is Emit.ON_WINDOW_CLOSE
-        found = check_sql(text, tables, on_window_close=close)
+        settings = self._spec.spark_conf
+        found = check_sql(
+            text,
+            tables,
+            on_window_close=close,
+            more_functions=any(name.startswith(_FUNCTION_SETTINGS) for name in settings),
+            as_stream=all(settings.get(name, "true") == "true" for name in _STREAM_CHECKS),
+        )
         self._add_within(("spec", "query", "sql"), [problem for problem in found if problem.line is not None])
         for problem in found:
             if problem.line is None:

@@ -11,7 +11,10 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.explain_errors import nearest
 from millrace_api.schema_ddl import Column
+from millrace_api.spark_functions import FUNCTIONS
 from millrace_api.sql import StreamingSql, parse_query
+from millrace_api.sql_places import problem_at
+from millrace_api.stream_checks import stream_problems
 
 _WINDOW_CALLS = ("window", "session_window")
 
@@ -24,19 +27,43 @@ class Table:
     watermark: str | None = None
 
 
-def check_sql(text: str, tables: Mapping[str, Table], *, on_window_close: bool) -> list[Problem]:
-    """Everything wrong with the SQL; ``line`` counts from 1 within the text, None is the text as a whole."""
+def check_sql(
+    text: str,
+    tables: Mapping[str, Table],
+    *,
+    on_window_close: bool,
+    more_functions: bool = False,
+    as_stream: bool = True,
+) -> list[Problem]:
+    """Everything wrong with the SQL; ``line`` counts from 1 within the text, None is the text as a whole.
+
+    Args:
+        text: the SQL.
+        tables: the sources by name, in lower case.
+        on_window_close: whether results are emitted once, when their window closes.
+        more_functions: whether there may be others than Spark's own.
+        as_stream: whether what Spark refuses as a stream is a problem.
+    """
     try:
         query = parse_query(text)
     except MillraceError as error:
         return list(error.problems)
+    for hint in list(query.find_all(exp.Hint)):
+        hint.pop()  # it names tables by their aliases, and Spark ignores what it does not know
     problems = list(_unknown_tables(text, query, tables))
     if problems:
         return problems  # what a missing table would have had as columns is anyone's guess
     scopes = traverse_scope(query)
     for scope in scopes:
         problems += _ScopeCheck(text, scope, tables).unknown_columns()
+    if not more_functions:
+        problems += _unknown_functions(text, query)
     problems += _window_problems(text, scopes, tables, on_window_close)
+    if not problems and not any(table.name.lower() in tables for table in query.find_all(exp.Table)):
+        problems.append(Problem("the SQL reads none of the sources", f"write FROM {' or '.join(tables)}"))
+    if as_stream:
+        watermarks = {name: table.watermark for name, table in tables.items()}
+        problems += stream_problems(text, query, scopes, watermarks, on_window_close=on_window_close)
     return list(dict.fromkeys(problems))
 
 
@@ -50,6 +77,19 @@ def _unknown_tables(text: str, query: exp.Query, tables: Mapping[str, Table]) ->
             close = nearest(name, tables)
             hint = f'did you mean "{close}"?' if close else f"write one of the sources: {', '.join(tables)}"
             yield _at(text, table.this, f'there is no source "{name}"', hint)
+
+
+def _unknown_functions(text: str, query: exp.Query) -> Iterator[Problem]:
+    """Calls by a name that Spark does not have, as it is written: sqlglot knows more names than Spark."""
+    for call in query.find_all(exp.Func):
+        if "start" not in call.meta or isinstance(call.parent, exp.Dot):
+            continue  # has a syntax of its own, or is of a catalog
+        written = text[call.meta["start"] : call.meta["end"] + 1].strip("`")
+        called = text[call.meta["end"] + 1 :].lstrip().startswith("(")
+        if called and written.lower() not in FUNCTIONS:
+            close = nearest(written, FUNCTIONS)
+            hint = f'did you mean "{close}"?' if close else "write one of Spark's functions"
+            yield problem_at(text, call.meta["start"], f'there is no function "{written}"', hint)
 
 
 class _ScopeCheck:
@@ -216,9 +256,4 @@ def _listed(names: list[str]) -> str:
 
 def _at(text: str, node: exp.Expr, message: str, hint: str) -> Problem:
     """A problem with the place of an identifier in the text."""
-    start = node.meta.get("start")
-    if start is None:
-        return Problem(f"{message} in the SQL", hint)
-    line = text.count("\n", 0, start) + 1
-    column = start - text.rfind("\n", 0, start)
-    return Problem(f"{message} (line {line}, column {column} of the SQL)", hint, line=line)
+    return problem_at(text, node.meta.get("start"), message, hint)

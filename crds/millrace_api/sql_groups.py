@@ -9,6 +9,7 @@ from typing import Literal
 
 from sqlglot import exp
 
+from millrace_api.spark_functions import AGGREGATES
 from millrace_api.sql import StreamingSql, to_sql
 from millrace_api.values import PositiveDuration
 
@@ -62,6 +63,19 @@ def query_groups(query: exp.Query, columns: Collection[str]) -> tuple[Group, ...
     if expressions is None:
         return None
     return tuple(_group(query, node) for node in expressions)
+
+
+def aggregates(query: exp.Query) -> bool:
+    """Whether the query has groups of any kind, so that its results can change after they were emitted."""
+    if query.find(exp.Group, exp.Distinct) is not None or any(is_aggregate(call) for call in query.find_all(exp.Func)):
+        return True
+    return any(operation.args.get("distinct") for operation in query.find_all(exp.SetOperation))
+
+
+def is_aggregate(call: exp.Expr) -> bool:
+    """Whether it is a call that makes one value of the rows of a group."""
+    known = isinstance(call, exp.AggFunc) or (isinstance(call, exp.Anonymous) and call.name.lower() in AGGREGATES)
+    return known and call.find_ancestor(exp.Window) is None
 
 
 def filters_groups(query: exp.Query) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,9 @@ class _Loader(yaml.SafeLoader):
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
+
+LARGEST = 1 << 20
+"""Bytes of a file: PyYAML takes seconds for as many, and minutes for a file of data that was named by mistake."""
 
 _DEEPEST = 64
 _MOST_NODES = 100_000
@@ -100,7 +104,12 @@ def read_documents(path: Path | str) -> tuple[list[Document], list[Problem]]:
 def _text(path: Path | str) -> str:
     file = str(path)
     try:
-        return Path(path).read_text(encoding="utf-8")
+        with Path(path).open(encoding="utf-8") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            if size > LARGEST:
+                message = f"is too large: {size:,} bytes, and at most {LARGEST:,} are read"
+                raise MillraceError(Problem(message, "write the path of a smaller file, or cut it in several", file))
+            return stream.read()
     except FileNotFoundError:
         raise MillraceError(Problem("there is no such file", "check the path", file=file)) from None
     except OSError as error:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from enum import StrEnum
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 from pathlib import Path
 from threading import Timer
 from types import FrameType
@@ -50,6 +50,23 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and what S
 GRACE = 25.0
 """Seconds; Kubernetes gives a pod 30 s by itself."""
 
+Grace = Annotated[float, typer.Option(min=0, help="Seconds that the running batch may still take after SIGTERM.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"millrace {version('millrace')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and end.")
+    ] = False,
+) -> None:
+    """Options of ``millrace`` itself, before any command."""
+
 
 class OutputFormat(StrEnum):
     """How ``validate`` prints problems."""
@@ -79,7 +96,7 @@ def run(
     plan: Annotated[Path | None, typer.Option(help="Plan file to follow while the query runs.")] = None,
     query: Annotated[str | None, typer.Option(help="Name of the query, where the file has several.")] = None,
     metrics_port: Annotated[int, typer.Option(help="Port on 127.0.0.1 for /metrics; 0 is any free one.")] = 0,
-    grace: Annotated[float, typer.Option(help="Seconds that the running batch may still take after SIGTERM.")] = GRACE,
+    grace: Grace = GRACE,
     debug: Debug = False,
 ) -> None:
     """Run a query in this process, with local Spark; Ctrl-C and SIGTERM end it after the running batch."""
@@ -101,7 +118,7 @@ def driver(
     plan: Annotated[Path, typer.Option(help="File as which the ConfigMap with the plan is mounted.")],
     plan_config_map: Annotated[str, typer.Option(help="That ConfigMap's name.")],
     metrics_port: Annotated[int, typer.Option(help="Port of /metrics, /healthz and /readyz.")] = 8080,
-    grace: Annotated[float, typer.Option(help="Seconds that the running batch may still take after SIGTERM.")] = GRACE,
+    grace: Grace = GRACE,
 ) -> None:
     """Run a query as the driver of the pod that this is; the operator makes such pods, nobody else has to."""
 
@@ -121,11 +138,14 @@ def driver(
 def validate(
     files: Annotated[list[Path], typer.Argument(help="YAML files with StreamQueries.", show_default=False)],
     format: Annotated[OutputFormat, typer.Option(help="text or json.")] = OutputFormat.TEXT,
+    inputs: Annotated[
+        bool, typer.Option(help="Look at the files that sources read; they need not be here for a query on a cluster.")
+    ] = True,
 ) -> None:
     """Check files without running them; reports every problem, and exits with 1 if there is one."""
-    from millrace_jobs.plan.checking import check_file
+    from millrace_jobs.agent.validation import check_file
 
-    problems = [problem for file in files for problem in check_file(file)]
+    problems = [problem for file in files for problem in check_file(file, inputs=inputs)]
     if format is OutputFormat.JSON:
         typer.echo(json.dumps([asdict(problem) for problem in problems], indent=2))
     else:

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -71,6 +72,19 @@ def test_no_arguments_print_the_help(millrace: Millrace) -> None:
     assert "Streaming queries on Spark" in result.out + result.err
 
 
+def test_version_is_that_of_the_distribution(millrace: Millrace) -> None:
+    assert millrace("--version") == Result(0, f"millrace {version('millrace')}\n", "")
+
+
+@pytest.mark.parametrize(
+    "command", [["run", "query.yaml"], ["driver", "q.yaml", "--plan", "p", "--plan-config-map", "c"]]
+)
+def test_a_batch_cannot_be_given_less_than_no_time_to_end(millrace: Millrace, command: list[str]) -> None:
+    result = millrace(*command, "--grace", "-3")
+    assert result.status == 2
+    assert "Invalid value for '--grace'" in result.err
+
+
 @pytest.mark.parametrize(
     ("format", "file"), [("yaml", "streamqueries.millrace.io.yaml"), ("json-schema", "streamquery.schema.json")]
 )
@@ -81,6 +95,7 @@ def test_crd_prints_the_files_of_the_repository(millrace: Millrace, format: str,
 
 
 def test_validate_reports_every_problem_of_every_file(project: Project, millrace: Millrace) -> None:
+    project.give("1.csv", RECORDS)
     good = project.query(SQL, name="good")
     assert millrace("validate", good) == Result(0, "1 file without a problem\n", "")
     assert millrace("validate", good, "--format", "json") == Result(0, "[]\n", "")
@@ -95,6 +110,64 @@ def test_validate_reports_every_problem_of_every_file(project: Project, millrace
     assert {"message", "hint", "file", "line", "field"} == set(problems[0])
     assert {problem["field"] for problem in problems} >= {"spec.query.sql", "spec.batchInterval"}
     assert len(text.out.splitlines()) == len(problems)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (
+            {"files": {"path": "gone/*.csv", "format": "csv"}},
+            ["files.path: gone/*.csv: source events: no file matches this path; write a file, a folder or a glob"],
+        ),
+        (
+            {"files": {"path": "other.csv", "format": "csv"}},
+            ["files.path: ", "other.csv:1: the header has no column who; it has at, name, n; correct the schema"],
+        ),
+        (
+            {"files": None, "replay": {"path": "gone.csv", "format": "csv", "timeColumn": "at"}},
+            ["replay.path: gone.csv: source events: there is no such file; write the path of one csv, json or parquet"],
+        ),
+        (
+            {"files": None, "replay": {"path": "other.csv", "format": "csv", "timeColumn": "at"}},
+            ["replay.path: other.csv:1: the header has no column who; it has at, name, n"],
+        ),
+        (
+            {"files": {"path": "other.csv", "format": "parquet"}},
+            ["files.path: ", "other.csv: cannot be read as parquet"],
+        ),
+        (
+            {
+                "files": None,
+                "replay": {
+                    "path": "in/1.csv", "format": "csv", "timeColumn": "at", "rateTrace": {"path": "rates.csv"},
+                },
+            },
+            ["replay.path: rates.csv: "],
+        ),
+    ],
+)  # fmt: skip
+def test_validate_looks_at_the_files_of_the_sources(
+    project: Project, millrace: Millrace, source: dict[str, Any], said: list[str]
+) -> None:
+    project.give("1.csv", RECORDS)
+    project.write("other.csv", "at,name,n\n2024-01-01T00:00:01Z,a,1\n")
+    file = project.query(SQL, source=source)
+    result = millrace("validate", file)
+    assert result.status == 1, result
+    assert re.match(rf"{file}:\d+: spec\.sources\.events\.{said[0].split(':')[0]}: ", result.out), result
+    for text in said:
+        assert text in result.out
+    assert millrace("validate", file, "--no-inputs") == Result(0, "1 file without a problem\n", "")
+    millrace("run", file, "--once").assert_failed(*(text.partition(": ")[2] for text in said))
+    assert not (project.folder / "out").exists()
+
+
+def test_validate_accepts_files_that_were_read_and_have_gone(project: Project, millrace: Millrace) -> None:
+    (project.folder / "checkpoint" / "sources" / "events").mkdir(parents=True)
+    seen = {"path": str(project.inbox / "0.csv"), "size": 1, "mtime_ns": 1}
+    project.write("checkpoint/sources/events/files.jsonl", json.dumps(seen) + "\n")
+    file = project.query(SQL, source={"files": {"path": "in/*.csv", "format": "csv"}})
+    assert millrace("validate", file) == Result(0, "1 file without a problem\n", "")
 
 
 def test_validate_checks_the_parameters_of_the_partitioner(project: Project, millrace: Millrace) -> None:
@@ -113,6 +186,10 @@ def test_validate_checks_the_parameters_of_the_partitioner(project: Project, mil
         ({"source": {"schema": "at TIMESTAMP, who STRIN"}}, ['"STRIN" is not a type', "did you mean STRING?"]),
         ({"source": {"watermark": None}}, ["watermark"]),
         ({"sql": "SELECT whom FROM events"}, ['no column "whom" (line 1, column 8 of the SQL)', 'did you mean "who"?']),
+        (
+            {"sql": "SELECT who FROM events ORDER BY n"},
+            ["ORDER BY needs all records", "(line 1, column 24 of the SQL)"],
+        ),
         ({"sql": "SELECT count(* AS rows\nFROM events"}, ["the SQL does not parse at line 1, column 16"]),
         ({"source": {"files": {"path": "gone/*.csv", "format": "csv"}}}, ["gone/*.csv", "no file matches this path"]),
         (

@@ -37,6 +37,7 @@ from millrace_jobs.pipeline.analysis import PlannedQuery, Routed, plan_query
 from millrace_jobs.pipeline.explain import explain
 from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.pipeline.state_layout import layout
+from millrace_jobs.pipeline.streaming_check import check_streaming
 from millrace_jobs.plan.checking import partitioner_problem
 from millrace_jobs.plan.following import FixedPlan, PlanSource, pin_of
 from millrace_jobs.plan.pin import Pin
@@ -182,11 +183,9 @@ class Job:
         """How the query would run."""
         given = self._given_plans()
         sources = self._open_sources(self._workspace / "sources")
-        planned = plan_query(
-            self._spark(self.platform.state_partitions(self.query.spec)),
-            self.query.spec,
-            {name: source.schema for name, source in sources.items()},
-        )
+        spark = self._spark(self.platform.state_partitions(self.query.spec))
+        planned = plan_query(spark, self.query.spec, {name: source.schema for name, source in sources.items()})
+        check_streaming(planned, self.query.spec, spark, sources)
         plan = given.current() if given is not None else None
         return explain(planned, self.query.spec, sources, pin_of(plan or self._first_plan(planned)))
 

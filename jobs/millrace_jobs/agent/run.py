@@ -31,6 +31,7 @@ from millrace_jobs.agent.wall_clock import WallClock
 from millrace_jobs.pipeline.analysis import PlannedQuery, sql_problem
 from millrace_jobs.pipeline.build import Surroundings, build
 from millrace_jobs.pipeline.front_end import Native
+from millrace_jobs.pipeline.streaming_check import output_mode
 from millrace_jobs.plan.following import PlanSource
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sources.base import Source
@@ -208,14 +209,13 @@ class QueryRun:
             self.checkpoint.policies,
             everything=not paced,
         )
-        update = self.spec.emit is Emit.ON_UPDATE and self.query.aggregates
         interval = f"{self.spec.batch_interval.microseconds // 1000} milliseconds"
         try:
             results = build(self.query, self.spec, around, routed=routed)
             writer = (
                 results.writeStream.queryName(self.name)
                 .foreachBatch(self._write)
-                .outputMode("update" if update else "append")
+                .outputMode(output_mode(self.query, self.spec))
                 .option("checkpointLocation", self.checkpoint.spark.as_uri())
             )
             return (writer.trigger(processingTime=interval) if paced else writer.trigger(availableNow=True)).start()

@@ -10,7 +10,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millrace_api.sql import StreamingSql, parse_expression, parse_query, to_sql
-from millrace_api.sql_groups import group_expressions, is_window, select_aliases
+from millrace_api.sql_groups import aggregates, group_expressions, is_window, select_aliases
 from millrace_api.values import PositiveDuration
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, TypeOf, is_scalar, plan_aggregate
 from millrace_jobs.windows import Window
@@ -77,9 +77,7 @@ def plan_sql(sql: str, schemas: Mapping[str, pa.Schema], type_of: TypeOf) -> Agg
 
 def groups(sql: str) -> bool:
     """Whether the query has groups of any kind, so that its results can change after they were emitted."""
-    query = parse_query(sql)
-    calls = (call for call in query.find_all(exp.AggFunc) if call.find_ancestor(exp.Window) is None)
-    return query.find(exp.Group, exp.Distinct) is not None or next(calls, None) is not None
+    return aggregates(parse_query(sql))
 
 
 def longest_window(sql: str) -> int:

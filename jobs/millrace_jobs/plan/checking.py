@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from millrace_api.deployment import Algorithm
 from millrace_api.errors import Problem
-from millrace_api.loading import load_queries, locate, validate_file
 from millrace_api.streamquery import Spec
 from millrace_jobs.partitioners.parameters import Value
 from millrace_jobs.partitioners.registry import resolve_parameters
 
 _FIELD = "spec.partitioner.parameters"
-
-
-def check_file(path: Path) -> list[Problem]:
-    """All problems of a file of queries, each with its line."""
-    problems = validate_file(path)
-    if problems:
-        return problems
-    found = ((query.name, partitioner_problem(query.spec)) for query in load_queries(path))
-    return [where for name, problem in found if problem is not None for where in locate([problem], path, name)]
 
 
 def job_parameters(algorithm: str, parameters: Mapping[str, Any]) -> dict[str, Value]:

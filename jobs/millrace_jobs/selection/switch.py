@@ -43,7 +43,7 @@ class Switch:
         """The stage that saves most, and what in it: ``imbalance``, ``aggregation cost``, ``routing`` or ``measured``.
 
         ``measured``: what the batches really took beyond the predicted stages. ``trial``: no gain is predicted, but
-        the prediction rests on nothing measured.
+        ``native`` is left once, since the prediction for routed batches rests on nothing measured.
         """
         if self.gain <= 0:
             return "trial"
@@ -62,12 +62,17 @@ class Switch:
     def __str__(self) -> str:
         """One sentence with the numbers."""
         old, new = self.before, self.after
+        if self.reason == "trial":
+            return (
+                f"auto: from {old.algorithm} to {new.algorithm} as a trial, because no routed batch has been measured "
+                f"yet: the prediction of {new.time.total:.2f} s a batch instead of {old.time.total:.2f} s may be "
+                f"wrong, and auto goes back to {old.algorithm} if it is right"
+            )
         because = {
             "imbalance": f"the busiest task has {old.imbalance:.0%} more than the mean, with {new.algorithm} "
             f"{new.imbalance:.0%}",
             "aggregation cost": f"{old.aggregation_cost:,.0f} partial results become {new.aggregation_cost:,.0f}",
             "routing": f"routing takes {old.time.route:.2f} s, with {new.algorithm} {new.time.route:.2f} s",
-            "trial": "what it costs here has not been measured yet",
             "measured": f"its batches took {old.time.rest - new.time.rest:.2f} s longer than their stages account for",
         }[self.reason]
         return (

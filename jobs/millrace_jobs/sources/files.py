@@ -83,6 +83,11 @@ class FilesSource:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_log"}
 
+    def check(self) -> None:
+        """Look at the first file of a new query. Raises MillraceError where it has other columns than the schema."""
+        if not self._log.entries and (first := self._new_files(self._log)[:1]):
+            self._format.check(first[0].path)
+
     def initial(self) -> Position:
         """Before the first file."""
         return {"files": 0}

@@ -42,6 +42,10 @@ class FileFormat(Protocol):
         """Whether a range of the file can be read without what is before it."""
         ...
 
+    def check(self, path: str) -> None:
+        """Look at what the file says of its columns. Raises MillraceError where it lacks one of the schema's."""
+        ...
+
     def read(self, path: str, begin: int, end: int, reject: RejectIn) -> Iterator[pa.RecordBatch]:
         """The records that begin in ``[begin, end)``, at most MAX_ROWS in a batch. Raises MillraceError."""
         ...
@@ -90,6 +94,11 @@ class TextFormat:
     def divisible(self, path: str) -> bool:
         """All but compressed files."""
         return not is_compressed(path)
+
+    def check(self, path: str) -> None:
+        """The header of CSV; JSON has none."""
+        with open_text(path) as stream:
+            self._parser(stream, path)
 
     def read(self, path: str, begin: int, end: int, reject: RejectIn) -> Iterator[pa.RecordBatch]:
         """The records on lines that begin in the range; of a compressed file, all of them."""

@@ -6,16 +6,19 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from millrace_api.errors import MillraceError
+from millrace_api.failures import FailureClass
 from millrace_api.schema_ddl import parse_schema
 from millrace_api.sources import ReplaySource as ReplaySpec
 from millrace_api.sources import Source as SourceSpec
 from millrace_jobs.sources.base import CorruptRecords, Source
 from millrace_jobs.sources.files import FilesSource
+from millrace_jobs.sources.formats import file_format
 from millrace_jobs.sources.kafka_opening import open_kafka
 from millrace_jobs.sources.nexmark import NexmarkSource
 from millrace_jobs.sources.pacing import RatePace, read_rate_trace
 from millrace_jobs.sources.rate import RateSource
-from millrace_jobs.sources.replay import ReplaySource
+from millrace_jobs.sources.replay import ReplaySource, require_file
 from millrace_jobs.sources.schema import arrow_schema
 
 
@@ -57,7 +60,7 @@ def open_source(name: str, spec: SourceSpec, state: Path, cache: Path) -> Source
     if spec.kafka is not None:
         return open_kafka(name, spec, state, corrupt)
     if spec.files is not None:
-        return FilesSource(
+        files = FilesSource(
             name,
             spec.files.path,
             spec.files.format.value,
@@ -69,6 +72,12 @@ def open_source(name: str, spec: SourceSpec, state: Path, cache: Path) -> Source
             timestamp_format=spec.timestamp_format.value,
             corrupt=corrupt,
         )
+        try:
+            files.check()
+        except MillraceError as error:
+            error.failure = FailureClass.SOURCE  # as it would be of the batch that reads the file
+            raise
+        return files
     replay = spec.replay
     assert replay is not None
     return ReplaySource(
@@ -85,6 +94,26 @@ def open_source(name: str, spec: SourceSpec, state: Path, cache: Path) -> Source
         timestamp_format=spec.timestamp_format.value,
         corrupt=corrupt,
     )
+
+
+def check_input(name: str, spec: SourceSpec, state: Path) -> None:
+    """Look at the files of a source without reading records; other kinds have none.
+
+    Args:
+        name, spec, state: as for ``open_source``.
+
+    Raises:
+        MillraceError: the files are not there, or the first one has other columns than the schema.
+    """
+    if spec.files is not None:
+        open_source(name, spec, state, state)
+    elif spec.replay is not None:
+        replay = spec.replay
+        require_file(name, replay.path)
+        file_format(replay.format.value, schema_of(name, spec), header=replay.header, delimiter=replay.delimiter).check(
+            replay.path
+        )
+        _pace(replay)
 
 
 def schema_of(name: str, spec: SourceSpec) -> pa.Schema:

@@ -33,6 +33,11 @@ class ParquetFormat:
         """Always."""
         return True
 
+    def check(self, path: str) -> None:
+        """The columns in the file's footer."""
+        with _open(path) as file:
+            self._check_columns(file, path)
+
     def read(self, path: str, begin: int, end: int, reject: Callable[..., None]) -> Iterator[pa.RecordBatch]:
         """Rows ``[begin, end)``; row groups outside of them are not touched. ``reject`` is never called."""
         with _open(path) as file:

@@ -30,6 +30,13 @@ class RowRange:
     end: int
 
 
+def require_file(name: str, path: str) -> None:
+    """Raise MillraceError where the file that a source replays is not there."""
+    if not Path(path).is_file():
+        hint = "write the path of one csv, json or parquet file"
+        raise MillraceError(Problem(f"source {name}: there is no such file", hint, path))
+
+
 class ReplaySource:
     """The records of one CSV, JSON or Parquet file in file order; position ``{"row": k}``: k rows consumed.
 
@@ -69,9 +76,7 @@ class ReplaySource:
                     f"name one of them, or add {time_column} TIMESTAMP to the schema",
                 )
             )
-        if not Path(path).is_file():
-            hint = "write the path of one csv, json or parquet file"
-            raise MillraceError(Problem(f"source {name}: there is no such file", hint, path))
+        require_file(name, path)
         self.name = name
         self.schema = schema
         corrupt = corrupt or CorruptRecords()

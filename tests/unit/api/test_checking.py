@@ -23,7 +23,7 @@ SOUND = [
     "SELECT * FROM trips",
     "SELECT CELL, Trips.FARE, `cell` FROM Trips",
     "SELECT t.*, z.borough FROM trips t JOIN zones z USING (cell)",
-    "SELECT cell, count(*) c FROM trips GROUP BY cell HAVING c > 2 ORDER BY c",
+    "SELECT cell, count(*) c FROM trips GROUP BY cell HAVING c > 2",
     "SELECT tag FROM trips LATERAL VIEW explode(tags) x AS tag",
     "SELECT transform(tags, x -> upper(x)), aggregate(tags, 0, (acc, x) -> acc + length(x)) FROM trips",
     "SELECT info.a, info.b.c, trips.info.b.c FROM trips",
@@ -31,15 +31,14 @@ SOUND = [
     "WITH a(x, y) AS (SELECT cell, fare FROM trips) SELECT x, y FROM a",
     "SELECT anything FROM blob",
     "SELECT window.start, window.end, cell FROM trips GROUP BY window(pickup, '1 minute'), cell",
-    "SELECT session_window.start FROM trips GROUP BY session_window(pickup, '5 minutes')",
+    "SELECT session_window.start FROM (SELECT session_window(pickup, '5 minutes') FROM trips)",
     "SELECT w.window.start, n FROM (SELECT window(pickup, '1 h'), count(*) n FROM trips GROUP BY window(pickup, '1 h')) w",
     "SELECT q.cell FROM (SELECT cell FROM trips UNION ALL SELECT cell FROM zones) q",
-    "SELECT cell FROM trips WHERE EXISTS (SELECT 1 FROM zones WHERE zones.cell = trips.cell AND borough = medallion)",
+    "SELECT cell FROM trips WHERE EXISTS (SELECT 1 FROM range(3) r WHERE r.id = trips.fare AND r.id = fare)",
     "SELECT fare * 2 AS d, d + 1 AS e FROM trips",
     "SELECT x.fare FROM (SELECT * FROM trips) x",
-    "SELECT cell, row_number() OVER (PARTITION BY cell ORDER BY pickup) r FROM trips",
     "SELECT * FROM trips WHERE pickup > TIMESTAMP '2020-01-01' - INTERVAL 5 minutes",
-    "SELECT id FROM range(10)",
+    "SELECT cell FROM trips, range(10) WHERE id = fare",
 ]
 
 
@@ -81,8 +80,8 @@ def test_sound_sql_has_no_problems(sql):
             'there is no table or column "zones" (line 1, column 32 of the SQL); write one of cell, borough, since, y',
         ),
         (
-            "SELECT cell FROM zones WHERE EXISTS (SELECT 1 FROM trips WHERE zones.boro = 1)",
-            '"zones" has no column "boro" (line 1, column 70 of the SQL); did you mean "borough"?',
+            "SELECT cell FROM zones WHERE EXISTS (SELECT 1 FROM range(3) WHERE zones.boro = 1)",
+            '"zones" has no column "boro" (line 1, column 73 of the SQL); did you mean "borough"?',
         ),
         (
             "SELECT a FROM trps",
@@ -269,6 +268,15 @@ def test_the_window_is_over_the_column_of_the_watermark(tmp_path):
         '11: spec.query.sql: the window is over "other", but the watermark of "trips" is on "at" '
         "(line 1, column 44 of the SQL); use one column for both, or write emit: OnUpdate"
     ]
+
+
+def test_a_query_has_no_time_zone_of_its_own(tmp_path):
+    zone = "  sparkConf:\n    spark.ui.enabled: 'false'\n    spark.sql.session.timeZone: {}"
+    assert problems(tmp_path, changed(MINIMAL, 12, zone.format("Asia/Tokyo"))) == [
+        '14: spec.sparkConf.spark.sql.session.timeZone: is "Asia/Tokyo", but queries compute '
+        "in UTC; leave it out, and write from_utc_timestamp(column, 'Asia/Tokyo') where the SQL needs local time"
+    ]
+    assert problems(tmp_path, changed(MINIMAL, 12, zone.format("UTC"))) == []
 
 
 def test_a_query_without_a_file_has_problems_without_lines():

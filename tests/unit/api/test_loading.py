@@ -249,6 +249,19 @@ def test_files_that_cannot_be_read(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("load", [load_queries, load_plan])
+def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path, load):
+    path = tmp_path / "data.yaml"
+    with path.open("w") as stream:
+        stream.truncate((1 << 20) + 1)  # zeros, which would be another problem if they were read
+    with pytest.raises(MillraceError) as refused:
+        load(path)
+    assert str(refused.value) == (
+        f"{path}: is too large: 1,048,577 bytes, and at most 1,048,576 are read; "
+        "write the path of a smaller file, or cut it in several"
+    )
+
+
 def test_load_plan(tmp_path):
     path = tmp_path / "plan.yaml"
     path.write_text("algorithm: pkg\nparameters: {choices: 2}\nreplicas: 2\nparallelism: 3\nshares: [1, 2, 1.5]\n")

@@ -241,6 +241,10 @@ def test_of_several_sources_none_is_routed():
         ("SELECT count(*) FROM t", True),
         ("SELECT a FROM t GROUP BY a", True),
         ("SELECT DISTINCT a FROM t", True),
+        ("SELECT a FROM t UNION ALL SELECT a FROM t", False),
+        ("SELECT a FROM t UNION SELECT a FROM t", True),
+        ("SELECT mean(v) AS m FROM t", True),
+        ("SELECT mean(v) OVER (PARTITION BY a) AS m FROM t", False),
         ("SELECT n FROM (SELECT count(*) AS n FROM t)", True),
     ],
 )

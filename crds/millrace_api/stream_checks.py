@@ -1,0 +1,271 @@
+"""What SQL asks for that Structured Streaming does not have, and what to write instead.
+
+These are the cases in which the text alone is proof. Those that need types or the lineage of a watermark are left to
+Spark's own check of its plan, which ``millrace explain`` and every start make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from sqlglot import exp
+from sqlglot.optimizer.scope import Scope
+from sqlglot.tokenizer_core import TokenType
+
+from millrace_api.errors import Problem
+from millrace_api.sql_groups import aggregates, is_aggregate
+from millrace_api.sql_places import Keywords, problem_at, start_of
+
+_TOP_N = "for the top N of a key or window write a Python aggregator, as in examples/02-top-destinations.yaml"
+_RANGE = "AND b.at BETWEEN a.at AND a.at + INTERVAL 1 MINUTE"
+_ON = f"ON a.key = b.key {_RANGE}"
+_ANTI = f"write LEFT JOIN b {_ON} WHERE b.key IS NULL, with watermarks on both sources"
+
+_SORTS = {
+    "order": ("ORDER BY", TokenType.ORDER_BY),
+    "sort": ("SORT BY", TokenType.SORT_BY),
+    "cluster": ("CLUSTER BY", TokenType.CLUSTER_BY),
+}
+
+
+def stream_problems(
+    text: str,
+    query: exp.Query,
+    scopes: Iterable[Scope],
+    watermarks: Mapping[str, str | None],
+    *,
+    on_window_close: bool,
+) -> list[Problem]:
+    """Everything in the query that cannot run as a stream.
+
+    Args:
+        text: of the query, in which the places are.
+        query, scopes: the query parsed, and the scopes of all its SELECTs.
+        watermarks: the sources, in lower case, each with the column of its watermark.
+        on_window_close: whether results are emitted once, when their window closes.
+    """
+    check = _StreamCheck(text, query, list(scopes), watermarks, on_window_close)
+    return check.problems()
+
+
+class _StreamCheck:
+    def __init__(
+        self,
+        text: str,
+        query: exp.Query,
+        scopes: list[Scope],
+        watermarks: Mapping[str, str | None],
+        on_window_close: bool,
+    ) -> None:
+        self._text = text
+        self._query = query
+        self._scopes = scopes
+        self._watermarks = watermarks
+        self._keywords = Keywords(text)
+        self._updates = not on_window_close and aggregates(query)
+        self._streams: dict[int, str] = {}
+        """The tables that are streams, by identity, with their sources; a CTE reads what its SELECT reads."""
+        self._aggregated: set[int] = set()
+        """The SELECTs and set operations over streams, by identity, whose rows come out of an aggregation."""
+
+    def problems(self) -> list[Problem]:
+        for scope in self._scopes:  # a scope comes after those that it reads
+            self._learn_streams(scope)
+        found = [problem for node in self._query.walk() for problem in self._of_node(node)]
+        for scope in self._scopes:
+            found += self._of_scope(scope)
+        return found
+
+    def _learn_streams(self, scope: Scope) -> None:
+        ctes = {name.lower(): source for name, source in scope.cte_sources.items()}
+        for table in scope.tables:
+            cte = ctes.get(table.name.lower())
+            if cte is not None and cte is not scope:
+                read = (self._streams.get(id(each)) for each in cte.expression.find_all(exp.Table))
+                name = next((name for name in read if name), None)
+            else:
+                name = table.name.lower() if table.name.lower() in self._watermarks else None
+            if name is not None:
+                self._streams[id(table)] = name
+
+    def _reads(self, node: exp.Expr | None) -> bool:
+        return node is not None and any(id(table) in self._streams for table in node.find_all(exp.Table))
+
+    def _at(self, start: int | None, message: str, hint: str) -> Problem:
+        return problem_at(self._text, start, message, hint)
+
+    def _of_node(self, node: exp.Expr) -> Iterator[Problem]:
+        if isinstance(node, exp.Query) and self._reads(node):
+            yield from self._of_modifiers(node)
+        if isinstance(node, exp.Window | exp.Distinct | exp.Func | exp.TableSample):
+            select = node.find_ancestor(exp.Select)
+            if self._reads(select):
+                yield from self._of_call(node)
+        if isinstance(node, exp.Except) and self._reads(node.expression):
+            start = self._keywords.before(node.expression, TokenType.EXCEPT)
+            yield self._at(start, "EXCEPT takes away what a stream may still bring", _ANTI)
+        if isinstance(node, exp.Intersect) and self._reads(node):
+            start = self._keywords.before(node.expression, TokenType.INTERSECT)
+            yield self._at(
+                start, "streams have no INTERSECT", f"write LEFT SEMI JOIN b {_ON}, with watermarks on both sources"
+            )
+        if isinstance(node, exp.Union) and self._reads(node.this) != self._reads(node.expression):
+            start = self._keywords.before(node.expression, TokenType.UNION)
+            yield self._at(start, "one side of UNION is a stream, and the other is not", "read a source on both sides")
+
+    def _of_modifiers(self, node: exp.Query) -> Iterator[Problem]:
+        """Sorting, and the clauses that count rows."""
+        for part, (name, token) in _SORTS.items():
+            clause = node.args.get(part)
+            if clause is not None:
+                start = self._keywords.before(clause, token)
+                yield self._at(start, f"{name} needs all records, and a stream has no end", f"leave it out; {_TOP_N}")
+        offset, limit = node.args.get("offset"), node.args.get("limit")
+        if offset is not None:
+            start = self._keywords.before(offset, TokenType.OFFSET)
+            yield self._at(start, "streams have no OFFSET", f"leave it out; {_TOP_N}")
+        if limit is not None and self._updates:
+            start = self._keywords.before(limit, TokenType.LIMIT)
+            message = "LIMIT is not possible under emit OnUpdate, where results change"
+            yield self._at(start, message, f"leave it out; {_TOP_N}")
+
+    def _of_call(self, node: exp.Expr) -> Iterator[Problem]:
+        """Windows over rows, aggregates of distinct values, samples, and calls that streams do not have."""
+        name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
+        if isinstance(node, exp.Window):
+            message = "OVER needs all records of a partition, and a stream has no end"
+            yield self._at(start_of(node), message, f"write GROUP BY for totals; {_TOP_N}")
+        elif isinstance(node, exp.Distinct) and not isinstance(node.parent, exp.Select):
+            function = node.find_ancestor(exp.Func)
+            counts = isinstance(function, exp.Count)
+            hint = "write approx_count_distinct, or a Python aggregator" if counts else "leave DISTINCT out"
+            at = None if function is None else function.meta.get("start", start_of(node))
+            yield self._at(at, "a stream does not keep every value, which DISTINCT in an aggregate needs", hint)
+        elif isinstance(node, exp.TableSample) and node.args.get("size") is None:
+            start = self._keywords.before(node, TokenType.TABLE_SAMPLE)
+            yield self._at(start, "streams have no TABLESAMPLE", "write WHERE rand() < 0.1")
+        elif name == "session_window" and self._updates:
+            hint = "write emit: OnWindowClose, and a watermark for the source"
+            yield self._at(node.meta.get("start"), "session_window is not possible under emit OnUpdate", hint)
+        elif name == "monotonically_increasing_id":
+            yield self._at(node.meta.get("start"), f"streams have no {name}", "write uuid()")
+
+    def _of_scope(self, scope: Scope) -> Iterator[Problem]:
+        node = scope.expression
+        if not self._reads(node):
+            return
+        if scope.is_subquery:
+            message = "a stream cannot be read by a subquery outside of FROM"
+            hint = _ANTI if _negated(node) else "write JOIN b ON a.key = b.key"
+            yield self._at(self._keywords.before(node, TokenType.SELECT), message, hint)
+        yield from self._of_aggregation(scope)
+        if isinstance(node, exp.Select):
+            yield from self._of_joins(scope, node)
+
+    def _of_aggregation(self, scope: Scope) -> Iterator[Problem]:
+        """Aggregates of aggregates, which only closed windows can have."""
+        node = scope.expression
+        below = [source for _, source in scope.selected_sources.values() if isinstance(source, Scope)]
+        below += scope.set_operation_scopes
+        over_aggregate = any(id(each.expression) in self._aggregated for each in below)
+        grouped, distinct = _aggregations(scope)
+        if grouped or distinct or over_aggregate:
+            self._aggregated.add(id(node))
+        if self._updates and (grouped + distinct > 1 or (over_aggregate and (grouped or distinct))):
+            message = "an aggregate of an aggregate is not possible under emit OnUpdate, where the inner one changes"
+            hint = "write emit: OnWindowClose, and group both by a window, as in examples/15-nexmark-q5-hot-items.yaml"
+            yield self._at(self._first_keyword(node), message, hint)
+        elif not self._updates and grouped and over_aggregate and node.args.get("group") is None:
+            message = "an aggregate over all windows has no window of its own that closes"
+            yield self._at(self._first_keyword(node), message, "add GROUP BY window to it")
+
+    def _first_keyword(self, node: exp.Expr) -> int | None:
+        """Where a SELECT begins; of a set operation, where it stands between the two."""
+        if isinstance(node, exp.SetOperation):
+            return self._keywords.before(node.expression, TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT)
+        return self._keywords.before(exp.Tuple(expressions=node.copy().expressions), TokenType.SELECT)
+
+    def _of_joins(self, scope: Scope, select: exp.Select) -> Iterator[Problem]:
+        clause = select.args.get("from_")
+        left = self._reads(clause)
+        for join in select.args.get("joins") or ():
+            right = self._reads(join.this) and not isinstance(join.this, exp.Lateral)
+            name = " ".join(part for part in (join.side, join.kind, "JOIN") if part)
+            start = self._keywords.before(join.this, TokenType.JOIN)
+            if left and right:
+                yield from self._of_join(start, name, scope, select, join)
+            elif (left and join.side in ("RIGHT", "FULL")) or (right and join.side in ("LEFT", "FULL")):
+                message = f"a {name} needs all records to know which rows have no match, and a stream has no end"
+                yield self._at(start, message, "write JOIN, or keep the rows of the stream instead")
+            left = left or right
+
+    def _of_join(
+        self, start: int | None, name: str, scope: Scope, select: exp.Select, join: exp.Join
+    ) -> Iterator[Problem]:
+        """What is wrong with a join of two streams."""
+        sources = [source for _, source in scope.selected_sources.values()]
+        if self._updates and any(isinstance(s, Scope) and id(s.expression) in self._aggregated for s in sources):
+            message = f"a {name} with an aggregate is not possible under emit OnUpdate, where the aggregate changes"
+            hint = "write emit: OnWindowClose, and group by a window, as in examples/17-nexmark-q8-new-sellers.yaml"
+            yield self._at(start, message, hint)
+        elif join.kind == "ANTI":
+            yield self._at(start, "a LEFT ANTI JOIN takes away what a stream may still bring", _ANTI)
+        elif not _has_equality(select, join):
+            yield self._at(start, f"a {name} of two streams needs a key", "write ON a.key = b.key")
+        elif self._updates and join.side and join.kind != "SEMI":
+            message = f"a {name} of two streams is not possible under emit OnUpdate beside GROUP BY or DISTINCT"
+            yield self._at(start, message, "write emit: OnWindowClose, and group by a window")
+        elif join.side or join.kind == "SEMI":
+            yield from self._of_outer_join(start, name, sources, join)
+
+    def _of_outer_join(
+        self, start: int | None, name: str, sources: Sequence[exp.Expr | Scope], join: exp.Join
+    ) -> Iterator[Problem]:
+        """A record without a match is given up by the watermark, if the condition says how far apart matches are."""
+        read = sorted(set(self._streams.values()))
+        if not any(self._watermarks[source] for source in read):
+            message = f"a {name} of two streams needs watermarks, and {' and '.join(read)} have none"
+            hint = f"add watermark: {{column: ..., delay: 30s}} to the sources, and {_RANGE} to the condition"
+            yield self._at(start, message, hint)
+        elif all(isinstance(source, exp.Table) for source in sources) and self._only_keys(join):
+            message = f"a {name} of two streams needs a range of event time, or a record would wait for ever"
+            yield self._at(start, message, f"add {_RANGE} to the condition")
+
+    def _only_keys(self, join: exp.Join) -> bool:
+        """Whether the condition equates columns, and none that has a watermark."""
+        condition = join.args["on"].unnest() if join.args.get("on") else None
+        using = {name.name.lower() for name in join.args.get("using") or ()}
+        if join.method or (condition is None and not using):
+            return False
+        parts = condition.flatten() if isinstance(condition, exp.And) else [condition]
+        names = set(using)
+        for part in parts if condition is not None else ():
+            if not isinstance(part, exp.EQ) or not all(isinstance(s, exp.Column) for s in (part.left, part.right)):
+                return False
+            names |= {part.left.name.lower(), part.right.name.lower()}
+        return not names & {column.lower() for column in self._watermarks.values() if column}
+
+
+def _aggregations(scope: Scope) -> tuple[bool, bool]:
+    """Whether a SELECT or set operation groups, and whether it leaves out what is the same."""
+    node = scope.expression
+    if isinstance(node, exp.SetOperation):
+        return False, bool(node.args.get("distinct"))
+    if not isinstance(node, exp.Select):
+        return False, False
+    groups = node.args.get("group") is not None or any(is_aggregate(call) for call in scope.find_all(exp.Func))
+    return groups, bool(node.args.get("distinct"))
+
+
+def _has_equality(select: exp.Select, join: exp.Join) -> bool:
+    """Whether anything says that something equals something else."""
+    if join.args.get("using") or join.method:
+        return True
+    conditions = [select.args.get("where"), *(each.args.get("on") for each in select.args.get("joins") or ())]
+    return any(each is not None and each.find(exp.EQ, exp.NullSafeEQ, exp.NEQ) for each in conditions)
+
+
+def _negated(subquery: exp.Expr) -> bool:
+    """Whether the subquery is that of NOT IN or NOT EXISTS."""
+    holder = subquery.find_ancestor(exp.In, exp.Exists)
+    return holder is not None and isinstance(holder.parent, exp.Not)

@@ -1,0 +1,145 @@
+"""SQL that Structured Streaming has and has not, for the checks that need no Spark and for Spark itself.
+
+The sources are ``e (at TIMESTAMP, who STRING, n INT)`` and ``c`` with the same columns. A query is marked by what it
+runs under: ``update`` (OnUpdate), ``close`` (OnWindowClose), both with watermarks, and ``bare`` (OnUpdate without).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Setting = Literal["update", "close", "bare"]
+COLUMNS = "at TIMESTAMP, who STRING, n INT"
+NEAR = "c.at BETWEEN e.at AND e.at + INTERVAL 1 MINUTE"
+PER_MINUTE = "SELECT window, who, count(*) AS k FROM e GROUP BY window(at, '1 minute'), who"
+
+
+class Refused(NamedTuple):
+    """A query, the place of what is wrong with it, and a part of what is said of it and of the remedy."""
+
+    sql: str
+    at: str
+    said: str
+    hint: str
+    setting: Setting = "update"
+    when_planned: bool = False
+    """Whether Spark finds out only when it plans the first batch."""
+
+
+RUNS: list[tuple[Setting, str]] = [
+    ("update", "SELECT who, n FROM e DISTRIBUTE BY n"),
+    ("update", "SELECT who, n FROM e LIMIT 3"),
+    ("close", "SELECT who, count(*) AS k FROM e GROUP BY window(at, '1 minute'), who LIMIT 3"),
+    ("update", "SELECT DISTINCT who FROM e"),
+    ("update", "SELECT n FROM e UNION SELECT n FROM c"),
+    ("update", "SELECT n FROM e UNION ALL SELECT n FROM c UNION ALL SELECT n FROM e"),
+    ("update", "SELECT mean(n) AS m, try_sum(n) AS s FROM e"),
+    ("update", "SELECT n, (SELECT max(x) FROM VALUES (1), (2) AS t(x)) AS m FROM e"),
+    ("update", "SELECT n FROM e WHERE n IN (SELECT id FROM range(5))"),
+    ("update", "SELECT n FROM e JOIN (SELECT x FROM VALUES (1), (2) AS t(x) ORDER BY x LIMIT 1) ON n > x"),
+    ("update", "SELECT n FROM e JOIN (SELECT x, row_number() OVER (ORDER BY x) AS r FROM VALUES (1) AS t(x)) ON n > x"),
+    ("update", "SELECT n FROM e JOIN (SELECT count(DISTINCT x) AS x FROM VALUES (1), (2) AS t(x)) ON n > x"),
+    ("update", "WITH c AS (SELECT 1 AS n) SELECT n FROM e EXCEPT SELECT n FROM c"),
+    ("update", "WITH C AS (SELECT 1 AS n) SELECT n FROM e EXCEPT SELECT n FROM c"),
+    ("update", "WITH c AS (SELECT * FROM c WHERE n > 1) SELECT n FROM c"),
+    ("update", f"SELECT e.n FROM e LEFT JOIN c ON e.n = c.n AND {NEAR}"),
+    ("update", f"SELECT e.n FROM e FULL JOIN c ON e.n = c.n AND {NEAR}"),
+    ("update", f"SELECT e.n FROM e LEFT SEMI JOIN c ON e.n = c.n AND {NEAR}"),
+    ("update", f"SELECT e.n, c.who FROM e LEFT JOIN c ON e.n = c.n AND {NEAR} WHERE c.n IS NULL"),
+    ("update", "SELECT e.n FROM e LEFT JOIN c USING (at)"),
+    ("update", "SELECT e.n FROM e LEFT JOIN c ON e.at = c.at"),
+    ("update", "WITH x AS (SELECT at AS t, n FROM e) SELECT x.n FROM x LEFT JOIN c ON x.n = c.n AND x.t = c.at"),
+    ("update", "SELECT e.n FROM e LEFT JOIN (SELECT x FROM VALUES (1) AS t(x)) ON n = x"),
+    ("update", "SELECT e.n FROM range(5) t RIGHT JOIN e ON e.n = t.id"),
+    ("update", "SELECT e.n FROM e LEFT ANTI JOIN range(5) t ON e.n = t.id"),
+    ("update", "SELECT e.n, l.m FROM e LEFT JOIN LATERAL (SELECT e.n + 1 AS m) l"),
+    ("update", "SELECT /*+ BROADCAST(x) */ x.n FROM e x JOIN c ON x.n <=> c.n"),
+    ("bare", "SELECT e.n FROM e, c WHERE e.n = c.n"),
+    ("update", "SELECT e.n FROM e JOIN c ON NOT e.n <> c.n"),
+    ("update", "SELECT e.who, count(*) AS k FROM e JOIN c ON e.n = c.n GROUP BY e.who"),
+    ("update", "SELECT who, count(*) AS k FROM e GROUP BY who UNION ALL SELECT who, count(*) FROM c GROUP BY who"),
+    ("update", "SELECT session_window(at, '30 seconds') AS s FROM e"),
+    ("close", "SELECT session_window.start AS s, count(*) AS k FROM e GROUP BY session_window(at, '30 seconds')"),
+    ("close", f"SELECT window, max(k) AS m FROM ({PER_MINUTE}) GROUP BY window"),
+    ("close", f"SELECT x.k, y.n FROM ({PER_MINUTE}) x JOIN c y ON x.who = y.who"),
+    ("update", "SELECT * FROM e TABLESAMPLE (5 ROWS)"),
+    ("update", "SELECT listagg(who) WITHIN GROUP (ORDER BY who) AS l, sort_array(collect_list(n)) AS s FROM e"),
+    ("update", "SELECT who, n, count(*) AS k FROM e GROUP BY GROUPING SETS ((who), (n))"),
+    ("update", "SELECT try_cast(who AS INT) AS a, timestampadd(MINUTE, 1, at) AS b, extract(HOUR FROM at) AS c, "
+               "trim(BOTH 'a' FROM who) AS d, n::string AS f, `upper`(who) AS g, system.builtin.upper(who) AS h FROM e"),
+]  # fmt: skip
+"""What Spark accepts, and so the checks have to."""
+
+REFUSED = [
+    Refused("SELECT who, n\nFROM e\nORDER BY n", "line 3, column 1", "ORDER BY needs", "Python aggregator"),
+    Refused("SELECT who FROM e ORDER BY ALL", "line 1, column 19", "ORDER BY needs", "leave it out"),
+    Refused("SELECT who, n FROM e ORDER BY n LIMIT 3", "line 1, column 22", "ORDER BY needs", "top N"),
+    Refused("SELECT n FROM (SELECT n FROM e SORT BY n)", "line 1, column 32", "SORT BY needs", "leave it out"),
+    Refused("SELECT n FROM e CLUSTER BY n", "line 1, column 17", "CLUSTER BY needs", "leave it out"),
+    Refused("(SELECT n FROM e) ORDER BY n", "line 1, column 19", "ORDER BY needs", "leave it out"),
+    Refused("SELECT n FROM e UNION ALL SELECT n FROM c ORDER BY n", "line 1, column 43", "ORDER BY needs", "leave it out"),
+    Refused("WITH c AS (SELECT * FROM c) SELECT n FROM c ORDER BY n", "line 1, column 45", "ORDER BY", "leave it out"),
+    Refused("SELECT n FROM e LIMIT 3 OFFSET 2", "line 1, column 25", "no OFFSET", "leave it out"),
+    Refused("SELECT who, count(*) AS k FROM e GROUP BY who LIMIT 3", "line 1, column 47", "LIMIT", "top N"),
+    Refused("SELECT who, row_number() OVER (PARTITION BY who ORDER BY at) AS r FROM e", "line 1, column 13", "OVER",
+            "examples/02-top-destinations.yaml"),
+    Refused("SELECT who, sum(n) OVER (PARTITION BY who) AS r FROM e", "line 1, column 13", "OVER", "write GROUP BY"),
+    Refused("SELECT n FROM e QUALIFY rank() OVER (ORDER BY n) = 1", "line 1, column 25", "OVER", "Python aggregator"),
+    Refused("SELECT count(DISTINCT who) AS k FROM e", "line 1, column 8", "DISTINCT", "write approx_count_distinct"),
+    Refused("SELECT who, sum(DISTINCT n) AS k FROM e GROUP BY who", "line 1, column 13", "DISTINCT", "leave DISTINCT out"),
+    Refused("SELECT n, (SELECT max(n) FROM e) AS m FROM e", "line 1, column 12", "subquery outside of FROM", "JOIN"),
+    Refused("SELECT n FROM e WHERE n IN (SELECT n FROM c)", "line 1, column 29", "subquery outside of FROM", "JOIN"),
+    Refused("SELECT n FROM e WHERE NOT EXISTS (SELECT 1 FROM c WHERE c.n = e.n)", "line 1, column 35", "subquery",
+            "IS NULL"),
+    Refused("WITH x AS (SELECT n FROM c) SELECT n FROM e WHERE n IN (SELECT n FROM x)", "line 1, column 57", "subquery",
+            "JOIN"),
+    Refused("SELECT e.n, l.m FROM e, LATERAL (SELECT max(n) AS m FROM c WHERE c.n = e.n) l", "line 1, column 34",
+            "subquery", "JOIN"),
+    Refused("SELECT n FROM e EXCEPT SELECT n FROM c", "line 1, column 17", "EXCEPT", "LEFT JOIN"),
+    Refused("SELECT 5 AS n MINUS SELECT n FROM e", "line 1, column 15", "EXCEPT", "LEFT JOIN"),
+    Refused("SELECT n FROM e INTERSECT SELECT 5", "line 1, column 17", "no INTERSECT", "LEFT SEMI JOIN"),
+    Refused("SELECT n FROM e UNION ALL SELECT 5", "line 1, column 17", "one side of UNION", "both sides"),
+    Refused("SELECT e.n FROM e LEFT JOIN c ON e.n = c.n", "line 1, column 24", "needs watermarks, and c and e have none",
+            "add watermark", "bare"),
+    Refused(f"SELECT e.n FROM e LEFT JOIN c ON e.n = c.n AND {NEAR}", "line 1, column 24", "needs watermarks",
+            "add watermark", "bare"),
+    Refused("SELECT e.n FROM e FULL JOIN c ON (e.n = c.n AND e.who = c.who)", "line 1, column 24", "needs a range of event",
+            "INTERVAL 1 MINUTE"),
+    Refused("SELECT e.n FROM e LEFT SEMI JOIN c ON e.n = c.n", "line 1, column 29", "needs a range of event time",
+            "INTERVAL 1 MINUTE"),
+    Refused(f"SELECT e.n FROM e LEFT ANTI JOIN c ON e.n = c.n AND {NEAR}", "line 1, column 29", "LEFT ANTI JOIN",
+            "IS NULL"),
+    Refused("SELECT e.n FROM e RIGHT JOIN range(5) t ON e.n = t.id", "line 1, column 25", "a RIGHT JOIN needs all", "write JOIN"),
+    Refused("SELECT e.n FROM range(5) t LEFT JOIN e ON e.n = t.id", "line 1, column 33", "a LEFT JOIN needs all", "write JOIN"),
+    Refused("SELECT e.n FROM e CROSS JOIN c", "line 1, column 25", "needs a key", "a.key = b.key",
+            when_planned=True),
+    Refused("SELECT e.n FROM e JOIN c ON e.n < c.n", "line 1, column 19", "needs a key", "a.key = b.key",
+            when_planned=True),
+    Refused(f"SELECT DISTINCT e.n FROM e LEFT JOIN c ON e.n = c.n AND {NEAR}", "line 1, column 33", "under emit OnUpdate",
+            "OnWindowClose"),
+    Refused("SELECT count(*) AS k FROM e GROUP BY session_window(at, '30 seconds')", "line 1, column 38",
+            "session_window is not possible under emit OnUpdate", "OnWindowClose"),
+    Refused(f"SELECT window, max(k) AS m FROM ({PER_MINUTE}) GROUP BY window", "line 1, column 1",
+            "an aggregate of an aggregate", "examples/15-nexmark-q5-hot-items.yaml"),
+    Refused("SELECT DISTINCT count(*) AS k FROM e GROUP BY who", "line 1, column 1", "aggregate of an aggregate",
+            "OnWindowClose"),
+    Refused("SELECT count(*) AS k FROM (SELECT who FROM e UNION SELECT who FROM c)", "line 1, column 1",
+            "aggregate of an aggregate", "OnWindowClose"),
+    Refused("SELECT c.n FROM c JOIN (SELECT who, count(*) AS k FROM e GROUP BY who) x ON c.who = x.who",
+            "line 1, column 19", "a JOIN with an aggregate", "examples/17-nexmark-q8-new-sellers.yaml"),
+    Refused(f"SELECT max(k) AS m FROM ({PER_MINUTE})", "line 1, column 1", "no window of its own", "GROUP BY window",
+            "close"),
+    Refused("SELECT n FROM e TABLESAMPLE (50 PERCENT)", "line 1, column 17", "no TABLESAMPLE", "rand()"),
+    Refused("SELECT monotonically_increasing_id() AS i FROM e", "line 1, column 8", "monotonically", "uuid()"),
+    Refused("SELECT who,\n  frobnicate(n) AS f FROM e", "line 2, column 3", 'no function "frobnicate"', "Spark's functions"),
+    Refused("SELECT uper(who) AS u FROM e", "line 1, column 8", 'no function "uper"', 'did you mean "upper"?'),
+    Refused("SELECT strpos(who, 'a') AS u FROM e", "line 1, column 8", 'no function "strpos"', ""),
+]  # fmt: skip
+"""What Spark refuses, and the checks say before it."""
+
+ONLY_SPARK = [
+    Refused("SELECT e.n FROM e LEFT JOIN c ON e.n = c.n AND c.at > e.at", "", "watermark on the nullable side", ""),
+    Refused(f"SELECT who, max(k) AS m FROM ({PER_MINUTE}) GROUP BY who", "", "without watermark", "", "close"),
+    Refused("SELECT * FROM (SELECT who, n FROM e) PIVOT (sum(n) FOR who IN ('a', 'b'))", "", "global watermark", ""),
+]
+"""What only Spark's own check of its plan refuses."""

@@ -1,0 +1,51 @@
+import pytest
+
+from millrace_api.checking import check_query
+from millrace_api.schema_ddl import parse_schema
+from millrace_api.sql_checks import Table, check_sql
+from millrace_api.streamquery import StreamQuery
+from stream_queries import COLUMNS, ONLY_SPARK, REFUSED, RUNS
+
+
+def check(sql, setting):
+    table = Table(parse_schema(COLUMNS), None if setting == "bare" else "at")
+    return check_sql(sql, {"e": table, "c": table}, on_window_close=setting == "close")
+
+
+@pytest.mark.parametrize(("setting", "sql"), [*RUNS, *((query.setting, query.sql) for query in ONLY_SPARK)])
+def test_what_spark_runs_as_a_stream_has_no_problem(setting, sql):
+    assert check(sql, setting) == []
+
+
+@pytest.mark.parametrize("query", REFUSED, ids=lambda query: query.sql)
+def test_what_spark_refuses_as_a_stream_has_a_place_and_a_remedy(query):
+    problems = check(query.sql, query.setting)
+    fitting = [problem for problem in problems if query.said in problem.message]
+    assert fitting, problems
+    assert query.at in fitting[0].message
+    assert query.hint in fitting[0].hint
+    assert f"line {fitting[0].line}," in query.at
+
+
+def test_sql_has_to_read_a_source():
+    [problem] = check("SELECT id FROM range(10)", "update")
+    assert str(problem) == "the SQL reads none of the sources; write FROM e or c"
+
+
+@pytest.mark.parametrize(
+    ("setting", "sql"),
+    [
+        ("spark.sql.extensions", "SELECT of_an_extension(key) AS f FROM r"),
+        ("spark.sql.streaming.unsupportedOperationCheck", "SELECT key FROM r ORDER BY key"),
+    ],
+)
+def test_settings_by_which_spark_has_more(setting, sql):
+    document = {
+        "apiVersion": "millrace.io/v1alpha1",
+        "kind": "StreamQuery",
+        "metadata": {"name": "a"},
+        "spec": {"sources": {"r": {"rate": {}}}, "query": {"sql": sql}, "sink": {"console": {}}},
+    }
+    assert check_query(StreamQuery.model_validate(document, by_name=False))
+    document["spec"]["sparkConf"] = {setting: "false"}
+    assert check_query(StreamQuery.model_validate(document, by_name=False)) == []
