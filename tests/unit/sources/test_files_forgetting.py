@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 from unittest import mock
@@ -13,6 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from listings import listings
 from millrace_api.errors import MillraceError
 from millrace_jobs.sources import file_log, files
 from millrace_jobs.sources.file_log import KEPT_SECONDS, FileLog, SeenFile
@@ -20,34 +20,19 @@ from millrace_jobs.sources.file_log import KEPT_SECONDS, FileLog, SeenFile
 from .tables import no_file_above
 from .test_files_log import arrive, numbers, open_source
 
-listed = None
-"""Folders that were listed; None while nobody wants to know."""
-
-
-def note_listing(event, arguments):
-    if listed is not None and event in ("os.scandir", "os.listdir"):
-        listed.append(str(arguments[0]))
-
-
-sys.addaudithook(note_listing)
-
 
 @pytest.mark.parametrize("path", ["in", "in/*", "in/**/*"])
 def test_a_trigger_lists_the_folder_once_and_asks_nothing_about_known_files(tmp_path, monkeypatch, path):
-    global listed
     for i in range(20):
         arrive(tmp_path, f"{i:02d}", i)
     source = open_source(tmp_path, path)
     known = source.latest(source.initial(), everything=False)
     asked, stat = [], os.stat
     monkeypatch.setattr(os, "stat", lambda path, **how: (asked.append(str(path)), stat(path, **how))[1])
-    listed = []
-    try:
+    with listings() as listed:
         assert source.latest(known, everything=False) == known
         assert source.lag(known) == 0
-        assert listed == [str(tmp_path / "in")]
-    finally:
-        listed = None
+    assert listed == [str(tmp_path / "in")]
     assert not [path for path in asked if Path(path).name.isdigit()]
 
 
