@@ -29,6 +29,7 @@ _SETTINGS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
     "spark.sql.streaming.noDataProgressEventInterval": "1000",
     "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.streaming.numRecentProgressUpdates": "2",  # keeps one less: reports are large, and come by a listener
     "spark.log.level": "ERROR",
 }
 

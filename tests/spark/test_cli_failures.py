@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from . import broken_aggregators
-from .cli import Project
+from .cli import Project, Result
 
 pytestmark = pytest.mark.spark
 
@@ -47,6 +47,22 @@ def test_a_value_that_the_sql_cannot_take_fails_the_batch_and_nothing_is_written
     result.assert_failed('of the type "STRING" cannot be cast to "INT"', "run with --debug")
     assert result.summary["failed"] == "query"
     assert not project.results()
+
+
+def test_more_results_than_the_driver_takes_name_the_setting_and_what_to_do(project: Project) -> None:
+    project.give("2.csv", "at,who,n\n" + "".join(f"2024-01-01T00:00:01Z,{'x' * 1000},{n}\n" for n in range(200)))
+
+    def run(limit: str) -> Result:
+        settings = {"spark.driver.maxResultSize": limit}
+        query = project.query("SELECT who, n FROM events", sink={"console": {"rows": 500}}, sparkConf=settings)
+        return project.millrace("run", query, "--once")
+
+    result = run("100k")
+    result.assert_failed(
+        "than spark.driver.maxResultSize allows; raise it, such as spec.sparkConf: {", "nothing is lost"
+    )
+    again = run("1g")
+    assert (again.status, again.summary["results"]) == (0, "202"), again
 
 
 def test_a_struct_cannot_go_to_csv(project: Project) -> None:
