@@ -40,6 +40,15 @@ def test_sql_that_only_spark_refuses(project: Project, sql: str, said: str) -> N
     result = project.millrace("run", query, "--once")
     result.assert_failed(f"{query}:16: spec.query.sql: Spark does not accept the SQL", said)
     assert "SQLSTATE" not in result.err
+    assert not result.out
+    assert {path.name for path in project.folder.rglob("*")} == {"in", "1.csv", query}
+
+
+def test_a_query_that_spark_refused_can_be_corrected_in_any_way(project: Project) -> None:
+    refused = project.query("SELECT who, n FROM events ORDER BY n")
+    project.millrace("run", refused, "--once").assert_failed("Sorting is not supported on streaming")
+    result = project.millrace("run", project.query(COUNTS, emit="OnWindowClose"), "--once")
+    assert (result.status, result.summary["results"]) == (0, "2"), result
 
 
 def test_a_value_that_the_sql_cannot_take_fails_the_batch_and_nothing_is_written(project: Project) -> None:

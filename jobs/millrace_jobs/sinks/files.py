@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.disk import sync
+from millrace_jobs.disk import make_folder, remove_folders, sync
 from millrace_jobs.sinks.base import TIMES_AS_TEXT, Batch, LastBatch
 
 BATCH_ID = "_batch_id"
@@ -42,6 +42,8 @@ class FilesSink:
         self._format = format
         self._owner = self._folder / f"{_OWNER}{checkpoint_id}"
         self._updates = updates
+        self._made: list[Path] = []
+        self._has_taken = False
         self._leftovers: dict[int, list[Path]] = {}
         """Files of batches that may not be committed: these batches replace them when they are written again."""
 
@@ -57,7 +59,7 @@ class FilesSink:
             MillraceError: it cannot be written, or has results that are not of this checkpoint as it is now.
         """
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._made = make_folder(self._folder) or self._made
             leftovers = self._results(last.next)
             self._require_no_later_batch(last, max(leftovers, default=-1))
             self._take()
@@ -81,6 +83,13 @@ class FilesSink:
         writer.format(self._format).save(str(staged))
         self._publish(staged, batch.number)
         return int(counted.get["rows"])
+
+    def withdraw(self) -> None:
+        """Take back the mark of the checkpoint and the folder, where this run has made them."""
+        if self._has_taken:
+            shutil.rmtree(self._staging, ignore_errors=True)
+            self._owner.unlink(missing_ok=True)
+        remove_folders(self._made)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -113,6 +122,7 @@ class FilesSink:
         if self._others():
             self._owner.unlink()
             raise self._not_ours("is being taken by another query")
+        self._has_taken = True
 
     def _others(self) -> bool:
         return any(file != self._owner for file in self._folder.glob(f"{_OWNER}*"))
@@ -144,15 +154,16 @@ class FilesSink:
 
 
 def require_folder(path: Path) -> None:
-    """Make sure that files can be made in a folder, which is made where there is none; leaves nothing else behind.
+    """Make sure that a folder can be made, and files in it; leave nothing behind.
 
     Raises:
         MillraceError: they cannot.
     """
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        made = make_folder(path)
         with tempfile.TemporaryDirectory(prefix="_", dir=path):
             pass
+        remove_folders(made)
     except OSError as error:
         raise _unwritable(path.absolute(), error) from None
 

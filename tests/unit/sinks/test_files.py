@@ -89,9 +89,9 @@ def test_two_that_begin_at_once_do_not_share_a_folder(tmp_path, monkeypatch):
     assert names(tmp_path) == {f"{MARK}b"}
 
 
-def test_looking_whether_a_folder_can_be_written_does_not_take_it(tmp_path):
+def test_looking_whether_a_folder_can_be_written_leaves_nothing_behind(tmp_path):
     require_folder(tmp_path / "new" / "out")
-    assert list((tmp_path / "new" / "out").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
     sink(tmp_path).prepare(NEW)
     (tmp_path / "out" / "_staging" / "0").mkdir()
     before = names(tmp_path)
@@ -102,6 +102,22 @@ def test_looking_whether_a_folder_can_be_written_does_not_take_it(tmp_path):
         MillraceError, match=re.escape(f"results cannot be written to {tmp_path / 'file'}: File exists")
     ):
         require_folder(tmp_path / "file")
+
+
+@pytest.mark.parametrize("there", [[], ["out"], ["out", f"out/{MARK}a"], ["out", f"out/{MARK}b"], ["out", "out/notes"]])
+def test_a_run_that_failed_before_its_first_batch_leaves_nothing_behind(tmp_path, there):
+    for name in there:
+        (tmp_path / name).mkdir() if name == "out" else (tmp_path / name).touch()
+    made = sink(tmp_path)
+    if f"out/{MARK}b" in there:
+        with pytest.raises(MillraceError, match="belongs to another checkpoint"):
+            made.prepare(NEW)
+    else:
+        made.prepare(NEW)
+        made.prepare(NEW)
+    made.withdraw()
+    left = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*")} - {"out/_staging"}
+    assert left == set(there)
 
 
 def test_readers_of_the_folder_see_results_only(tmp_path):
