@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -225,7 +225,7 @@ class Job:
         finally:
             observer.health.closing()
             seconds = time.monotonic() - began
-            if run.is_accepted or outcome != "failed":  # a query that never started has no summary, only its error
+            if run.is_accepted or self.stop_requested:  # a query that Spark refused has no summary, only its error
                 observer.display.finished(
                     observer.tally.summary(
                         outcome,
@@ -252,8 +252,9 @@ class Job:
         def end(_: object, error: BaseException | None, __: object) -> None:
             failed = isinstance(error, Exception) and not isinstance(error, TransientError)
             try:
-                if failed and checkpoint.may_be_withdrawn():
-                    made.withdraw()
+                with suppress(OSError):  # of a disk that may be why the run has failed, which is what to report
+                    if failed and checkpoint.may_be_withdrawn():
+                        made.withdraw()
             finally:
                 made.close()
 
