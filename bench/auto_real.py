@@ -116,6 +116,9 @@ class NoSink:
         results.write.format("noop").mode("overwrite").save()
         return 0
 
+    def withdraw(self) -> None:
+        """Nothing was made."""
+
     def close(self) -> None:
         """Nothing to let go of."""
 

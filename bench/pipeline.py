@@ -216,7 +216,8 @@ def main() -> None:
     figures = []
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name:
         folder = Path(name)
-        spark = local_session("bench", 2, {}, folder, quiet=True)
+        progress = {"spark.sql.streaming.numRecentProgressUpdates": str(options.batches + 10)}  # all that are read
+        spark = local_session("bench", 2, progress, folder, quiet=True)
         bench = Bench(spark, folder, options.rows, options.batches)
         for query in options.queries.split(","):
             for stream in options.streams.split(","):

@@ -85,6 +85,9 @@ class Nowhere:
         results.write.format("noop").mode("overwrite").save()
         return 0
 
+    def withdraw(self) -> None:
+        """Nothing was made."""
+
     def close(self) -> None:
         """Nothing to let go."""
 

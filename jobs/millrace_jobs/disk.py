@@ -1,8 +1,9 @@
-"""What has to outlast a power cut."""
+"""What has to outlast a power cut, and folders that are made and removed."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -13,3 +14,19 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def make_folder(path: Path) -> list[Path]:
+    """Make a folder and those above it where they do not exist; return those that were made, the innermost first."""
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    return made
+
+
+def remove_folders(made: Sequence[Path]) -> None:
+    """Remove what ``make_folder`` made, as far as it is empty."""
+    for folder in made:
+        try:
+            folder.rmdir()
+        except OSError:
+            return

@@ -39,6 +39,7 @@ _SETTINGS = {
     # of plans that nobody looks at, made twice for each batch
     "spark.sql.ui.explainMode": "simple",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.sql.streaming.numRecentProgressUpdates": "2",  # keeps one less: reports are large, and come by a listener
     "spark.log.level": "ERROR",
 }
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from . import broken_aggregators
-from .cli import Project
+from .cli import Project, Result
 
 pytestmark = pytest.mark.spark
 
 COUNTS = "SELECT window.start AS since, who, count(*) AS rows FROM events GROUP BY window(at, '1 minute'), who"
+ONLY_SPARK_REFUSES = "SELECT * FROM (SELECT who, n FROM events) PIVOT (sum(n) FOR who IN ('a', 'b'))"
 EVENTS = "at,who,n\n2024-01-01T00:00:01Z,a,1\n2024-01-01T00:01:05Z,b,2\n"
 
 
@@ -27,10 +28,7 @@ def project(tmp_path: Path) -> Project:
     ("sql", "said"),
     [
         ("SELECT n + array(1) AS bad FROM events", 'column 8: Cannot resolve "(n + array(1))"'),
-        (
-            "SELECT * FROM (SELECT who, n FROM events) PIVOT (sum(n) FOR who IN ('a', 'b'))",
-            "correctness",
-        ),
+        (ONLY_SPARK_REFUSES, "correctness"),
     ],
 )
 def test_sql_that_only_spark_refuses(project: Project, sql: str, said: str) -> None:
@@ -39,7 +37,15 @@ def test_sql_that_only_spark_refuses(project: Project, sql: str, said: str) -> N
         result = project.millrace(*command)
         result.assert_failed(f"{query}:16: spec.query.sql: Spark does not accept the SQL", said)
         assert "SQLSTATE" not in result.err
-        assert command[0] == "run" or not (project.folder / "checkpoint").exists()
+        assert "started=" not in result.out
+        assert {path.name for path in project.folder.rglob("*")} == {"in", "1.csv", query}
+
+
+def test_a_query_that_spark_refused_can_be_corrected_in_any_way(project: Project) -> None:
+    refused = project.query(ONLY_SPARK_REFUSES)
+    project.millrace("run", refused, "--once").assert_failed("Spark does not accept the SQL")
+    result = project.millrace("run", project.query(COUNTS, emit="OnWindowClose"), "--once")
+    assert (result.status, result.summary["results"]) == (0, "2"), result
 
 
 def test_a_value_that_the_sql_cannot_take_fails_the_batch_and_nothing_is_written(project: Project) -> None:
@@ -47,6 +53,22 @@ def test_a_value_that_the_sql_cannot_take_fails_the_batch_and_nothing_is_written
     result.assert_failed('of the type "STRING" cannot be cast to "INT"', "run with --debug")
     assert result.summary["failed"] == "query"
     assert not project.results()
+
+
+def test_more_results_than_the_driver_takes_name_the_setting_and_what_to_do(project: Project) -> None:
+    project.give("2.csv", "at,who,n\n" + "".join(f"2024-01-01T00:00:01Z,{'x' * 1000},{n}\n" for n in range(200)))
+
+    def run(limit: str) -> Result:
+        settings = {"spark.driver.maxResultSize": limit}
+        query = project.query("SELECT who, n FROM events", sink={"console": {"rows": 500}}, sparkConf=settings)
+        return project.millrace("run", query, "--once")
+
+    result = run("100k")
+    result.assert_failed(
+        "than spark.driver.maxResultSize allows; raise it, such as spec.sparkConf: {", "nothing is lost"
+    )
+    again = run("1g")
+    assert (again.status, again.summary["results"]) == (0, "202"), again
 
 
 def test_a_struct_cannot_go_to_csv(project: Project) -> None:

@@ -96,6 +96,24 @@ def test_an_empty_folder_is_an_input_without_records(tmp_path: Path) -> None:
         assert (empty.summary["finished"], empty.summary["rows"], empty.summary["results"]) == ("query", "0", "0")
 
 
+@pytest.mark.parametrize("emit", ["OnUpdate", "OnWindowClose"])
+def test_a_run_without_new_input_says_so_and_how_to_start_over(tmp_path: Path, emit: str) -> None:
+    project = Project(tmp_path)
+    query = project.query(SQL, emit=emit)
+    give(project, "csv", "first", RECORDS)
+    assert "nothing new" not in project.millrace("run", query, "--once").out
+    before = project.results()
+    again = project.millrace("run", query, "--once")
+    assert (again.status, again.summary["batches"]) == (0, "0"), again
+    places = f"{tmp_path / 'checkpoint'} and {tmp_path / 'out'}"
+    said = f"nothing new: all input was processed by an earlier run; remove {places} to start over"
+    assert said in again.out.splitlines()
+    for folder in ("checkpoint", "out"):
+        shutil.rmtree(tmp_path / folder)
+    assert project.millrace("run", query, "--once").status == 0
+    assert project.results() == before
+
+
 def test_times_keep_all_their_digits(tmp_path: Path) -> None:
     project = Project(tmp_path)
     give(project, "csv", "first", [("2024-01-01T00:00:01.123456Z", "a", 1)])

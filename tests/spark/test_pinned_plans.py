@@ -58,6 +58,9 @@ class CrashingSink:
     def prepare(self, last: LastBatch) -> None:
         self.inner.prepare(last)
 
+    def withdraw(self) -> None:
+        self.inner.withdraw()
+
     def close(self) -> None:
         self.inner.close()
 

@@ -62,6 +62,9 @@ class TroubledSink:
             self.trouble(batch.number)
         return written
 
+    def withdraw(self) -> None:
+        self.inner.withdraw()
+
     def close(self) -> None:
         self.inner.close()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -22,8 +23,9 @@ from millrace_api.streamquery import StreamQuery
 from millrace_jobs.agent.evolution import changes, check_layout
 from millrace_jobs.agent.lease import Lease
 from millrace_jobs.agent.marker import Marker
-from millrace_jobs.agent.spark_copy import settle
+from millrace_jobs.agent.spark_copy import places, settle
 from millrace_jobs.agent.spark_log import SparkLog, damaged
+from millrace_jobs.disk import make_folder, remove_folders
 from millrace_jobs.sinks.base import LastBatch
 
 
@@ -36,12 +38,16 @@ class Checkpoint(SparkLog):
         self.policies = root / "policies"
         self._remarks: tuple[str, ...] = ()
         self._sink_has_changed = False
+        self._made: list[Path] = []
+        self._is_new = False
         self._lock: IO[str] | None = None
         self._lease: Lease | None = None
         self._marker: Marker | None = None
 
     def open(self, query: StreamQuery, partitions: int | None = None) -> None:
         """Take the checkpoint for this query; make it where there is none. ``adopt`` ends what this begins.
+
+        Where no batch has begun, it may have been made for any other query: nothing depends on that one.
 
         ``partitions``: of the state, where it is made; None: at most one per core of this machine.
 
@@ -52,18 +58,19 @@ class Checkpoint(SparkLog):
         try:
             self._take(query, partitions or query.spec.state_partitions(os.cpu_count() or 2))
         except BaseException:
+            if self.may_be_withdrawn():
+                self.withdraw()
             self.close()
             raise
 
     def _take(self, query: StreamQuery, partitions: int) -> None:
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.root / "lock").open("w", encoding="utf-8")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock = self._locked()
             held = Marker.read(self.root)
             if held is None and any(log.exists() for log in (self.spark / "offsets", self.spark / "commits")):
                 raise damaged(self.root / "millrace.json", "it is gone")
-            if held is not None:
+            unused = self.is_unused()
+            if held is not None and not unused:
                 self._remarks = changes(held.query, query, self)
                 self._sink_has_changed = _is_another_topic(held.query.spec.sink, query.spec.sink)
             lease = Lease(self.root)
@@ -71,6 +78,10 @@ class Checkpoint(SparkLog):
             self._lease = lease
             settle(self.spark)
             self.check()
+            if held is not None and unused:
+                self._forget_other_sources(held.query, query)
+                held = held.anew(query, partitions)
+            self._is_new = held is None
             # one of the first version is given its id for good
             self._keep(held or Marker.new(query, partitions))
         except BlockingIOError:
@@ -78,6 +89,26 @@ class Checkpoint(SparkLog):
         except OSError as error:
             hint = "make room there, or write spec.checkpoint.uri with a folder that this user may write to"
             raise _problem(f"the checkpoint {self.root} cannot be written: {error.strerror}", hint) from None
+
+    def _locked(self) -> IO[str]:
+        """The lock of this machine; raises BlockingIOError where another process has it."""
+        while True:
+            self._made = make_folder(self.root) or self._made
+            lock = (self.root / "lock").open("w", encoding="utf-8")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _is_at(self.root / "lock", lock):
+                    return lock
+            except BaseException:
+                lock.close()
+                raise
+            lock.close()  # ``withdraw`` has removed it meanwhile: whoever comes next would lock another file
+
+    def _forget_other_sources(self, before: StreamQuery, now: StreamQuery) -> None:
+        """Remove what sources remember that have changed since: the files or offsets of another one."""
+        for name, source in before.spec.sources.items():
+            if now.spec.sources.get(name) != source:
+                shutil.rmtree(self.source_folder(name), ignore_errors=True)
 
     def _keep(self, marker: Marker) -> None:
         marker.write(self.root)
@@ -98,6 +129,11 @@ class Checkpoint(SparkLog):
     def last_batch(self) -> LastBatch:
         """The last batch that was begun, and the last that was committed; and where the results of both have gone."""
         return replace(super().last_batch(), elsewhere=self._sink_has_changed)
+
+    def is_unused(self) -> bool:
+        """Whether no batch has ever begun."""
+        logs = (SparkLog(place).last_batch() for place in places(self.spark))
+        return all(last.begun is None and last.committed is None for last in logs)
 
     def exists(self) -> bool:
         """Whether a run has made it."""
@@ -137,6 +173,13 @@ class Checkpoint(SparkLog):
         if self._lease is not None:
             self._lease.check()
 
+    def may_be_withdrawn(self) -> bool:
+        """Whether no batch has begun, and no other driver has taken the checkpoint over."""
+        with suppress(MillraceError):
+            self.require_lease()
+            return self._lease is not None and self.is_unused()
+        return False
+
     @property
     def lost(self) -> MillraceError | None:
         """Why this process is no longer the driver, as far as is known; None while it is."""
@@ -145,6 +188,15 @@ class Checkpoint(SparkLog):
     def source_folder(self, name: str) -> Path:
         """Where a source keeps what it has to remember."""
         return self.root / "sources" / name
+
+    def withdraw(self) -> None:
+        """Remove the checkpoint where this run has made it and no batch has begun; call it before ``close``."""
+        if not self._is_new:
+            return
+        for name in (self.spark.name, self.policies.name, "sources"):
+            shutil.rmtree(self.root / name, ignore_errors=True)
+        for name in ("millrace.new", "millrace.json", "lock"):  # until ``close`` the lease keeps others away
+            (self.root / name).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Let another run have it."""
@@ -156,6 +208,7 @@ class Checkpoint(SparkLog):
             if self._lock is not None:
                 with suppress(OSError):  # of a share that is gone
                     self._lock.close()
+            remove_folders(self._made)  # only where they are empty
 
     def _require_marker(self) -> Marker:
         if self._marker is None:
@@ -184,6 +237,14 @@ def _is_another_topic(before: Sink, now: Sink) -> bool:
     """Whether results now go to a Kafka topic that they did not go to."""
     old, new = before.kafka or before.table, now.kafka or now.table
     return new is not None and (old is None or old.topic != new.topic or not old.is_cluster_of(new))
+
+
+def _is_at(path: Path, file: IO[str]) -> bool:
+    """Whether an open file is the one at this path."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _problem(message: str, hint: str) -> MillraceError:

@@ -40,6 +40,12 @@ _KNOWN = (
         "another driver has taken over the checkpoint: Spark's log has the batch already",
         "see to it that there is one driver, then run the same command again: nothing is lost",
     ),
+    (
+        "spark.driver.maxResultSize",
+        "a batch brings more results to the driver than spark.driver.maxResultSize allows",
+        'raise it, such as spec.sparkConf: {spark.driver.maxResultSize: "4g"}, and spec.driver.memory by as much, then '
+        "run the same command again: nothing is lost; results of a files sink do not go through the driver",
+    ),
     ("STATE_SCHEMA", "the checkpoint's state has another layout", f"choose {ANOTHER_CHECKPOINT}"),
 )
 

@@ -6,16 +6,18 @@ import os
 import shutil
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from types import TracebackType
 from typing import Self
 
 from pyspark.sql import SparkSession
 from rich.console import Console
 
 from millrace_api.deployment import Algorithm
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.failures import FailureClass
 from millrace_api.loading import locate
 from millrace_api.plan import Plan
@@ -119,8 +121,10 @@ class Job:
         self._workspace = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="millrace-")))
         return self
 
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        self._stack.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
         jvm.end_unused()
         if isinstance(error, MillraceError) and self.file is not None:
             located = MillraceError(*locate(error.problems, self.file, self.query.name))
@@ -139,7 +143,7 @@ class Job:
         display.starting("opening the checkpoint and the sources")
         checkpoint = Checkpoint(checkpoint_root(self.query))
         checkpoint.open(self.query, self.platform.state_partitions(self.query.spec))
-        self._stack.callback(checkpoint.close)
+        self._close_at_end(checkpoint, checkpoint)
         if self.stop_requested:
             return
         sources = self._open_sources(checkpoint.root / "sources")
@@ -159,6 +163,7 @@ class Job:
         observer = Observer(display, JobMetrics(self.query.name), health, self.platform, auto)
         server = start_server(observer.metrics.registry, health, self.platform.host, self.metrics_port)
         self._stack.callback(server.close)
+        facts = {"metrics": f"{server.url}/metrics", "checkpoint": str(checkpoint.root), "results": sink.place}
         self._run = QueryRun(
             spark=spark,
             name=self.query.name,
@@ -171,10 +176,10 @@ class Job:
             watcher=observer,
             workspace=self._workspace,
             once=self.once,
+            accepted=partial(display.started, facts),
         )
         if self.stop_requested:
             return
-        display.started({"metrics": f"{server.url}/metrics", "checkpoint": str(checkpoint.root), "results": sink.place})
         health.ready()
         self.platform.started(spark, checkpoint.state_partitions)
         self._supervise(self._run, observer)
@@ -211,21 +216,48 @@ class Job:
         outcome: Outcome = "failed"
         try:
             outcome = run.run()
+            if outcome == "finished" and not observer.tally.batches and run.checkpoint.last_batch().begun is not None:
+                observer.message(self._nothing_new(run.checkpoint))
         except BaseException as error:
             observer.health.failed(str(error))
             raise
         finally:
             observer.health.closing()
             seconds = time.monotonic() - began
-            observer.display.finished(
-                observer.tally.summary(
-                    outcome,
-                    results=run.results,
-                    seconds=seconds,
-                    plan_changes=run.plan_changes,
-                    output=run.sink.place,
+            if run.is_accepted or self.stop_requested:  # a query that Spark refused has no summary, only its error
+                observer.display.finished(
+                    observer.tally.summary(
+                        outcome,
+                        results=run.results,
+                        seconds=seconds,
+                        plan_changes=run.plan_changes,
+                        output=run.sink.place,
+                    )
                 )
-            )
+
+    def _nothing_new(self, checkpoint: Checkpoint) -> str:
+        files = self.query.spec.sink.files  # its folder is taken for this checkpoint only
+        results = f" and {Path(files.path).absolute()}" if files is not None else ""
+        done = "nothing new: all input was processed by an earlier run"
+        return f"{done}; remove {checkpoint.root}{results} to start over"
+
+    def _close_at_end(self, made: Checkpoint | Sink, checkpoint: Checkpoint) -> None:
+        """Close at the end of the run; where it has failed before its first batch, leave nothing of it behind.
+
+        A failure that may pass by itself is another matter: the next try goes on with what this one has settled, such
+        as where a Kafka topic ended.
+        """
+
+        def end(_: object, error: BaseException | None, __: object) -> None:
+            failed = isinstance(error, Exception) and not isinstance(error, TransientError)
+            try:
+                with suppress(OSError):  # of a disk that may be why the run has failed, which is what to report
+                    if failed and checkpoint.may_be_withdrawn():
+                        made.withdraw()
+            finally:
+                made.close()
+
+        self._stack.push(end)
 
     def _open_sources(self, state: Path) -> dict[str, Source]:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millrace" / "recordings"
@@ -245,7 +277,7 @@ class Job:
         self._check_sink(planned)
         checkpoint.keep_layout(layout(planned))
         sink = open_sink(self.query, result_keys(planned, self.query.spec), checkpoint.id, display.table)
-        self._stack.callback(sink.close)
+        self._close_at_end(sink, checkpoint)
         checkpoint.require_lease()  # before another driver is fenced that may have it by now
         with blamed(FailureClass.SINK):
             sink.prepare(checkpoint.last_batch())

@@ -75,6 +75,10 @@ class Marker:
         partial.replace(root / "millrace.json")
         sync(root)
 
+    def anew(self, query: StreamQuery, state_partitions: int) -> Marker:
+        """The same checkpoint for another query, where nothing depends on the one that it was made for."""
+        return Marker(self.id, _without_status(query), state_partitions)
+
     def of(self, query: StreamQuery) -> Marker:
         """The same checkpoint after a query that may go on with it has taken it over."""
         return Marker(self.id, _without_status(query), self.state_partitions, self.layout)

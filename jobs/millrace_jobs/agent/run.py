@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +47,8 @@ class QueryRun:
     """One run of a query in this process, from its checkpoint's last batch on.
 
     ``once``: take what is there without pacing, and end. Else the run ends when every source is exhausted, or
-    when ``drain`` is called (from a signal handler or another thread).
+    when ``drain`` is called (from a signal handler or another thread). ``accepted`` is called once, when Spark has
+    accepted the query.
     """
 
     spark: SparkSession
@@ -61,6 +62,8 @@ class QueryRun:
     watcher: Watcher
     workspace: Path
     once: bool = False
+    accepted: Callable[[], None] = lambda: None
+    is_accepted: bool = False
     results: int = 0
     _session: SparkSession | None = None
     _query: StreamingQuery | None = None
@@ -157,6 +160,9 @@ class QueryRun:
         self._session = None
         self._tell_sources(routed, resting, closing_time)
         self._query = query = self._start(routed=routed, paced=paced)
+        if not self.is_accepted:
+            self.is_accepted = True
+            self.accepted()
         clock = WallClock()
         while True:
             terminated = self._take_event()

@@ -24,6 +24,11 @@ def copy_of(spark: Path) -> Path:
     return made
 
 
+def places(spark: Path) -> tuple[Path, ...]:
+    """Where the checkpoint may be until ``settle`` has been called: under its own name, or as a copy."""
+    return spark, _new(spark), _old(spark)
+
+
 def take_over(spark: Path) -> None:
     """Put the changed copy in the place of the original."""
     spark.rename(_old(spark))
@@ -35,7 +40,7 @@ def settle(spark: Path) -> None:
     if not spark.exists():
         with suppress(FileNotFoundError):  # a checkpoint without a batch
             _new(spark).rename(spark)
-    for left in (_new(spark), _old(spark)):
+    for left in places(spark)[1:]:
         shutil.rmtree(left, ignore_errors=True)
 
 

@@ -100,6 +100,10 @@ class Sink(Protocol):
         """
         ...
 
+    def withdraw(self) -> None:
+        """Remove what ``prepare`` has made, if it was called: the run has failed before its first batch."""
+        ...
+
     def close(self) -> None:
         """Let go of everything; called at every end of a run, also of one that failed."""
         ...

@@ -36,5 +36,8 @@ class ConsoleSink:
             self._show(f"results of batch {batch.number}{more}", shown.column_names, rows)
         return total
 
+    def withdraw(self) -> None:
+        """Nothing was made."""
+
     def close(self) -> None:
         """Nothing is held."""

@@ -2,7 +2,8 @@
 
 A batch is written beside the folder's files, in ``_staging``, and then renamed into place under names that its
 number determines. A crash before, between or after the renames makes Spark run the batch again, which first
-takes away what was there under these names: the same results come to the same place.
+takes away what was there under these names: the same results come to the same place. Such leftovers are looked for
+once, when a run begins, so that a batch costs the same however many files the folder has.
 
 That holds for the batches of one checkpoint. The empty file ``_checkpoint-ID`` says of which one a folder's files
 are; a run on another checkpoint is refused. Programs that read the folder pass over names which begin with an
@@ -14,6 +15,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -21,7 +23,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.disk import sync
+from millrace_jobs.disk import make_folder, remove_folders, sync
 from millrace_jobs.sinks.base import TIMES_AS_TEXT, Batch, LastBatch
 
 BATCH_ID = "_batch_id"
@@ -40,6 +42,10 @@ class FilesSink:
         self._format = format
         self._owner = self._folder / f"{_OWNER}{checkpoint_id}"
         self._updates = updates
+        self._made: list[Path] = []
+        self._has_taken = False
+        self._leftovers: dict[int, list[Path]] = {}
+        """Files of batches that may not be committed: these batches replace them when they are written again."""
 
     @property
     def place(self) -> str:
@@ -53,9 +59,11 @@ class FilesSink:
             MillraceError: it cannot be written, or has results that are not of this checkpoint as it is now.
         """
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._require_no_later_batch(last)
+            self._made = make_folder(self._folder) or self._made
+            leftovers = self._results(last.next)
+            self._require_no_later_batch(last, max(leftovers, default=-1))
             self._take()
+            self._leftovers = leftovers
             shutil.rmtree(self._staging, ignore_errors=True)
             self._staging.mkdir()
             sync(self._folder)
@@ -76,13 +84,27 @@ class FilesSink:
         self._publish(staged, batch.number)
         return int(counted.get["rows"])
 
+    def withdraw(self) -> None:
+        """Take back the mark of the checkpoint and the folder, where this run has made them."""
+        if self._has_taken:
+            shutil.rmtree(self._staging, ignore_errors=True)
+            self._owner.unlink(missing_ok=True)
+        remove_folders(self._made)
+
     def close(self) -> None:
         """Nothing is held."""
 
-    def _require_no_later_batch(self, last: LastBatch) -> None:
+    def _results(self, first: int) -> dict[int, list[Path]]:
+        """The files of the batches from ``first`` on that have results in the folder."""
+        found: defaultdict[int, list[Path]] = defaultdict(list)
+        for file in self._folder.iterdir():
+            result = _RESULTS.fullmatch(file.name)
+            if result and int(result[1]) >= first:
+                found[int(result[1])].append(file)
+        return found
+
+    def _require_no_later_batch(self, last: LastBatch, newest: int) -> None:
         """Results of batches that the checkpoint has yet to begin would stay beside, or be taken for, those to come."""
-        found = (_RESULTS.fullmatch(file.name) for file in self._folder.iterdir())
-        newest = max((int(result[1]) for result in found if result), default=-1)
         if last.begun is None and newest >= 0:
             raise self._not_ours("has results of an earlier run, which began with another checkpoint")
         if last.begun is not None and newest > last.begun and not self._others():
@@ -100,6 +122,7 @@ class FilesSink:
         if self._others():
             self._owner.unlink()
             raise self._not_ours("is being taken by another query")
+        self._has_taken = True
 
     def _others(self) -> bool:
         return any(file != self._owner for file in self._folder.glob(f"{_OWNER}*"))
@@ -111,12 +134,14 @@ class FilesSink:
 
     def _publish(self, staged: Path, batch: int) -> None:
         """Put the files of a batch in place; they are on the disk when this returns, and Spark commits the batch."""
-        for old in self._folder.glob(f"batch-{batch:010d}-*"):
-            old.unlink()
+        for old in self._leftovers.get(batch, []):
+            old.unlink(missing_ok=True)
         files = sorted(part for part in staged.glob("part-*") if self._has_rows(part))
-        for index, part in enumerate(files):
+        placed = [self._folder / f"batch-{batch:010d}-{index:04d}.{self._format}" for index in range(len(files))]
+        self._leftovers = {batch: placed}  # this process may be given the batch again
+        for part, place in zip(files, placed, strict=True):
             sync(part)
-            part.rename(self._folder / f"batch-{batch:010d}-{index:04d}.{self._format}")
+            part.rename(place)
         sync(self._folder)
         shutil.rmtree(staged)
 
@@ -129,15 +154,16 @@ class FilesSink:
 
 
 def require_folder(path: Path) -> None:
-    """Make sure that files can be made in a folder, which is made where there is none; leaves nothing else behind.
+    """Make sure that a folder can be made, and files in it; leave nothing behind.
 
     Raises:
         MillraceError: they cannot.
     """
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        made = make_folder(path)
         with tempfile.TemporaryDirectory(prefix="_", dir=path):
             pass
+        remove_folders(made)
     except OSError as error:
         raise _unwritable(path.absolute(), error) from None
 

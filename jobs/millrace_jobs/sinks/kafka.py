@@ -43,6 +43,9 @@ class KafkaSink:
         fetched = encoded(results, self._keys).toArrow()
         return self._write(fetched, batch)
 
+    def withdraw(self) -> None:
+        """Leave the consumer group behind: it says that no batch is in the topic, and nothing depends on it."""
+
     def close(self) -> None:
         """Let go of the producer."""
         self._transactions.close()

@@ -1,18 +1,35 @@
-"""Which files were seen, in which order: an append-only log that a crash cannot make ambiguous."""
+"""Which files were seen, in which order: a log that a crash cannot make ambiguous, and that does not grow for ever.
+
+A file is known by its path, and taken once because its path is in the log. The log must therefore keep every path
+that a listing may show again, and every file that a batch may read again. It forgets a file only where both are over:
+
+- a finished batch has read it, and
+- it has not been in its folder for ``KEPT_SECONDS``. One listing without a file is no proof that the file has gone:
+  a folder that is being written to may be listed with gaps, and one that is not mounted is empty.
+
+What is remembered is thus bounded by the files in the folder and those that left it within ``KEPT_SECONDS``.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.disk import sync
 
+KEPT_SECONDS = 86_400
+"""How long a file must have been missing before it is forgotten; longer than a folder is unmounted by mistake."""
 
-@dataclass(frozen=True)
+_SLACK = 1_000
+"""Outdated parts that the log may have in any case, so that a short one is not rewritten again and again."""
+
+
+@dataclass(frozen=True, slots=True)
 class SeenFile:
     """A file as it was when it was seen: absolute path, size in bytes, modification time in ns."""
 
@@ -22,14 +39,27 @@ class SeenFile:
 
 
 class FileLog:
-    """JSON lines in ``<directory>/files.jsonl``, one per file; once appended, entry k never changes.
+    """The files seen so far, numbered from 0 in the order in which they are read.
 
-    A last line without its end, as a crash leaves it, was never announced to anybody and is written over.
-    Raises MillraceError where the log cannot be read or made, or is damaged elsewhere.
+    It is kept in ``<directory>/files.jsonl``, a JSON object per line:
+
+    - ``{"path": ..., "size": ..., "mtime_ns": ...}``: the next file; its number never changes
+    - ``{"left": [numbers], "at": seconds since 1970}``: these files were missing from that time on
+    - ``{"back": [numbers]}``: these files are in the folder again
+    - ``{"next": number}``: the number of the next file; those that were left out have been forgotten
+
+    An incomplete last line, as a crash leaves it, was never used and is overwritten.
+    Raises MillraceError where the log cannot be read or written, or is damaged elsewhere.
     """
 
     def __init__(self, directory: str) -> None:
         self._path = Path(directory, "files.jsonl")
+        self._files: dict[int, SeenFile] = {}
+        self._numbers: dict[str, int] = {}
+        self._left: dict[int, float] = {}
+        self._parts = 0  # files and numbers in the log, also those that are outdated
+        self.count = 0
+        """How many files were seen so far, also those that are forgotten: the number of the next one."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._path.touch()
@@ -38,34 +68,125 @@ class FileLog:
         except OSError as error:
             raise self._unusable(error) from error
         self._bytes = content.rfind(b"\n") + 1
-        self.entries = [self._entry(i, line) for i, line in enumerate(content[: self._bytes].splitlines(), 1)]
-        """Every file seen so far, in order."""
-        self.paths = {entry.path for entry in self.entries}
+        for number, line in enumerate(content[: self._bytes].splitlines(), 1):
+            self._load(number, line)
 
-    def append(self, files: Sequence[SeenFile]) -> None:
-        """Add files; they are on disk when this returns. Raises MillraceError, and nothing was added then."""
-        lines = "".join(json.dumps(asdict(file)) + "\n" for file in files).encode()
+    def __contains__(self, path: str) -> bool:
+        return path in self._numbers
+
+    def __len__(self) -> int:
+        """How many files are remembered."""
+        return len(self._files)
+
+    def files(self, start: int, end: int) -> list[SeenFile]:
+        """The files with the numbers ``start`` to ``end - 1``. Raises KeyError where one has been forgotten."""
+        return [self._files[number] for number in range(start, end)]
+
+    def record(self, new: Sequence[SeenFile], present: Set[str], consumed: int, now: float) -> None:
+        """Record a listing: it is on disk when this returns.
+
+        Args:
+            new: files that are not in the log, in the order in which they are to be read.
+            present: paths in the log that were found. An empty listing says nothing about the files in the log.
+            consumed: the files before this number were read by batches that are finished.
+            now: seconds since 1970.
+
+        Raises:
+            MillraceError: the log cannot be written; then nothing was added.
+        """
+        missing = {self._numbers[path] for path in self._numbers.keys() - present}
+        left = sorted(n for n in missing - self._left.keys() if n < consumed) if present or new else []
+        back = sorted(self._left.keys() - missing)
+        lines: list[dict[str, Any]] = [asdict(file) for file in new]
+        lines += [{"left": left, "at": int(now)}] if left else []
+        lines += [{"back": back}] if back else []
+        if lines:
+            self._append(lines)
+            for line in lines:
+                self._apply(line)
+        self._compact(now)
+
+    def _compact(self, now: float) -> None:
+        """Forget what has been missing for long enough, once half of the log is outdated: each part is copied once."""
+        forgotten = {number for number, at in self._left.items() if at + KEPT_SECONDS <= now}
+        kept = len(self._files) + len(self._left) - 2 * len(forgotten)
+        if self._parts <= 2 * kept + _SLACK:
+            return
+        files = {number: file for number, file in self._files.items() if number not in forgotten}
+        left = {number: at for number, at in self._left.items() if number not in forgotten}
+        partial = self._path.with_suffix(".new")
+        try:
+            with partial.open("wb") as log:
+                log.writelines(_encoded(line) for line in _snapshot(files, left, self.count))
+                log.flush()
+                os.fsync(log.fileno())
+                length = log.tell()
+            partial.replace(self._path)
+            self._bytes, self._parts = length, kept
+            self._files, self._left = files, left
+            self._numbers = {file.path: number for number, file in files.items()}
+            sync(self._path.parent)
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def _append(self, lines: Iterable[dict[str, Any]]) -> None:
+        content = b"".join(map(_encoded, lines))
         try:
             with self._path.open("r+b") as log:
                 log.seek(self._bytes)
                 log.truncate()
-                log.write(lines)
+                log.write(content)
                 log.flush()
                 os.fsync(log.fileno())
         except OSError as error:
             raise self._unusable(error) from error
-        self._bytes += len(lines)
-        self.entries.extend(files)
-        self.paths.update(file.path for file in files)
+        self._bytes += len(content)
 
-    def _entry(self, number: int, line: bytes) -> SeenFile:
+    def _load(self, number: int, line: bytes) -> None:
         try:
-            return SeenFile(**json.loads(line))
-        except (ValueError, TypeError) as error:
+            self._apply(json.loads(line))
+        except (ValueError, TypeError, KeyError) as error:
             message = f"the log of files seen is damaged: {line[:100].decode(errors='backslashreplace')!r}"
             raise MillraceError(
                 Problem(message, "restore the checkpoint, or start with a new one", str(self._path), number)
             ) from error
 
+    def _apply(self, line: dict[str, Any]) -> None:
+        """Take over what a line says."""
+        if "next" in line:
+            self.count = int(line["next"])
+        elif "left" in line:
+            self._left.update(dict.fromkeys(line["left"], float(line["at"])))
+            self._parts += len(line["left"])
+        elif "back" in line:
+            for number in line["back"]:
+                del self._left[number]
+            self._parts += len(line["back"])
+        else:
+            file = SeenFile(**line)
+            self._files[self.count] = file
+            self._numbers[file.path] = self.count
+            self.count += 1
+            self._parts += 1
+
     def _unusable(self, error: OSError) -> MillraceError:
         return MillraceError(Problem(f"cannot keep the log of files seen: {error.strerror}", "", str(self._path)))
+
+
+def _snapshot(files: dict[int, SeenFile], left: dict[int, float], count: int) -> Iterable[dict[str, Any]]:
+    """The lines of a log that says no more than what is remembered."""
+    following = 0
+    for number, file in files.items():  # in order: numbers only grow
+        if number != following:
+            yield {"next": number}
+        yield asdict(file)
+        following = number + 1
+    yield {"next": count}
+    by_time: dict[float, list[int]] = {}
+    for number, at in left.items():
+        by_time.setdefault(at, []).append(number)
+    yield from ({"left": numbers, "at": at} for at, numbers in by_time.items())
+
+
+def _encoded(line: dict[str, Any]) -> bytes:
+    return json.dumps(line).encode() + b"\n"

@@ -15,9 +15,12 @@ from .queries import a_query
 from .spark_logs import Log, offset
 
 
-def reopened(open_checkpoint, query):
-    open_checkpoint(a_query()).close()
-    return open_checkpoint(query)
+def begun(checkpoint):
+    """Let the checkpoint have a batch."""
+    log = Log(checkpoint)
+    log.begin(0, offset(0))
+    log.commit(0)
+    return checkpoint
 
 
 def test_a_checkpoint_has_an_id_of_its_own_that_stays(open_checkpoint, tmp_path):
@@ -52,6 +55,7 @@ def test_a_marker_of_the_first_version_is_understood(open_checkpoint, tmp_path):
     root = tmp_path / "checkpoint"
     root.mkdir()
     (root / "millrace.json").write_text(json.dumps(OLD_MARKER), encoding="utf-8")
+    begun(Checkpoint(root))
     with pytest.raises(MillraceError, match="was made with 'OnUpdate', not with 'OnWindowClose'"):
         open_checkpoint(a_query("spec", "emit", value="OnWindowClose"))
     assert json.loads((root / "millrace.json").read_text(encoding="utf-8")) == OLD_MARKER
@@ -83,7 +87,7 @@ def test_a_marker_that_is_gone_is_not_made_anew_over_state(open_checkpoint, tmp_
 
 
 def test_a_query_that_was_refused_has_changed_nothing(open_checkpoint):
-    checkpoint = open_checkpoint(a_query())
+    checkpoint = begun(open_checkpoint(a_query()))
     checkpoint.close()
     with pytest.raises(MillraceError):
         checkpoint.open(a_query("metadata", "name", value="tips"))
@@ -93,7 +97,7 @@ def test_a_query_that_was_refused_has_changed_nothing(open_checkpoint):
 
 def test_state_partitions_are_those_of_the_first_run(open_checkpoint, monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 3)
-    first = open_checkpoint(a_query())
+    first = begun(open_checkpoint(a_query()))
     assert first.state_partitions == 3
     first.close()
     monkeypatch.setattr("os.cpu_count", lambda: 8)
@@ -149,7 +153,7 @@ def stored(checkpoint):
 
 def test_a_changed_query_has_the_checkpoint_only_when_it_was_made_ready(open_checkpoint):
     old, new = a_query(), a_query("spec", "query", value={"sql": "SELECT count(*) FROM trips WHERE fare > 1"})
-    open_checkpoint(old).close()
+    begun(open_checkpoint(old)).close()
     for _ in range(2):  # the first time it fails after that
         checkpoint = open_checkpoint(new)
         checkpoint.keep_layout({"keys": []})
@@ -182,16 +186,16 @@ def to_topic(topic, servers="a:9092,b:9092", kind="kafka"):
     ],
 )
 def test_a_sink_learns_that_earlier_runs_had_another_topic(open_checkpoint, before, now, elsewhere):
-    open_checkpoint(before).close()
+    begun(open_checkpoint(before)).close()
     for _ in range(2):
         checkpoint = open_checkpoint(now)
-        assert checkpoint.last_batch() == LastBatch(None, None, elsewhere=elsewhere)
+        assert checkpoint.last_batch() == LastBatch(0, 0, elsewhere=elsewhere)
         checkpoint.close()
     checkpoint = open_checkpoint(now)
     checkpoint.adopt(now)
-    assert checkpoint.last_batch() == LastBatch(None, None)
+    assert checkpoint.last_batch() == LastBatch(0, 0)
     checkpoint.close()
-    assert open_checkpoint(now).last_batch() == LastBatch(None, None)
+    assert open_checkpoint(now).last_batch() == LastBatch(0, 0)
 
 
 def test_the_marker_and_its_name_are_on_the_disk_before_it_counts(open_checkpoint, tmp_path, monkeypatch):
@@ -220,3 +224,99 @@ def test_the_lock_is_let_go_whatever_happens_to_the_lease(open_checkpoint, tmp_p
         checkpoint.close()
     with (tmp_path / "checkpoint" / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+OTHER = {"files": {"path": "other/*.csv", "format": "csv"}, "schema": "at TIMESTAMP, fare DOUBLE"}
+
+
+def changed_in_every_way():
+    query = a_query("metadata", "name", value="tips")
+    document = query.to_document()
+    document["spec"] |= {"emit": "OnWindowClose", "parallelism": {"max": 1}}
+    document["spec"]["sources"] = {"trips": OTHER | {"watermark": {"column": "at", "delay": "1 hour"}}}
+    document["spec"]["query"] = {"sql": "SELECT window(at, '1 hour').start AS s, max(fare) AS m FROM trips GROUP BY 1"}
+    return type(query).model_validate(document)
+
+
+def test_where_no_batch_has_begun_nothing_is_compared(open_checkpoint):
+    first = open_checkpoint(a_query())
+    first.keep_layout({"keys": ["a"]})
+    first.close()
+    again = open_checkpoint(changed_in_every_way())
+    again.keep_layout({"keys": ["b"]})
+    assert (again.id, again.state_partitions) == (first.id, 1)
+    assert again.adopt(changed_in_every_way()) == ()
+    begun(again).close()
+    with pytest.raises(MillraceError, match="was made with 'tips', not with 'fares'"):
+        open_checkpoint(a_query())
+
+
+@pytest.mark.parametrize(("now", "kept"), [(a_query("spec", "emit", value="OnUpdate"), True), (None, False)])
+def test_only_a_source_that_is_the_same_goes_on_with_what_it_remembers(open_checkpoint, now, kept):
+    first = open_checkpoint(a_query())
+    first.source_folder("trips").mkdir(parents=True)
+    first.close()
+    again = open_checkpoint(now or changed_in_every_way())
+    assert again.source_folder("trips").exists() == kept
+
+
+def test_batches_in_a_copy_that_has_yet_to_take_its_place_count(open_checkpoint):
+    first = begun(open_checkpoint(a_query()))
+    first.close()
+    first.spark.rename(first.spark.with_name("spark.new"))
+    with pytest.raises(MillraceError, match="not with 'tips'"):
+        open_checkpoint(changed_in_every_way())
+
+
+def files_in(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def withdrawn(root):
+    checkpoint = Checkpoint(root)
+    checkpoint.open(a_query())
+    for name in ("spark", "policies", "sources/trips"):
+        (root / name).mkdir(parents=True)
+    assert checkpoint.may_be_withdrawn()
+    checkpoint.withdraw()
+    checkpoint.close()
+
+
+def test_withdrawn_it_leaves_nothing_behind_that_was_not_there_before(tmp_path):
+    withdrawn(tmp_path / "new" / "checkpoint")
+    assert files_in(tmp_path) == []
+    (tmp_path / "volume" / "lost+found").mkdir(parents=True)
+    withdrawn(tmp_path / "volume")
+    assert files_in(tmp_path) == ["volume", "volume/lost+found"]
+
+
+def test_an_earlier_run_s_checkpoint_is_not_withdrawn(open_checkpoint, tmp_path):
+    open_checkpoint(a_query()).close()
+    checkpoint = open_checkpoint(a_query())
+    before = files_in(tmp_path)
+    checkpoint.withdraw()
+    assert files_in(tmp_path) == before
+    assert not begun(checkpoint).may_be_withdrawn()
+
+
+def test_a_checkpoint_that_another_driver_has_taken_over_may_not_be_withdrawn(open_checkpoint, tmp_path):
+    checkpoint = open_checkpoint(a_query())
+    other = Lease(tmp_path / "checkpoint")
+    (tmp_path / "checkpoint" / "lease.json").unlink()
+    other.take()
+    assert not checkpoint.may_be_withdrawn()
+    other.release()
+
+
+def test_a_lock_that_was_removed_while_it_was_waited_for_is_not_held(open_checkpoint, tmp_path, monkeypatch):
+    flock, removed = fcntl.flock, []
+
+    def remove_first(lock, how):
+        if not removed:
+            removed.append((tmp_path / "checkpoint" / "lock").unlink())
+        flock(lock, how)
+
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    open_checkpoint(a_query())
+    with (tmp_path / "checkpoint" / "lock").open() as lock, pytest.raises(BlockingIOError):
+        flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -56,6 +56,11 @@ def test_an_error_in_a_library_is_located_where_the_user_called_it():
     ("text", "message"),
     [
         ("java.lang.OutOfMemoryError: Java heap space", "Spark ran out of memory"),
+        (
+            "Job aborted due to stage failure: Total size of serialized results of 2 tasks (1026.0 MiB) is bigger than "
+            "spark.driver.maxResultSize (1024.0 MiB)",
+            "more results to the driver than spark.driver.maxResultSize allows",
+        ),
         ("x.StateStoreException: [STATE_STORE_VALUE_STATE_SCHEMA_INCOMPATIBLE] no", "state has another layout"),
     ],
 )

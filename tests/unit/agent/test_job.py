@@ -12,11 +12,13 @@ from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.failures import FailureClass
 from millrace_jobs.agent import job as module
 from millrace_jobs.agent import platform
+from millrace_jobs.agent.checkpoint import Checkpoint
 from millrace_jobs.agent.failure_report import class_of
 from millrace_jobs.agent.job import Job
 from millrace_jobs.agent.lease import Holder
 
-from .test_checkpoint import a_query
+from .queries import a_query
+from .spark_logs import Log, offset
 
 FILTERED = a_query("spec", "query", value={"sql": "SELECT count(*) FROM trips WHERE fare > 1"})
 
@@ -27,7 +29,8 @@ class Start:
     def __init__(self, monkeypatch, root):
         self.steps = []
         self.at = {}
-        sink = SimpleNamespace(place="nowhere", prepare=self._step("prepared"), close=self._step("sink closed"))
+        sink = SimpleNamespace(place="nowhere", prepare=self._step("prepared"))
+        sink.close, sink.withdraw = self._step("sink closed"), self._step("sink withdrawn")
         spark = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
         acted = {
             "checkpoint_root": lambda _: root,
@@ -118,12 +121,17 @@ def stored(root):
     return json.loads((root / "checkpoint" / "millrace.json").read_text(encoding="utf-8"))["query"]["spec"]["query"]
 
 
+def begin_batch(root):
+    Log(Checkpoint(root / "checkpoint")).begin(0, offset(0))
+
+
 @pytest.mark.parametrize("step", ["planned", "prepared"])
 def test_a_changed_query_that_fails_leaves_the_checkpoint_to_the_good_one(start, tmp_path, capsys, step):
     def fail():
         raise MillraceError(Problem("this cannot be", "write another"))
 
     start()
+    begin_batch(tmp_path)
     before = stored(tmp_path)
     with pytest.raises(MillraceError, match="this cannot be"):
         start(FILTERED, **{step: fail})
@@ -136,8 +144,44 @@ def test_a_changed_query_that_fails_leaves_the_checkpoint_to_the_good_one(start,
     assert "the filter has changed" not in capsys.readouterr().out
 
 
-def test_the_change_is_told_by_the_run_that_takes_it_over_even_if_it_goes_no_further(start, capsys):
+def test_a_first_start_that_fails_leaves_nothing_behind(start, tmp_path):
+    def fail():
+        assert (tmp_path / "checkpoint" / "millrace.json").exists()
+        raise MillraceError(Problem("this cannot be", "write another"))
+
+    for step, taken in [("sources", []), ("planned", ["spark", "planned", "spark stopped"])]:
+        with pytest.raises(MillraceError, match="this cannot be"):
+            start(**{step: fail})
+        assert start.steps == ["sources", *taken]
+        assert list(tmp_path.iterdir()) == []
+    with pytest.raises(MillraceError, match="this cannot be"):
+        start(prepared=fail)
+    assert start.steps == [*ALL, "sink withdrawn", *END]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_batch_has_begun_on_is_left_where_the_run_fails(start, tmp_path):
     start()
+    begin_batch(tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        start(prepared=lambda: 1 / 0)
+    assert start.steps == [*ALL, *END]
+    assert stored(tmp_path)
+
+
+def test_a_first_start_that_may_be_tried_again_keeps_what_it_has_settled(start, tmp_path):
+    def is_away():
+        raise TransientError(Problem("the broker did not answer"))
+
+    with pytest.raises(MillraceError, match="did not answer"):
+        start(prepared=is_away)
+    assert start.steps == [*ALL, *END]
+    assert stored(tmp_path)
+
+
+def test_the_change_is_told_by_the_run_that_takes_it_over_even_if_it_goes_no_further(start, tmp_path, capsys):
+    start()
+    begin_batch(tmp_path)
     start(FILTERED, prepared=lambda: start.run.stop())
     assert "running" not in start.steps
     assert "the filter has changed" in capsys.readouterr().out

@@ -147,6 +147,25 @@ def test_the_sources_know_of_the_rest_before_the_query_is_stopped(run, log):
     assert log[:3] == ["go on", "rest", "stopped"]
 
 
+def test_it_is_accepted_once_and_only_where_spark_starts_it(run, monkeypatch):
+    told, start = [], run._start
+
+    def refuse(**_):
+        raise MillraceError(Problem("Sorting is not supported", ""))
+
+    run.accepted = lambda: told.append("accepted")
+    run._steering.follow_plan()
+    monkeypatch.setattr(run, "_start", refuse)
+    with pytest.raises(MillraceError, match="Sorting"):
+        run._stream(None)
+    assert (told, run.is_accepted) == ([], False)
+    monkeypatch.setattr(run, "_start", start)
+    run.drain()
+    run._stream(None)
+    run._stream(None)
+    assert (told, run.is_accepted) == (["accepted"], True)
+
+
 def test_a_plan_that_comes_back_to_the_old_shape_while_the_query_rests_is_not_the_end(run, log, monkeypatch):
     run._steering.follow_plan()
     monkeypatch.setattr(run, "_is_shaped", lambda _: "go on" not in log or "stopped" in log)

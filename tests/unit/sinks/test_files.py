@@ -1,12 +1,15 @@
 """Whose a folder of results is: the files sink takes one only for the checkpoint that its files are of."""
 
 import re
+import shutil
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
+from listings import listings
 from millrace_api.errors import MillraceError
 from millrace_jobs.sinks import files
 from millrace_jobs.sinks.base import LastBatch
@@ -86,9 +89,9 @@ def test_two_that_begin_at_once_do_not_share_a_folder(tmp_path, monkeypatch):
     assert names(tmp_path) == {f"{MARK}b"}
 
 
-def test_looking_whether_a_folder_can_be_written_does_not_take_it(tmp_path):
+def test_looking_whether_a_folder_can_be_written_leaves_nothing_behind(tmp_path):
     require_folder(tmp_path / "new" / "out")
-    assert list((tmp_path / "new" / "out").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
     sink(tmp_path).prepare(NEW)
     (tmp_path / "out" / "_staging" / "0").mkdir()
     before = names(tmp_path)
@@ -99,6 +102,22 @@ def test_looking_whether_a_folder_can_be_written_does_not_take_it(tmp_path):
         MillraceError, match=re.escape(f"results cannot be written to {tmp_path / 'file'}: File exists")
     ):
         require_folder(tmp_path / "file")
+
+
+@pytest.mark.parametrize("there", [[], ["out"], ["out", f"out/{MARK}a"], ["out", f"out/{MARK}b"], ["out", "out/notes"]])
+def test_a_run_that_failed_before_its_first_batch_leaves_nothing_behind(tmp_path, there):
+    for name in there:
+        (tmp_path / name).mkdir() if name == "out" else (tmp_path / name).touch()
+    made = sink(tmp_path)
+    if f"out/{MARK}b" in there:
+        with pytest.raises(MillraceError, match="belongs to another checkpoint"):
+            made.prepare(NEW)
+    else:
+        made.prepare(NEW)
+        made.prepare(NEW)
+    made.withdraw()
+    left = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*")} - {"out/_staging"}
+    assert left == set(there)
 
 
 def test_readers_of_the_folder_see_results_only(tmp_path):
@@ -128,3 +147,80 @@ def test_files_are_on_the_disk_before_they_appear_and_their_names_before_the_bat
         ("rename", "part-1"),
         ("sync", "out"),
     ]
+
+
+PARTS = {"part-0": "n\n1\n", "part-1": "n\n2\n", "part-2": "n\n3\n"}
+
+
+def staged(folder, batch, parts):
+    place = folder / "out" / "_staging" / str(batch)
+    place.mkdir()
+    for part, text in parts.items():
+        (place / part).write_text(text)
+    return place
+
+
+def placed(folder):
+    return {file.name: file.read_text() for file in (folder / "out").glob("batch-*")}
+
+
+def test_a_batch_does_not_look_at_the_files_that_are_there(tmp_path):
+    results(tmp_path, *range(20))
+    made = sink(tmp_path)
+    made.prepare(LastBatch(19, 19))
+    for batch in (20, 21):
+        place = staged(tmp_path, batch, PARTS)
+        with listings() as listed:
+            made._publish(place, batch)
+        assert str(tmp_path / "out") not in listed
+    assert len(placed(tmp_path)) == 20 + 2 * len(PARTS)
+
+
+class Killed(BaseException):
+    pass
+
+
+def dying(monkeypatch, steps):
+    """Let the process die after so many changes to the disk."""
+    left = iter(range(steps))
+
+    def counted(change):
+        def make(*arguments, **options):
+            if next(left, None) is None:
+                raise Killed
+            return change(*arguments, **options)
+
+        return make
+
+    for name in ("rename", "unlink"):
+        monkeypatch.setattr(Path, name, counted(getattr(Path, name)))
+    monkeypatch.setattr(files, "sync", counted(files.sync))
+    monkeypatch.setattr(shutil, "rmtree", counted(shutil.rmtree))
+
+
+@pytest.mark.parametrize("again", ["the same process", "another process"])
+def test_a_crash_at_any_step_leaves_no_result_double_or_out(tmp_path, monkeypatch, again):
+    """The batch is killed, run again and killed again, and run to its end, with fewer and fewer files."""
+    expected = {"batch-0000000006-0000.csv": "n\n1\n", "batch-0000000007-0000.csv": "n\n1\n"}
+    kills = 0
+    for first in range(12):
+        for second in range(12):
+            folder = tmp_path / f"{first}-{second}"
+            folder.mkdir()
+            results(folder, 6)
+            made = sink(folder)
+            made.prepare(LastBatch(7, 6))
+            for steps, count in ((first, 3), (second, 2), (99, 1)):
+                with monkeypatch.context() as patch:
+                    shutil.rmtree(folder / "out" / "_staging" / "7", ignore_errors=True)
+                    place = staged(folder, 7, dict(list(PARTS.items())[:count]))
+                    dying(patch, steps)
+                    try:
+                        made._publish(place, 7)
+                    except Killed:
+                        kills += 1
+                if again == "another process":
+                    made = sink(folder)
+                    made.prepare(LastBatch(7, 6))
+            assert placed(folder) == expected
+    assert kills > 100
