@@ -12,7 +12,6 @@ from sqlglot.tokens import TokenType
 
 from millrace_api.errors import MillraceError, Problem
 
-
 _ALIAS_IN_GROUP_BY = "GROUP BY takes no alias"
 
 
