@@ -11,9 +11,13 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from millrace_api.streamquery import StreamQuery
+from millrace_api.streamquery import Spec, StreamQuery
 from millrace_jobs.pipeline.analysis import Routed, plan_query
+from millrace_jobs.pipeline.expressions.compiler import compile_projection
 from millrace_jobs.pipeline.merge import finish, merge_partials, single_record_partials
+from millrace_jobs.pipeline.projection import ArrowProjection
+
+from .cli import Project
 
 pytestmark = pytest.mark.spark
 
@@ -52,12 +56,8 @@ QUERIES = [
 ]
 
 
-@pytest.mark.parametrize("sql", QUERIES)
-def test_a_routed_query_gives_what_spark_gives(spark: SparkSession, workspace: Path, sql: str) -> None:
-    path = workspace / "routed.parquet"
-    if not path.exists():
-        pq.write_table(TABLE, path)
-    spec = StreamQuery.model_validate(
+def spec_of(sql: str, path: Path) -> Spec:
+    return StreamQuery.model_validate(
         {
             "apiVersion": "millrace.io/v1alpha1",
             "kind": "StreamQuery",
@@ -74,6 +74,14 @@ def test_a_routed_query_gives_what_spark_gives(spark: SparkSession, workspace: P
             },
         }
     ).spec
+
+
+@pytest.mark.parametrize("sql", QUERIES)
+def test_a_routed_query_gives_what_spark_gives(spark: SparkSession, workspace: Path, sql: str) -> None:
+    path = workspace / "routed.parquet"
+    if not path.exists():
+        pq.write_table(TABLE, path)
+    spec = spec_of(sql, path)
     planned = plan_query(spark, spec, {"t": TABLE.schema})
     assert isinstance(planned.plan, Routed), planned.plan
     assert planned.plan.aggregation is not None
@@ -86,3 +94,47 @@ def test_a_routed_query_gives_what_spark_gives(spark: SparkSession, workspace: P
     expected = spark.sql(sql)
     assert given.columns == expected.columns
     assert sorted(map(repr, given.collect())) == sorted(map(repr, expected.collect()))
+
+
+def test_a_setting_that_changes_what_expressions_mean_leaves_them_to_spark(spark: SparkSession) -> None:
+    def planned() -> Routed:
+        plan = plan_query(spark, spec_of("SELECT sum(b + 1) FROM t", Path("t.parquet")), {"t": TABLE.schema}).plan
+        assert isinstance(plan, Routed)
+        return plan
+
+    assert isinstance(compile_projection(planned().projection, TABLE.schema), ArrowProjection)
+    for name, value in (("spark.sql.ansi.enabled", "false"), ("spark.sql.session.timeZone", "Europe/Berlin")):
+        usual = spark.conf.get(name)
+        spark.conf.set(name, value)
+        try:
+            assert compile_projection(planned().projection, TABLE.schema) == f"{name}={value}"
+        finally:
+            spark.conf.set(name, usual or "")
+
+
+def test_an_error_in_a_record_is_one_only_if_the_filter_keeps_it(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.give("0.csv", "at,who,n\n" + "".join(f"2024-01-01T00:00:00Z,a,{n}\n" for n in (0, 3, -5)))
+    source = {"files": {"path": "in", "format": "csv"}}
+    arrow = "SELECT who, sum(10 DIV n) AS total FROM events WHERE n <> 0 GROUP BY who"
+    for number, sql in enumerate([arrow, arrow.replace("10 DIV n", "abs(10 DIV n)")]):
+        hashed = project.query(
+            sql,
+            source=source,
+            partitioner={"algorithm": "hash"},
+            checkpoint={"uri": (tmp_path / f"state{number}").as_uri()},
+            sink={"files": {"path": f"out{number}", "format": "csv"}},
+        )
+        run = project.millrace("run", hashed, "--once")
+        assert run.status == 0, run
+        (row,) = project.results(f"out{number}")
+        assert row[:2] == ("a", "5" if number else "1")
+    all_records = project.query(
+        arrow.replace("WHERE n <> 0 ", ""),
+        source=source,
+        partitioner={"algorithm": "hash"},
+        checkpoint={"uri": (tmp_path / "state").as_uri()},
+    )
+    project.millrace("run", all_records, "--once").assert_failed(
+        "the query failed: divide by zero in a record: 10 DIV n", "or leave such records out by WHERE"
+    )
