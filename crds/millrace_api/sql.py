@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from sqlglot import exp, parse, parse_one
+from sqlglot import TokenType, exp, parse, parse_one
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.spark import SparkParser
-from sqlglot.tokens import TokenType
 
 from millrace_api.errors import MillraceError, Problem
 

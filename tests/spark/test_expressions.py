@@ -307,6 +307,18 @@ def test_arrow_computes_what_spark_does(spark: SparkSession, parquet: Path, expr
     assert not found, "\n".join(found)
 
 
+BEYOND_BIGINT = [f"{name} {sign} {number}" for name in "thilc" for sign in ("<", ">=", "=", "<>")
+                 for number in ("99999.5", "-99999.0", "9999999999999.5", "9223372036854775807.5", "9223372036854775808",
+                                "-99999999999999999999.5")]  # fmt: skip
+
+
+def test_what_is_beyond_bigint_compares_as_to_spark(spark: SparkSession, parquet: Path) -> None:
+    """Spark says that NULL < 9223372036854775808 is true, where the NULL is an integer."""
+    found, computed = disagreements(spark, parquet, BEYOND_BIGINT)
+    assert not found, "\n".join(found)
+    assert computed == len(BEYOND_BIGINT) / 2
+
+
 @settings(MUCH_AT_ONCE, max_examples=8)
 @given(expressions=st.lists(unparenthesized(), min_size=20, max_size=20, unique=True))
 def test_precedence_is_spark_s(spark: SparkSession, parquet: Path, expressions: list[str]) -> None:
@@ -339,7 +351,7 @@ FREQUENT = [
     "CASE WHEN p THEN 1 ELSE 2 END", "CASE WHEN p THEN n WHEN p2 THEN m ELSE 0.5 END", "CASE n WHEN 1 THEN s ELSE 'x' END",
     "CASE WHEN n <> 0 THEN m / n ELSE 0 END", "CASE WHEN i > 0 THEN NULL ELSE s END", "IF(d > 1, d, 0)", "IF(p, c, 1)",
     "n + 1", "n * m - 1", "m % 7", "n DIV 2", "n / 2", "-n", "d * 2", "d + n", "f * f2", "-d", "c * 2", "c + k", "k - 0.5",
-    "c * k", "n * k", "n <> 0 AND m % n = 1", "n = 0 OR m DIV n > 0", "h + CAST(t AS INT)",
+    "c * k", "n * k", "d * -0.0", "CASE WHEN p THEN d ELSE -0.0 END", "CAST('-0.0' AS DOUBLE)", "n <> 0 AND m % n = 1", "n = 0 OR m DIV n > 0", "h + CAST(t AS INT)",
     "upper(s)", "lower(s)", "upper(s) = 'STRASSE'", "substring(s, 2)", "substring(s, -3, 2)", "substr(s, 0, 1)",
 ]  # fmt: skip
 

@@ -24,6 +24,7 @@ _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d{1,6})?)?")
 _DOUBLE = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|nan|[+-]?inf(inity)?", re.IGNORECASE)
 
+_LARGEST_BIGINT = 2**63 - 1
 _INTEGERS = {"tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64()}
 
 
@@ -35,18 +36,21 @@ def literal_of(node: exp.Expr, _: Compile | None = None) -> Compiled | None:
 
 
 def number(text: str) -> Compiled | None:
-    """A number as Spark reads it: the smallest of INT, BIGINT and DECIMAL; with an exponent, DOUBLE."""
+    """A number as Spark reads it: the smallest of INT, BIGINT and DECIMAL; with an exponent, DOUBLE.
+
+    One beyond BIGINT is None: Spark holds every integer for smaller than it, and NULL too.
+    """
     if re.fullmatch(r"-?\d+", text):
         value = int(text)
         for kind in (pa.int32(), pa.int64()):
             if -(2 ** (kind.bit_width - 1)) <= value < 2 ** (kind.bit_width - 1):
                 return literal(value, kind)
     if re.fullmatch(r"-?(\d+\.?\d*|\.\d+)", text):
-        exact = Decimal(text)
+        exact = Decimal(text) or Decimal(text).copy_abs()  # to Spark there is one zero
         _, digits, exponent = exact.as_tuple()
         assert isinstance(exponent, int)
         kind = decimal(max(len(digits), -exponent), -exponent)
-        return literal(exact, kind) if kind is not None else None
+        return literal(exact, kind) if kind is not None and abs(exact) <= _LARGEST_BIGINT else None
     if re.fullmatch(r"-?(\d+\.?\d*|\.\d+)[eE][+-]?\d+", text):
         return literal(float(text), pa.float64())
     return None
