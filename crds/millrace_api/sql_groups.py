@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -59,10 +59,11 @@ def query_groups(query: exp.Query, columns: Collection[str]) -> tuple[Group, ...
         return None
     if query.args.get("group") is None:
         return () if any(item.find(exp.AggFunc) for item in query.expressions) else None
-    expressions = group_expressions(query, select_aliases(query, columns))
+    aliases = select_aliases(query, columns)
+    expressions = group_expressions(query, aliases)
     if expressions is None:
         return None
-    return tuple(_group(query, node) for node in expressions)
+    return tuple(_group(query, node, aliases) for node in expressions)
 
 
 def aggregates(query: exp.Query) -> bool:
@@ -89,9 +90,14 @@ def filters_groups(query: exp.Query) -> bool:
 
 
 def select_aliases(select: exp.Select, columns: Collection[str]) -> dict[str, exp.Expr]:
-    """What the aliases of the SELECT list stand for elsewhere, where a column of the sources comes first."""
-    aliased = [item for item in select.expressions if isinstance(item, exp.Alias)]
-    return {item.alias.lower(): item.this for item in aliased if item.alias.lower() not in columns}
+    """What the aliases of the SELECT list stand for elsewhere, where a column of the sources comes first.
+
+    A window has the alias ``window``, or ``session_window``, without being given one.
+    """
+    named = [(call.name.lower(), call) for item in select.expressions for call in item.find_all(exp.Anonymous)]
+    windows = {name: call for name, call in named if name in _WINDOWS}
+    aliased = {item.alias.lower(): item.this for item in select.expressions if isinstance(item, exp.Alias)}
+    return {alias: node for alias, node in (windows | aliased).items() if alias not in columns}
 
 
 def group_expressions(select: exp.Select, aliases: Mapping[str, exp.Expr]) -> list[exp.Expr] | None:
@@ -116,9 +122,12 @@ def is_window(node: exp.Expr) -> bool:
     return isinstance(node, exp.Anonymous) and node.name.lower() == "window"
 
 
-def _group(query: exp.Select, node: exp.Expr) -> Group:
+def _group(query: exp.Select, node: exp.Expr, aliases: Mapping[str, exp.Expr]) -> Group:
     tables = _tables(query)
-    wanted = dict(_window_texts(node, tables)) if _is_any_window(node) else {_normal(node, tables): None}
+    wanted: dict[str, Part | None] = {_normal(node, tables): None}
+    if _is_any_window(node):
+        own = [alias for alias, meaning in aliases.items() if _normal(meaning, tables) in wanted]
+        wanted = dict(_window_texts(node, tables, own))
     texts = [_normal(item.unalias(), tables) for item in query.expressions]
     found = [GroupColumn(index, wanted[text]) for index, text in enumerate(texts) if text in wanted]
     found.sort(key=lambda column: (_PARTS.index(column.part) if column.part else 0, column.position))
@@ -130,9 +139,10 @@ def _group(query: exp.Select, node: exp.Expr) -> Group:
     return Group(to_sql(node), tuple(found), event_time, size)
 
 
-def _window_texts(call: exp.Expr, tables: Collection[str]) -> Iterator[tuple[str, Part]]:
+def _window_texts(call: exp.Expr, tables: Collection[str], aliases: Iterable[str]) -> Iterator[tuple[str, Part]]:
     """The ways to write a window, its start and its end in the SELECT list."""
-    for text in (_normal(call, tables), _normal(exp.column(call.name), tables)):
+    names = [call, *(exp.column(name) for name in (call.name, *aliases))]
+    for text in (_normal(name, tables) for name in names):
         yield text, "window"
         for part in ("start", "end"):
             yield f"{text}.`{part}`", part

@@ -22,7 +22,7 @@ SQL = WINDOWED + GROUPED
     ("name", "spec"),
     [
         ("routed-in-arrow", {"query": {"sql": SQL.format(key="who")}, "partitioner": {"algorithm": "pkg"}}),
-        ("routed-by-spark", {"query": {"sql": SQL.format(key="upper(who)")}, "partitioner": {"algorithm": "hash"}}),
+        ("routed-by-spark", {"query": {"sql": SQL.format(key="trim(who)")}, "partitioner": {"algorithm": "hash"}}),
         ("native-by-plan", {"query": {"sql": SQL.format(key="who")}, "partitioner": {"algorithm": "native"}}),
         ("native-projection", {"query": {"sql": "SELECT who, n + 1 AS more FROM events WHERE n > 0"}}),
         ("native-join", {"query": {"sql": "SELECT e.n, p.name FROM events e JOIN people p ON e.who = p.who"}}),

@@ -99,3 +99,29 @@ def test_what_may_change_goes_on_from_the_state_and_what_may_not_touches_nothing
         result.assert_failed(said, f"the checkpoint {tmp_path / 'checkpoint'} was made with ", "to begin anew")
         assert files_of(tmp_path / "checkpoint") == before
     assert results(project, "elsewhere") == written
+
+
+def test_comments_may_come_and_go(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    half = {"files": {"path": "in", "format": "csv"}, "watermark": {"column": "at", "delay": "1 hour"}}
+    texts = [SQL, SQL.replace("who,", "who, -- a or b\n").replace("sum(n)", "sum(n) /* seconds */"), SQL]
+    for number, sql in enumerate(texts):
+        project.give(f"{number}.csv", events(0))
+        run = project.millrace("run", project.query(sql, source=half, partitioner={"algorithm": "hash"}), "--once")
+        assert run.status == 0, run
+    assert results(project)[(at(0), "a", "9", "18")] == 1
+
+
+def test_a_state_of_spark_s_own_plan_goes_on_natively_when_the_query_can_be_routed(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    source = {"files": {"path": "in", "format": "csv"}}
+    project.give("0.csv", events(0))
+    native = "SELECT 1 + n AS k, count(*) AS rows FROM events GROUP BY n + 1"
+    first = project.millrace("run", project.query(native, source=source), "--once")
+    assert first.status == 0, first
+    project.give("1.csv", events(0))
+    routable = "SELECT n + 1 AS k, /* how many */ count(*) AS rows FROM events GROUP BY n + 1"
+    second = project.millrace("run", project.query(routable, source=source), "--once")
+    assert second.status == 0, second
+    assert "the query runs natively, though it can be routed" in second.out
+    assert results(project) == Counter({(str(k), str(rows)): 1 for k in range(1, 6) for rows in (1, 2)})

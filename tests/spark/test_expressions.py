@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -15,8 +16,11 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from millrace_api.errors import MillraceError
 from millrace_api.sql import parse_expression, to_sql
-from millrace_jobs.pipeline.expressions import compile_projection
+from millrace_jobs.pipeline.expressions.compiler import compile_expression, compile_projection
+from millrace_jobs.pipeline.letter_case import lower, upper
+from millrace_jobs.pipeline.programs import evaluate
 from millrace_jobs.pipeline.projection import Projection
 
 pytestmark = [
@@ -32,7 +36,8 @@ def edges(bits: int) -> list[int]:
     return [0, 1, -1, 2, 7, 100, 2 ** (bits - 1) - 1, -(2 ** (bits - 1))]
 
 
-TEXTS = ["", "a", "A", "b", "ab", "a ", "é", "e\u0301", "ß", "\uffff", "\U0001f600", "it's", "a\\b", "a\nb", "%"]
+TEXTS = ["", "a", "A", "b", "ab", "a ", "é", "e\u0301", "ß", "\uffff", "\U0001f600", "it's", "a\\b", "a\nb", "%",
+         "Straße", "ΟΔΟΣ ΑΣ.", "İi", "ŉ", "ǆ", "ᾳ", "ﬁ", "x\U0001f600y\U0001f600z"]  # fmt: skip
 FLOATS = [0.0, -0.0, 1.0, -1.5, 0.1, 1e-40, 3.4e38, float("inf"), float("-inf"), float("nan"), 16777217.0]
 DOUBLES = [*FLOATS, 1.7e308, 5e-324, 2.0**53, 2.0**53 + 2, 2.0**63]
 LONGS = [*edges(64), 2**53, 2**53 + 1, -(2**53) - 1, 2**31, 10**18]
@@ -58,9 +63,13 @@ KINDS = {
     "y": (pa.date32(), [date(1970, 1, 1), date(1969, 12, 31), date(2013, 1, 1), date(1, 1, 1)]),
     "at": (pa.timestamp("us", tz="UTC"), TIMES),
     "c": (pa.decimal128(10, 2), [Decimal("0.00"), Decimal("-1.50"), Decimal("99999999.99")]),
+    "n": (pa.int32(), [0, 1, -1, 2, 7, 100, -100]),
+    "m": (pa.int64(), [0, 1, -1, 3, -8, 1000]),
+    "k": (pa.decimal128(5, 3), [Decimal("0.000"), Decimal("-1.005"), Decimal("99.999")]),
     "b": (pa.binary(), [b"", b"\x00", b"\x7f", b"\x80", b"\xff\x00"]),
 }
-"""By name of the first of its two columns: a type, and values at its edges."""
+"""By name of the first of its two columns: a type, and values at its edges; of ``n``, ``m``, ``k`` those that are small
+enough for arithmetic without overflow."""
 
 
 def made_rows() -> pa.Table:
@@ -142,18 +151,21 @@ def column(name: str) -> st.SearchStrategy[str]:
 
 
 INTEGER = column("t") | column("h") | column("i") | column("l") | INTEGERS
+FLOAT = column("f") | st.sampled_from(["CAST('NaN' AS FLOAT)"])
 DOUBLE = st.one_of(
     column("d"),
+    st.sampled_from(["double('NaN')", "double('Infinity')", "CAST('-inf' AS DOUBLE)", "1e3", "CAST('0.1' AS DOUBLE)"]),
     st.builds("CAST({} AS DOUBLE)".format, INTEGER | column("f") | column("d") | column("c")),
     st.builds("double({})".format, column("l")),
 )
 VALUES = {
     "integer": INTEGER,
-    "number": DOUBLE | column("f") | NUMBERS,
+    "number": DOUBLE | FLOAT | NUMBERS,
+    "exact": INTEGER | column("c") | column("k") | NUMBERS.filter(lambda text: not text.endswith(("e0", "D", "F"))),
     "text": column("s") | STRINGS,
     "truth": column("p") | st.sampled_from(["true", "FALSE"]),
-    "day": column("y") | st.just("DATE '2013-01-01'"),
-    "time": column("at") | MOMENTS,
+    "day": column("y") | st.sampled_from(["DATE '2013-01-01'", "CAST('1582-10-10' AS DATE)", "date('0001-01-01')"]),
+    "time": column("at") | MOMENTS | st.just("DATE '2013-01-01'"),
     "money": column("c") | st.sampled_from(["1", "-1.50", "0.005"]),
     "bytes": column("b") | st.just("X'80'"),
 }
@@ -168,7 +180,7 @@ def predicates(draw: st.DrawFn, value: st.SearchStrategy[str]) -> str:
         case 0 | 1:
             return f"{draw(value)} {draw(COMPARISONS)} {draw(value)}"
         case 2:
-            options = draw(st.lists(value, min_size=1, max_size=17))
+            options = draw(st.lists(value | st.just("NULL"), min_size=1, max_size=17))
             return f"{draw(value)} {negated}IN ({', '.join(options)})"
         case 3:
             return f"{draw(value)} {negated}BETWEEN {draw(value)} AND {draw(value)}"
@@ -176,7 +188,60 @@ def predicates(draw: st.DrawFn, value: st.SearchStrategy[str]) -> str:
             return f"{draw(value)} IS {negated}NULL"
 
 
-PREDICATES = st.one_of([predicates(value) for value in VALUES.values()])
+SMALL = st.one_of(
+    column("n"), column("m"), st.sampled_from(["0", "1", "-3", "7", "10L", "1000"]),
+    st.builds("CAST({} AS BIGINT)".format, column("h") | column("t")),
+)  # fmt: skip
+SUMS = st.recursive(
+    SMALL,
+    lambda inner: st.one_of(
+        st.builds("{} {} {}".format, inner, st.sampled_from(["+", "-", "*"]), inner),
+        st.builds("({} {} {})".format, inner, st.sampled_from(["+", "-", "*"]), inner),
+        st.builds(
+            "{} {} {}".format, inner, st.sampled_from(["%", "DIV"]), st.sampled_from(["7", "-3", "10L", "(-(2))"])
+        ),
+        st.builds("mod({}, {})".format, inner, st.sampled_from(["7", "-3"])),
+        st.builds("-({})".format, inner),
+        st.builds("CASE WHEN {0} <> 0 THEN {1} % {0} ELSE {1} END".format, column("n"), inner),
+    ),
+    max_leaves=4,
+)
+RATIOS = st.one_of(
+    st.builds("{} / {}".format, SUMS, st.sampled_from(["7", "-3", "0.5D"])),
+    st.builds("{} {} {}".format, DOUBLE | FLOAT | SMALL, st.sampled_from(["+", "-", "*"]), DOUBLE | FLOAT),
+    st.builds("-({})".format, DOUBLE | column("f")),
+    st.builds(
+        "CASE WHEN {0} <> 0 AND {1} / {0} > 1 THEN {1} / {0} END".format, column("n") | column("d"), SMALL | DOUBLE
+    ),
+)
+EXACT = st.one_of(
+    st.builds("{} {} {}".format, column("c") | column("k"), st.sampled_from(["+", "-", "*"]),
+              column("c") | column("k") | SMALL | st.sampled_from(["0.5", "-1.005", "2BD"])),
+    st.builds("{} {} {}".format, st.sampled_from(["0.5", "100", "7S"]), st.sampled_from(["+", "-", "*"]), column("k")),
+    st.builds("-({})".format, column("c")),
+)  # fmt: skip
+POSITIONS = st.integers(-9, 9).map(str) | st.sampled_from(["2147483647", "-2147483648", "n"])
+WORDS = st.recursive(
+    VALUES["text"],
+    lambda inner: st.one_of(
+        st.builds("{}({})".format, st.sampled_from(["upper", "lower", "ucase", "lcase"]), inner),
+        st.builds("{}({}, {})".format, st.sampled_from(["substring", "substr"]), inner, POSITIONS),
+        st.builds("substring({}, {}, {})".format, inner, POSITIONS, POSITIONS),
+    ),
+    max_leaves=3,
+)
+ISO = st.sampled_from(["'2013-01-01'", "'1582-10-10'", "'2013-01-01 05:15:00'", "'1969-12-31T23:59:59.999999'"])
+MIXED = {
+    "sum": SUMS,
+    "ratio": RATIOS | SUMS,
+    "exact": EXACT | SUMS,
+    "word": WORDS,
+    "day": column("y") | ISO.filter(lambda text: len(text) == 12),
+    "time": column("at") | ISO,
+}
+"""What is computed before it is compared."""
+
+PREDICATES = st.one_of([predicates(value) for value in (*VALUES.values(), *MIXED.values())])
 CONDITIONS = st.recursive(
     PREDICATES | VALUES["truth"],
     lambda inner: st.one_of(
@@ -185,12 +250,31 @@ CONDITIONS = st.recursive(
         st.builds("!({})".format, inner),
         st.builds("({}) IS NULL".format, inner),
         st.builds("CASE WHEN {} THEN {} END".format, inner, inner),
+        st.builds("if({}, {}, {})".format, inner, inner, inner | st.just("NULL")),
     ),
     max_leaves=4,
 )
+BRANCHES = [values for kind, values in (VALUES | MIXED).items() if kind not in ("day", "time")]
 EXPRESSIONS = st.one_of(
     CONDITIONS,
     st.one_of(list(VALUES.values())),
+    SUMS | RATIOS | EXACT | WORDS,
+    st.one_of(
+        [
+            st.builds(
+                "CASE WHEN {} THEN {} WHEN {} THEN {} ELSE {} END".format,
+                CONDITIONS,
+                value,
+                CONDITIONS,
+                value,
+                value | st.just("NULL"),
+            )
+            for value in BRANCHES
+        ]
+    ),
+    st.one_of(
+        [st.builds("CASE {} WHEN {} THEN {} ELSE {} END".format, value, value, WORDS, WORDS) for value in BRANCHES]
+    ),
     st.builds("CASE WHEN {} THEN {} END".format, CONDITIONS, st.one_of(list(VALUES.values()))),
     st.builds("CASE WHEN {0} THEN {1} ELSE {1} END".format, CONDITIONS, st.one_of(list(VALUES.values()))),
 )
@@ -223,6 +307,18 @@ def test_arrow_computes_what_spark_does(spark: SparkSession, parquet: Path, expr
     assert not found, "\n".join(found)
 
 
+BEYOND_BIGINT = [f"{name} {sign} {number}" for name in "thilc" for sign in ("<", ">=", "=", "<>")
+                 for number in ("99999.5", "-99999.0", "9999999999999.5", "9223372036854775807.5", "9223372036854775808",
+                                "-99999999999999999999.5")]  # fmt: skip
+
+
+def test_what_is_beyond_bigint_compares_as_to_spark(spark: SparkSession, parquet: Path) -> None:
+    """Spark says that NULL < 9223372036854775808 is true, where the NULL is an integer."""
+    found, computed = disagreements(spark, parquet, BEYOND_BIGINT)
+    assert not found, "\n".join(found)
+    assert computed == len(BEYOND_BIGINT) / 2
+
+
 @settings(MUCH_AT_ONCE, max_examples=8)
 @given(expressions=st.lists(unparenthesized(), min_size=20, max_size=20, unique=True))
 def test_precedence_is_spark_s(spark: SparkSession, parquet: Path, expressions: list[str]) -> None:
@@ -230,6 +326,8 @@ def test_precedence_is_spark_s(spark: SparkSession, parquet: Path, expressions: 
     assert not found, "\n".join(found)
 
 
+PAIRS = [("d", "d2"), ("f", "f2"), ("d", "i"), ("f", "l"), ("d", "f"), ("c", "k"), ("c", "i"), ("k", "0.5"), ("i", "1.5"),
+         ("double('NaN')", "d"), ("d", "double('NaN')"), ("0.1", "f")]  # fmt: skip
 FREQUENT = [
     *(f"{name} {sign} {name}2" for name in "thilspycb" for sign in ("=", "<>", "<", "<=", ">", ">=")),
     *(f"d {sign} {number}" for sign in ("=", "<>", "<", "<=", ">", ">=") for number in ("0", "-0.0", "0.1", "-1.5")),
@@ -245,6 +343,16 @@ FREQUENT = [
     "i BETWEEN -1 AND 7", "d BETWEEN 0 AND 1", "d NOT BETWEEN -1.5 AND 0.1", "s BETWEEN 'A' AND 'b'",
     "NOT p", "NOT (d > 1)", "p AND p2", "p OR p2", "p AND d > 0 OR s IS NULL", "(i = 1) = (p)", "p IS NOT NULL",
     "5", "'x'", "true", "1 < 2", "CASE WHEN true THEN 5 END", "CASE WHEN false THEN 'x' END",
+    *(f"{one} {sign} {other}" for one, other in PAIRS for sign in ("=", "<>", "<", "<=", ">", ">=")),
+    "d = double('NaN')", "d IN (double('NaN'), 1)", "f = f2 AND d < d2", "d BETWEEN d2 AND double('Infinity')",
+    "y > '2013-01-01'", "y = DATE '2013-01-01'", "at >= '2013-01-01'", "at BETWEEN '2013-01-01' AND DATE '2014-01-01'",
+    "y IN ('2013-01-01', NULL)", "s IN ('a', NULL)", "s NOT IN ('a', NULL)", "i IN (NULL)", "i IN (1, 2.5)", "p IN (p2)",
+    "l IN (9007199254740993, 1.5D)", f"n IN ({', '.join(map(str, range(50)))}, NULL)", "c IN (1, -1.5, NULL)",
+    "CASE WHEN p THEN 1 ELSE 2 END", "CASE WHEN p THEN n WHEN p2 THEN m ELSE 0.5 END", "CASE n WHEN 1 THEN s ELSE 'x' END",
+    "CASE WHEN n <> 0 THEN m / n ELSE 0 END", "CASE WHEN i > 0 THEN NULL ELSE s END", "IF(d > 1, d, 0)", "IF(p, c, 1)",
+    "n + 1", "n * m - 1", "m % 7", "n DIV 2", "n / 2", "-n", "d * 2", "d + n", "f * f2", "-d", "c * 2", "c + k", "k - 0.5",
+    "c * k", "n * k", "d * -0.0", "CASE WHEN p THEN d ELSE -0.0 END", "CAST('-0.0' AS DOUBLE)", "n <> 0 AND m % n = 1", "n = 0 OR m DIV n > 0", "h + CAST(t AS INT)",
+    "upper(s)", "lower(s)", "upper(s) = 'STRASSE'", "substring(s, 2)", "substring(s, -3, 2)", "substr(s, 0, 1)",
 ]  # fmt: skip
 
 
@@ -252,3 +360,68 @@ def test_what_filters_keys_and_inputs_mostly_are_needs_no_spark(spark: SparkSess
     found, computed = disagreements(spark, parquet, FREQUENT)
     assert not found, "\n".join(found)
     assert computed == len(FREQUENT)
+
+
+OPERATORS = {"+": "try_add", "-": "try_subtract", "*": "try_multiply", "/": "try_divide", "%": "try_mod"}
+
+
+def test_errors_of_arithmetic_are_spark_s(spark: SparkSession, parquet: Path) -> None:
+    """An operation is an error where Spark's ``try`` of it is NULL and neither operand is."""
+    pairs = [
+        "t t2",
+        "t h",
+        "h i",
+        "i i2",
+        "i l",
+        "l l2",
+        "l m",
+        "n m",
+        "m n2",
+        "i 7",
+        "-3 l",
+        "l -1",
+        "d n",
+        "d d2",
+        "f m",
+    ]
+    cases = [(sign, *pair.split()) for pair in pairs for sign in OPERATORS if sign != "%" or pair[0] not in "df"]
+    table = spark.read.parquet(str(parquet))
+    expected = in_arrow(
+        table.selectExpr(*(f"{OPERATORS[sign]}({a}, {b}) AS e{i}" for i, (sign, a, b) in enumerate(cases)))
+    )
+    for (sign, a, b), wanted in zip(cases, expected.columns, strict=True):
+        sql = f"({a}) {sign} ({b})"
+        compiled = compile_expression(sql, TABLE.schema)
+        assert compiled is not None, sql
+        operands = [evaluate(compile_expression(operand, TABLE.schema).program, BATCH) for operand in (a, b)]  # type: ignore[union-attr]
+        known = pc.and_(*(pc.is_valid(operand) for operand in operands))
+        wrong = pc.and_(wanted.combine_chunks().is_null(), known)
+        rows = BATCH.filter(pc.invert(wrong))
+        assert compiled.type == wanted.type, sql
+        given = evaluate(compiled.program, rows)
+        assert repr(given.to_pylist()) == repr(wanted.combine_chunks().filter(pc.invert(wrong)).to_pylist()), sql
+        errors = BATCH.filter(wrong)
+        for row in range(errors.num_rows):
+            with pytest.raises(MillraceError):
+                evaluate(compiled.program, errors.slice(row, 1))
+            lazy = compile_expression(f"CASE WHEN s IS NULL AND s IS NOT NULL THEN {sql} END", TABLE.schema)
+            assert lazy is not None
+            assert evaluate(lazy.program, errors.slice(row, 1)).to_pylist() == [None]
+
+
+def test_capitals_of_every_character_are_spark_s(spark: SparkSession) -> None:
+    """Alone, and around the one letter whose small form depends on what is before and after it."""
+    points = [point for point in range(1, 0x110000) if not 0xD800 <= point < 0xE000]
+    characters = pa.array([chr(point) for point in points])
+    texts = {"alone": ("", ""), "inside": ("Α", "Σ"), "behind": ("ΑΣ", ""), "between": ("ΑΣ", "Α")}
+    made = pa.table({name: [f"{b}{c}{e}" for c in characters.to_pylist()] for name, (b, e) in texts.items()})
+    wanted = spark.createDataFrame(made).selectExpr(
+        "upper(alone) AS upper", *(f"lower({name}) AS {name}" for name in texts)
+    )
+    expected = wanted.toArrow()
+    given = {"upper": upper(made["alone"].combine_chunks())} | {
+        name: lower(made[name].combine_chunks()) for name in texts
+    }
+    for name, column_given in given.items():
+        different = pc.not_equal(column_given, expected[name].combine_chunks())
+        assert characters.filter(different).to_pylist() == [], name

@@ -153,6 +153,11 @@ class Checkpoint(SparkLog):
         """Let the marker say what Spark's log says."""
         self._keep(replace(self._require_marker(), state_partitions=partitions))
 
+    @property
+    def layout(self) -> Mapping[str, Any] | None:
+        """How the query that ran last lays out its state; None where that was not taken down."""
+        return self._require_marker().layout
+
     def keep_layout(self, layout: Mapping[str, Any]) -> None:
         """Take down how the planned query lays out its state, as ``evolution.layout`` has it.
 

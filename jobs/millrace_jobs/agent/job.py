@@ -16,7 +16,7 @@ from typing import Self
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from millrace_api.deployment import Algorithm
+from millrace_api.deployment import ANOTHER_CHECKPOINT, Algorithm
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.failures import FailureClass
 from millrace_api.loading import locate
@@ -37,8 +37,9 @@ from millrace_jobs.agent.server import start_server
 from millrace_jobs.agent.summary import Outcome, Tally
 from millrace_jobs.pipeline.analysis import PlannedQuery, Routed, plan_query
 from millrace_jobs.pipeline.explain import explain
+from millrace_jobs.pipeline.front_end import Native
 from millrace_jobs.pipeline.result_keys import result_keys
-from millrace_jobs.pipeline.state_layout import layout
+from millrace_jobs.pipeline.state_layout import as_before, layout
 from millrace_jobs.pipeline.streaming_check import check_streaming
 from millrace_jobs.plan.checking import partitioner_problem
 from millrace_jobs.plan.following import FixedPlan, PlanSource, pin_of
@@ -154,6 +155,7 @@ class Job:
             return
         display.starting("planning the query")
         planned = plan_query(spark, self.query.spec, {name: source.schema for name, source in sources.items()})
+        planned = self._as_before(planned, checkpoint, display)
         sink = self._prepared_sink(planned, checkpoint, display)
         if self.stop_requested:
             return
@@ -271,6 +273,14 @@ class Job:
         self._stack.callback(stop, spark)
         self._stack.callback(self.platform.close)
         return spark
+
+    def _as_before(self, planned: PlannedQuery, checkpoint: Checkpoint, display: Display) -> PlannedQuery:
+        """The query, with the plan that can go on from the state in the checkpoint."""
+        continued = as_before(planned, self.query.spec.query.sql, checkpoint.layout)
+        if isinstance(continued.plan, Native) and continued is not planned:
+            hint = f"choose {ANOTHER_CHECKPOINT} to have it routed"
+            display.message(f"the query runs natively, though it can be routed: {continued.plan.reason}: {hint}")
+        return continued
 
     def _prepared_sink(self, planned: PlannedQuery, checkpoint: Checkpoint, display: Display) -> Sink:
         """The sink, ready for the first batch; with that the query has taken the checkpoint over."""

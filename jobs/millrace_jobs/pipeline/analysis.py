@@ -29,6 +29,18 @@ _POSITION = re.compile(r"line (\d+)[, ]+pos(?:ition)? (\d+)")
 STATE_BUCKETS = 16
 """Buckets of keys per window in the state of a Python aggregator; part of the state's layout."""
 
+_USUAL = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
+    "spark.sql.icu.caseMappings.enabled": "true",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+}
+"""Spark's settings on which the meaning of an expression depends, with the values that compiled ones are made for."""
+
 
 @dataclass(frozen=True)
 class Routed:
@@ -121,10 +133,18 @@ def _routed(spark: SparkSession, query: Aggregation) -> Routed:
     return Routed(
         source=query.source,
         window=window,
-        projection=Projection(where, tuple(columns), schema, len(keys)),
+        projection=Projection(where, tuple(columns), schema, len(keys), _unusual_setting(spark)),
         reduction=ColumnarReduction(keys, window, tuple(parts)),
         aggregation=query,
     )
+
+
+def _unusual_setting(spark: SparkSession) -> str:
+    """A setting by which expressions have another meaning than by default; empty where there is none."""
+    for name, value in _USUAL.items():
+        if (spark.conf.get(name, value) or "").lower() != value.lower():
+            return f"{name}={spark.conf.get(name)}"
+    return ""
 
 
 def _part_type(reduce: str, kind: pa.DataType) -> pa.DataType:

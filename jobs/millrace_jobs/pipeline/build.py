@@ -21,7 +21,7 @@ from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.pipeline import blocks
 from millrace_jobs.pipeline.analysis import PlannedQuery, Routed
 from millrace_jobs.pipeline.combine import REPORT, Combiner
-from millrace_jobs.pipeline.expressions import compile_projection
+from millrace_jobs.pipeline.expressions.compiler import compile_projection
 from millrace_jobs.pipeline.front_end import Native
 from millrace_jobs.pipeline.merge import finish, merge_partials, single_record_partials, watched
 from millrace_jobs.pipeline.merge_states import merge_states
@@ -116,8 +116,16 @@ def _closing_watermark(plan: Routed, spec: Spec) -> tuple[str, str] | None:
 def _projected(plan: Routed, spec: Spec, around: Surroundings) -> DataFrame:
     """The block columns and the filter, computed by Spark: for expressions that Arrow does not have."""
     keep = f"({CONTROL} IS NULL) AND coalesce({plan.projection.where or 'true'}, false) AS {KEEP}"
-    columns = [f"{sql} AS `{name}`" for name, sql in plan.projection.columns]
+    columns = [f"{_filtered(name, sql, plan.projection.where)} AS `{name}`" for name, sql in plan.projection.columns]
     return _rows(plan.source, spec, around).selectExpr(*columns, keep, CONTROL)
+
+
+def _filtered(name: str, sql: str, where: str) -> str:
+    """A column's SQL, not evaluated for records that the filter leaves out, for which it may be an error.
+
+    Event time is read of all records, because all of them move the watermark.
+    """
+    return sql if name == AT or not where else f"CASE WHEN {where} THEN {sql} END"
 
 
 def _router(plan: Routed, around: Surroundings) -> Router:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from millrace_api.streamquery import Emit, Spec
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.pipeline.analysis import PlannedQuery, Routed
-from millrace_jobs.pipeline.expressions import compile_projection
+from millrace_jobs.pipeline.expressions.compiler import compile_projection
 from millrace_jobs.pipeline.front_end import Native
 from millrace_jobs.plan.pin import Pin
 from millrace_jobs.sources.base import Source

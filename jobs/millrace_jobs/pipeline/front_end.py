@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -93,8 +93,9 @@ def longest_window(sql: str) -> int:
 def _aggregation(query: exp.Query, schemas: Mapping[str, pa.Schema], type_of: TypeOf) -> Aggregation:
     select = _plain_select(query)
     source = _one_source(select, schemas)
-    aliases = select_aliases(select, {field.name.lower() for field in schemas[source]})
-    group = group_expressions(select, aliases)
+    columns = {field.name.lower() for field in schemas[source]}
+    select.set("expressions", list(_without_lateral_aliases(select.expressions, columns)))
+    group = group_expressions(select, select_aliases(select, columns))
     if group is None:
         raise _NotRoutableError("it has GROUPING SETS, CUBE, ROLLUP or GROUP BY ALL")
     windows = [node for node in group if is_window(node)]
@@ -112,6 +113,9 @@ def _aggregation(query: exp.Query, schemas: Mapping[str, pa.Schema], type_of: Ty
     if not group and any(part.weight for aggregate in aggregates for part in aggregate.parts):
         raise _NotRoutableError("its deviation is over all records, and Spark's weighted summarizer fails on none")
     having = select.args.get("having")
+    if having:
+        grouped = {column.name.lower() for node in group for column in node.find_all(exp.Column)}
+        having = _unaliased(having.this, select_aliases(select, grouped))
     where = select.args.get("where")
     return Aggregation(
         source=source,
@@ -120,7 +124,7 @@ def _aggregation(query: exp.Query, schemas: Mapping[str, pa.Schema], type_of: Ty
         window=window,
         aggregates=aggregates,
         select=tuple(_over_parts(item, keys, aggregates) for item in select.expressions),
-        having=_over_parts(_unaliased(having.this, aliases), keys, aggregates) if having else "",
+        having=_over_parts(having, keys, aggregates) if having else "",
     )
 
 
@@ -148,28 +152,47 @@ def _one_source(select: exp.Select, sources: Mapping[str, pa.Schema]) -> str:
     """The name of the one source it reads; every column loses the source's alias, and is spelled as there."""
     clause = select.args.get("from_") or select.args.get("from")
     table = clause.this if clause else None
-    if not isinstance(table, exp.Table) or table.name not in sources or len(sources) > 1:
+    (name, *others) = sources
+    if not isinstance(table, exp.Table) or table.name.lower() != name.lower() or others:
         raise _NotRoutableError("it does not read from one source")
     if table.alias_column_names or any(value for part, value in table.args.items() if part not in ("this", "alias")):
         raise _NotRoutableError(f"it reads from {to_sql(table)}")
-    names = {name.lower(): name for name in sources[table.name].names}
+    names = {column.lower(): column for column in sources[name].names}
     for column in select.find_all(exp.Column):
         if column.table and column.table.lower() in (table.name.lower(), table.alias_or_name.lower()):
             column.set("table", None)
         if not column.table and column.name.lower() in names:
             column.this.set("this", names[column.name.lower()])
-    return table.name
+    return name
 
 
-def _unaliased(condition: exp.Expr, aliases: Mapping[str, exp.Expr]) -> exp.Expr:
-    """HAVING with aliases of the SELECT list put in."""
+def _without_lateral_aliases(items: list[exp.Expr], columns: Collection[str]) -> Iterator[exp.Expr]:
+    """Items of a SELECT list with the aliases of earlier ones replaced, where no column has the name."""
+    aliases: dict[str, exp.Expr] = {}
+    for item in items:
+        resolved = _unaliased(item, aliases)
+        yield resolved
+        if isinstance(resolved, exp.Alias) and resolved.alias.lower() not in columns:
+            aliases[resolved.alias.lower()] = resolved.this
+
+
+def _unaliased(expression: exp.Expr, aliases: Mapping[str, exp.Expr]) -> exp.Expr:
+    """An expression with aliases replaced by what they stand for.
+
+    The arguments of aggregates are left as they are, because Spark looks for their names among the columns only.
+    """
 
     def replace(node: exp.Expr) -> exp.Expr:
-        if isinstance(node, exp.Column) and not node.table and node.name.lower() in aliases:
-            return exp.Paren(this=aliases[node.name.lower()].copy())
-        return node
+        if not isinstance(node, exp.Column) or node.find_ancestor(exp.AggFunc, exp.Filter):
+            return node
+        meaning = aliases.get((node.table or node.name).lower())
+        if meaning is None:
+            return node
+        if node.table:  # a field of what the alias stands for, such as w.start
+            return exp.Dot(this=meaning.copy(), expression=node.this.copy())
+        return exp.Paren(this=meaning.copy())
 
-    return condition.transform(replace)
+    return expression.transform(replace)
 
 
 def _window(call: exp.Expr, timestamps: set[str]) -> Window:

@@ -17,12 +17,14 @@ class Projection:
     """The filter and the columns of the blocks that workers get, as SQL over the source.
 
     ``schema`` has the types Spark gives these columns; ``keys`` is how many of them, from the first, are keys.
+    ``setting`` is one of Spark's that gives expressions another meaning than they have by default.
     """
 
     where: str
     columns: tuple[tuple[str, str], ...]
     schema: pa.Schema
     keys: int
+    setting: str = ""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlglot import exp
@@ -13,9 +14,13 @@ from sqlglot.errors import SqlglotError
 from millrace_api.sql import parse_expression, parse_query, to_sql
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.pipeline.analysis import STATE_BUCKETS, PlannedQuery, Routed
+from millrace_jobs.pipeline.front_end import Native
 
 _PLAIN = frozenset({"expressions", "from", "from_", "where", "group", "having", "kind", "operation_modifiers"})
 """Clauses of a SELECT that aggregates records of one source, and keeps no state besides."""
+
+_NATIVE = frozenset({"text", "GROUP BY"})
+"""Either is in the layout of a native query's state, and neither in that of a routed one."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,17 @@ def layout(query: PlannedQuery) -> dict[str, Any]:
     }
 
 
+def as_before(query: PlannedQuery, sql: str | None, before: Mapping[str, Any] | None) -> PlannedQuery:
+    """Return the query as it goes on from a state of layout ``before``: natively if Spark's own plan has built that.
+
+    What can be routed grows with each version, and with a query that is written in another way. Neither kind of
+    plan can read the state of the other.
+    """
+    if sql is None or not before or not isinstance(query.plan, Routed) or not _NATIVE.intersection(before):
+        return query
+    return replace(query, plan=Native(sql, "the state in its checkpoint was built by Spark's own plan"))
+
+
 def same_sql(one: Any, other: Any) -> bool:
     """Whether two values of layouts are the same, however SQL in them is written."""
     return bool(_canonical(one) == _canonical(other))
@@ -81,10 +97,10 @@ def _canonical(value: Any) -> Any:
         return [_canonical(item) for item in value]
     if not isinstance(value, str):
         return value
-    try:
-        return to_sql(parse_expression(value))
-    except SqlglotError:
-        return value
+    for text in (value, f"SELECT {value}"):  # an expression or a query, else a list of expressions
+        with suppress(SqlglotError):
+            return to_sql(parse_expression(text))
+    return value
 
 
 def _is_plain(query: exp.Query) -> bool:

@@ -94,8 +94,8 @@ class FilesSource:
 
     def check(self) -> None:
         """Look at the first file of a new query. Raises MillraceError where it has other columns than the schema."""
-        if not self._log.entries and (first := self._new_files(self._log)[:1]):
-            self._format.check(first[0].path)
+        if not self._log.count and (new := self._listed(self._log)[1]):
+            self._format.check(new[0].path)
 
     def initial(self) -> Position:
         """Before the first file."""
@@ -151,7 +151,12 @@ class FilesSource:
         return self._log
 
     def _look(self, log: FileLog, consumed: int) -> None:
-        """List the files once, and record which are new and which have left; only new ones are asked for more."""
+        """List the files once, and record which are new and which have left."""
+        present, new = self._listed(log)
+        log.record(new, present, consumed, self._clock())
+
+    def _listed(self, log: FileLog) -> tuple[set[str], list[SeenFile]]:
+        """The paths in the log that are there, and the new files in their order; only these are asked for more."""
         present, new = set(), []
         with self._named_errors():
             for file in self._listing():
@@ -163,7 +168,7 @@ class FilesSource:
                     if _is(file.is_file):
                         status = file.stat()
                         new.append(SeenFile(path, status.st_size, status.st_mtime_ns))
-        log.record(sorted(new, key=lambda seen: (seen.mtime_ns, seen.path)), present, consumed, self._clock())
+        return present, sorted(new, key=lambda seen: (seen.mtime_ns, seen.path))
 
     def _has_files(self) -> bool:
         with self._named_errors():

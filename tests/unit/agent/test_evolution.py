@@ -231,6 +231,10 @@ def test_sources_can_neither_come_nor_go(log):
         SQL.replace("city, count", "upper(city) AS town, count", 1),
         SQL.replace("count(*) > 1", "sum(fare) > 100"),
         SQL.replace(" HAVING count(*) > 1", ""),
+        "-- fares by city\n"
+        + SQL.replace(", city,", ", city /* where */,").replace("sum(fare)", "sum(fare /* EUR */)"),
+        SQL.replace("GROUP BY", "/* every ten minutes */ GROUP BY").replace(", city HAVING", ", city -- each\n HAVING"),
+        SQL.replace("FROM trips", "FROM Trips"),
         SQL.replace("GROUP BY window(at, '10 minutes'), city", "GROUP BY window(at, '10 minutes'), 2"),
     ],
 )
@@ -322,3 +326,22 @@ def test_a_layout_is_compared_by_meaning(log):
     for name, value in (("keys", ["zone"]), ("window", None), ("types", ["string", "double"])):
         with pytest.raises(MillraceError, match=f"the state's {name} was "):
             check_layout(LAYOUT, LAYOUT | {name: value}, log)
+
+
+def test_a_layout_that_was_kept_with_comments_is_the_same(log):
+    native = {
+        "FROM": "trips",
+        "GROUP BY": "WINDOW(at, '10 minutes'), city",
+        "list of aggregates": "COUNT(*), SUM(fare)",
+    }
+    kept = native | {
+        "GROUP BY": "WINDOW(at, '10 minutes') /* ten */, city /* where */",
+        "list of aggregates": "COUNT(*) /* all */, SUM(fare)",
+    }
+    check_layout(kept, native, log)
+    check_layout(
+        {"text": "SELECT DISTINCT city /* where */ FROM trips"}, {"text": "SELECT DISTINCT city FROM trips"}, log
+    )
+    check_layout(LAYOUT | {"aggregates": ["COUNT(*) /* all */"]}, LAYOUT, log)
+    with pytest.raises(MillraceError, match="the state's GROUP BY was "):
+        check_layout(kept, native | {"GROUP BY": "WINDOW(at, '10 minutes'), fare"}, log)

@@ -46,11 +46,18 @@ def test_groups_are_known_by_the_columns_that_are_what_is_grouped_by(sql, expect
         ("window.end, window.start AS since", [(1, "start"), (0, "end")]),
         ("window.end, window", [(1, "window"), (0, "end")]),
         ("window(at, '10 minutes').start AS since", [(0, "start")]),
+        ("window(at, '10 minutes') AS w, w.start, W.`end`", [(0, "window"), (1, "start"), (2, "end")]),
         ("CAST(window.start AS DATE) AS day", []),
     ],
 )
 def test_a_window_is_known_by_itself_its_start_or_its_end(select, expected):
     assert known(f"SELECT {select}, count(*) FROM trips GROUP BY window(at, '10 minutes')") == [expected]
+
+
+@pytest.mark.parametrize("group_by", ["window", "`Window`", "w"])
+def test_a_window_of_the_select_list_may_be_grouped_by_its_name(group_by):
+    sql = f"SELECT count(*), window(at, '10 minutes') AS w FROM trips GROUP BY {group_by}"
+    assert known(sql) == [[(1, "window")]]
 
 
 def test_a_window_tells_its_event_time_and_its_length():
