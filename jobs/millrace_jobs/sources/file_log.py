@@ -104,7 +104,8 @@ class FileLog:
             self._append(lines)
             for line in lines:
                 self._apply(line)
-        self._compact(now)
+        if present or new:
+            self._compact(now)
 
     def _compact(self, now: float) -> None:
         """Forget what has been missing for long enough, once half of the log is outdated: each part is copied once."""
