@@ -31,4 +31,4 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def spark(workspace: Path) -> SparkSession:
     """The session of all tests, which goes on unless one has stopped it."""
-    return local_session("tests", 2, _SETTINGS, workspace, workspace / "spark.log")
+    return local_session("tests", 2, _SETTINGS, workspace, quiet=True)

@@ -29,7 +29,7 @@ settings = {
     "spark.executor.memory": "512m",
     "spark.decommission.enabled": "true",
 }
-spark = local_session("executors", 2, settings, folder, folder / "log")
+spark = local_session("executors", 2, settings, folder, quiet=True)
 context: Any = spark.sparkContext
 executors = Executors(spark)
 
