@@ -6,7 +6,7 @@ TESTS := spark services kafka units
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka bench-operator demo test-faults constraints generate clean
+.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka bench-peers bench-operator demo test-faults constraints generate clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -113,6 +113,9 @@ bench-arena: setup  ## Run all scaling policies on all traces; write docs/autosc
 
 bench-kafka: lab  ## Measure against Spark's own Kafka connector: rows/s and latency at several skews
 	$(BIN)/python -m bench.kafka
+
+bench-peers: lab  ## Measure cold runs beside Kafka Streams, Flink and plain Spark: latency, a backlog, a batch's fixed time
+	$(BIN)/python -m bench.peers
 
 bench-operator: lab  ## Measure the operator with a thousand queries on simulated nodes
 	$(BIN)/python -m bench.operator

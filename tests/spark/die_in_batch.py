@@ -19,11 +19,12 @@ from millrace_jobs.sinks.files import FilesSink
 
 
 def die(sink: FilesSink, results: DataFrame, batch: Batch) -> int:
-    """In place of writing."""
+    """Compute the results in place of writing them."""
+    results.write.format("noop").mode("overwrite").save()
     os.kill(os.getpid(), signal.SIGKILL)
     return 0
 
 
 FilesSink.write = die  # type: ignore[method-assign]
-with Job.of_file(Path(sys.argv[1]), OneProcess(Path(sys.argv[2]))) as job:
+with Job.of_file(Path(sys.argv[1]), OneProcess(Path(sys.argv[2])), debug=True) as job:  # its output ends with the JVM
     job.run()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .cli import Project
+from .cli import PATIENCE, Project
 
 pytestmark = pytest.mark.spark
 
@@ -19,6 +23,7 @@ TEXT = """at,who,n
 2024-01-01T00:00:03Z,a,3
 yesterday,c,4
 """
+TESTS = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
 SQL = "SELECT who, sum(n) AS total FROM events GROUP BY who"
 
 
@@ -50,13 +55,13 @@ def test_fail_names_file_line_and_text_and_a_corrected_file_is_read_whole(projec
 def test_dead_letters_are_kept_once_also_when_the_batch_is_run_again(project: Project) -> None:
     sink = {"files": {"path": "out", "format": "csv"}}
     query = query_of(project, {"policy": "deadLetter", "path": str(project.folder / "dead")}, sink=sink)
-    obstacle = project.folder / "out" / "batch-0000000000-x"
-    obstacle.mkdir(parents=True)  # the batch is read and computed, and then cannot be put in place
-    failed = project.millrace("run", query, "--once")
-    assert failed.status == 1, failed
+    plan = project.write("plan.yaml", "{algorithm: hash, replicas: 1, parallelism: 2}\n")
+    command = [sys.executable, "-m", "spark.die_in_batch", query, plan]
+    died = subprocess.run(command, cwd=project.folder, env=TESTS, capture_output=True, timeout=PATIENCE, check=False)
+    assert died.returncode == -signal.SIGKILL
+    assert list((project.folder / "dead").iterdir())
     assert not project.results()
 
-    obstacle.rmdir()
     result = project.millrace("run", query, "--once")
     assert result.status == 0, result
     assert result.summary["rejected"] == "2"
