@@ -43,7 +43,7 @@ def test_the_fixed_cap_holds_as_well():
 def test_full_batches_come_to_take_two_intervals(fixed, record):
     admission, rows = TwoIntervals(2.0), 1
     for _ in range(200):
-        admission.finished(rows, fixed + rows * record, None)
+        admission.finished(rows, fixed + rows * record, rows * record, None)
         rows = admission.limit(0)
     assert fixed + rows * record == pytest.approx(4.0, rel=0.01, abs=2 * record)
 
