@@ -76,7 +76,7 @@ class Jvm:
         """Wait until it serves, and let PySpark find it meanwhile instead of starting another one.
 
         Raises:
-            MillraceError: it has ended.
+            MillraceError: it has ended, or does not answer.
         """
         if self._address is None:
             self._address = self._wait_for_address()
@@ -113,8 +113,12 @@ class Jvm:
     def _wait_for_address(self) -> tuple[int, str]:
         """Port and secret of Spark's gateway, which it writes as a number, a length and a text."""
         file = self._folder / "connection"
+        deadline = time.monotonic() + _PATIENCE
         try:
             while not file.exists():
+                if time.monotonic() > deadline:
+                    hint = "see whether the machine has too little memory, or too much to do"
+                    raise MillraceError(Problem(f"Spark's JVM does not start within {_PATIENCE:g} s", hint))
                 if not self.is_running:
                     hint = "run with --debug to see what it says"
                     raise MillraceError(Problem("Spark's JVM has ended while it was starting", hint))
@@ -143,9 +147,11 @@ def is_running() -> bool:
 
 
 def end_unused() -> None:
-    """End the JVM of this process where no session uses it."""
+    """End the JVM of this process where no session uses it; another one can be started then."""
+    global _jvm
     if _jvm is not None and _jvm.is_unused:
         _jvm.end()
+        _jvm = None
 
 
 def spark_home() -> Path:

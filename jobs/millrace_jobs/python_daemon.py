@@ -20,6 +20,9 @@ from pyspark import daemon
 _MODULES = ("millrace_jobs.pipeline.reader", "millrace_jobs.pipeline.merge_states", "pyspark.worker")
 """What tasks of any query need; aggregators of the user are imported by the worker."""
 
+_LOOK_UP = "pyspark.sql.worker.lookup_data_sources"
+"""The worker that looks for installed packages with data sources, once, and needs none of them."""
+
 _THREADS = Path("/proc/self/task")
 _HARMLESS = "jemalloc_bg_thd"
 """The thread of Arrow's memory allocator, which holds its locks over a fork and makes a new thread after it."""
@@ -28,10 +31,10 @@ _HARMLESS = "jemalloc_bg_thd"
 def main() -> None:
     """Load, freeze, and serve as PySpark's daemon does, in this process.
 
-    A process that has threads must not fork: another thread may hold a lock, which nobody would release in the worker.
+    A process that has threads must not fork: another thread may hold a lock, which is never released in the worker.
     Where a library has started one, PySpark's own daemon takes over, which has loaded nothing.
     """
-    for name in _MODULES:
+    for name in () if sys.argv[1:] == [_LOOK_UP] else _MODULES:
         importlib.import_module(name)
     if _has_threads():
         os.execv(sys.executable, [sys.executable, "-m", "pyspark.daemon", *sys.argv[1:]])

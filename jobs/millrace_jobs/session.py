@@ -36,7 +36,7 @@ _SETTINGS = {
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     # for sessions that add files or modules, which ours do not: with it they have Python workers of their own
     "spark.sql.artifact.isolation.enabled": "false",
-    # of plans that nobody looks at, made twice for each batch
+    # texts of plans, which are not read, and would be made twice for each batch
     "spark.sql.ui.explainMode": "simple",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.streaming.numRecentProgressUpdates": "2",  # keeps one less: reports are large, and come by a listener

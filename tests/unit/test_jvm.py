@@ -1,12 +1,14 @@
 """The start of Spark's JVM, with programs in its place that end, wait or answer."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from millrace_api.errors import MillraceError
+from millrace_jobs import jvm as jvm_module
 from millrace_jobs import jvm_classes
 from millrace_jobs.jvm import Jvm, spark_home
 
@@ -79,6 +81,29 @@ def test_an_unused_jvm_is_ended_at_once(spark):
     jvm = Jvm({}, quiet=True)
     jvm.end()
     assert not jvm.is_running
+
+
+def test_another_jvm_can_be_started_after_an_unused_one_was_ended(spark, monkeypatch):
+    spark(ANSWERS)
+    monkeypatch.setattr(jvm_module, "_jvm", None)
+    first = jvm_module.start({}, quiet=True)
+    jvm_module.end_unused()
+    second = jvm_module.start({}, quiet=True)
+    with second.announced():
+        assert (first.is_running, second.is_running) == (False, True)
+    jvm_module.end_unused()  # it is in use
+    assert jvm_module.is_running()
+    second.finish()
+
+
+def test_what_tasks_need_is_loaded_without_a_thread_that_forbids_to_fork():
+    program = (
+        "import importlib; from millrace_jobs import python_daemon as daemon; "
+        "[importlib.import_module(name) for name in daemon._MODULES]; print(daemon._has_threads())"
+    )
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}  # as Spark sets it for workers
+    said = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert said.stdout == "False\n"
 
 
 def test_there_is_no_java(monkeypatch, tmp_path):

@@ -80,7 +80,7 @@ class Checkpoint(SparkLog):
             self.check()
             if held is not None and unused:
                 self._forget_other_sources(held.query, query)
-                held = held.anew(query, partitions)
+                held = held.made_for(query, partitions)
             self._is_new = held is None
             # one of the first version is given its id for good
             self._keep(held or Marker.new(query, partitions))

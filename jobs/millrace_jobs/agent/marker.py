@@ -75,7 +75,7 @@ class Marker:
         partial.replace(root / "millrace.json")
         sync(root)
 
-    def anew(self, query: StreamQuery, state_partitions: int) -> Marker:
+    def made_for(self, query: StreamQuery, state_partitions: int) -> Marker:
         """The same checkpoint for another query, where nothing depends on the one that it was made for."""
         return Marker(self.id, _without_status(query), state_partitions)
 
