@@ -1,4 +1,4 @@
-"""Ports of loopback that are free, and stay free while a service that listens there is down for a while."""
+"""Ports that are free, and stay free while a service that listens there is down for a while."""
 
 from __future__ import annotations
 
@@ -7,20 +7,31 @@ import socket
 from pathlib import Path
 
 _FIRST = 10_000
+_NODE_PORTS = 30_000
+"""From here on Kubernetes gives ports to services."""
+
+_given: set[int] = set()
 
 
 def free_port() -> int:
-    """A port nobody listens on, from below those that the system gives to outgoing connections.
+    """A port nobody listens on, at any address, and that this process was not given before.
 
-    Such a connection could else take the port of a service that is being restarted.
+    It is below those that the system gives to outgoing connections: such a connection could else take the port of a
+    service that is being restarted.
     """
     first_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     chance = random.SystemRandom()
     while True:
-        port = chance.randrange(_FIRST, first_outgoing)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
+        port = chance.randrange(_FIRST, min(first_outgoing, _NODE_PORTS))
+        if port not in _given and _is_free(port):
+            _given.add(port)
             return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+        return True
