@@ -14,7 +14,7 @@ help:  ## List the targets
 prerequisites:
 	@tools/prerequisites >/dev/null
 
-setup: .venv/installed  ## Make the environment: the packages pinned in constraints.txt, and Millrace itself
+setup: .venv/prepared  ## Make the environment: the packages pinned in constraints.txt, Millrace itself, and what its runs share
 
 # Packages that come as source are built with the pinned setuptools, hence first the tools, then the rest.
 .venv/dependencies: constraints.txt | prerequisites
@@ -27,6 +27,10 @@ setup: .venv/installed  ## Make the environment: the packages pinned in constrai
 
 .venv/installed: .venv/dependencies pyproject.toml | prerequisites
 	@$(BIN)/python -m pip install -qq --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv/prepared: .venv/installed
+	@$(BIN)/millrace prepare
 	@touch $@
 
 out/data/flights.parquet: examples/flights.py | setup

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.jvm_classes import archive
+from millrace_jobs.jvm_classes import archive, is_named
 
 _POLL_SECONDS = 0.02
 _PATIENCE = 300.0
@@ -52,6 +52,8 @@ class Jvm:
         self._folder = Path(tempfile.mkdtemp(prefix="millrace-jvm-"))
         home = spark_home()
         early = {name: value for name, value in settings.items() if name.startswith(_EARLY)}
+        if is_named():  # Spark puts the folder of its settings first, but an archive fits only what begins like its own
+            early.setdefault("spark.driver.extraClassPath", str(home / "jars" / "*"))
         self._process = subprocess.Popen(
             [home / "bin" / "spark-submit", *_arguments(early), "pyspark-shell"],
             stdin=subprocess.PIPE,  # once it is closed, the JVM knows that this process has ended

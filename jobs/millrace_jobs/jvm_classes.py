@@ -7,6 +7,13 @@ import os
 import shutil
 from pathlib import Path
 
+_NAME = "MILLRACE_SPARK_CLASSES"
+
+
+def is_named() -> bool:
+    """Whether the environment says where the archive is, as in the image."""
+    return bool(os.environ.get(_NAME))
+
 
 def archive(spark_home: Path) -> Path:
     """Where the archive is, if there is one, for this Java and these jars.
@@ -14,9 +21,8 @@ def archive(spark_home: Path) -> Path:
     Java compares the class path, and the time and size of each jar, with what they were, and passes over an archive
     that does not fit. So its name has a digest of them, after one of the place of the jars.
     """
-    named = os.environ.get("MILLRACE_SPARK_CLASSES")
-    if named:
-        return Path(named)
+    if is_named():
+        return Path(os.environ[_NAME])
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin/java") if home else Path(shutil.which("java") or "java")
     states = [_state(java.resolve()), *sorted(_state(Path(jar.path)) for jar in os.scandir(spark_home / "jars"))]

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.sources import kafka_reading
+from millrace_jobs.sources import kafka_consumers, kafka_reading
 
 from . import topics
 from .sources import everything, opened, remove, slices, transaction, values
@@ -34,6 +34,35 @@ def test_every_record_comes_once_however_the_batch_is_cut(broker, make_topic, tm
         assert max(map(len, pieces)) - min(map(len, pieces)) <= 1
     assert source.lag(start) == 2918
     assert source.lag(end) == 0
+
+
+def test_one_consumer_reads_slice_after_slice(broker, make_topic, tmp_path):
+    topic = make_topic(partitions=3)
+    source = opened(broker, tmp_path, {"topic": topic})
+    start = source.initial()
+    used = set()
+    for batch in range(4):
+        for number in range(3):
+            topics.fill(broker, topic, [f"{batch}-{number}-{i}" for i in range(20)], partition=number)
+        end = source.latest(start, everything=False)
+        expected = [f"{batch}-{number}-{i}".encode() for number in range(3) for i in range(20)]
+        assert [value for piece in values(source, start, end, 2) for value in piece] == expected
+        used |= {id(reading.consumer) for reading in kafka_consumers._idle.values()}
+        start = end
+    assert len(used) == 1
+
+
+def test_a_consumer_whose_slice_was_left_is_not_kept(broker, topic, tmp_path):
+    topics.fill(broker, topic, map(str, range(50)))
+    source = opened(broker, tmp_path, {"topic": topic})
+    start = source.initial()
+    end = source.latest(start, everything=False)
+    assert len(everything(source)) == 50
+    assert kafka_consumers._idle
+    reading = source.read(source.slices(start, end, 1)[0], "0-0")
+    next(reading)
+    reading.close()
+    assert not kafka_consumers._idle
 
 
 def test_a_fat_partition_makes_no_fat_slice(broker, make_topic, tmp_path):

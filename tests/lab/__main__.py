@@ -25,12 +25,10 @@ from .parts.millrace_images import MILLRACE_IMAGES
 from .parts.part import Made, Part
 from .parts.pause_image import PAUSE_IMAGE
 from .parts.printed_report import PrintedReport
-from .parts.spark_classes import SPARK_CLASSES
 
 _LANES: tuple[Sequence[Part], ...] = (
     (GO_PROGRAMS,),
     (
-        SPARK_CLASSES,
         KAFKA_JARS,
         NODE_PACKAGES,
         IMAGE_PACKAGES,

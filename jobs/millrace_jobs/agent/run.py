@@ -66,6 +66,7 @@ class QueryRun:
     is_accepted: bool = False
     results: int = 0
     _session: SparkSession | None = None
+    _width: int = 0
     _query: StreamingQuery | None = None
     _draining: bool = False
     _latest_event: int = 0
@@ -157,7 +158,7 @@ class QueryRun:
         routed = self._steering.is_routed(begun or self._steering.pin)
         paced = not self.once and closing_time is None
         resting = turned_back = False
-        self._session = None
+        self._session, self._width = None, 0
         self._tell_sources(routed, resting, closing_time)
         self._query = query = self._start(routed=routed, paced=paced)
         if not self.is_accepted:
@@ -250,8 +251,10 @@ class QueryRun:
         The session is the query's own, which Spark shows from the first batch on; the number of state partitions
         does not follow it.
         """
-        if self._session is not None:
-            self._session.conf.set("spark.sql.shuffle.partitions", str(self._steering.pin.workers))
+        workers = self._steering.pin.workers
+        if self._session is not None and self._width != workers:
+            self._session.conf.set("spark.sql.shuffle.partitions", str(workers))
+            self._width = workers
 
     def _take_event(self) -> QueryTerminatedEvent | None:
         """Wait a little for what Spark has to tell; hand on what it did."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 
 from millrace_jobs.sinks.base import Batch, LastBatch, ResultKeys
-from millrace_jobs.sinks.kafka_messages import encoded, fetched_rows
+from millrace_jobs.sinks.kafka_messages import encoding, fetched_rows
 from millrace_jobs.sinks.kafka_topic import TargetTopic, TopicSettings
 from millrace_jobs.sinks.kafka_transactions import BatchTransactions, KeyValue
 
@@ -24,6 +24,7 @@ class KafkaSink:
         self._topic = topic
         self._keys = keys
         self._transactions = BatchTransactions(topic, query, checkpoint_id)
+        self._encoding: list[Column] = []
 
     @property
     def place(self) -> str:
@@ -40,8 +41,8 @@ class KafkaSink:
         if self._transactions.has(batch.number):
             results.write.format("noop").mode("overwrite").save()
             return 0
-        fetched = encoded(results, self._keys).toArrow()
-        return self._write(fetched, batch)
+        self._encoding = self._encoding or encoding(results, self._keys)  # made once: it takes many calls of the JVM
+        return self._write(results.select(*self._encoding).toArrow(), batch)
 
     def withdraw(self) -> None:
         """Leave the consumer group behind: it says that no batch is in the topic, and nothing depends on it."""

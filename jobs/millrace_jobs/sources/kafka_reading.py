@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.kafka.connection import Connection
-from millrace_jobs.kafka.errors import PATIENCE, SHORTEST_PAUSE, Complaints, is_transient, kafka_problem
+from millrace_jobs.kafka.errors import PATIENCE, SHORTEST_PAUSE, is_transient, kafka_problem
+from millrace_jobs.sources.kafka_consumers import consumer_of
 from millrace_jobs.sources.kafka_fetched import Fetched, Progress
 from millrace_jobs.sources.kafka_offsets import START_ANEW
 from millrace_jobs.sources.kafka_slices import OffsetRange
@@ -23,8 +25,11 @@ BLOCK_RECORDS = 65_536
 BLOCK_BYTES = 32 << 20
 """Bytes of values after which a block is full."""
 
-_AHEAD = 100_000
-"""Records per partition that are fetched ahead at most; no more than a slice has, since others read what follows."""
+_AHEAD = (1_000, 10_000, 100_000)
+"""Records per partition that are fetched ahead: about as many as a slice has, since others read what follows.
+
+They are a setting of a consumer, so that in few steps one consumer serves most slices.
+"""
 
 _WAIT = 0.5
 """Seconds that one call waits for records."""
@@ -60,20 +65,21 @@ class RangeReader:
         self._source = source
         self._connection = connection
         self._ranges = ranges
-        self._complaints = Complaints()
+        self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        ahead = {"queued.min.messages": min(max(map(len, self._ranges)), _AHEAD), "error_cb": self._complaints}
+        ahead = {"queued.min.messages": _ahead(max(map(len, self._ranges)))}
         try:
-            self._consumer = Consumer(self._connection.settings() | _CONSUMER | ahead)
+            reading = self._stack.enter_context(consumer_of(self._connection.settings() | _CONSUMER | ahead))
         except KafkaException as error:
             raise kafka_problem(error, "making a consumer", self._connection) from error
+        self._consumer, self._complaints = reading.consumer, reading.complaints
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._consumer.close()
+        self._stack.__exit__(kind, error, trace)
 
     def blocks(self) -> Iterator[list[Message]]:
         """All records, range after range and by offset, in blocks of which none is empty."""
@@ -200,6 +206,11 @@ def _groups(ranges: Sequence[OffsetRange]) -> Iterator[list[OffsetRange]]:
         group.append(part)
     if group:
         yield group
+
+
+def _ahead(longest: int) -> int:
+    """Records to fetch ahead for ranges up to this length."""
+    return next((step for step in _AHEAD if step >= longest), _AHEAD[-1])
 
 
 def _place(reading: Progress) -> TopicPartition:

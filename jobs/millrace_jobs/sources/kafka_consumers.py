@@ -1,0 +1,60 @@
+"""Consumers that a process keeps from one slice to the next.
+
+To connect, log in and learn who leads the partitions takes longer than to read the slice of a small batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer
+
+from millrace_jobs.kafka.errors import Complaints
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A consumer, and what it complains of to whom reads with it now."""
+
+    consumer: Consumer
+    complaints: Complaints
+
+
+_idle: dict[int, Reading] = {}
+"""The one consumer nobody reads with, by its settings."""
+
+
+@contextmanager
+def consumer_of(settings: dict[str, Any]) -> Iterator[Reading]:
+    """A consumer with these settings, nothing assigned to it; kept afterwards, unless the reading fails.
+
+    Raises:
+        KafkaException: librdkafka does not take the settings.
+    """
+    # Secrets are among the settings: where one has changed, the consumer that has logged in by the old one goes.
+    name = hash(frozenset(settings.items()))
+    reading = _idle.pop(name, None) or _made(settings)
+    try:
+        yield reading
+        reading.consumer.unassign()
+    except BaseException:
+        reading.consumer.close()
+        raise
+    reading.complaints.forget()
+    _keep(name, reading)
+
+
+def _made(settings: dict[str, Any]) -> Reading:
+    complaints = Complaints()
+    return Reading(Consumer(settings | {"error_cb": complaints}), complaints)
+
+
+def _keep(name: int, reading: Reading) -> None:
+    others = list(_idle.values())
+    _idle.clear()
+    _idle[name] = reading
+    for other in others:
+        other.consumer.close()
