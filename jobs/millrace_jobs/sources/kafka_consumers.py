@@ -39,6 +39,8 @@ def consumer_of(settings: dict[str, Any]) -> Iterator[Reading]:
     reading = _idle.pop(name, None) or _made(settings)
     try:
         yield reading
+        # One that was paused when it was given up would, for the next slice, be fetched only after a second.
+        reading.consumer.resume(reading.consumer.assignment())
         reading.consumer.unassign()
     except BaseException:
         reading.consumer.close()
