@@ -80,6 +80,10 @@ class Nowhere:
     def prepare(self, last: LastBatch) -> None:
         """Nothing to make ready."""
 
+    def shape(self, results: DataFrame) -> DataFrame:
+        """As they are."""
+        return results
+
     def write(self, results: DataFrame, batch: Batch) -> int:
         """Compute them."""
         results.write.format("noop").mode("overwrite").save()

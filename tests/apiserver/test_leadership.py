@@ -11,6 +11,7 @@ import pytest
 
 from lab.ports import free_port
 from lab.tcp_proxy import TcpProxy
+from millrace_operator.lifecycle import autoscaler, reconcile
 
 from .conftest import new_namespace
 from .deployed import apply_queries, are_deployed
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]
 BEFORE, DURING, AFTER = (tuple(f"{when}-{number}" for number in range(5)) for when in ("before", "during", "after"))
 """Names of queries, by when they are applied."""
 
-THREADS = 4
+THREADS = reconcile.WORKERS + autoscaler.WORKERS
 """Of an operator that make changes."""
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from millrace_jobs.sinks.base import ADMITTED, ResultKeys, WindowColumn
-from millrace_jobs.sinks.kafka_messages import NO_END, encoding, fetched_rows
+from millrace_jobs.sinks.kafka_messages import NO_END, encoded, fetched_rows
 
 pytestmark = pytest.mark.spark
 
@@ -39,8 +39,7 @@ TYPES = {
 
 
 def rows(spark, sql, keys):
-    results = spark.sql(sql)
-    return list(fetched_rows(results.select(*encoding(results, keys)).toArrow()))
+    return list(fetched_rows(encoded(spark.sql(sql), keys).toArrow()))
 
 
 def test_each_type_has_its_form(spark):

@@ -64,6 +64,9 @@ class CrashingSink:
     def close(self) -> None:
         self.inner.close()
 
+    def shape(self, results: DataFrame) -> DataFrame:
+        return self.inner.shape(results)
+
     def write(self, results: DataFrame, batch: Batch) -> int:
         if batch.number == self.batch and not self.after_writing:
             raise RuntimeError("before writing, as the test wants it")

@@ -54,6 +54,9 @@ class TroubledSink:
         self.prepared.append(last)
         self.inner.prepare(last)
 
+    def shape(self, results: DataFrame) -> DataFrame:
+        return self.inner.shape(results)
+
     def write(self, results: DataFrame, batch: Batch) -> int:
         if self.before:
             self.trouble(batch.number)

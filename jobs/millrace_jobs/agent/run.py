@@ -218,7 +218,7 @@ class QueryRun:
         )
         interval = f"{self.spec.batch_interval.microseconds // 1000} milliseconds"
         try:
-            results = build(self.query, self.spec, around, routed=routed)
+            results = self.sink.shape(build(self.query, self.spec, around, routed=routed))
             writer = (
                 results.writeStream.queryName(self.name)
                 .foreachBatch(self._write)

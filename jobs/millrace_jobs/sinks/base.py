@@ -93,8 +93,12 @@ class Sink(Protocol):
         """Make ready before the first batch of a run. Raises MillraceError where results cannot be written."""
         ...
 
+    def shape(self, results: DataFrame) -> DataFrame:
+        """The streaming results as ``write`` takes them: a part of the query's own plan, not of one for each batch."""
+        ...
+
     def write(self, results: DataFrame, batch: Batch) -> int:
-        """Write the results of a batch in one action over all its partitions; returns how many rows were written.
+        """Write the shaped results of a batch in one action over all partitions; returns how many rows were written.
 
         After a crash Spark calls it again with the same batch number and the same results.
         """

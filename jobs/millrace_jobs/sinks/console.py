@@ -24,6 +24,10 @@ class ConsoleSink:
     def prepare(self, last: LastBatch) -> None:
         """Nothing is needed."""
 
+    def shape(self, results: DataFrame) -> DataFrame:
+        """As they are."""
+        return results
+
     def write(self, results: DataFrame, batch: Batch) -> int:
         """Show a batch."""
         counted = Observation()

@@ -71,6 +71,10 @@ class FilesSink:
         except OSError as error:
             raise _unwritable(self._folder, error) from None
 
+    def shape(self, results: DataFrame) -> DataFrame:
+        """As they are."""
+        return results
+
     def write(self, results: DataFrame, batch: Batch) -> int:
         """Write a batch; its files appear when all of them are complete."""
         if self._updates:

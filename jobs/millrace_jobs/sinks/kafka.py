@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 
 from millrace_jobs.sinks.base import Batch, LastBatch, ResultKeys
-from millrace_jobs.sinks.kafka_messages import encoding, fetched_rows
+from millrace_jobs.sinks.kafka_messages import encoded, fetched_rows
 from millrace_jobs.sinks.kafka_topic import TargetTopic, TopicSettings
 from millrace_jobs.sinks.kafka_transactions import BatchTransactions, KeyValue
 
@@ -24,7 +24,6 @@ class KafkaSink:
         self._topic = topic
         self._keys = keys
         self._transactions = BatchTransactions(topic, query, checkpoint_id)
-        self._encoding: list[Column] = []
 
     @property
     def place(self) -> str:
@@ -36,13 +35,16 @@ class KafkaSink:
         settings = self._suitable()
         self._transactions.open(last, settings.max_message_bytes if settings is not None else None)
 
+    def shape(self, results: DataFrame) -> DataFrame:
+        """Keys and values of messages."""
+        return encoded(results, self._keys)
+
     def write(self, results: DataFrame, batch: Batch) -> int:
         """Write a batch that is not in the topic yet; compute it in any case."""
         if self._transactions.has(batch.number):
             results.write.format("noop").mode("overwrite").save()
             return 0
-        self._encoding = self._encoding or encoding(results, self._keys)  # made once: it takes many calls of the JVM
-        return self._write(results.select(*self._encoding).toArrow(), batch)
+        return self._write(results.toArrow(), batch)
 
     def withdraw(self) -> None:
         """Leave the consumer group behind: it says that no batch is in the topic, and nothing depends on it."""

@@ -36,19 +36,19 @@ _FORMATS = {"ignoreNullFields": "false", "timeZone": "UTC", **TIMES_AS_TEXT}
 _AT_A_TIME = 10_000
 
 
-def encoding(results: DataFrame, keys: ResultKeys) -> list[Column]:
-    """Columns ``key``, ``value`` and ``end`` of results: see ``Row``. They serve all batches of a query."""
+def encoded(results: DataFrame, keys: ResultKeys) -> DataFrame:
+    """The results as columns ``key``, ``value`` and ``end``: see ``Row``."""
     columns = [name for name in results.columns if name != ADMITTED]
     value = _json(columns)
     if keys.retracts:
         value = F.when(F.col(ADMITTED), value)
     key = F.lit(None).cast("string") if keys.columns is None else _json(keys.columns)
     end = window_end(keys.window) if keys.window is not None else F.lit(NO_END)
-    return [key.alias("key"), value.alias("value"), end.alias("end")]
+    return results.select(key.alias("key"), value.alias("value"), end.alias("end"))
 
 
 def fetched_rows(fetched: pa.Table) -> Iterator[Row]:
-    """The rows of ``encoding``, after they have come to the driver."""
+    """The rows of ``encoded``, after they have come to the driver."""
     for batch in fetched.to_batches(max_chunksize=_AT_A_TIME):
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
