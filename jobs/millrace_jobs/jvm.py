@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -28,6 +29,13 @@ _CONNECTION = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 
 _EARLY = ("spark.driver.", "spark.jars", "spark.files", "spark.archives")
 """Settings that a JVM takes when it starts; a session has all of them."""
+
+_COLLECTOR = "-XX:+UseParallelGC"
+"""Its pauses are short in a driver's heap, and its threads do not run beside tasks, as those of Java's default do."""
+
+_CHOICE = re.compile(r"-XX:\+Use\w+GC\b")
+_JAVA_OPTIONS = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
+"""Variables of the environment that hold options of Java."""
 
 _WORKER_PYTHON = Path(__file__).with_name("worker-python")
 """Runs Spark's Python processes, of which it starts several for each query."""
@@ -59,7 +67,7 @@ class Jvm:
             stdin=subprocess.PIPE,  # once it is closed, the JVM knows that this process has ended
             stdout=subprocess.DEVNULL if quiet else None,
             stderr=subprocess.DEVNULL if quiet else None,
-            env=_environment(home) | {_CONNECTION: str(self._folder / "connection")},
+            env=_environment(home, settings) | {_CONNECTION: str(self._folder / "connection")},
             start_new_session=True,
         )
 
@@ -169,14 +177,25 @@ def _arguments(settings: Mapping[str, str]) -> list[str]:
     return [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
 
 
-def _environment(home: Path) -> dict[str, str]:
+def _environment(home: Path, settings: Mapping[str, str]) -> dict[str, str]:
     """That of this process, with what Spark's processes need. Java's options in it come last, and so take back ours."""
     os.environ["MILLRACE_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = str(_WORKER_PYTHON)
     classes = archive(home)
     options = [f"-XX:SharedArchiveFile={classes}"] if classes.exists() else []
+    if not _chooses_collector(home, settings):
+        options.append(_COLLECTOR)
     options.append(os.environ.get("SPARK_SUBMIT_OPTS", ""))
     return os.environ | {"SPARK_HOME": str(home), "SPARK_CONNECT_MODE": "0", "SPARK_SUBMIT_OPTS": " ".join(options)}
+
+
+def _chooses_collector(home: Path, settings: Mapping[str, str]) -> bool:
+    """Whether the user names a garbage collector anywhere: Java refuses to start with two of them."""
+    defaults = Path(os.environ.get("SPARK_CONF_DIR") or home / "conf") / "spark-defaults.conf"
+    texts = [*settings.values(), *(os.environ.get(name, "") for name in _JAVA_OPTIONS)]
+    if defaults.is_file():
+        texts.append(defaults.read_text(encoding="utf-8", errors="replace"))
+    return any(_CHOICE.search(text) for text in texts)
 
 
 def _require_java() -> None:

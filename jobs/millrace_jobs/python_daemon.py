@@ -1,8 +1,8 @@
 """Spark's daemon for Python workers, with all that their tasks import loaded before it forks the first of them.
 
 PySpark's own daemon forks workers that import everything by themselves, and each of them collects garbage over all of
-these modules after every task. Here workers share the modules, and what was loaded before the first fork is frozen:
-the collector passes over it.
+these modules after every task, for which the next task waits. Here workers share the modules, and what was loaded is
+frozen, so that the collector passes over it: before the first fork, and in a worker what its tasks have loaded besides.
 
 ``worker-python`` runs this module in place of ``pyspark.daemon``, for tasks and for the processes that plan a source.
 """
@@ -13,7 +13,9 @@ import gc
 import importlib
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from pyspark import daemon
 
@@ -28,6 +30,10 @@ _HARMLESS = "jemalloc_bg_thd"
 """The thread of Arrow's memory allocator, which holds its locks over a fork and makes a new thread after it."""
 
 
+_MANY = 10_000
+"""Objects that a worker looks at within a millisecond or two when it collects garbage."""
+
+
 def main() -> None:
     """Load, freeze, and serve as PySpark's daemon does, in this process.
 
@@ -40,7 +46,21 @@ def main() -> None:
         os.execv(sys.executable, [sys.executable, "-m", "pyspark.daemon", *sys.argv[1:]])
     gc.collect()
     gc.freeze()
+    daemon.worker = freezing(daemon.worker)
     daemon.manager()
+
+
+def freezing(task: Callable[..., int]) -> Callable[..., int]:
+    """The function that a worker calls for each task; what is still there in great number after one is frozen."""
+
+    def run(*arguments: Any) -> int:
+        status = task(*arguments)
+        if len(gc.get_objects()) > _MANY:
+            gc.collect()
+            gc.freeze()
+        return status
+
+    return run
 
 
 def _has_threads() -> bool:

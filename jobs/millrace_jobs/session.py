@@ -36,6 +36,8 @@ _SETTINGS = {
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     # for sessions that add files or modules, which ours do not: with it they have Python workers of their own
     "spark.sql.artifact.isolation.enabled": "false",
+    # over TCP the last bytes of each Python task wait 40 ms: small writes for an acknowledgement, and that for company
+    "spark.python.unix.domain.socket.enabled": "true",
     # texts of plans, which are not read, and would be made twice for each batch
     "spark.sql.ui.explainMode": "simple",
     "spark.python.sql.dataFrameDebugging.enabled": "false",

@@ -21,6 +21,7 @@ file.with_suffix(".new").write_bytes(struct.pack(">ii", 4711, len(secret)) + sec
 file.with_suffix(".new").rename(file)
 Path("arguments").write_text(" ".join(sys.argv[1:]))
 Path("group").write_text(str(os.getpgid(0)))
+Path("options").write_text(os.environ["SPARK_SUBMIT_OPTS"])
 sys.stdin.read()
 Path("ended").touch()
 """
@@ -60,6 +61,33 @@ def test_pyspark_is_led_to_the_jvm_that_was_started(spark):
     assert (folder / "arguments").read_text() == "--conf spark.driver.memory=1g pyspark-shell"
 
 
+@pytest.mark.parametrize(
+    ("settings", "variables", "defaults", "chosen"),
+    [
+        ({}, {}, "", True),
+        ({"spark.driver.extraJavaOptions": "-Xss4m -XX:+UseG1GC"}, {}, "", False),
+        ({}, {"SPARK_SUBMIT_OPTS": "-XX:+UseSerialGC"}, "", False),
+        ({}, {"JAVA_TOOL_OPTIONS": "-XX:+UseZGC"}, "", False),
+        ({}, {"SPARK_SUBMIT_OPTS": "-XX:+UseStringDeduplication"}, "", True),
+        ({}, {}, "spark.driver.extraJavaOptions  -XX:+UseShenandoahGC", False),
+    ],
+)
+def test_the_garbage_collector_is_ours_unless_the_user_names_one(
+    spark, monkeypatch, tmp_path, settings, variables, defaults, chosen
+):
+    folder = spark(ANSWERS)
+    for name in ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    (tmp_path / "spark-defaults.conf").write_text(defaults)
+    jvm = Jvm(settings, quiet=True)
+    with jvm.announced():
+        assert ("-XX:+UseParallelGC" in (folder / "options").read_text()) == chosen
+    jvm.finish()
+
+
 def test_a_signal_to_our_process_group_does_not_reach_it(spark):
     folder = spark(ANSWERS)
     jvm = Jvm({}, quiet=True)
@@ -94,6 +122,37 @@ def test_another_jvm_can_be_started_after_an_unused_one_was_ended(spark, monkeyp
     jvm_module.end_unused()  # it is in use
     assert jvm_module.is_running()
     second.finish()
+
+
+def test_what_a_workers_task_has_loaded_is_frozen_and_its_garbage_is_not():
+    program = """
+import gc
+from millrace_jobs import python_daemon
+
+kept = []
+class Cycle: pass
+
+def task(objects):
+    kept.extend([] for _ in range(objects))
+    lost = Cycle()
+    lost.itself = lost
+    return 0
+
+gc.disable()
+gc.collect()
+gc.freeze()
+frozen = gc.get_freeze_count()
+run = python_daemon.freezing(task)
+assert run(100) == 0
+assert gc.get_freeze_count() == frozen
+assert run(50_000) == 0
+assert gc.get_freeze_count() >= frozen + 50_000
+assert len(gc.get_objects()) < 1_000
+gc.unfreeze()
+print(sum(isinstance(each, Cycle) for each in gc.get_objects()))
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert said.stdout == "0\n"
 
 
 def test_what_tasks_need_is_loaded_without_a_thread_that_forbids_to_fork():
