@@ -100,4 +100,5 @@ def measured(report: BatchReport) -> Batch:
         state_updates=report.state_updates,
         tasks=report.combined,
         profile=report.profile,
+        load=report.utilization,
     )

@@ -30,7 +30,7 @@ class Batch:
 
     ``rows`` were read. ``seconds`` is the processing time, ``route_seconds`` and ``merge_seconds`` those of all tasks
     together. ``state_updates`` is the number of results that changed. ``tasks`` did the combining, and ``profile``
-    tells of their keys: none and None under Spark's own plan.
+    tells of their keys: none and None under Spark's own plan. ``load`` is the processing time over the batch interval.
     """
 
     number: int
@@ -44,6 +44,7 @@ class Batch:
     state_updates: int
     tasks: tuple[Task, ...]
     profile: KeyProfile | None
+    load: float = 1.0
 
     @property
     def groups(self) -> int:

@@ -31,9 +31,10 @@ AGREEING = 2
 PLAIN = 0.25
 """Predicted gain for which one evaluation is enough, and by which a batch is slow that takes longer than predicted."""
 
-DOUBT = 0.2
-"""How wrong the prior may be: until workers have been measured, ``native`` is left once for what is predicted to take
-so much longer at most.
+DOUBT, EASE = 0.2, 0.5
+"""How wrong the prior may be: until workers were measured, ``native`` is left once for what is predicted to take so
+much longer at most; by a job whose batches take less than ``EASE`` of the interval, only for what is predicted to take
+so much less.
 """
 
 SOONEST, LATEST = 2, 16
@@ -89,6 +90,7 @@ class Selector:
         self._resources = resources
         self._tasks: tuple[int, int] | None = None
         self._chosen_at: int | None = None
+        self._at_ease = False
         self._exchanges: deque[int] = deque(maxlen=8)
         self._watch()
 
@@ -127,6 +129,7 @@ class Selector:
         window, self._window = self._window, []
         self.candidates = MappingProxyType(self._forecaster.forecast(window, self._resources))
         self._compare(window)
+        self._at_ease = statistics.median(batch.load for batch in window) < EASE
         return self._decide(batch.number, statistics.median(batch.rows for batch in window))
 
     def _is_slow(self, batch: Batch) -> bool:
@@ -172,5 +175,5 @@ class Selector:
             saved -= RESTART_SECONDS / HORIZON * (1 << lately)
         margin = MARGIN * (1 << self._forecaster.residuals.disappointments(other.algorithm, number))
         if current.algorithm == NATIVE and not self._forecaster.workers_measured:
-            margin = -DOUBT
+            margin = DOUBT if self._at_ease else -DOUBT
         return saved > margin * current.time.total

@@ -45,6 +45,7 @@ class SimulatedQuery:
     overhead: float = 0.1
     burden: float = 0.0  # seconds that batches of `burdened` take beyond what any model knows
     burdened: str = ""
+    load: float = 1.0
 
     def batch(self, number, algorithm, stream):
         tasks = self.replicas if algorithm == NATIVE else self.workers
@@ -74,6 +75,7 @@ class SimulatedQuery:
             state_updates=len(np.unique(stream)),
             tasks=tuple(map(Task, rows.tolist(), groups.tolist(), combine.tolist())) if reports else (),
             profile=union([profile_of(part) for part in parts]) if reports else None,
+            load=self.load,
         )
 
     def seconds(self, algorithm, stream):

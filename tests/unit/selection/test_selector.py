@@ -78,6 +78,21 @@ def test_sql_tries_routing_once_where_the_prior_may_be_wrong():
     assert seconds[chosen.algorithm] <= 1.05 * min(seconds.values()), (chosen.algorithm, seconds)
 
 
+def test_a_job_at_ease_tries_nothing_that_the_prior_does_not_promise():
+    query = SimulatedQuery(record=0.05e-6, group=0.2e-6, merge=2e-6, slice_record=0.62e-6, workers=4, overhead=0.5)
+    streams = [zipf(ROWS, 15_000, 0.0)]
+    pressed, at_ease = (selector(query, NATIVE, sql_prior(1)) for _ in range(2))
+    assert run(pressed, query, streams, 30)[0].reason == "trial"
+    assert run(at_ease, replace(query, load=0.4), streams, 30) == []
+
+
+def test_a_job_at_ease_leaves_native_for_a_large_gain():
+    query = SimulatedQuery(record=0.05e-6, group=0.2e-6, merge=60e-6, slice_record=0.6e-6, replicas=8, load=0.4)
+    chosen = selector(query, NATIVE, sql_prior(1))
+    run(chosen, query, [zipf(ROWS, 15_000, 0.0)], 30)
+    assert chosen.algorithm == "hash"
+
+
 def test_sql_leaves_native_where_its_merge_costs_more():
     query = SimulatedQuery(record=0.05e-6, group=0.2e-6, merge=20e-6, slice_record=0.6e-6, replicas=8)
     streams = [zipf(ROWS, 15_000, 0.0)]
