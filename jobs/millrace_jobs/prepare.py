@@ -33,8 +33,10 @@ def prepare(say: Callable[[str], None]) -> None:
             say(f"Spark's classes are in {classes}")
             return
         say("running small queries to see which classes Spark uses")
-        _note_classes(classes, folder)
-        say(f"Spark's classes are in {classes} ({classes.stat().st_size >> 20} MiB)")
+        if _note_classes(classes, folder):
+            say(f"Spark's classes are in {classes} ({classes.stat().st_size >> 20} MiB)")
+        else:
+            say("this Java writes no archive of classes: runs start without one")
 
 
 def _records() -> str:
@@ -48,8 +50,8 @@ def _compile_kernels(stream: Path) -> None:
     compare(Request(stream, ["word", "number"], None, 4, 2, "1000", "500", "all", 0, None, 6))
 
 
-def _note_classes(classes: Path, folder: Path) -> None:
-    """Run queries in a JVM that writes the archive when it ends, beside its place."""
+def _note_classes(classes: Path, folder: Path) -> bool:
+    """Run queries in a JVM that writes the archive when it ends, beside its place; whether it has."""
     classes.parent.mkdir(parents=True, exist_ok=True)
     partial = classes.with_suffix(f".{os.getpid()}")
     process = jvm.start({"spark.driver.extraJavaOptions": f"-XX:ArchiveClassesAtExit={partial}"}, quiet=True)
@@ -61,9 +63,12 @@ def _note_classes(classes: Path, folder: Path) -> None:
                 with Job(_query(algorithm, folder), once=True, console=Console(file=nowhere)) as job:
                     job.run()
         process.finish()
+        if not partial.exists():
+            return False
         partial.replace(classes)
         for file in jvm_classes.outdated(classes):
             file.unlink()
+        return True
     finally:
         partial.unlink(missing_ok=True)
 

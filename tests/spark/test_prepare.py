@@ -25,9 +25,9 @@ print(sum("CLASSES" in each for each in maps))
 """
 
 
-def _run(*command: str, classes: Path) -> str:
+def _run(*command: str, classes: Path, java: str = "-XX:TieredStopAtLevel=1") -> str:
     # Java is not to be told of the archive that the other tests use.
-    environment = os.environ | {"MILLRACE_SPARK_CLASSES": str(classes), "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
+    environment = os.environ | {"MILLRACE_SPARK_CLASSES": str(classes), "SPARK_SUBMIT_OPTS": java}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
@@ -41,3 +41,9 @@ def test_a_jvm_maps_the_archive_that_was_made_once(tmp_path: Path) -> None:
     assert "running small queries" not in _run(MILLRACE, "prepare", classes=classes)
     assert classes.stat().st_mtime_ns == written
     assert list(tmp_path.iterdir()) == [classes]
+
+
+def test_a_java_that_writes_no_archive_is_told_of(tmp_path: Path) -> None:
+    said = _run(MILLRACE, "prepare", classes=tmp_path / "classes.jsa", java="-XX:TieredStopAtLevel=1 -Xshare:off")
+    assert said.splitlines()[-1] == "this Java writes no archive of classes: runs start without one"
+    assert list(tmp_path.iterdir()) == []
