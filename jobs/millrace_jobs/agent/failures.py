@@ -52,7 +52,10 @@ _KNOWN = (
 _PROCESS_DIED = (
     re.compile(r"Python worker exited unexpectedly"),
     re.compile(r"waiting for the Python worker to connect back"),
-    re.compile(r"(?:EOFException|SocketException)[^\n]*\n(?:\s*(?:at|\.\.\.) [^\n]*\n)*?\s*at [^\n]*Python\w*Runner"),
+    re.compile(
+        r"(?:EOFException|SocketException|ClosedChannelException|IOException: (?:Broken pipe|Connection reset))[^\n]*\n"
+        r"(?:\s*(?:at|\.\.\.) [^\n]*\n)*?\s*at [^\n]*Python\w*Runner"
+    ),
 )
 """How Spark tells that one of its Python processes has gone, or did not come up within its ten seconds.
 

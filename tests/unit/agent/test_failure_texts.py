@@ -88,6 +88,7 @@ java.io.EOFException
 	at org.apache.spark.sql.execution.python.streaming.PythonStreamingSourceRunner.partitions(PythonStreamingSourceRunner.scala:270)
 	at org.apache.spark.sql.execution.datasources.v2.python.PythonMicroBatchStreamBase.planInputPartitions(PythonMicroBatchStream.scala:63)
 """
+PLANNER_GONE = PLANNER_DIED.replace("EOFException", "IOException: Broken pipe")
 WORKER_DIED = "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)" + JVM
 NOT_UP = "org.apache.spark.SparkException: Timed out while waiting for the Python worker to connect back" + JVM
 STATE_CUT = """\
@@ -99,14 +100,21 @@ AWAY = "millrace_api.errors.TransientError: Kafka at kafka:9092 cannot be reache
 
 
 @pytest.mark.parametrize(
-    "text", [PLANNER_DIED, DRIVER + PLANNER_DIED, WORKER_DIED, NOT_UP, DRIVER + WORKER + AWAY + JVM]
+    "text",
+    [PLANNER_DIED, DRIVER + PLANNER_DIED, PLANNER_GONE, WORKER_DIED, NOT_UP, DRIVER + WORKER + AWAY + JVM],
 )
 def test_what_may_pass_by_itself_is_transient(text):
     assert isinstance(explain_failure(text), TransientError)
 
 
 @pytest.mark.parametrize(
-    "text", [STATE_CUT, "java.io.EOFException", DRIVER + WORKER + AWAY.replace("Transient", "Millrace")]
+    "text",
+    [
+        STATE_CUT,
+        "java.io.EOFException",
+        "java.io.IOException: Broken pipe",
+        DRIVER + WORKER + AWAY.replace("Transient", "Millrace"),
+    ],
 )
 def test_what_does_not_pass_is_not(text):
     assert type(explain_failure(text)) is MillraceError
