@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from kubernetes import config
 from kubernetes.client import ApiClient, Configuration
+from urllib3 import HTTPConnectionPool
 
 from millrace_api.errors import MillraceError, Problem
 
@@ -50,7 +51,8 @@ class Client(ApiClient):
     Args:
         metrics: where requests are counted.
         fence: called before each request that changes something: the seconds in which it must have ended. What it
-            raises, the caller of the request gets, and no request is made.
+            raises, the caller of the request gets, and no request is made. It is called again with the connection made
+            and the request built, right before it is sent: either may take long, on a busy machine or network.
     """
 
     def __init__(self, metrics: OperatorMetrics, fence: Callable[[], float] = unfenced) -> None:
@@ -62,6 +64,10 @@ class Client(ApiClient):
         self.user_agent = MANAGER
         self._metrics = metrics
         self._fence = fence
+        pools = self.rest_client.pool_manager.pool_classes_by_scheme
+        self.rest_client.pool_manager.pool_classes_by_scheme = {
+            scheme: _fenced(pool, fence) for scheme, pool in pools.items()
+        }
 
     def call_api(
         self,
@@ -83,6 +89,20 @@ class Client(ApiClient):
             return answer
         finally:
             self._metrics.requested(method, resource_of(url), code, time.monotonic() - began)
+
+
+def _fenced(pool: type[HTTPConnectionPool], fence: Callable[[], float]) -> type[HTTPConnectionPool]:
+    """Connections that call the fence right before they send a request that changes something."""
+
+    class Connection(pool.ConnectionCls):  # type: ignore[misc, name-defined]
+        def endheaders(self, *arguments: Any, **options: Any) -> None:
+            if self._method in CHANGES:
+                if self.sock is None:
+                    self.connect()  # which else comes after the check
+                fence()
+            super().endheaders(*arguments, **options)
+
+    return type(pool.__name__, (pool,), {"ConnectionCls": Connection})
 
 
 def load_configuration() -> None:

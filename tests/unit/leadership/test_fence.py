@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from contextlib import closing
 
 import pytest
@@ -29,7 +30,11 @@ class Silent:
                 connection, _ = self.listener.accept()
             except OSError:
                 return
-            self.asked.append((connection, connection.recv(1 << 16).split(b" ")[0]))
+            try:
+                sent = connection.recv(1 << 16)
+            except ConnectionResetError:
+                sent = b""
+            self.asked.append((connection, sent.split(b" ")[0]))
 
 
 @pytest.fixture
@@ -54,6 +59,23 @@ def test_without_the_lease_nothing_is_changed(server):
     with pytest.raises(NotLeadingError):
         core.delete_namespaced_config_map("name", "default")
     assert server.asked == []
+
+
+def test_a_lease_that_ends_before_a_prepared_change_is_sent(server):
+    answers = iter([60.0])
+
+    def ending():
+        for seconds in answers:
+            return seconds
+        raise NotLeadingError
+
+    core = CoreV1Api(Client(OperatorMetrics(), ending))
+    with pytest.raises(NotLeadingError):
+        core.patch_namespaced_config_map("name", "default", V1ConfigMap())
+    deadline = time.monotonic() + 60
+    while not server.asked and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert [sent for _, sent in server.asked] == [b""]  # a connection, and nothing over it
 
 
 def test_a_change_is_given_up_when_the_lease_may_end_and_is_not_tried_again(server):
