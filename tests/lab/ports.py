@@ -14,7 +14,7 @@ _given: set[int] = set()
 
 
 def free_port() -> int:
-    """A port nobody listens on, at any address, and that this process was not given before.
+    """A port that is free at every address of this machine, and that this process was not given before.
 
     It is below those that the system gives to outgoing connections: such a connection could else take the port of a
     service that is being restarted.

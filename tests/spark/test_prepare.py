@@ -42,7 +42,7 @@ exec {java} "$@"
 
 
 def _run(*command: str, classes: Path, **variables: str) -> str:
-    # Java is not to be told of the archive that the other tests use.
+    # without the archive that the options of the other tests name
     ours = {"MILLRACE_SPARK_CLASSES": str(classes), "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
     done = subprocess.run(command, env=os.environ | ours | variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -61,7 +61,7 @@ def test_a_jvm_maps_the_archive_that_was_made_once(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [classes]
 
 
-def test_a_java_that_writes_no_archive_is_told_of(tmp_path: Path) -> None:
+def test_a_java_that_writes_no_archive_is_reported(tmp_path: Path) -> None:
     home = Path(os.environ.get("JAVA_HOME") or Path(shutil.which("java") or "").resolve().parents[1])
     java = tmp_path / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)

@@ -30,7 +30,7 @@ class Batch:
 
     ``rows`` were read. ``seconds`` is the processing time, ``route_seconds`` and ``merge_seconds`` those of all tasks
     together. ``state_updates`` is the number of results that changed. ``tasks`` did the combining, and ``profile``
-    tells of their keys: none and None under Spark's own plan. ``load`` is the processing time over the batch interval.
+    summarises their keys: none and None under Spark's own plan. ``load`` is processing time over batch interval.
     """
 
     number: int

@@ -17,14 +17,14 @@ from millrace_jobs.kafka.errors import Complaints
 
 @dataclass(frozen=True)
 class Reading:
-    """A consumer, and what it complains of to whom reads with it now."""
+    """A consumer, and the errors of its brokers that it has reported during the present slice."""
 
     consumer: Consumer
     complaints: Complaints
 
 
 _idle: dict[int, Reading] = {}
-"""The one consumer nobody reads with, by its settings."""
+"""The unused consumer, one at most, by its settings."""
 
 
 @contextmanager
