@@ -16,11 +16,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.jvm_classes import archive, is_named
+from millrace_jobs.zygote import Zygote
 
 _POLL_SECONDS = 0.02
 _PATIENCE = 300.0
@@ -62,12 +63,14 @@ class Jvm:
         early = {name: value for name, value in settings.items() if name.startswith(_EARLY)}
         if is_named():  # Spark puts the folder of its settings first, but an archive fits only what begins like its own
             early.setdefault("spark.driver.extraClassPath", str(home / "jars" / "*"))
+        self._zygote = Zygote(self._folder, quiet=quiet)
+        ours = self._zygote.settings | {_CONNECTION: str(self._folder / "connection")}
         self._process = subprocess.Popen(
             [home / "bin" / "spark-submit", *_arguments(early), "pyspark-shell"],
             stdin=subprocess.PIPE,  # once it is closed, the JVM knows that this process has ended
             stdout=subprocess.DEVNULL if quiet else None,
             stderr=subprocess.DEVNULL if quiet else None,
-            env=_environment(home, settings) | {_CONNECTION: str(self._folder / "connection")},
+            env=_environment(home, settings) | ours,
             start_new_session=True,
         )
 
@@ -113,11 +116,13 @@ class Jvm:
             self.end()
             hint = "see whether the machine has too little memory, or too much to do"
             raise MillraceError(Problem(f"Spark's JVM does not end within {_PATIENCE:g} s", hint)) from None
+        self._zygote.finish()
 
     def end(self) -> None:
         """End it at once, where no session uses it."""
         self._process.kill()
         self._process.wait()
+        self._zygote.end()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _wait_for_address(self) -> tuple[int, str]:
@@ -135,7 +140,9 @@ class Jvm:
                 time.sleep(_POLL_SECONDS)
             port, length = struct.unpack_from(">ii", content := file.read_bytes())
         finally:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            file.unlink(missing_ok=True)
+            with suppress(OSError):
+                self._folder.rmdir()  # where it has no zygote, which removes it at its end
         return port, content[8 : 8 + length].decode()
 
 

@@ -17,9 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pyspark import daemon
-
-_MODULES = ("millrace_jobs.pipeline.reader", "millrace_jobs.pipeline.merge_states", "pyspark.worker")
+MODULES = ("millrace_jobs.pipeline.reader", "millrace_jobs.pipeline.merge_states", "pyspark.worker")
 """What tasks of any query need; aggregators of the user are imported by the worker."""
 
 _LOOK_UP = "pyspark.sql.worker.lookup_data_sources"
@@ -40,9 +38,11 @@ def main() -> None:
     A process that has threads must not fork: another thread may hold a lock, which is never released in the worker.
     Where a library has started one, PySpark's own daemon takes over, which has loaded nothing.
     """
-    for name in () if sys.argv[1:] == [_LOOK_UP] else _MODULES:
+    from pyspark import daemon  # which looks at this process's arguments
+
+    for name in () if sys.argv[1:] == [_LOOK_UP] else MODULES:
         importlib.import_module(name)
-    if _has_threads():
+    if has_threads():
         os.execv(sys.executable, [sys.executable, "-m", "pyspark.daemon", *sys.argv[1:]])
     gc.collect()
     gc.freeze()
@@ -63,7 +63,8 @@ def freezing(task: Callable[..., int]) -> Callable[..., int]:
     return run
 
 
-def _has_threads() -> bool:
+def has_threads() -> bool:
+    """Whether this process has other threads than one that does not mind a fork; True where that cannot be known."""
     if not _THREADS.is_dir():
         return True
     names = [(thread / "comm").read_text(encoding="utf-8").strip() for thread in _THREADS.iterdir()]

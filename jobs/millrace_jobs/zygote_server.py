@@ -1,0 +1,212 @@
+"""The zygote: a process that has loaded what Spark's Python processes need, and forks each of them.
+
+For every query Spark's driver starts half a dozen Python processes, one after another: to look for sources, to make
+one, to ask it for offsets, to plan its reading, to run tasks. Each would take a second to import PySpark and Millrace.
+
+``worker-python`` asks by a Unix socket (``zygote_client``). The zygote ends when the process that started it has ended,
+whatever ended it, and all of its children have.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import runpy
+import selectors
+import shutil
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from millrace_jobs import python_daemon
+
+_MODULES = (
+    *python_daemon.MODULES,
+    "millrace_jobs.sources.kafka",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.lookup_data_sources",
+    "pyspark.sql.worker.plan_data_source_read",
+)
+"""What the processes need that look for sources, make and plan them, beside what tasks need."""
+
+_STREAMS = 3
+_NAME = Path("/proc/self/comm")
+"""The name by which ``ps`` and ``top`` show this process; Linux keeps 15 characters."""
+
+_PATIENCE = 10.0
+"""Seconds that a request may take to arrive."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A Python process that is wanted: ``-m MODULE ARGUMENTS``, in its environment and folder.
+
+    ``streams`` are file descriptors of its input, output and errors.
+    """
+
+    arguments: Sequence[str]
+    environment: dict[str, str]
+    folder: str
+    streams: Sequence[int]
+
+
+class Zygote:
+    """Serves requests until the process that has started it ends; ``listener`` is closed then."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._selector = selectors.DefaultSelector()
+        self._children: dict[int, socket.socket] = {}
+        self._selector.register(listener, selectors.EVENT_READ, self._answer)
+        self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, self._stop_listening)
+
+    def serve(self) -> None:
+        """Fork children as they are wanted."""
+        while self._selector.get_map():
+            for key, _ in self._selector.select():
+                key.data()
+
+    def _stop_listening(self) -> None:
+        if not os.read(sys.stdin.fileno(), 1):
+            self._selector.unregister(sys.stdin.fileno())
+            self._selector.unregister(self._listener)
+            self._listener.close()
+
+    def _answer(self) -> None:
+        connection, _ = self._listener.accept()
+        connection.settimeout(_PATIENCE)
+        try:
+            request = _receive(connection)
+        except (OSError, ValueError):
+            connection.close()
+            return
+        pid = os.fork()
+        if not pid:
+            self._work(connection, request)
+        for stream in request.streams:
+            os.close(stream)
+        self._watch(pid, connection)
+        with suppress(OSError):
+            connection.sendall(b"\1")
+
+    def _watch(self, pid: int, connection: socket.socket) -> None:
+        """Pass signals on to the child, and its end to the client."""
+        ended = os.pidfd_open(pid)
+        self._children[ended] = connection
+
+        def signalled() -> None:
+            try:
+                number = connection.recv(1)
+            except OSError:
+                number = b""
+            if not number:  # the client was killed
+                self._selector.unregister(connection)
+            os.kill(pid, number[0] if number else signal.SIGKILL)
+
+        def reap() -> None:
+            _, status = os.waitpid(pid, 0)
+            code = os.waitstatus_to_exitcode(status)
+            with suppress(OSError):
+                connection.sendall(bytes([code if code >= 0 else 128 - code]))
+            with suppress(KeyError):
+                self._selector.unregister(connection)
+            self._selector.unregister(ended)
+            del self._children[ended]
+            connection.close()
+            os.close(ended)
+
+        self._selector.register(connection, selectors.EVENT_READ, signalled)
+        self._selector.register(ended, selectors.EVENT_READ, reap)
+
+    def _work(self, connection: socket.socket, request: Request) -> None:
+        """Be the child, which keeps nothing of the zygote."""
+        status = 1
+        try:
+            self._selector.close()
+            self._listener.close()
+            connection.close()
+            for ended, other in self._children.items():
+                os.close(ended)
+                other.close()
+            become(request)
+            status = 0
+        except SystemExit as end:
+            status = _status(end.code)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            with suppress(OSError, ValueError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(status)
+
+
+def _receive(connection: socket.socket) -> Request:
+    """Raises ValueError where a client has gone before it has said what it wants."""
+    _, streams, _, _ = socket.recv_fds(connection, 1, _STREAMS)
+    try:
+        with connection.makefile("rb") as file:
+            arguments, environment, folder = json.loads(file.read(int.from_bytes(file.read(4), "big")))
+    except ValueError:
+        for stream in streams:
+            os.close(stream)
+        raise
+    return Request(arguments, environment, folder, streams)
+
+
+def become(request: Request) -> None:
+    """Do the work of the process that is wanted, in this one."""
+    for target, stream in enumerate(request.streams):
+        os.dup2(stream, target)
+        os.close(stream)
+    os.environ.clear()
+    os.environ.update(request.environment)
+    os.chdir(request.folder)
+    paths = request.environment.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[1:1] = [path for path in paths if path and path not in sys.path]
+    _, module, *arguments = request.arguments
+    sys.argv = [module, *arguments]
+    with suppress(OSError):
+        _NAME.write_text(module.rpartition(".")[2], encoding="utf-8")
+    if module == "pyspark.daemon":
+        python_daemon.main()
+    else:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _status(code: object) -> int:
+    """The exit status that Python makes of what ``sys.exit`` was called with."""
+    if code is None:
+        return 0
+    return code & 0xFF if isinstance(code, int) else 1
+
+
+def main() -> None:
+    """Load, and serve at the socket whose file descriptor is the first argument; its folder is removed at the end.
+
+    A process with threads must not fork, and one that cannot watch its children must not have any: clients find nobody
+    at the socket then.
+    """
+    descriptor, folder = int(sys.argv[1]), Path(sys.argv[2])
+    try:
+        with socket.socket(fileno=descriptor) as listener:
+            for name in _MODULES:
+                importlib.import_module(name)
+            if python_daemon.has_threads() or not hasattr(os, "pidfd_open"):
+                return
+            gc.collect()
+            gc.freeze()
+            Zygote(listener).serve()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

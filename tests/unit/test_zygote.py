@@ -1,0 +1,207 @@
+"""Spark's Python processes, forked from one that has loaded everything: as if Python had been started for each."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import millrace_jobs
+from millrace_jobs.zygote import Zygote
+
+PYTHON = Path(millrace_jobs.__file__).with_name("worker-python")
+
+PROGRAM = """
+import json, os, signal, sys, time
+from pathlib import Path
+
+what, *rest = sys.argv[1:]
+loaded = "pyspark.worker" in sys.modules
+if what == "tell":
+    found = [rest, os.environ["WANTED"], os.getcwd(), sys.stdin.read(), __name__, loaded, os.getpid()]
+    print(json.dumps(found))
+    print("problem", file=sys.stderr)
+if what == "end":
+    sys.exit(int(rest[0]))
+if what == "fail":
+    raise ValueError("failed on purpose")
+if what == "wait":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
+    Path(rest[0]).write_text(str(os.getpid()))
+    time.sleep(600)
+"""
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has what it needs")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """That of the program; a zygote's own folder is short, since a socket's path must be."""
+    folder = tmp_path_factory.mktemp("zygote")
+    (folder / "program.py").write_text(PROGRAM)
+    return folder
+
+
+@contextmanager
+def serving(folder):
+    """A zygote; yields what processes that ask it have in their environment."""
+    place = folder / "z"
+    place.mkdir()
+    zygote = Zygote(place, quiet=False)
+    try:
+        yield zygote.settings
+    finally:
+        zygote.finish()
+        assert not place.exists()
+
+
+@pytest.fixture(scope="module")
+def zygote(folder):
+    with serving(folder) as settings:
+        yield settings
+
+
+def start(settings, folder, *arguments, **variables):
+    environment = os.environ | settings | {"MILLRACE_PYTHON": sys.executable, "PYTHONPATH": str(folder)}
+    return subprocess.Popen(
+        [PYTHON, "-m", "program", *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment | variables,
+        cwd=folder,
+        text=True,
+    )
+
+
+def wait_until(holds):
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def is_running(pid):
+    return Path(f"/proc/{pid}").exists()
+
+
+def waiting(settings, folder):
+    """A process that waits, as Spark sees it, and the id of the one that does its work."""
+    note = folder / "pid"
+    note.unlink(missing_ok=True)
+    process = start(settings, folder, "wait", note)
+    wait_until(lambda: note.exists() and note.read_text())
+    return process, int(note.read_text())
+
+
+def test_a_process_is_as_if_python_had_been_started_for_it(zygote, folder):
+    process = start(zygote, folder, "tell", "a b", "ü", WANTED="this\udcff")
+    out, err = process.communicate("what it reads")
+    *told, loaded, pid = json.loads(out)
+    assert told == [["a b", "ü"], "this\udcff", str(folder), "what it reads", "__main__"]
+    assert (loaded, err, process.returncode) == (True, "problem\n", 0)
+    assert pid != process.pid
+
+
+def test_many_processes_at_once(zygote, folder):
+    processes = [start(zygote, folder, "tell", number, WANTED="") for number in range(8)]
+    for number, process in enumerate(processes):
+        out, _ = process.communicate("")
+        assert json.loads(out)[0] == [str(number)]
+
+
+@pytest.mark.parametrize("status", [0, 7])
+def test_its_exit_status_is_that_of_its_child(zygote, folder, status):
+    process = start(zygote, folder, "end", status)
+    process.communicate()
+    assert process.returncode == status
+
+
+def test_a_failure_shows_its_traceback(zygote, folder):
+    process = start(zygote, folder, "fail")
+    _, err = process.communicate()
+    assert "ValueError: failed on purpose" in err
+    assert process.returncode == 1
+
+
+def test_a_signal_is_passed_on(zygote, folder):
+    process, pid = waiting(zygote, folder)
+    process.terminate()
+    process.communicate()
+    assert process.returncode == 3
+    wait_until(lambda: not is_running(pid))
+
+
+def test_a_child_that_is_killed_ends_its_process(zygote, folder):
+    process, pid = waiting(zygote, folder)
+    os.kill(pid, signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == 128 + signal.SIGKILL
+
+
+def test_a_process_that_is_killed_takes_its_child_with_it(zygote, folder):
+    process, pid = waiting(zygote, folder)
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not is_running(pid))
+
+
+@pytest.mark.parametrize("sent", [b"", b"\0", b"\0\0\0\0\x05{", b"\0\0\0\0\x02{}"])
+def test_a_request_that_makes_no_sense_is_passed_over(zygote, folder, sent):
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(zygote["MILLRACE_ZYGOTE"])
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        assert connection.recv(1) == b""
+    process = start(zygote, folder, "end", 5)
+    process.communicate()
+    assert process.returncode == 5
+
+
+def test_without_a_zygote_python_is_started(folder):
+    with serving(folder.parent) as zygote:
+        pass
+    process = start(zygote, folder, "tell", WANTED="")
+    out, _ = process.communicate("")
+    *_, loaded, pid = json.loads(out)
+    assert (loaded, pid) == (False, process.pid)
+
+
+def test_a_zygote_that_goes_before_it_answers_is_done_without(folder, tmp_path):
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        process = start({"MILLRACE_ZYGOTE": str(path)}, folder, "tell", WANTED="")
+        connection, _ = listener.accept()
+        connection.close()
+        out, _ = process.communicate("")
+    *_, loaded, pid = json.loads(out)
+    assert (loaded, pid) == (False, process.pid)
+
+
+def test_it_ends_with_the_process_that_started_it_once_its_children_have(folder, tmp_path):
+    place = tmp_path / "z"
+    place.mkdir()
+    program = (
+        "import sys, time; from pathlib import Path; from millrace_jobs.zygote import Zygote; "
+        "zygote = Zygote(Path(sys.argv[1]), quiet=True); print(zygote._process.pid, flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, place], stdout=subprocess.PIPE, text=True) as starter:
+        pid = int(starter.stdout.readline())
+        process, child = waiting({"MILLRACE_ZYGOTE": str(place / "zygote")}, folder)
+        starter.kill()
+    time.sleep(0.2)
+    assert is_running(pid)
+    assert is_running(child)
+    process.terminate()
+    assert process.wait(60) == 3
+    wait_until(lambda: not is_running(pid))
+    assert not place.exists()
+    process.communicate()
