@@ -17,7 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-MODULES = ("millrace_jobs.pipeline.reader", "millrace_jobs.pipeline.merge_states", "pyspark.worker")
+import pyarrow as pa
+
+_MODULES = ("millrace_jobs.pipeline.reader", "millrace_jobs.pipeline.merge_states", "pyspark.worker")
 """What tasks of any query need; aggregators of the user are imported by the worker."""
 
 _LOOK_UP = "pyspark.sql.worker.lookup_data_sources"
@@ -40,14 +42,21 @@ def main() -> None:
     """
     from pyspark import daemon  # which looks at this process's arguments
 
-    for name in () if sys.argv[1:] == [_LOOK_UP] else MODULES:
-        importlib.import_module(name)
+    if sys.argv[1:] != [_LOOK_UP]:
+        load()
     if has_threads():
         os.execv(sys.executable, [sys.executable, "-m", "pyspark.daemon", *sys.argv[1:]])
     gc.collect()
     gc.freeze()
     daemon.worker = freezing(daemon.worker)
     daemon.manager()
+
+
+def load() -> None:
+    """Load what tasks need; what is loaded already takes no time."""
+    for name in _MODULES:
+        importlib.import_module(name)
+    pa.array([])  # the first time, Arrow loads pandas to see whether it is given something of it
 
 
 def freezing(task: Callable[..., int]) -> Callable[..., int]:

@@ -28,7 +28,6 @@ from pathlib import Path
 from millrace_jobs import python_daemon
 
 _MODULES = (
-    *python_daemon.MODULES,
     "millrace_jobs.sources.kafka",
     "pyspark.sql.worker.create_data_source",
     "pyspark.sql.worker.lookup_data_sources",
@@ -197,6 +196,7 @@ def main() -> None:
     descriptor, folder = int(sys.argv[1]), Path(sys.argv[2])
     try:
         with socket.socket(fileno=descriptor) as listener:
+            python_daemon.load()
             for name in _MODULES:
                 importlib.import_module(name)
             if python_daemon.has_threads() or not hasattr(os, "pidfd_open"):

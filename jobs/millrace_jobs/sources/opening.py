@@ -15,7 +15,6 @@ from millrace_jobs.sources.base import CorruptRecords, Source
 from millrace_jobs.sources.files import FilesSource
 from millrace_jobs.sources.formats import file_format
 from millrace_jobs.sources.kafka_opening import open_kafka
-from millrace_jobs.sources.nexmark import NexmarkSource
 from millrace_jobs.sources.pacing import RatePace, read_rate_trace
 from millrace_jobs.sources.rate import RateSource
 from millrace_jobs.sources.replay import ReplaySource, require_file
@@ -45,6 +44,8 @@ def open_source(name: str, spec: SourceSpec, state: Path, cache: Path) -> Source
             seed=rate.seed,
         )
     if spec.nexmark is not None:
+        from millrace_jobs.sources.nexmark import NexmarkSource  # its tables of texts take half a second
+
         site = spec.nexmark
         return NexmarkSource(
             name,
