@@ -25,7 +25,7 @@ class AsDeployed:
 
     def __init__(self, interval: float) -> None:
         """``interval`` seconds are those of a batch."""
-        first = int(PYTHON_RECORDS * min(max(interval, 1.0), FIRST_SECONDS))
+        first = int(PYTHON_RECORDS * FIRST_SECONDS)
         self._admission = Admission(Settings().target * interval, interval, first)
         self._interval = interval
         self._last: FinishedBatch | None = None

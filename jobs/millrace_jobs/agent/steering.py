@@ -23,7 +23,8 @@ SQL_RECORDS, PYTHON_RECORDS = 100_000, 10_000
 """Records per second that a query is expected to process before it has, on a small machine."""
 
 FIRST_SECONDS = 3.0
-"""Of such records, what the first batch has at most: the expectation may be wrong by far."""
+"""Of such records, what the first batch has at most. Everything in it happens for the first time, so that it takes
+seconds whatever it has; with many more, an expectation that is wrong by far could cost minutes."""
 
 REPLICA_RECORDS, REPLICA_BYTES = 1 << 20, 256 << 20
 """What one replica reads in a batch at most: some partitioners hold all of it in memory."""
@@ -68,9 +69,7 @@ class Steering:
         self._interval = spec.batch_interval.seconds
         longest = (ONCE if once else 1) * self._interval
         rate = SQL_RECORDS if spec.query.sql is not None else PYTHON_RECORDS
-        self._admission = Admission(
-            spec.scaling.target * longest, longest, first=int(rate * min(max(longest, 1.0), FIRST_SECONDS))
-        )
+        self._admission = Admission(spec.scaling.target * longest, longest, first=int(rate * FIRST_SECONDS))
         self._last: BatchReport | None = None
         self._record_bytes: float = RECORD_BYTES
         self._waiting: Mapping[str, int] = dict.fromkeys(sources, 0)
