@@ -187,11 +187,20 @@ def _status(code: object) -> int:
     return code & 0xFF if isinstance(code, int) else 1
 
 
+def _can_watch() -> bool:
+    """Whether this system tells of the end of a process by a file descriptor; the filters of some containers do not."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
+        return False
+    return True
+
+
 def main() -> None:
     """Load, and serve at the socket whose file descriptor is the first argument; its folder is removed at the end.
 
-    A process with threads must not fork, and one that cannot watch its children must not have any: clients find nobody
-    at the socket then.
+    A process with threads must not fork, and one that cannot watch its children must not have any: then it ends, and
+    its clients start Python themselves.
     """
     descriptor, folder = int(sys.argv[1]), Path(sys.argv[2])
     try:
@@ -199,7 +208,7 @@ def main() -> None:
             python_daemon.load()
             for name in _MODULES:
                 importlib.import_module(name)
-            if python_daemon.has_threads() or not hasattr(os, "pidfd_open"):
+            if python_daemon.has_threads() or not _can_watch():
                 return
             gc.collect()
             gc.freeze()

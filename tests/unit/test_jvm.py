@@ -88,6 +88,18 @@ def test_the_garbage_collector_is_ours_unless_the_user_names_one(
     jvm.finish()
 
 
+def test_options_of_the_user_come_after_ours(spark, monkeypatch):
+    folder = spark(ANSWERS)
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:Tier4InvocationThreshold=7")
+    jvm = Jvm({}, quiet=True)
+    with jvm.announced():
+        options = (folder / "options").read_text().split()
+    jvm.finish()
+    ours, theirs = (option for option in options if "Tier4InvocationThreshold" in option)
+    assert int(ours.partition("=")[2]) > 7
+    assert theirs == options[-1]
+
+
 def test_a_signal_to_our_process_group_does_not_reach_it(spark):
     folder = spark(ANSWERS)
     jvm = Jvm({}, quiet=True)
