@@ -38,8 +38,8 @@ _COMPILER = (
     "-XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=12000 "
     "-XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000"
 )
-"""Java's second compiler, which is slow and makes the fastest code, is for what runs once for each record. By Java's own
-thresholds, a twentieth of these, it takes a third of a start's processor time for code that runs once for each batch.
+"""Java's second compiler, which is slow and makes the fastest code, is for what runs once for each record. By Java's
+own thresholds, a twentieth of these, it takes a third of a start's processor time for what runs once for each batch.
 """
 
 _CHOICE = re.compile(r"-XX:\+Use\w+GC\b")
