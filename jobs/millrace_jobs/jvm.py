@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem
@@ -71,7 +71,7 @@ class Jvm:
         early = {name: value for name, value in settings.items() if name.startswith(_EARLY)}
         if is_named():  # Spark puts the folder of its settings first, but an archive fits only what begins like its own
             early.setdefault("spark.driver.extraClassPath", str(home / "jars" / "*"))
-        self._zygote = Zygote(self._folder, quiet=quiet)
+        self._zygote = Zygote(quiet=quiet)
         ours = self._zygote.settings | {_CONNECTION: str(self._folder / "connection")}
         self._process = subprocess.Popen(
             [home / "bin" / "spark-submit", *_arguments(early), "pyspark-shell"],
@@ -148,9 +148,7 @@ class Jvm:
                 time.sleep(_POLL_SECONDS)
             port, length = struct.unpack_from(">ii", content := file.read_bytes())
         finally:
-            file.unlink(missing_ok=True)
-            with suppress(OSError):
-                self._folder.rmdir()  # where it has no zygote, which removes it at its end
+            shutil.rmtree(self._folder, ignore_errors=True)
         return port, content[8 : 8 + length].decode()
 
 

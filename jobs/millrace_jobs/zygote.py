@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,25 +21,26 @@ _PATIENCE = 30.0
 
 
 class Zygote:
-    """A zygote that is starting or serves; it ends when this process does, and with it ``folder``.
+    """A zygote that is starting or serves; it ends when this process does, and removes its folder.
 
     Where it cannot be had, as on systems that cannot fork safely, ``settings`` are empty and Spark starts Python.
 
     Args:
-        folder: a folder of this process alone: who can connect can run programs as this user.
         quiet: drop what it prints.
     """
 
-    def __init__(self, folder: Path, *, quiet: bool) -> None:
+    def __init__(self, *, quiet: bool) -> None:
         self.settings: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
         if sys.platform != "linux":
             return
-        path = folder / "zygote"
+        folder = tempfile.mkdtemp(prefix="millrace-zygote-")  # no one else's: who can connect can run programs
+        path = Path(folder) / "socket"
         with socket.socket(socket.AF_UNIX) as listener:
             try:
                 listener.bind(str(path))
             except OSError:  # a path may be too long for a socket
+                shutil.rmtree(folder, ignore_errors=True)
                 return
             listener.listen(128)
             listener.set_inheritable(True)
@@ -65,3 +68,4 @@ class Zygote:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+            shutil.rmtree(Path(self.settings[ADDRESS]).parent, ignore_errors=True)

@@ -27,6 +27,7 @@ _UNKNOWN = 1
 def main() -> None:
     """Ask for a child, and end when it has ended."""
     connection = socket.socket(socket.AF_UNIX)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)  # until the child is there to have them
     try:
         connection.connect(os.environ[ADDRESS])
         request = json.dumps([sys.argv[2:], dict(os.environ), os.getcwd()]).encode()  # noqa: PTH109 - pathlib takes long to import
@@ -39,6 +40,7 @@ def main() -> None:
         _run_it_here()
     for number in _PASSED_ON:
         signal.signal(number, lambda number, _: connection.sendall(bytes([number])))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
     try:
         status = connection.recv(1)
     except OSError:
@@ -49,6 +51,7 @@ def main() -> None:
 def _run_it_here() -> None:
     """Become what Spark has asked for, without a zygote."""
     del os.environ[ADDRESS]
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
     os.execv(sys.argv[1], sys.argv[1:])
 
 

@@ -42,19 +42,19 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """That of the program; a zygote's own folder is short, since a socket's path must be."""
+    """That of the program."""
     folder = tmp_path_factory.mktemp("zygote")
     (folder / "program.py").write_text(PROGRAM)
     return folder
 
 
 @contextmanager
-def serving(folder):
+def serving():
     """A zygote; yields what processes that ask it have in their environment."""
-    place = folder / "z"
-    place.mkdir()
-    zygote = Zygote(place, quiet=False)
+    zygote = Zygote(quiet=False)
+    place = Path(zygote.settings["MILLRACE_ZYGOTE"]).parent
     try:
+        assert place.exists()
         yield zygote.settings
     finally:
         zygote.finish()
@@ -62,8 +62,8 @@ def serving(folder):
 
 
 @pytest.fixture(scope="module")
-def zygote(folder):
-    with serving(folder) as settings:
+def zygote():
+    with serving() as settings:
         yield settings
 
 
@@ -165,7 +165,7 @@ def test_a_request_that_makes_no_sense_is_passed_over(zygote, folder, sent):
 
 
 def test_without_a_zygote_python_is_started(folder):
-    with serving(folder.parent) as zygote:
+    with serving() as zygote:
         pass
     process = start(zygote, folder, "tell", WANTED="")
     out, _ = process.communicate("")
@@ -186,16 +186,14 @@ def test_a_zygote_that_goes_before_it_answers_is_done_without(folder, tmp_path):
     assert (loaded, pid) == (False, process.pid)
 
 
-def test_it_ends_with_the_process_that_started_it_once_its_children_have(folder, tmp_path):
-    place = tmp_path / "z"
-    place.mkdir()
+def test_it_ends_with_the_process_that_started_it_once_its_children_have(folder):
     program = (
-        "import sys, time; from pathlib import Path; from millrace_jobs.zygote import Zygote; "
-        "zygote = Zygote(Path(sys.argv[1]), quiet=True); print(zygote._process.pid, flush=True); time.sleep(600)"
+        "import json, time; from millrace_jobs.zygote import Zygote; zygote = Zygote(quiet=True); "
+        "print(json.dumps([zygote._process.pid, zygote.settings]), flush=True); time.sleep(600)"
     )
-    with subprocess.Popen([sys.executable, "-c", program, place], stdout=subprocess.PIPE, text=True) as starter:
-        pid = int(starter.stdout.readline())
-        process, child = waiting({"MILLRACE_ZYGOTE": str(place / "zygote")}, folder)
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as starter:
+        pid, settings = json.loads(starter.stdout.readline())
+        process, child = waiting(settings, folder)
         starter.kill()
     time.sleep(0.2)
     assert is_running(pid)
@@ -203,5 +201,19 @@ def test_it_ends_with_the_process_that_started_it_once_its_children_have(folder,
     process.terminate()
     assert process.wait(60) == 3
     wait_until(lambda: not is_running(pid))
-    assert not place.exists()
+    assert not Path(settings["MILLRACE_ZYGOTE"]).parent.exists()
     process.communicate()
+
+
+def test_one_that_is_ended_at_once_leaves_no_folder():
+    zygote = Zygote(quiet=True)
+    zygote.end()
+    assert not Path(zygote.settings["MILLRACE_ZYGOTE"]).parent.exists()
+
+
+def test_a_path_too_long_for_a_socket_means_no_zygote(tmp_path, monkeypatch):
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    assert Zygote(quiet=True).settings == {}
+    assert not list(long.iterdir())
