@@ -16,6 +16,7 @@ from typing import IO, Any
 from .cache import state_folder
 
 _PATIENCE = 60.0
+_IMPORTS = 3
 
 seconds_to_load: list[float] = []
 """How long it took to give each image to a cluster."""
@@ -62,8 +63,22 @@ class Containerd:
         return bool(containers)
 
     def load(self, image: Path) -> None:
-        """Import an exported image, but for the layers that are there already."""
+        """Import an exported image, but for the layers that are there already.
+
+        Meanwhile containerd may remove layers of an image that had the same name, also some that the new one shares with
+        it: then the import fails, and the next one brings them along.
+        """
         began = time.monotonic()
+        problem = ""
+        for _ in range(_IMPORTS):
+            problem = self._import(image)
+            if not problem:
+                break
+        assert not problem, f"containerd does not take {image}: {problem}"
+        seconds_to_load.append(time.monotonic() - began)
+
+    def _import(self, image: Path) -> str:
+        """What containerd says against it; nothing where it has taken the image."""
         known = set(self._list("content", "ls", "--quiet"))
         command = [*self._command(), "images", "import", "-"]
         with subprocess.Popen(
@@ -72,8 +87,7 @@ class Containerd:
             _write_layout(image, known, importing.stdin)
             importing.stdin.close()
             said = importing.stderr.read().decode()
-        assert importing.returncode == 0, f"containerd does not take {image}: {said}"
-        seconds_to_load.append(time.monotonic() - began)
+        return said or f"status {importing.returncode}" if importing.returncode else ""
 
     def close(self) -> None:
         """When it has ended: the next cluster may have its images."""

@@ -23,8 +23,8 @@ class Arrival:
 class Feeder:
     """Plan source and watcher of one run, which puts file i into the inbox when its batch will be under plan i.
 
-    That is when batch i - 1 has been reported and the sources read plan i from the control file. ``finished`` is
-    called when the last batch has been reported.
+    That is when batch i - 1 has been reported and the sources read plan i from the control file; at once for the first
+    one, since nothing reads it before. ``finished`` is called when the last batch has been reported.
     """
 
     def __init__(self, arrivals: Sequence[Arrival], inbox: Path, control: Path, finished: Callable[[], None]) -> None:
@@ -34,19 +34,17 @@ class Feeder:
         self._inbox = inbox
         self._control = control
         self._finished = finished
-        self._proposed = self._delivered = False
+        self._proposed = self._delivered = self._begun = False
 
     def current(self) -> Plan | None:
         """The run loop's question, once a turn: a plan in one turn, its file in a later one."""
         if not self._arrivals or self._delivered:
             return None
-        if not self._proposed:
-            self._proposed = True
-            return self._arrivals[0].plan
-        if self._is_in_force(self._arrivals[0].plan):
+        proposes, self._proposed = not self._proposed, True
+        if not self._begun or (not proposes and self._is_in_force(self._arrivals[0].plan)):
             self._deliver(self._arrivals[0])
-            self._delivered = True
-        return None
+            self._begun = self._delivered = True
+        return self._arrivals[0].plan if proposes else None
 
     def batch(self, report: BatchReport) -> None:
         """A batch has been finished: the one under a plan's epoch comes before batches without records."""
