@@ -200,17 +200,17 @@ class Running:
         return {int(folder.name) for folder in Path("/proc").glob("[0-9]*") if self._is_ours(folder)}
 
     def assert_gone(self) -> None:
-        """No process is left, or the last ones end on their own."""
+        """No process is left, or the last ones end on their own, with those that they may still have started."""
         deadline = time.monotonic() + PATIENCE
-        for process in self.processes():
-            try:
-                handle = os.pidfd_open(process)
-            except ProcessLookupError:
-                continue
-            ended, _, _ = select.select([handle], [], [], max(0.0, deadline - time.monotonic()))
-            os.close(handle)
-            assert ended, f"process {process} goes on"
-        assert not self.processes()
+        while processes := self.processes():
+            for process in processes:
+                try:
+                    handle = os.pidfd_open(process)
+                except ProcessLookupError:
+                    continue
+                ended, _, _ = select.select([handle], [], [], max(0.0, deadline - time.monotonic()))
+                os.close(handle)
+                assert ended, f"process {process} goes on"
 
     def _is_ours(self, folder: Path) -> bool:
         try:
