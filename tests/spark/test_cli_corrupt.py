@@ -40,6 +40,7 @@ def project(tmp_path: Path) -> Project:
 
 
 def test_fail_names_file_line_and_text_and_a_corrected_file_is_read_whole(project: Project) -> None:
+    project.give("1.csv", TEXT.removesuffix("yesterday,c,4\n"))  # one bad record, since two tasks may each find one
     query = query_of(project, None)
     failed = project.millrace("run", query, "--once")
     failed.assert_failed(f"{project.inbox}/1.csv:3: source events cannot decode '2024-01-01T00:00:02Z,b,many': ")
@@ -48,7 +49,7 @@ def test_fail_names_file_line_and_text_and_a_corrected_file_is_read_whole(projec
 
     dropping = project.millrace("run", query_of(project, {"policy": "drop"}), "--once")
     assert dropping.status == 0, dropping
-    assert (dropping.summary["rows"], dropping.summary["rejected"]) == ("2", "2")
+    assert (dropping.summary["rows"], dropping.summary["rejected"]) == ("2", "1")
     assert project.results() == Counter({("a", "4", "0"): 1})
 
 
