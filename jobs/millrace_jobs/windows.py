@@ -1,7 +1,7 @@
 """Windows on event time, and the panes they are made of.
 
 A pane is the longest stretch of time that lies in exactly the same windows: gcd(size, slide) long. Workers
-combine by pane, and only the partial results are handed to the size/slide windows that hold the pane.
+combine by pane first, and put panes together to the size/slide windows that hold each of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 AT = "at"
-"""Column of event time in blocks and partial results: of the record, or the latest of the records combined."""
+"""Column of event time: of the record in blocks, of where its pane or window starts in partial results."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,16 @@ class Window:
 
     def last_end(self, panes: NDArray[np.int64]) -> NDArray[np.int64]:
         """End, in microseconds, of the last window that holds each of these panes."""
-        last_start = panes - (panes - self.offset) % self.slide
-        return last_start + self.size
+        return self._last_start(panes) + self.size
+
+    def starts(self, panes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Each window that holds each of these panes: the index of the pane, and the start in microseconds."""
+        starts = self._last_start(panes)[:, np.newaxis] - np.arange(self.per_record) * self.slide
+        holds = starts + self.size > panes[:, np.newaxis]
+        return np.nonzero(holds)[0], starts[holds]
+
+    def _last_start(self, panes: NDArray[np.int64]) -> NDArray[np.int64]:
+        return panes - (panes - self.offset) % self.slide
 
 
 def pane_starts(at: pa.Array | pa.ChunkedArray, window: Window) -> NDArray[np.int64]:

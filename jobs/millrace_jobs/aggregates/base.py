@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 import pyarrow as pa
@@ -19,12 +20,16 @@ class Reducer(Protocol):
         """Take in records."""
         ...
 
-    def partials(self) -> pa.Table:
-        """The partial results: the columns of ``ReducerFactory.schema`` and ``records``."""
+    def partials(self) -> Iterator[pa.Table]:
+        """The partial results: tables with the columns of ``ReducerFactory.schema`` and perhaps others."""
+        ...
+
+    def records(self) -> int:
+        """Number of records taken in."""
         ...
 
     def groups(self) -> int:
-        """Number of partial results by key and pane, which the merge has to take in."""
+        """Number of groups by key and pane."""
         ...
 
     def key_counts(self) -> KeyCounts:

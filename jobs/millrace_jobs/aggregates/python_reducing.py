@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -46,7 +47,7 @@ class PythonReduction:
 
     @property
     def schema(self) -> pa.Schema:
-        """Event time where there is a window, bucket, and a blob of states."""
+        """The start of the pane where there is a window, bucket, and a blob of states."""
         at = [pa.field(AT, pa.timestamp("us", tz="UTC"))] if self.window else []
         return pa.schema([*at, pa.field(BUCKET, pa.int32()), pa.field(BLOB, pa.binary())])
 
@@ -69,7 +70,6 @@ class _Group:
 
     states: dict[Key, State] = field(default_factory=dict)
     records: int = 0
-    latest: int = -(1 << 63)
 
 
 class PythonReducer:
@@ -89,21 +89,26 @@ class PythonReducer:
         if self._pending_records >= _PENDING_RECORDS:
             self._update_pending()
 
-    def partials(self) -> pa.Table:
+    def partials(self) -> Iterator[pa.Table]:
         """One row per pane and bucket."""
         self._update_pending()
         groups = list(self._groups.items())
         columns = {
-            AT: [group.latest for _, group in groups],
+            AT: [pane for (pane, _), _ in groups],
             BUCKET: [bucket for (_, bucket), _ in groups],
             BLOB: [self._plan.codec.encode(group.states.items()) for _, group in groups],
             RECORDS: [group.records for _, group in groups],
         }
         schema = self._plan.schema.append(pa.field(RECORDS, pa.int64()))
-        return pa.Table.from_arrays([pa.array(columns[f.name], f.type) for f in schema], schema=schema)
+        yield pa.Table.from_arrays([pa.array(columns[f.name], f.type) for f in schema], schema=schema)
+
+    def records(self) -> int:
+        """Number of records taken in."""
+        self._update_pending()
+        return sum(group.records for group in self._groups.values())
 
     def groups(self) -> int:
-        """Number of partial results by key and pane, which the merge has to take in."""
+        """Number of states by key and pane, which the merge has to take in."""
         return sum(len(group.states) for group in self._groups.values())
 
     def key_counts(self) -> KeyCounts:
@@ -125,28 +130,22 @@ class PythonReducer:
         hashes = hash_columns(key_columns, groups.num_rows)
         buckets = hashes % np.uint64(self._plan.buckets)
         panes = groups.column(_PANE).to_pylist()
-        latest = groups.column(AT).cast(pa.int64()).to_pylist() if self._plan.window else [0] * len(keys)
         ends = rows.offsets.to_pylist()
         self._counts.append((hashes, np.diff(rows.offsets.to_numpy()).astype(np.int64)))
         for index, key in enumerate(keys):
             group = self._groups[panes[index], int(buckets[index])]
             self._update(group, key, batch.slice(ends[index], ends[index + 1] - ends[index]))
-            group.latest = max(group.latest, latest[index])
 
     def _group(self, records: pa.Table) -> tuple[pa.Table, pa.ListArray]:
-        """The different keys and panes with their latest event time, and the row numbers of each."""
-        table = records.select(self._plan.keys.names).append_column("row", pa.array(np.arange(records.num_rows)))
-        wanted = [("row", "list")]
+        """The different keys and panes, and the row numbers of each."""
         panes = np.zeros(records.num_rows, np.int64)  # without a window all time is one pane
         if self._plan.window is not None:
             panes = pane_starts(records.column(AT), self._plan.window)
-            table = table.append_column(AT, records.column(AT))
-            wanted.append((AT, "max"))
-        table = table.append_column(_PANE, pa.array(panes))
-        by = [*self._plan.keys.names, _PANE]
-        grouped = table.group_by(by, use_threads=False).aggregate(wanted).combine_chunks()
-        groups = grouped.rename_columns({"row_list": "rows", f"{AT}_max": AT} if self._plan.window else {})
-        return groups, grouped.column("row_list").combine_chunks()
+        table = records.select(self._plan.keys.names).append_column(_PANE, pa.array(panes))
+        by = table.column_names
+        table = table.append_column("row", pa.array(np.arange(records.num_rows)))
+        grouped = table.group_by(by, use_threads=False).aggregate([("row", "list")]).combine_chunks()
+        return grouped, grouped.column("row_list").combine_chunks()
 
     def _update(self, group: _Group, key: Key, batch: pa.RecordBatch) -> None:
         aggregator = self._plan.aggregator

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.aggregates.base import RECORDS
+from millrace_jobs.kernels.mixing import Hashes
 from millrace_jobs.partitioners.hashing import hash_columns
 from millrace_jobs.sketches.key_counts import KeyCounts, added
 from millrace_jobs.windows import AT, Window, pane_starts
@@ -20,12 +22,14 @@ Reduce = Literal["rows", "count", "sum", "mean", "squared_deviations", "min", "m
 """What becomes of a part's input on a worker; ``distinct`` keeps the set of its values."""
 
 _ONCE = ("mean", "squared_deviations")
-"""What cannot be reduced again: a worker then hands on one partial result per million records."""
+"""What cannot be reduced again: a worker then hands on one partial result per pane and million records."""
 
 PENDING_RECORDS = 1 << 20
 """Records a worker holds before it reduces them: its memory is bounded by that and by the number of groups."""
 
-_PANE = "pane"
+EXPANDED_ROWS = 1 << 20
+"""About how many rows panes become at a time, one for each window that holds them."""
+
 _VALUES = "values of "
 
 _REDUCE_AGAIN = {"rows": "sum", "count": "sum", "sum": "sum", "min": "min", "max": "max", "has_nan": "max"}
@@ -51,7 +55,7 @@ class ColumnarReduction:
 
     @property
     def schema(self) -> pa.Schema:
-        """Keys, event time where there is a window, parts."""
+        """Keys, the start of the window where there is one, parts."""
         at = [pa.field(AT, pa.timestamp("us", tz="UTC"))] if self.window else []
         return pa.schema([*self.keys, *at, *(pa.field(part.name, part.type) for part in self.parts)])
 
@@ -61,11 +65,11 @@ class ColumnarReduction:
 
 
 class ColumnarReducer:
-    """Reduces records by key and pane, a million at a time."""
+    """Reduces records by key and pane, a million at a time, and then by key and window."""
 
     def __init__(self, plan: ColumnarReduction) -> None:
         self._plan = plan
-        self._groups = [field.name for field in plan.keys] + ([_PANE] if plan.window else [])
+        self._groups = [field.name for field in plan.keys] + ([AT] if plan.window else [])
         self._pending: list[pa.RecordBatch] = []
         self._pending_records = 0
         self._reduced: list[pa.Table] = []
@@ -77,31 +81,59 @@ class ColumnarReducer:
         if self._pending_records >= PENDING_RECORDS:
             self._reduce_pending()
 
-    def partials(self) -> pa.Table:
-        """One row per key and pane, and one more per distinct value that an approximate count needs."""
+    def partials(self) -> Iterator[pa.Table]:
+        """One row per key and window, ``at`` its start, and one more per distinct value that a count needs.
+
+        Few panes of a key are in many windows, so this makes fewer rows than handing on each pane to its windows.
+        """
+        panes, window = self._by_pane(), self._plan.window
+        if window is None or window.per_record == 1:
+            yield panes
+            return
+        step = max(EXPANDED_ROWS // window.per_record, 1)
+        if panes.num_rows > step:  # what comes in several parts is reduced best with all panes of a key in one of them
+            panes = panes.take(np.argsort(self._hashes(panes), kind="stable")).combine_chunks()
+        for first in range(0, panes.num_rows, step):
+            yield self._by_window(panes.slice(first, step), window)
+
+    def records(self) -> int:
+        """Number of records taken in."""
+        return int(pc.sum(self._by_pane().column(RECORDS)).as_py() or 0)
+
+    def groups(self) -> int:
+        """Number of partial results by key and pane."""
+        return int(self._by_pane().num_rows)
+
+    def key_counts(self) -> KeyCounts:
+        """The different keys among the records, by ascending hash, with their numbers of records."""
+        names = [field.name for field in self._plan.keys]
+        panes = self._by_pane().select([*names, RECORDS])
+        if not names:
+            rows = self.records()
+            return added([(hash_columns([], 1), np.array([rows]))] if rows else [])
+        keys = panes.group_by(names, use_threads=False).aggregate([(RECORDS, "sum")])
+        return added([(self._hashes(keys), keys.column(f"{RECORDS}_sum").to_numpy())])
+
+    def _hashes(self, groups: pa.Table) -> Hashes:
+        return hash_columns(groups.select([field.name for field in self._plan.keys]).columns, groups.num_rows)
+
+    def _by_pane(self) -> pa.Table:
+        """One row per key and pane, ``at`` its start, and one more per distinct value."""
         self._reduce_pending()
         if not self._reduced:
             return self._conform({}, rows=0)
         if len(self._reduced) > 1:
             reduced = pa.concat_tables(self._reduced)
-            once = any(part.reduce in _ONCE for part in self._plan.parts)
-            self._reduced = [reduced if once else self._reduce_again(reduced)]
+            self._reduced = [reduced if self._is_reduced_once() else self._reduce_again(reduced)]
         return self._reduced[0]
 
-    def groups(self) -> int:
-        """Number of partial results by key and pane, which the merge has to take in."""
-        return int(self.partials().num_rows)
+    def _by_window(self, panes: pa.Table, window: Window) -> pa.Table:
+        rows, starts = window.starts(np.asarray(panes.column(AT).cast(pa.int64())))
+        expanded = _at(panes.take(rows), starts)
+        return expanded if self._is_reduced_once() else self._reduce_again(expanded)
 
-    def key_counts(self) -> KeyCounts:
-        """The different keys among the records, by ascending hash, with their numbers of records."""
-        names = [field.name for field in self._plan.keys]
-        partials = self.partials().select([*names, RECORDS])
-        if not names:
-            rows = pc.sum(partials.column(RECORDS)).as_py() or 0
-            return added([(hash_columns([], 1), np.array([rows]))] if rows else [])
-        keys = partials.group_by(names, use_threads=False).aggregate([(RECORDS, "sum")])
-        counts = keys.column(f"{RECORDS}_sum").to_numpy()
-        return added([(hash_columns(keys.select(names).columns, keys.num_rows), counts)])
+    def _is_reduced_once(self) -> bool:
+        return any(part.reduce in _ONCE for part in self._plan.parts)
 
     def _reduce_pending(self) -> None:
         if not self._pending:
@@ -109,13 +141,11 @@ class ColumnarReducer:
         records = pa.Table.from_batches(self._pending)
         self._pending, self._pending_records = [], 0
         if self._plan.window is not None:
-            records = records.append_column(_PANE, pa.array(pane_starts(records.column(AT), self._plan.window)))
+            records = _at(records, pane_starts(records.column(AT), self._plan.window))
         self._reduced.append(self._reduce(records))
 
     def _reduce(self, records: pa.Table) -> pa.Table:
         wanted: list[tuple[str, pa.ChunkedArray | None, str]] = [(RECORDS, None, "count_all")]
-        if self._plan.window is not None:
-            wanted.append((AT, records.column(AT), "max"))
         for part in self._plan.parts:
             if part.reduce != "distinct":
                 wanted.append((part.name, *_first_step(part, records)))
@@ -129,9 +159,6 @@ class ColumnarReducer:
 
     def _reduce_again(self, reduced: pa.Table) -> pa.Table:
         wanted: list[tuple[str, pa.ChunkedArray | None, str]] = [(RECORDS, reduced.column(RECORDS), "sum")]
-        if self._plan.window is not None:
-            reduced = reduced.append_column(_PANE, pa.array(pane_starts(reduced.column(AT), self._plan.window)))
-            wanted.append((AT, reduced.column(AT), "max"))
         for part in self._plan.parts:
             if part.reduce != "distinct":
                 function = _REDUCE_AGAIN[part.reduce]
@@ -144,7 +171,7 @@ class ColumnarReducer:
         return pa.concat_tables(tables)
 
     def _aggregate(self, records: pa.Table, wanted: Sequence[tuple[str, pa.ChunkedArray | None, str]]) -> pa.Table:
-        """Group by key and pane; ``wanted`` are (name of the result, input, aggregation)."""
+        """Group by key and ``at``; ``wanted`` are (name of the result, input, aggregation)."""
         table = records.select(self._groups)
         calls: list[tuple[str | list[str], str]] = []
         for name, column, function in wanted:
@@ -167,12 +194,8 @@ class ColumnarReducer:
     def _distinct(self, records: pa.Table, column: str, part: PartColumn) -> pa.Table:
         """One row per group and distinct value, with no records of its own."""
         known = records.filter(pc.is_valid(records.column(column)))
-        at = [(AT, "max")] if self._plan.window is not None else []
-        grouped = known.group_by([*self._groups, column], use_threads=False).aggregate(at)
-        columns = {name: grouped.column(name) for name in self._groups}
-        columns[part.name] = grouped.column(column)
-        if at:
-            columns[AT] = grouped.column(f"{AT}_max")
+        grouped = known.group_by([*self._groups, column], use_threads=False).aggregate([])
+        columns = {name: grouped.column(name) for name in self._groups} | {part.name: grouped.column(column)}
         return self._conform(columns, grouped.num_rows)
 
     def _conform(self, given: dict[str, pa.ChunkedArray], rows: int) -> pa.Table:
@@ -187,6 +210,12 @@ class ColumnarReducer:
             else:
                 arrays.append(pa.nulls(rows, field.type))
         return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _at(table: pa.Table, starts: NDArray[np.int64]) -> pa.Table:
+    """The table with these event times in microseconds, where panes or windows start."""
+    index = table.schema.get_field_index(AT)
+    return table.set_column(index, table.field(index), pa.array(starts).view(table.field(index).type))
 
 
 def _first_step(part: PartColumn, records: pa.Table) -> tuple[pa.ChunkedArray | None, str]:

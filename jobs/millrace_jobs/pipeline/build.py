@@ -23,7 +23,7 @@ from millrace_jobs.pipeline.analysis import PlannedQuery, Routed
 from millrace_jobs.pipeline.combine import REPORT, Combiner
 from millrace_jobs.pipeline.expressions.compiler import compile_projection
 from millrace_jobs.pipeline.front_end import Native
-from millrace_jobs.pipeline.merge import finish, merge_partials, single_record_partials, watched
+from millrace_jobs.pipeline.merge import finish, merge_partials, single_record_partials, started_window, watched
 from millrace_jobs.pipeline.merge_states import merge_states
 from millrace_jobs.pipeline.projection import KEEP, ArrowProjection, SparkProjection
 from millrace_jobs.pipeline.reader import ReaderConfig, SourceTask, data_source
@@ -57,6 +57,8 @@ def build(query: PlannedQuery, spec: Spec, around: Surroundings, *, routed: bool
         on_close, closes = spec.emit is Emit.ON_WINDOW_CLOSE, _closing_watermark(plan, spec) is not None
         return merge_states(partials, plan.reduction, on_close=on_close, closes=closes)
     assert plan.aggregation is not None
+    if routed and plan.window is not None:
+        partials = partials.withColumn("window", started_window(partials, plan.window))
     merged = merge_partials(partials, plan.aggregation)
     return finish(merged, plan.aggregation, query.result, retracts=retracts(query, spec))
 

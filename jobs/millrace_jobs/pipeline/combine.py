@@ -1,4 +1,4 @@
-"""Combine: a worker reduces the records it was sent to one partial result per key and pane."""
+"""Combine: a worker reduces the records it was sent to partial results, of a key and window or pane each."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from millrace_jobs.aggregates.base import RECORDS, Reducer, ReducerFactory
+from millrace_jobs.aggregates.base import Reducer, ReducerFactory
 from millrace_jobs.pipeline import blocks
 from millrace_jobs.sketches import key_profile
 from millrace_jobs.windows import AT
@@ -58,9 +57,9 @@ class Combiner:
                     reducers[name].add(item)
         reports = []
         for name, reducer in reducers.items():
-            partials = reducer.partials()
-            yield from self._rows(partials)
-            reports.append(_report(name, reducer, partials, (time.perf_counter() - began) / len(reducers)))
+            for partials in reducer.partials():
+                yield from self._rows(partials)
+            reports.append(_report(name, reducer, (time.perf_counter() - began) / len(reducers)))
         if reports or notes:
             times = [note[field] for note in notes for field in ("latest", "close") if field in note]
             yield self._report_row({"workers": reports, "replicas": notes}, max(times, default=None))
@@ -77,12 +76,12 @@ class Combiner:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-def _report(worker: int, reducer: Reducer, partials: pa.Table, seconds: float) -> dict[str, Any]:
+def _report(worker: int, reducer: Reducer, seconds: float) -> dict[str, Any]:
     """What a worker tells the driver; ``seconds`` it has worked, the making of this report not included."""
     keys = reducer.key_counts()
     return {
         "worker": worker,
-        "rows": pc.sum(partials.column(RECORDS)).as_py() or 0,
+        "rows": reducer.records(),
         "keys": len(keys),
         "groups": reducer.groups(),
         "profile": key_profile.encode(key_profile.profile(keys)),

@@ -38,15 +38,22 @@ def watched(df: DataFrame, source: str, notes: str, watermark: tuple[str, str] |
 
 
 def window_column(window: Window) -> Column:
-    """Spark's windows over ``at``: each partial result goes to all windows that hold its pane."""
+    """Spark's windows over ``at``: each record or partial result goes to all windows that hold it."""
     size, slide, start = (f"{length} microseconds" for length in (window.size, window.slide, window.offset))
     return F.window(F.col(AT), size, slide, start).alias("window")
 
 
+def started_window(partials: DataFrame, window: Window) -> Column:
+    """The window that starts at ``at``, as Spark's own function would make it: with the watermark of its column."""
+    end = F.timestamp_micros(F.unix_micros(F.col(AT)) + window.size)
+    return F.struct(F.col(AT).alias("start"), end.alias("end")).alias("window", metadata=partials.schema[AT].metadata)
+
+
 def merge_partials(partials: DataFrame, query: Aggregation) -> DataFrame:
-    """Merge the parts by key and window, and keep them: columns ``window``, keys, parts."""
-    keys = [F.col(key.name) for key in query.keys]
-    groups = ([window_column(query.window)] if query.window else []) + keys
+    """Merge the parts by window and key, and keep them; in rows and results columns ``window``, keys, parts."""
+    groups = [F.col(key.name) for key in query.keys]
+    if query.window is not None:
+        groups.insert(0, F.col("window"))
     return partials.groupBy(*groups).agg(*(_merged(part).alias(part.name) for part in query.parts))
 
 
@@ -87,14 +94,15 @@ def finish(merged: DataFrame, query: Aggregation, result: StructType, *, retract
 
 
 def single_record_partials(records: DataFrame, query: Aggregation, types: StructType) -> DataFrame:
-    """Partial results of one record each: Spark combines them itself, by its own plan.
+    """Partial results of one record each, by window and key: Spark combines them itself, by its own plan.
 
     They have the ``types`` of workers' partial results, by which Spark lays out the state.
     """
     if query.where:
         records = records.where(query.where)
     columns = [F.expr(key.sql).alias(key.name) for key in query.keys]
-    if query.window is not None:
-        columns.append(F.col(f"`{query.window.column}`").alias(AT))
     columns.extend(F.expr(part.initial).cast(types[part.name].dataType).alias(part.name) for part in query.parts)
-    return records.select(*columns)
+    if query.window is None:
+        return records.select(*columns)
+    columns.append(F.col(f"`{query.window.column}`").alias(AT))
+    return records.select(*columns).withColumn("window", window_column(query.window))

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from event_time import starts_of_windows_with
 from millrace_api.errors import MillraceError
 from millrace_jobs.aggregates import reducing
 from millrace_jobs.aggregates.base import RECORDS
 from millrace_jobs.aggregates.reducing import ColumnarReduction, PartColumn
 from millrace_jobs.partitioners.hashing import hash_columns
-from millrace_jobs.windows import AT, Window, pane_starts
+from millrace_jobs.windows import AT, Window
 
 MONEY = pa.decimal128(10, 2)
 RECORD = pa.schema(
@@ -56,23 +57,37 @@ def plain(value):
     return value
 
 
-def reduced(reduction, stream, pending=reducing.PENDING_RECORDS):
+def reduced(reduction, stream, pending=reducing.PENDING_RECORDS, expanded=reducing.EXPANDED_ROWS):
+    """A reducer and its partial results: records reduced ``pending`` and panes ``expanded`` at a time."""
     reducer = reduction()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reducing, "PENDING_RECORDS", pending)
+        patch.setattr(reducing, "EXPANDED_ROWS", expanded)
         for rows in stream:
             reducer.add(pa.RecordBatch.from_pylist(rows, schema=RECORD))
-        return reducer, reducer.partials()
+        tables = list(reducer.partials())
+        return reducer, pa.concat_tables(tables) if tables else reduction.schema.empty_table()
 
 
-def by_group(rows, keys, window):
-    """Rows by key and pane."""
-    times = pa.array([row.get(AT) for row in rows], RECORD.field(AT).type)
-    panes = pane_starts(times, window).tolist() if window else [0] * len(rows)
+def by_group(rows, keys, starts):
+    """Rows by key and window; ``starts`` has for each row those of its windows."""
     groups = defaultdict(list)
-    for row, pane in zip(rows, panes, strict=True):
-        groups[(*(plain(row[key]) for key in keys), pane)].append(row)
+    for row, windows in zip(rows, starts, strict=True):
+        for start in windows:
+            groups[(*(plain(row[key]) for key in keys), start)].append(row)
     return dict(groups)
+
+
+def windows_of(rows, window):
+    """The starts of the windows of each record."""
+    return [starts_of_windows_with(row[AT], window) if window else [None] for row in rows]
+
+
+def starts_of(partials, window):
+    """What each partial result says where its window starts."""
+    if window is None:
+        return [[None]] * partials.num_rows
+    return [[start] for start in partials.column(AT).cast(pa.int64()).to_pylist()]
 
 
 def expected(part, rows):
@@ -112,28 +127,24 @@ def merged(part, values):
 @pytest.mark.parametrize("window", [None, Window(AT, 20, 10), Window(AT, 7, 3, 1)], ids=["no window", "20/10", "7/3"])
 @pytest.mark.parametrize("keys", [[], ["k0"], ["k1", "k0"]], ids=["no key", "one key", "two keys"])
 @settings(max_examples=40)
-@given(stream=STREAMS, pending=st.integers(1, 30))
-def test_every_part_is_what_its_definition_says(keys, window, stream, pending):
+@given(stream=STREAMS, pending=st.integers(1, 30), expanded=st.integers(1, 60))
+def test_every_part_is_what_its_definition_says(keys, window, stream, pending, expanded):
     reduction = ColumnarReduction(tuple(RECORD.field(key) for key in keys), window, PARTS)
-    reducer, partials = reduced(reduction, stream, pending)
-    assert partials.schema == reduction.schema.append(pa.field(RECORDS, pa.int64()))
-    records = by_group([row for rows in stream for row in rows], keys, window)
-    results = by_group(partials.to_pylist(), keys, window)
+    reducer, partials = reduced(reduction, stream, pending, expanded)
+    assert partials.select(reduction.schema.names).schema == reduction.schema
+    every = [row for rows in stream for row in rows]
+    records = by_group(every, keys, windows_of(every, window))
+    results = by_group(partials.to_pylist(), keys, starts_of(partials, window))
     assert results.keys() == records.keys()
     for group, rows in records.items():
         for part in PARTS:
             values = [row[part.name] for row in results[group]]
             assert merged(part, values) == expected(part, rows), part
-        assert sum(row[RECORDS] for row in results[group]) == len(rows)
-        if window:
-            latest = max(row[AT] for row in rows)
-            times = [row[AT] for row in results[group]]
-            assert pa.array([max(times)], RECORD.field(AT).type).cast(pa.int64()).to_pylist() == [latest]
-    hashes = hash_columns([pa.array([row[k] for rows in stream for row in rows], RECORD.field(k).type) for k in keys],
-                          sum(map(len, stream)))  # fmt: skip
+    hashes = hash_columns([pa.array([row[k] for row in every], RECORD.field(k).type) for k in keys], len(every))
     found = reducer.key_counts()
     assert dict(zip(found.hashes.tolist(), found.counts.tolist(), strict=True)) == Counter(hashes.tolist())
-    assert reducer.groups() == partials.num_rows
+    assert reducer.records() == len(every)
+    assert window is not None or reducer.groups() == partials.num_rows
 
 
 def test_a_group_is_one_row_however_often_a_worker_has_reduced():
@@ -147,12 +158,23 @@ def test_a_group_is_one_row_however_often_a_worker_has_reduced():
         assert partials.num_rows == 4
 
 
+@pytest.mark.parametrize("expanded", [1, 60, 180, 10_000])
+def test_a_key_has_one_row_in_each_window_where_its_panes_are_put_together_at_once(expanded):
+    parts = (PartColumn("n", "rows", "", pa.int64()),)
+    reduction = ColumnarReduction((RECORD.field("k0"),), Window(AT, 60, 1), parts)
+    stream = [[{"k0": key, AT: at} for key in "abc"] for at in range(3)]
+    reducer, partials = reduced(reduction, stream, expanded=expanded)
+    assert reducer.groups() == 9
+    assert sum(row["n"] for row in partials.to_pylist()) == 9 * 60
+    together = {1: 1, 60: 1, 180: 3, 10_000: 9}[expanded]  # panes
+    assert partials.num_rows == (3 * 62 if together >= 3 else 9 * 60)
+
+
 @pytest.mark.parametrize("stream", [[], [[]], [[], []]])
 @pytest.mark.parametrize("keys", [(), (RECORD.field("k0"),)])
 def test_no_records_have_no_partial_results(keys, stream):
     reducer, partials = reduced(ColumnarReduction(keys, Window(AT, 10, 10), PARTS), stream)
     assert partials.num_rows == 0
-    assert partials.schema.names[-1] == RECORDS
     assert (len(reducer.key_counts()), reducer.groups()) == (0, 0)
 
 
@@ -164,7 +186,8 @@ def total(values, kind, summed, pending=reducing.PENDING_RECORDS):
         patch.setattr(reducing, "PENDING_RECORDS", pending)
         for value in values:
             reducer.add(pa.record_batch({"v": pa.array([value], kind)}))
-        return reducer.partials().column("sum").to_pylist()[0]
+        (partials,) = reducer.partials()
+        return partials.column("sum").to_pylist()[0]
 
 
 LONGS = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([2**63 - 1, -(2**63), 2**62, -(2**62), 1, -1])
@@ -227,11 +250,27 @@ def test_means_and_squared_deviations_of_the_partial_results_are_those_of_all(va
         )
 
 
+def test_means_and_squared_deviations_are_those_of_each_window():
+    parts = (
+        PartColumn("n", "count", "d", pa.int64()),
+        PartColumn("mean", "mean", "d", pa.float64()),
+        PartColumn("within", "squared_deviations", "d", pa.float64()),
+    )
+    reduction = ColumnarReduction((RECORD.field("k0"),), Window(AT, 20, 10), parts)
+    stream = [[{"k0": "a", AT: at, "d": float(d)} for at, d in ((1, 2), (2, 4), (11, 7))]]
+    _, partials = reduced(reduction, stream)
+    moments = sorted(
+        (at, row["n"], row["mean"], row["within"])
+        for (at,), row in zip(starts_of(partials, reduction.window), partials.to_pylist(), strict=True)
+    )
+    assert moments == [(-10, 2, 3.0, 2.0), (0, 1, 7.0, 0.0), (0, 2, 3.0, 2.0), (10, 1, 7.0, 0.0)]
+
+
 def test_reducing_leaves_the_batches_alone():
     batch = pa.RecordBatch.from_pylist([{"k0": "a", AT: 1, "d": -0.0}], schema=RECORD)
     before = batch.to_pylist()
     reducer = ColumnarReduction((RECORD.field("k0"),), Window(AT, 10, 10), PARTS)()
     reducer.add(batch)
-    assert reducer.partials().num_rows >= 1
+    assert sum(partials.num_rows for partials in reducer.partials()) >= 1
     assert repr(batch.to_pylist()) == repr(before)
     assert np.array_equal(reducer.key_counts().counts, reducer.key_counts().counts)

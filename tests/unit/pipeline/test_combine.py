@@ -36,9 +36,9 @@ def micros(at):
     return None if at is None else pa.scalar(at, BLOCK.field(AT).type).cast(pa.int64()).as_py()
 
 
-def test_a_worker_combines_its_records_by_key_and_pane():
+def test_a_worker_combines_its_records_by_key_and_window():
     partials, report = run(blocks(RECORDS_OF_A_SLICE, [2, 2, 2, 2]))
-    assert partials == [("a", 3, 1001, 2), ("a", 11, 100, 1), ("b", 2, 10, 1)]
+    assert partials == [("a", 0, 1001, 2), ("a", 10, 100, 1), ("b", 0, 10, 1)]
     (worker,) = json.loads(report[REPORT])["workers"]
     assert (worker["worker"], worker["rows"], worker["keys"], worker["groups"]) == (2, 4, 2, 3)
     assert worker["seconds"] >= 0
@@ -48,7 +48,7 @@ def test_a_worker_combines_its_records_by_key_and_pane():
 
 def test_several_workers_in_one_task_report_apart():
     partials, report = run(blocks(RECORDS_OF_A_SLICE, [0, 3, 3, 3]), blocks([("c", 5, 7)], [1]))
-    assert partials == [("a", 1, 1, 1), ("a", 3, 1000, 1), ("a", 11, 100, 1), ("b", 2, 10, 1), ("c", 5, 7, 1)]
+    assert partials == [("a", 0, 1, 1), ("a", 0, 1000, 1), ("a", 10, 100, 1), ("b", 0, 10, 1), ("c", 0, 7, 1)]
     workers = {worker["worker"]: (worker["rows"], worker["keys"]) for worker in json.loads(report[REPORT])["workers"]}
     assert workers == {0: (1, 1), 3: (3, 2), 1: (1, 1)}
 
@@ -61,7 +61,7 @@ def test_a_replica_that_combines_alone_reports_under_its_own_number():
 def test_notes_are_handed_on():
     said = [{"replica": 0, "read": 3}, {"replica": 1, "read": 4}]
     partials, report = run(note(said[0]), blocks([("c", 5, 7)], [0]), note(said[1]))
-    assert partials == [("c", 5, 7, 1)]
+    assert partials == [("c", 0, 7, 1)]
     assert json.loads(report[REPORT])["replicas"] == said
     assert [report[name] for name in ("k0", "a0", "a1")] == [None, None, None]
 
@@ -102,3 +102,13 @@ def test_partial_results_come_in_batches_of_bounded_size(monkeypatch):
 
 def test_the_number_of_records_stays_with_the_worker():
     assert RECORDS not in COMBINER.schema.names
+
+
+def test_a_worker_puts_the_panes_of_hopping_windows_together():
+    hopping = Combiner(BLOCK, ColumnarReduction((pa.field("k0", pa.string()),), Window("at", 10, 5), PARTS))
+    rows = [row for batch in hopping([blocks(RECORDS_OF_A_SLICE, [2, 2, 2, 2])]) for row in batch.to_pylist()]
+    (report,) = (json.loads(row[REPORT]) for row in rows if row[REPORT])
+    partials = sorted((row["k0"], micros(row[AT]), row["a0"], row["a1"]) for row in rows if not row[REPORT])
+    assert partials == [("a", -5, 1001, 2), ("a", 0, 1001, 2), ("a", 5, 100, 1), ("a", 10, 100, 1), ("b", -5, 10, 1),
+                        ("b", 0, 10, 1)]  # fmt: skip
+    assert [(worker["rows"], worker["groups"]) for worker in report["workers"]] == [(4, 3)]

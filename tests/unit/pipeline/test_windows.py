@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from event_time import starts_of_windows_with
 from millrace_jobs.windows import Window, pane_starts
 
 TIMES = st.integers(-500, 500) | st.integers(-(2**52), 2**52)
@@ -15,13 +16,6 @@ def windows(draw):
     size = draw(st.integers(1, 60))
     slide = draw(st.integers(1, size))
     return Window("at", size, slide, draw(st.integers(-slide + 1, slide - 1)))
-
-
-def starts_of_windows_with(time, window):
-    """Spark's definition: windows start at offset + k * slide, and hold their start but not their end."""
-    near = (time - window.size - window.offset) // window.slide
-    starts = [window.offset + k * window.slide for k in range(near - 1, near + window.size // window.slide + 3)]
-    return [start for start in starts if start <= time < start + window.size]
 
 
 def panes_of(times, window):
@@ -47,6 +41,14 @@ def test_no_longer_pane_would_do(window):
 def test_the_last_end_is_that_of_the_latest_window(window, times):
     expected = [max(starts_of_windows_with(time, window)) + window.size for time in times]
     assert window.last_end(panes_of(times, window)).tolist() == expected
+
+
+@given(windows(), st.lists(TIMES, max_size=20))
+def test_a_pane_is_in_the_windows_that_hold_it(window, times):
+    found = [[] for _ in times]
+    for index, start in zip(*window.starts(panes_of(times, window)), strict=True):
+        found[index].append(int(start))
+    assert [sorted(starts) for starts in found] == [starts_of_windows_with(time, window) for time in times]
 
 
 @given(windows(), TIMES)
