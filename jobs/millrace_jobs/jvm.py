@@ -35,11 +35,11 @@ _COLLECTOR = "-XX:+UseParallelGC"
 """Its pauses are short in a driver's heap, and its threads do not run beside tasks, as those of Java's default do."""
 
 _COMPILER = (
-    "-XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=12000 "
-    "-XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000"
+    "-XX:Tier4InvocationThreshold=25000 -XX:Tier4MinInvocationThreshold=3000 "
+    "-XX:Tier4CompileThreshold=75000 -XX:Tier4BackEdgeThreshold=200000"
 )
 """Java's second compiler, which is slow and makes the fastest code, is for what runs once for each record. By Java's
-own thresholds, a twentieth of these, it takes a third of a start's processor time for what runs once for each batch.
+own thresholds, a fifth of these, it takes a third of a start's processor time for what runs once for each batch.
 """
 
 _CHOICE = re.compile(r"-XX:\+Use\w+GC\b")

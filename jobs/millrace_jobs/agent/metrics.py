@@ -104,7 +104,7 @@ CONTRACT = (
     Metric(
         "millrace_partial_results_total",
         "counter",
-        "Partial results that combine handed to the merge: of each task one for each key and pane.",
+        "What combine reduced records to: of each task one partial result for each key and pane.",
     ),
     Metric("millrace_state_updates_total", "counter", "Results whose state changed."),
     Metric("millrace_plan_epoch", "gauge", "Epoch of the plan that the last batch ran under."),

@@ -71,6 +71,8 @@ def _combining(plan: Routed) -> str:
     if isinstance(plan.reduction, PythonReduction):
         return f"{type(plan.reduction.aggregator).__name__} by {what}"
     assert plan.aggregation is not None
+    if plan.window is not None and plan.window.per_record > 1:
+        what += ", then by window"
     return f"{', '.join(aggregate.call for aggregate in plan.aggregation.aggregates)} by {what}"
 
 
