@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from bench.pipeline import QUERIES, make_stream, stream_query
+from bench.pipeline import QUERIES, make_stream, stream_query, zipf
 from millrace_api.deployment import Algorithm
 from millrace_api.plan import Plan
 from millrace_jobs.agent.auto import AutoPlans, first_algorithm
@@ -39,15 +39,6 @@ COUNTED = 4
 AUTO_BATCHES = 24
 """Batches of ``auto``, of which the last ``COUNTED`` count."""
 
-_HEAVY = {
-    "python": {
-        "aggregator": "bench.digests:Digests",
-        "options": {"column": "value"},
-        "groupBy": ["key"],
-        "window": {"column": "at", "size": "10s"},
-    }
-}
-
 
 @dataclass(frozen=True)
 class Corner:
@@ -63,9 +54,9 @@ CORNERS = {
     "cheap-uniform-4": Corner(QUERIES["tumbling"], 0.0, 4),
     "cheap-skewed-64": Corner(QUERIES["tumbling"], 2.0, 64),
     "hopping-uniform-4": Corner(QUERIES["hopping"], 0.0, 4, share=0.2),
-    "heavy-uniform-4": Corner(_HEAVY, 0.0, 4, share=0.2),
-    "heavy-skewed-4": Corner(_HEAVY, 2.0, 4, share=0.2),
-    "heavy-skewed-64": Corner(_HEAVY, 2.0, 64, share=0.2),
+    "heavy-uniform-4": Corner(QUERIES["heavy"], 0.0, 4, share=0.2),
+    "heavy-skewed-4": Corner(QUERIES["heavy"], 2.0, 4, share=0.2),
+    "heavy-skewed-64": Corner(QUERIES["heavy"], 2.0, 64, share=0.2),
 }
 
 
@@ -171,7 +162,7 @@ class Bench:
     def _source(self, corner: Corner, rows: int, batches: int) -> ReplaySource:
         path = self._folder / f"{corner.skew}-{rows}-{batches}.parquet"
         if not path.exists():
-            make_stream(path, rows * batches, corner.skew, rows, KEYS)
+            make_stream(path, rows * batches, zipf(corner.skew, KEYS), rows)
         schema, cache = pq.read_schema(path), str(self._folder / "cache")
         return ReplaySource("s", str(path), "parquet", schema, "at", cache, max_rows_per_batch=rows)
 

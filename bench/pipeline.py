@@ -1,30 +1,35 @@
 """Rows per second of the whole pipeline: plain Spark against routed plans, in one run on one machine.
 
     python -m bench.pipeline [--rows 1000000] [--batches 3] [--queries tumbling,hopping,python] [--json FILE]
+    python -m bench.pipeline --emulate --workers 16 --replicas 4 --streams hot --queries python,heavy
 
 Every plan reads the same recording through the same source, in batches of the same size; the first batch of each
 warms it up and is not counted. Plain Spark is the query as a Spark user would write it: the same SQL, or
-transformWithStateInPandas over the records where it is a Python aggregator.
+transformWithStateInPandas over the records where it is a Python aggregator. ``--emulate`` gives the times of batches
+as they would be with a core for each task.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.table import Table
 
+from bench.emulated import log_settings, seconds_waited
 from bench.plain_spark import plain_python
 from millrace_api.streamquery import Spec, StreamQuery
 from millrace_jobs.agent.progress import BatchReport, batch_report
@@ -36,9 +41,14 @@ from millrace_jobs.plan.pin import Pin
 from millrace_jobs.session import local_session
 from millrace_jobs.sources.replay import ReplaySource
 
-WORKERS, REPLICAS = 4, 2
-SKEWS = {"uniform": 0.0, "skewed": 1.2}
 KEYS = 200
+STREAMS: Mapping[str, Callable[[], NDArray[np.float64]]] = {
+    "uniform": lambda: zipf(0.0, KEYS),
+    "skewed": lambda: zipf(1.2, KEYS),
+    "hot": lambda: np.append(0.6 * zipf(0.0, KEYS - 1), 0.4),
+}
+"""Shares of the keys."""
+
 PLANS = ("spark", "native", "hash", "shuffle", "pkg")
 
 QUERIES: Mapping[str, Mapping[str, object]] = {
@@ -54,7 +64,32 @@ QUERIES: Mapping[str, Mapping[str, object]] = {
             "window": {"column": "at", "size": "10s"},
         }
     },
+    "heavy": {
+        "python": {
+            "aggregator": "bench.digests:Digests",
+            "options": {"column": "value"},
+            "groupBy": ["key"],
+            "window": {"column": "at", "size": "10s"},
+        }
+    },
 }
+
+
+@dataclass(frozen=True)
+class Run:
+    """The counted batches of one plan; ``id`` is that of Spark's query."""
+
+    query: str
+    stream: str
+    plan: str
+    id: str
+    reports: list[BatchReport]
+
+    def figure(self, waited: Mapping[tuple[str, int], float]) -> Figure:
+        """What came out, without the seconds that batches waited for cores."""
+        rates = [report.rows / (report.seconds - waited.get((self.id, report.batch), 0.0)) for report in self.reports]
+        rows = _added([report.worker_rows for report in self.reports])
+        return Figure(self.query, self.stream, self.plan, statistics.median(rates), rows)
 
 
 @dataclass(frozen=True)
@@ -66,7 +101,6 @@ class Figure:
     plan: str
     rows_per_second: float
     worker_rows: tuple[int, ...]
-    worker_keys: tuple[int, ...]
 
     @property
     def imbalance(self) -> float | None:
@@ -74,11 +108,16 @@ class Figure:
         return max(self.worker_rows) / statistics.mean(self.worker_rows) - 1 if sum(self.worker_rows) else None
 
 
-def make_stream(path: Path, rows: int, skew: float, batch: int, different: int = KEYS) -> None:
-    """Write a recording: ``different`` keys by Zipf(skew), 50 values, and a minute of event time for every batch."""
+def zipf(skew: float, keys: int) -> NDArray[np.float64]:
+    """Shares of so many keys by Zipf's law."""
+    weights: NDArray[np.float64] = np.arange(1, keys + 1, dtype=np.float64) ** -skew
+    return weights / weights.sum()  # type: ignore[no-any-return]
+
+
+def make_stream(path: Path, rows: int, shares: NDArray[np.float64], batch: int) -> None:
+    """Write a recording: keys with these shares, 50 values, and a minute of event time for every batch."""
     rng = np.random.default_rng(7)
-    shares = np.arange(1, different + 1, dtype=np.float64) ** -skew
-    keys = rng.choice(different, size=rows, p=shares / shares.sum())
+    keys = rng.choice(len(shares), size=rows, p=shares)
     at = np.arange(rows, dtype=np.int64) * 60_000_000 // batch
     table = pa.table(
         {
@@ -93,20 +132,22 @@ def make_stream(path: Path, rows: int, skew: float, batch: int, different: int =
 class Bench:
     """Runs plans one after the other in one Spark session."""
 
-    def __init__(self, spark: SparkSession, folder: Path, rows: int, batches: int) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, rows: int, batches: int, workers: int, replicas: int) -> None:
         self._spark = spark
         self._folder = folder
         self._rows = rows
         self._batches = batches
+        self._workers = workers
+        self._replicas = replicas
 
-    def measure(self, query: str, stream: str, plan: str) -> Figure:
+    def measure(self, query: str, stream: str, plan: str) -> Run:
         """Run one query on one stream under one plan."""
         spec = stream_query(QUERIES[query]).spec
         source = self._source(stream)
         planned = plan_query(self._spark, spec, {"s": source.schema})
         workspace = Path(tempfile.mkdtemp(dir=self._folder))
         algorithm = plan if plan != "spark" else "native"
-        write_control(workspace / "control.json", Control(Pin(1, algorithm, REPLICAS, WORKERS)))
+        write_control(workspace / "control.json", Control(Pin(1, algorithm, self._replicas, self._workers)))
         around = Surroundings(
             self._spark,
             {"s": source},
@@ -125,7 +166,7 @@ class Bench:
         )
         running.awaitTermination()
         reports = [batch_report(json.loads(progress.json), 1.0) for progress in running.recentProgress]
-        return _figure(query, stream, plan, [report for report in reports if report.rows][1:])
+        return Run(query, stream, plan, str(running.id), [report for report in reports if report.rows][1:])
 
     def _results(self, planned: PlannedQuery, spec: Spec, around: Surroundings, plan: str) -> DataFrame:
         if plan != "spark":
@@ -139,7 +180,7 @@ class Bench:
     def _source(self, stream: str) -> ReplaySource:
         path = self._folder / f"{stream}.parquet"
         if not path.exists():
-            make_stream(path, self._rows * (self._batches + 1), SKEWS[stream], self._rows)
+            make_stream(path, self._rows * (self._batches + 1), STREAMS[stream](), self._rows)
         schema = pq.read_schema(path)
         return ReplaySource(
             "s", str(path), "parquet", schema, "at", str(self._folder / "cache"), max_rows_per_batch=self._rows
@@ -168,23 +209,13 @@ def stream_query(query: Mapping[str, object], **more: object) -> StreamQuery:
     return StreamQuery.model_validate(document)
 
 
-def _figure(query: str, stream: str, plan: str, reports: list[BatchReport]) -> Figure:
-    def added(columns: list[tuple[int, ...]]) -> tuple[int, ...]:
-        return tuple(sum(column) for column in zip(*columns, strict=True))
-
-    return Figure(
-        query,
-        stream,
-        plan,
-        statistics.median(report.rows_per_second for report in reports),
-        added([report.worker_rows for report in reports]),
-        added([report.worker_keys for report in reports]),
-    )
+def _added(columns: list[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(sum(column) for column in zip(*columns, strict=True))
 
 
-def show(figures: list[Figure], console: Console) -> None:
+def show(figures: list[Figure], title: str, console: Console) -> None:
     """Print a table: rows per second, the ratio to plain Spark, and the load of each worker."""
-    table = Table(title=f"pipeline, n={WORKERS} workers, m={REPLICAS} replicas, {KEYS} keys")
+    table = Table(title=title)
     for column in ("query", "stream", "plan", "rows/s", "x Spark", "imbalance", "rows by worker"):
         table.add_column(column, justify="right" if column in ("rows/s", "x Spark", "imbalance") else "left")
     base = {(figure.query, figure.stream): figure.rows_per_second for figure in figures if figure.plan == "spark"}
@@ -207,25 +238,37 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000, help="records in a batch")
     parser.add_argument("--batches", type=int, default=3, help="batches that count")
-    parser.add_argument("--queries", default=",".join(QUERIES))
-    parser.add_argument("--streams", default=",".join(SKEWS))
+    parser.add_argument("--queries", default="tumbling,hopping,python", help=f"of {', '.join(QUERIES)}")
+    parser.add_argument("--streams", default="uniform,skewed", help=f"of {', '.join(STREAMS)}")
     parser.add_argument("--plans", default=",".join(PLANS))
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--replicas", type=int, default=2)
+    parser.add_argument("--emulate", action="store_true", help="as with a core for each task")
     parser.add_argument("--json", type=Path, help="file for the figures")
     options = parser.parse_args()
-    console = Console(width=120)
-    figures = []
+    runs = []
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name:
-        folder = Path(name)
-        progress = {"spark.sql.streaming.numRecentProgressUpdates": str(options.batches + 10)}  # all that are read
-        spark = local_session("bench", 2, progress, folder, quiet=True)
-        bench = Bench(spark, folder, options.rows, options.batches)
+        folder, log = Path(name), Path(name, "log")
+        log.mkdir()
+        settings = {"spark.sql.streaming.numRecentProgressUpdates": str(options.batches + 10)}  # all that are read
+        partitions = options.workers if options.emulate else 2
+        settings |= log_settings(log) if options.emulate else {}
+        spark = local_session("bench", partitions, settings, folder, quiet=True)
+        bench = Bench(spark, folder, options.rows, options.batches, options.workers, options.replicas)
         for query in options.queries.split(","):
             for stream in options.streams.split(","):
                 for plan in options.plans.split(","):
-                    figures.append(bench.measure(query, stream, plan))
-                    print(f"{query} {stream} {plan}: {figures[-1].rows_per_second:,.0f} rows/s", file=sys.stderr)
+                    runs.append(bench.measure(query, stream, plan))
+                    print(
+                        f"{query} {stream} {plan}: {runs[-1].figure({}).rows_per_second:,.0f} rows/s", file=sys.stderr
+                    )
         spark.stop()
-    show(figures, console)
+        waited = seconds_waited(log)
+    figures = [run.figure(waited) for run in runs]
+    cores = "a core for each task" if options.emulate else f"{os.cpu_count()} cores"
+    show(
+        figures, f"n={options.workers} workers, m={options.replicas} replicas, {KEYS} keys, {cores}", Console(width=120)
+    )
     if options.json:
         options.json.write_text(json.dumps([asdict(figure) for figure in figures], indent=1))
 

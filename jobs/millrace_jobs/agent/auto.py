@@ -101,4 +101,5 @@ def measured(report: BatchReport) -> Batch:
         tasks=report.combined,
         profile=report.profile,
         load=report.utilization,
+        waiting=report.waiting,
     )

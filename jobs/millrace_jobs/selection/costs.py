@@ -24,13 +24,18 @@ _TASKS = 64
 """Tasks of a batch of which the measurements are kept, evenly over all."""
 
 
+EASE = 0.5
+"""Share of the interval below which batches are far from filling it."""
+
+
 @dataclass(frozen=True)
 class Batch:
     """What a finished batch measured.
 
     ``rows`` were read. ``seconds`` is the processing time, ``route_seconds`` and ``merge_seconds`` those of all tasks
     together. ``state_updates`` is the number of results that changed. ``tasks`` did the combining, and ``profile``
-    summarises their keys: none and None under Spark's own plan. ``load`` is processing time over batch interval.
+    summarises their keys: none and None under Spark's own plan. ``load`` is processing time over batch interval, and
+    ``waiting`` are the records that it left to the next batches.
     """
 
     number: int
@@ -45,6 +50,15 @@ class Batch:
     tasks: tuple[Task, ...]
     profile: KeyProfile | None
     load: float = 1.0
+    waiting: int = 0
+
+    @property
+    def is_at_ease(self) -> bool:
+        """Whether a shorter time would gain little: it is far below the interval; or it is above, yet nothing waits.
+
+        Then it is what every batch takes, whatever it holds: more records would have been in it as well.
+        """
+        return self.load < EASE or (self.load > 1 and self.waiting <= self.rows)
 
     @property
     def groups(self) -> int:

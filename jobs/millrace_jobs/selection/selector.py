@@ -31,10 +31,9 @@ AGREEING = 2
 PLAIN = 0.25
 """Predicted gain for which one evaluation is enough, and by which a batch is slow that takes longer than predicted."""
 
-DOUBT, EASE = 0.2, 0.5
+DOUBT = 0.2
 """How wrong the prior may be: until workers were measured, ``native`` is left once for what is predicted to take so
-much longer at most; by a job whose batches take less than ``EASE`` of the interval, only for what is predicted to take
-so much less.
+much longer at most; by a job at ease, only for what is predicted to take so much less.
 """
 
 SOONEST, LATEST = 2, 16
@@ -129,7 +128,7 @@ class Selector:
         window, self._window = self._window, []
         self.candidates = MappingProxyType(self._forecaster.forecast(window, self._resources))
         self._compare(window)
-        self._at_ease = statistics.median(batch.load for batch in window) < EASE
+        self._at_ease = 2 * sum(batch.is_at_ease for batch in window) > len(window)
         return self._decide(batch.number, statistics.median(batch.rows for batch in window))
 
     def _is_slow(self, batch: Batch) -> bool:

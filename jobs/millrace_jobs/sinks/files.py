@@ -29,6 +29,9 @@ from millrace_jobs.sinks.base import TIMES_AS_TEXT, Batch, LastBatch
 BATCH_ID = "_batch_id"
 """Column that tells the updates of a key apart: the row with the highest is the answer."""
 
+_UNMARKED = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+"""No file that tells of success: what is complete is renamed."""
+
 _OWNER = "_checkpoint-"
 _RESULTS = re.compile(r"batch-(\d+)-\d+\.\w+")
 
@@ -81,9 +84,10 @@ class FilesSink:
             results = results.withColumn(BATCH_ID, F.lit(batch.number).cast("bigint"))
         counted = Observation()
         staged = self._staging / str(batch.number)
-        writer = results.observe(counted, F.count(F.lit(1)).alias("rows")).write.mode("overwrite")
+        _stage(staged)
+        writer = results.observe(counted, F.count(F.lit(1)).alias("rows")).write.mode("append")
         compression = "snappy" if self._format == "parquet" else "none"
-        writer = writer.options(header=True, compression=compression, **TIMES_AS_TEXT)
+        writer = writer.options(header=True, compression=compression, **TIMES_AS_TEXT, **_UNMARKED)
         writer.format(self._format).save(str(staged))
         self._publish(staged, batch.number)
         return int(counted.get["rows"])
@@ -170,6 +174,15 @@ def require_folder(path: Path) -> None:
         remove_folders(made)
     except OSError as error:
         raise _unwritable(path.absolute(), error) from None
+
+
+def _stage(folder: Path) -> None:
+    """Make an empty folder for the files of a batch, and in it those that Hadoop's committer would make.
+
+    Hadoop starts a child process for the permissions of each folder that it makes.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    Path(folder, "_temporary", "0").mkdir(parents=True)
 
 
 def _unwritable(folder: Path, error: OSError) -> MillraceError:

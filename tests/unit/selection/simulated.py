@@ -46,6 +46,7 @@ class SimulatedQuery:
     burden: float = 0.0  # seconds that batches of `burdened` take beyond what any model knows
     burdened: str = ""
     load: float = 1.0
+    waiting: int = 0
 
     def batch(self, number, algorithm, stream):
         tasks = self.replicas if algorithm == NATIVE else self.workers
@@ -76,6 +77,7 @@ class SimulatedQuery:
             tasks=tuple(map(Task, rows.tolist(), groups.tolist(), combine.tolist())) if reports else (),
             profile=union([profile_of(part) for part in parts]) if reports else None,
             load=self.load,
+            waiting=self.waiting,
         )
 
     def seconds(self, algorithm, stream):

@@ -86,6 +86,14 @@ def test_a_job_at_ease_tries_nothing_that_the_prior_does_not_promise():
     assert run(at_ease, replace(query, load=0.4), streams, 30) == []
 
 
+def test_a_job_whose_batches_are_long_for_no_record_tries_nothing_until_records_wait():
+    query = SimulatedQuery(record=0.05e-6, group=0.2e-6, merge=2e-6, slice_record=0.62e-6, workers=4, overhead=0.5)
+    streams = [zipf(ROWS, 15_000, 0.0)]
+    chosen = selector(query, NATIVE, sql_prior(1))
+    assert run(chosen, replace(query, load=1.8), streams, 30) == []
+    assert run(chosen, replace(query, load=1.8, waiting=2 * ROWS), streams, 60)[0].reason == "trial"
+
+
 def test_a_job_at_ease_leaves_native_for_a_large_gain():
     query = SimulatedQuery(record=0.05e-6, group=0.2e-6, merge=60e-6, slice_record=0.6e-6, replicas=8, load=0.4)
     chosen = selector(query, NATIVE, sql_prior(1))
