@@ -143,7 +143,7 @@ def validate(
     ] = True,
 ) -> None:
     """Check files without running them; reports every problem, and exits with 1 if there is one."""
-    from millrace_jobs.agent.validation import check_file
+    from millrace_jobs.agent.validation import check_file, notes_on
 
     problems = [problem for file in files for problem in check_file(file, inputs=inputs)]
     if format is OutputFormat.JSON:
@@ -152,6 +152,8 @@ def validate(
         for problem in problems:
             typer.echo(str(problem))
         if not problems:
+            for note in (note for file in files for note in notes_on(file)):
+                typer.echo(f"note: {note}")
             typer.echo(f"{len(files)} file{'s' * (len(files) > 1)} without a problem")
     raise typer.Exit(1 if problems else 0)
 

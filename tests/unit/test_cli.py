@@ -85,6 +85,18 @@ def test_a_batch_cannot_be_given_less_than_no_time_to_end(millrace: Millrace, co
     assert "Invalid value for '--grace'" in result.err
 
 
+def test_validate_notes_an_interval_that_no_batch_can_keep(project: Project, millrace: Millrace) -> None:
+    project.give("1.csv", RECORDS)
+    short = project.query(SQL, name="short", batchInterval="200ms")
+    result = millrace("validate", short)
+    assert result.status == 0
+    note, verdict = result.out.splitlines()
+    assert note.startswith(f"note: {short}:")
+    assert "spec.batchInterval: '200ms' is shorter than any batch takes on two cores" in note
+    assert verdict == "1 file without a problem"
+    assert "note" not in millrace("validate", project.query(SQL, name="longer", batchInterval="400ms")).out
+
+
 @pytest.mark.parametrize(
     ("format", "file"), [("yaml", "streamqueries.millrace.io.yaml"), ("json-schema", "streamquery.schema.json")]
 )
@@ -96,7 +108,7 @@ def test_crd_prints_the_files_of_the_repository(millrace: Millrace, format: str,
 
 def test_validate_reports_every_problem_of_every_file(project: Project, millrace: Millrace) -> None:
     project.give("1.csv", RECORDS)
-    good = project.query(SQL, name="good")
+    good = project.query(SQL, name="good", batchInterval="1s")
     assert millrace("validate", good) == Result(0, "1 file without a problem\n", "")
     assert millrace("validate", good, "--format", "json") == Result(0, "[]\n", "")
 
@@ -151,7 +163,7 @@ def test_validate_looks_at_the_files_of_the_sources(
 ) -> None:
     project.give("1.csv", RECORDS)
     project.write("other.csv", "at,name,n\n2024-01-01T00:00:01Z,a,1\n")
-    file = project.query(SQL, source=source)
+    file = project.query(SQL, source=source, batchInterval="1s")
     result = millrace("validate", file)
     assert result.status == 1, result
     assert re.match(rf"{file}:\d+: spec\.sources\.events\.{said[0].split(':')[0]}: ", result.out), result
@@ -166,7 +178,7 @@ def test_validate_accepts_files_that_were_read_and_have_gone(project: Project, m
     (project.folder / "checkpoint" / "sources" / "events").mkdir(parents=True)
     seen = {"path": str(project.inbox / "0.csv"), "size": 1, "mtime_ns": 1}
     project.write("checkpoint/sources/events/files.jsonl", json.dumps(seen) + "\n")
-    file = project.query(SQL, source={"files": {"path": "in/*.csv", "format": "csv"}})
+    file = project.query(SQL, source={"files": {"path": "in/*.csv", "format": "csv"}}, batchInterval="1s")
     assert millrace("validate", file) == Result(0, "1 file without a problem\n", "")
 
 

@@ -12,6 +12,9 @@ from millrace_api.loading import load_queries, locate, validate_file
 from millrace_api.streamquery import StreamQuery
 from millrace_jobs.plan.checking import partitioner_problem
 
+SHORTEST_SECONDS = 0.4
+"""About what a routed batch takes on two cores whatever it holds (docs/benchmarks.md); a native one takes 0.3."""
+
 
 def check_file(path: Path, *, inputs: bool = True) -> list[Problem]:
     """All problems of a file of queries, each with its line.
@@ -28,6 +31,17 @@ def check_file(path: Path, *, inputs: bool = True) -> list[Problem]:
         problem = partitioner_problem(query.spec)
         of_query = [*([] if problem is None else [problem]), *(_input_problems(query) if inputs else ())]
         found += locate(of_query, path, query.name)
+    return found
+
+
+def notes_on(path: Path) -> list[Problem]:
+    """What will not work well, though it is allowed, in a file of queries without a problem."""
+    found = []
+    for query in load_queries(path):
+        if query.spec.batch_interval.seconds < SHORTEST_SECONDS:
+            message = f"'{query.spec.batch_interval}' is shorter than any batch takes on two cores, 0.3 s to 0.4 s"
+            hint = "W will stay above 1; write 400ms or more, unless nothing scales by W"
+            found += locate([Problem(message, hint, field="spec.batchInterval")], path, query.name)
     return found
 
 
