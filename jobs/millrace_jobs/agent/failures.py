@@ -15,6 +15,7 @@ _OURS = re.compile(
 _WORKER = re.compile(r"thrown from the Python worker:\n(.+?)(?=\n\s*\tat |\Z)", re.DOTALL)
 _SPARK = re.compile(r"^[\w.$]+: \[[A-Z][A-Z_.0-9]+\] (.+?)(?: SQLSTATE: \w+|\n|$)", re.MULTILINE)
 _CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
+_CALLED = re.compile(r"An error occurred while calling \S+\.\n: (?:[\w.$]+: )?(.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupt): .+)$", re.MULTILINE)
 FRAME = re.compile(r'^  File "(.+)", line (\d+), in ', re.MULTILINE)
 """A line of a traceback: its file, and the line there."""
@@ -62,6 +63,9 @@ _PROCESS_DIED = (
 Such a process is a worker, or the one that plans the batches of a source.
 """
 
+_CHILD_ENDED = re.compile(r"ExitCodeException exitCode=(\d+):[ \t]*$", re.MULTILINE)
+"""How Hadoop tells that a child process has failed, such as the ``chmod`` of a new file or folder, and said nothing."""
+
 
 def explain_failure(text: str) -> MillraceError:
     """Find what a user can act on in the text of a failed query: a traceback of Python inside one of the JVM.
@@ -79,6 +83,10 @@ def explain_failure(text: str) -> MillraceError:
     if any(said.search(text) for said in _PROCESS_DIED):
         hint = "see whether the machine has too little memory, or too much to do"
         return TransientError(Problem("a Python process of Spark has died or did not start", hint))
+    child = _CHILD_ENDED.search(text)
+    if child:
+        said = f"a child process of Hadoop, such as sets the permissions of a file, ended with status {child.group(1)}"
+        return TransientError(Problem(said, "see whether the file system of the sink and the checkpoint works"))
     return MillraceError(_last_resort(text))
 
 
@@ -117,6 +125,9 @@ def _last_resort(text: str) -> Problem:
     causes = _CAUSE.findall(text)
     if causes:
         return Problem(f"the query failed: {causes[-1].strip()}", _DEBUG)
+    called = _CALLED.search(text)
+    if called:
+        return Problem(f"the query failed: {called.group(1).strip()}", _DEBUG)
     raised = _PYTHON.findall(text)
     if raised:
         return Problem(f"the query failed: {raised[-1].strip()}", _DEBUG)

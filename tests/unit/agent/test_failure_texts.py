@@ -91,6 +91,13 @@ java.io.EOFException
 PLANNER_GONE = PLANNER_DIED.replace("EOFException", "IOException: Broken pipe")
 WORKER_DIED = "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)" + JVM
 NOT_UP = "org.apache.spark.SparkException: Timed out while waiting for the Python worker to connect back" + JVM
+CHMOD_REFUSED = """\
+An error occurred while calling o39015.save.
+: ExitCodeException exitCode=1: chmod: changing permissions of '/out': Operation not permitted
+	at org.apache.hadoop.util.Shell.runCommand(Shell.java:1071)
+	at org.apache.hadoop.fs.RawLocalFileSystem.setPermission(RawLocalFileSystem.java:1179)
+"""
+CHMOD_ENDED = CHMOD_REFUSED.replace("chmod: changing permissions of '/out': Operation not permitted", "")
 STATE_CUT = """\
 java.io.EOFException: reading it
 	at java.base/java.io.DataInputStream.readInt(DataInputStream.java:386)
@@ -101,7 +108,7 @@ AWAY = "millrace_api.errors.TransientError: Kafka at kafka:9092 cannot be reache
 
 @pytest.mark.parametrize(
     "text",
-    [PLANNER_DIED, DRIVER + PLANNER_DIED, PLANNER_GONE, WORKER_DIED, NOT_UP, DRIVER + WORKER + AWAY + JVM],
+    [PLANNER_DIED, DRIVER + PLANNER_DIED, PLANNER_GONE, WORKER_DIED, NOT_UP, CHMOD_ENDED, DRIVER + WORKER + AWAY + JVM],
 )
 def test_what_may_pass_by_itself_is_transient(text):
     assert isinstance(explain_failure(text), TransientError)
@@ -113,11 +120,19 @@ def test_what_may_pass_by_itself_is_transient(text):
         STATE_CUT,
         "java.io.EOFException",
         "java.io.IOException: Broken pipe",
+        CHMOD_REFUSED,
         DRIVER + WORKER + AWAY.replace("Transient", "Millrace"),
     ],
 )
 def test_what_does_not_pass_is_not(text):
     assert type(explain_failure(text)) is MillraceError
+
+
+def test_what_a_child_process_of_hadoop_says_is_told():
+    said = (
+        "the query failed: ExitCodeException exitCode=1: chmod: changing permissions of '/out': Operation not permitted"
+    )
+    assert str(explain_failure(CHMOD_REFUSED)).startswith(said)
 
 
 def test_a_transient_failure_of_ours_keeps_its_sentence():
