@@ -1,8 +1,9 @@
 """Topics of the benchmark: records as JSON, made at once or at a steady rate, and the times at which they were made.
 
-    python -m bench.kafka.topics SERVERS TOPIC SKEW RATE SECONDS
+    python -m bench.kafka.topics SERVERS TOPIC SKEW RATE SECONDS [EVERY]
 
-makes records at a steady rate, stamped with the time at which they are handed to the client.
+makes records at a steady rate, stamped with the time at which they are handed to the client; with EVERY, all of so many
+seconds at once.
 """
 
 from __future__ import annotations
@@ -60,13 +61,13 @@ def messages(moments: NDArray[np.floating], keys: NDArray[np.int64], first: int)
     ]
 
 
-def produce_steadily(servers: str, topic: str, skew: str, rate: float, seconds: float) -> None:
-    """Make ``rate`` records per second for so many seconds, a fiftieth of a second at a time."""
+def produce_steadily(servers: str, topic: str, skew: str, rate: float, seconds: float, every: float = _TICK) -> None:
+    """Make ``rate`` records per second for so many seconds, those of ``every`` seconds at a time."""
     producer = Producer({"bootstrap.servers": servers} | _PRODUCER)
     keys = codes(skew, int(rate * seconds), KEYS)
     began, made = time.time(), 0
     while made < len(keys):
-        due = min(int((time.time() - began) * rate), len(keys))
+        due = min(int((time.time() - began) // every * every * rate), len(keys))
         if due > made:
             moments = np.full(due - made, time.time())
             _produce(producer, topic, messages(moments, keys[made:due], made))
@@ -111,5 +112,5 @@ def _flush(producer: Producer) -> None:
 
 
 if __name__ == "__main__":
-    _, to_servers, to_topic, with_skew, at_rate, for_seconds = sys.argv
-    produce_steadily(to_servers, to_topic, with_skew, float(at_rate), float(for_seconds))
+    _, to_servers, to_topic, with_skew, *numbers = sys.argv
+    produce_steadily(to_servers, to_topic, with_skew, *map(float, numbers))

@@ -1,11 +1,12 @@
 """Compare Millrace with Kafka Streams, Flink and plain Spark from outside: cold, on one broker, as a reader sees it.
 
-    python -m bench.peers [--parts latency,backlog,fixed] [--rounds 3] [--engines auto,native,spark,...] [--json FILE]
+    python -m bench.peers [--parts latency,backlog,fixed,empty] [--rounds 3] [--engines auto,native,...] [--json FILE]
 
 ``latency``: a steady rate of small records; now minus the time of the newest record in each update, over the second
 half of each turn. ``backlog``: the seconds until all results of a full topic are visible. ``fixed``: the time of
-batches of a thousand records after a minute. Each turn starts the contender's process again; rounds are interleaved.
-All contenders read one topic of four partitions and write every update; all but plain Spark write exactly once.
+batches of a thousand records after a minute, and ``empty`` that of those without any, by which Spark closes windows.
+Each turn starts the contender's process again; rounds are interleaved. All contenders read one topic of four partitions
+and write every update; all but plain Spark write exactly once.
 """
 
 from __future__ import annotations
@@ -89,6 +90,27 @@ class Bench:
                 )
                 self._keep("fixed", name, interval, {"median": median} | dict(by_step), task)
 
+    def empty(self, interval: int) -> None:
+        """The same with records in every third interval only: after each batch comes one without records."""
+        every = 3 * interval / 1000
+        for name in self.names:
+            if name not in (*OURS, SPARK):
+                continue
+            task = self._task(interval)
+            create(self.broker.bootstrap, task.source)
+            seconds = SETTLED + BATCHES * every
+            with (
+                self.engines.running(name, task) as process,
+                self._producing(task.source, 1000 / every, seconds, every),
+            ):
+                _sleep(seconds, process)
+                median = (
+                    steps.median_plain(task.log, BATCHES, empty=True)
+                    if name == SPARK
+                    else steps.median_millrace(task.log, BATCHES, interval, empty=True)
+                )
+                self._keep("empty", name, interval, {"median": median}, task)
+
     def _task(self, interval: int, source: str | None = None) -> Task:
         tag = uuid.uuid4().hex[:8]
         task = Task(self.broker.bootstrap, source or f"in-{tag}", f"out-{tag}", interval, self.folder / tag)
@@ -96,9 +118,9 @@ class Bench:
         return task
 
     @contextmanager
-    def _producing(self, topic: str, rate: float, seconds: float) -> Iterator[None]:
+    def _producing(self, topic: str, rate: float, seconds: float, *every: float) -> Iterator[None]:
         command = [sys.executable, "-m", "bench.kafka.topics", self.broker.bootstrap, topic, SKEW]
-        process = subprocess.Popen([*command, str(rate), str(seconds)])
+        process = subprocess.Popen([*command, *map(str, (rate, seconds, *every))])
         try:
             yield
         finally:
@@ -129,7 +151,7 @@ def _sleep(seconds: float, process: subprocess.Popen[bytes]) -> None:
 def main() -> None:
     """Run the benchmark from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default="latency,backlog,fixed")
+    parser.add_argument("--parts", default="latency,backlog,fixed,empty")
     parser.add_argument("--engines", default=",".join((*OURS, *PEERS)))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rate", type=float, default=3_000.0, help="records per second")
@@ -157,6 +179,8 @@ def main() -> None:
                     bench.backlog("full", options.records, 1000)
                 if "fixed" in parts:
                     bench.fixed(1000)
+                if "empty" in parts:
+                    bench.empty(1000)
     report.show(bench.figures, Console(width=150))
     if options.json:
         options.json.write_text(json.dumps([asdict(figure) for figure in bench.figures], indent=1), encoding="utf-8")

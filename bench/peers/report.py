@@ -13,6 +13,7 @@ TITLES = {
     "latency": "steady rate: seconds to the first result; milliseconds from record to visible result",
     "backlog": "full topic: seconds until the first result, and all results, are visible",
     "fixed": "milliseconds of a batch of 1,000 records: the median, and by step on average",
+    "empty": "milliseconds of a batch without records: the median",
 }
 
 

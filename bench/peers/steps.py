@@ -52,16 +52,16 @@ def of_millrace(log: Path) -> Steps:
     return Steps(int(batches), {step: float(total) * 1000 for step, total in _SUM.findall(text)})
 
 
-def median_plain(log: Path, last: int) -> float:
-    """Milliseconds of a batch with records, the median of the last so many."""
-    batches = [entry for entry in _plain_batches(log)[-last:] if entry["rows"]]
-    return statistics.median(float(entry["steps"]["triggerExecution"]) for entry in batches)
+def median_plain(log: Path, last: int, *, empty: bool = False) -> float:
+    """Milliseconds of a batch with records, or of an empty one: the median of the last so many."""
+    times = [float(entry["steps"]["triggerExecution"]) for entry in _plain_batches(log) if bool(entry["rows"]) != empty]
+    return statistics.median(times[-last:])
 
 
-def median_millrace(log: Path, last: int, interval: int) -> float:
+def median_millrace(log: Path, last: int, interval: int, *, empty: bool = False) -> float:
     """The same from what Millrace prints, which is W: processing time over the interval."""
     lines = re.findall(r"^batch=\d+ rows=(\d+) .*?W=(\S+)", log.read_text(encoding="utf-8"), re.MULTILINE)
-    return statistics.median(float(w) * interval for rows, w in lines[-last:] if int(rows))
+    return statistics.median([float(w) * interval for rows, w in lines if bool(int(rows)) != empty][-last:])
 
 
 def _plain_batches(log: Path) -> list[dict[str, Any]]:
