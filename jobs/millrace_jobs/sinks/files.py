@@ -182,7 +182,7 @@ def _stage(folder: Path) -> None:
     Hadoop starts a child process for the permissions of each folder that it makes.
     """
     shutil.rmtree(folder, ignore_errors=True)
-    Path(folder, "_temporary", "0").mkdir(parents=True)
+    Path(folder, "_temporary", "0", "_temporary").mkdir(parents=True)
 
 
 def _unwritable(folder: Path, error: OSError) -> MillraceError:
