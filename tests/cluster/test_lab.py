@@ -91,7 +91,8 @@ def test_pods_reach_services_and_the_node(cluster: Cluster, pods: Pods) -> None:
 
 
 def test_a_port_of_a_pod_can_be_forwarded(cluster: Cluster, namespace: str, pods: Pods) -> None:
-    pods.start("server", f"perl -e '{_SERVER}'")
+    listens = {"exec": {"command": ["grep", "-q", ":1F90 .* 0A ", "/proc/net/tcp"]}, "periodSeconds": 1}  # on port 8080
+    pods.start("server", f"perl -e '{_SERVER}'", container={"readinessProbe": listens})
     pods.wait("server", "condition=Ready")
     forward = [cluster.program("kubectl"), f"--kubeconfig={cluster.kubeconfig}", f"--namespace={namespace}"]
     with subprocess.Popen([*forward, "port-forward", "pod/server", ":8080"], stdout=subprocess.PIPE, text=True) as run:
