@@ -32,9 +32,10 @@ from rich.table import Table
 from bench.emulated import log_settings, seconds_waited
 from bench.plain_spark import plain_python
 from millrace_api.streamquery import Spec, StreamQuery
+from millrace_jobs.agent.batch_settings import BatchSettings
 from millrace_jobs.agent.progress import BatchReport, batch_report
 from millrace_jobs.pipeline.analysis import PlannedQuery, plan_query
-from millrace_jobs.pipeline.build import Surroundings, build
+from millrace_jobs.pipeline.build import Surroundings, build, is_per_record
 from millrace_jobs.pipeline.front_end import Native
 from millrace_jobs.plan.control import Control, write_control
 from millrace_jobs.plan.pin import Pin
@@ -157,6 +158,10 @@ class Bench:
             everything=True,
         )
         results = self._results(planned, spec, around, plan)
+        settings = BatchSettings({})
+        settings.learn_from(self._rows)
+        by_spark = plan == "spark" or is_per_record(planned, around, routed=plan != "native")
+        settings.begin(results, per_record=by_spark)
         running = (
             results.writeStream.format("noop")
             .outputMode("update")

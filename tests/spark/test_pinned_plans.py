@@ -13,7 +13,7 @@ from millrace_api.errors import MillraceError
 from millrace_jobs.agent.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.pipeline.route import Router
 from millrace_jobs.plan.pin import Pin
-from millrace_jobs.sinks.base import Batch, LastBatch, Sink
+from millrace_jobs.sinks.base import Batch
 from millrace_jobs.sources.base import Slice
 from millrace_jobs.sources.files import FilesSource
 
@@ -21,6 +21,7 @@ from .aggregators import fail_first_attempt
 from .answers import assert_same, duckdb_rows, latest
 from .streams import Placing, Stream
 from .tables import parquet, table_of
+from .wrapped_sink import WrappedSink
 
 pytestmark = pytest.mark.spark
 
@@ -44,33 +45,16 @@ def assert_nothing_lost_or_double(stream: Stream, batches: list[list[tuple[str, 
 
 
 @dataclass
-class CrashingSink:
+class CrashingSink(WrappedSink):
     """A sink that fails in the batch it is told, before or after it has written the results."""
 
-    inner: Sink
     batch: int
     after_writing: bool
-
-    @property
-    def place(self) -> str:
-        return self.inner.place
-
-    def prepare(self, last: LastBatch) -> None:
-        self.inner.prepare(last)
-
-    def withdraw(self) -> None:
-        self.inner.withdraw()
-
-    def close(self) -> None:
-        self.inner.close()
-
-    def shape(self, results: DataFrame) -> DataFrame:
-        return self.inner.shape(results)
 
     def write(self, results: DataFrame, batch: Batch) -> int:
         if batch.number == self.batch and not self.after_writing:
             raise RuntimeError("before writing, as the test wants it")
-        written = self.inner.write(results, batch)
+        written = super().write(results, batch)
         if batch.number == self.batch:
             raise RuntimeError("after writing, as the test wants it")
         return written

@@ -20,6 +20,7 @@ from millrace_api.errors import MillraceError, TransientError
 from millrace_api.failures import FailureClass
 from millrace_api.streamquery import Emit, Spec
 from millrace_jobs import jvm
+from millrace_jobs.agent.batch_settings import BatchSettings
 from millrace_jobs.agent.checkpoint import Checkpoint
 from millrace_jobs.agent.events import Event, Listener, Watcher
 from millrace_jobs.agent.failure_report import blamed, class_of_text
@@ -29,7 +30,7 @@ from millrace_jobs.agent.restarts import Restarts
 from millrace_jobs.agent.steering import Steering
 from millrace_jobs.agent.wall_clock import WallClock
 from millrace_jobs.pipeline.analysis import PlannedQuery, sql_problem
-from millrace_jobs.pipeline.build import Surroundings, build
+from millrace_jobs.pipeline.build import Surroundings, build, is_per_record
 from millrace_jobs.pipeline.front_end import Native
 from millrace_jobs.pipeline.streaming_check import output_mode
 from millrace_jobs.plan.following import PlanSource
@@ -65,17 +66,17 @@ class QueryRun:
     accepted: Callable[[], None] = lambda: None
     is_accepted: bool = False
     results: int = 0
-    _session: SparkSession | None = None
-    _width: int = 0
     _query: StreamingQuery | None = None
     _draining: bool = False
     _latest_event: int = 0
     _events: queue.Queue[Event] = field(default_factory=queue.Queue)
     _restarts: Restarts = field(default_factory=Restarts)
     _steering: Steering = field(init=False)
+    _settings: BatchSettings = field(init=False)
 
     def __post_init__(self) -> None:
         """Find what the partitioners of an earlier run have learned."""
+        self._settings = BatchSettings(self.spec.spark_conf)
         self._steering = Steering(
             self.spec,
             self.sources,
@@ -158,7 +159,6 @@ class QueryRun:
         routed = self._steering.is_routed(begun or self._steering.pin)
         paced = not self.once and closing_time is None
         resting = turned_back = False
-        self._session, self._width = None, 0
         self._tell_sources(routed, resting, closing_time)
         self._query = query = self._start(routed=routed, paced=paced)
         if not self.is_accepted:
@@ -183,7 +183,7 @@ class QueryRun:
                 if self._draining:
                     self.watcher.message("ending after the running batch; Ctrl-C again ends at once")
             if self._steering.follow_plan():
-                self._set_width()
+                self._settings.follow(self._steering.pin.workers)
             self._tell_sources(routed, resting, closing_time)
         if terminated.exception is not None:
             raise self._explained(terminated.exception)
@@ -219,6 +219,7 @@ class QueryRun:
         interval = f"{self.spec.batch_interval.microseconds // 1000} milliseconds"
         try:
             results = self.sink.shape(build(self.query, self.spec, around, routed=routed))
+            self._settings.begin(results, per_record=is_per_record(self.query, around, routed=routed))
             writer = (
                 results.writeStream.queryName(self.name)
                 .foreachBatch(self._write)
@@ -240,21 +241,10 @@ class QueryRun:
 
     def _write(self, results: DataFrame, number: int) -> None:
         """Spark's hook: the results of a batch."""
-        self._session = results.sparkSession
-        self._set_width()
+        self._settings.found(results.sparkSession)
+        self._settings.follow(self._steering.pin.workers)
         self.checkpoint.require_lease()
         self.results += self.sink.write(results, self.checkpoint.batch(number))
-
-    def _set_width(self) -> None:
-        """Give the shuffle to the workers as many tasks as the next batch has workers.
-
-        The session is the query's own, which Spark shows from the first batch on; the number of state partitions
-        does not follow it.
-        """
-        workers = self._steering.pin.workers
-        if self._session is not None and self._width != workers:
-            self._session.conf.set("spark.sql.shuffle.partitions", str(workers))
-            self._width = workers
 
     def _take_event(self) -> QueryTerminatedEvent | None:
         """Wait a little for what Spark has to tell; hand on what it did."""
@@ -276,6 +266,8 @@ class QueryRun:
         if report.max_event_time is not None:
             self._latest_event = max(self._latest_event, int(report.max_event_time.timestamp() * 1e6))
         self._steering.learn_from(report)
+        self._settings.learn_from(report.rows)
+        self._settings.follow(self._steering.pin.workers)
         self.watcher.batch(report)
 
     def _close_windows(self) -> bool:

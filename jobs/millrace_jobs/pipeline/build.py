@@ -63,6 +63,14 @@ def build(query: PlannedQuery, spec: Spec, around: Surroundings, *, routed: bool
     return finish(merged, plan.aggregation, query.result, retracts=retracts(query, spec))
 
 
+def is_per_record(query: PlannedQuery, around: Surroundings, *, routed: bool) -> bool:
+    """Whether Spark's own operators see every record, instead of what Millrace's have made of many."""
+    plan = query.plan
+    if isinstance(plan, Native):
+        return True
+    return isinstance(_router(plan, around).project, SparkProjection) if routed else plan.aggregation is not None
+
+
 def records(name: str, spec: Spec, around: Surroundings) -> DataFrame:
     """A source as a table: under its watermark, its control rows observed and left out."""
     return watched(_rows(name, spec, around), name, CONTROL, _watermark(spec, name))

@@ -34,11 +34,11 @@ class Prior:
 
 
 def sql_prior(windows: int) -> Prior:
-    """For SQL whose records are in ``windows`` windows each."""
+    """For SQL whose records are in ``windows`` windows each, which workers put together from partial results."""
     return Prior(
         route=0.35e-6,
-        combine=np.array([0.01, 0.1e-6, 0.5e-6]),
-        merge=np.array([0.05, 4e-6 + 1e-6 * windows]),
+        combine=np.array([0.01, 0.1e-6, 0.5e-6 + 0.1e-6 * windows]),
+        merge=np.array([0.05, 4e-6 + 0.5e-6 * windows]),
         slice_record=0.5e-6 + 0.12e-6 * windows,
         windows=windows,
     )
