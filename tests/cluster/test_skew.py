@@ -47,7 +47,8 @@ def scores(installation: Installation, namespace: str) -> dict[str, Any]:
     results = topics.make(broker, f"{namespace}-scores", 2, cleanup_policy="compact")
     spec["sources"]["events"]["kafka"] |= {"bootstrapServers": broker.bootstrap, "topic": f"{namespace}-events"}
     spec["sink"]["table"] = {"bootstrapServers": broker.bootstrap, "topic": results}
-    spec["query"]["python"]["options"] |= {"microseconds": RECORD, "call": CALL}
+    options = {"column": "name", "microseconds": RECORD, "call": CALL}
+    spec["query"]["python"] |= {"aggregator": "paced:PacedCount", "options": options}
     spec |= {
         "batchInterval": f"{INTERVAL:.0f}s",
         "partitioner": {"algorithm": "auto", "replicas": {"initial": 2, "max": 2}},
@@ -55,6 +56,7 @@ def scores(installation: Installation, namespace: str) -> dict[str, Any]:
         "scaling": {"mode": "Active", "target": TARGET, "window": 6},
     }
     spec["executors"] |= {"initial": EXECUTORS, "min": EXECUTORS, "max": EXECUTORS + 2, "cores": CORES}
+    del spec["executors"]["podTemplate"]["spec"]["containers"][0]["resources"]["limits"]
     return found
 
 
