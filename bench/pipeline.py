@@ -158,10 +158,8 @@ class Bench:
             everything=True,
         )
         results = self._results(planned, spec, around, plan)
-        settings = BatchSettings({})
-        settings.learn_from(self._rows)
         by_spark = plan == "spark" or is_per_record(planned, around, routed=plan != "native")
-        settings.begin(results, per_record=by_spark)
+        BatchSettings({}).begin(results, per_record=by_spark)
         running = (
             results.writeStream.format("noop")
             .outputMode("update")

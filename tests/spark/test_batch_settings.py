@@ -55,15 +55,10 @@ def compiled(spark, folder, sql: str, placing: Placing, sizes: list[int]) -> lis
     return spy.compiled[: len(sizes)]
 
 
-@pytest.mark.parametrize("sql", [BY_KEY, TUMBLING])
-def test_a_native_plan_is_compiled_after_a_batch_of_many_records(spark, tmp_path, sql):
-    first, second, *_, last = compiled(spark, tmp_path, sql, NATIVE, [FEW, MANY, MANY, MANY])
-    assert (first, second, last) == (False, False, True)  # one between may be planned before the last is reported
-
-
-def test_it_is_interpreted_again_after_a_small_batch(spark, tmp_path):
-    *_, last = compiled(spark, tmp_path, BY_KEY, NATIVE, [MANY, MANY, FEW, FEW, FEW])
-    assert not last
+@pytest.mark.parametrize(("sql", "placing"), [(BY_KEY, NATIVE), (TUMBLING, NATIVE), (BY_UPPER_KEY, HASH)])
+def test_a_plan_with_work_for_each_record_is_compiled_at_first_and_for_many(spark, tmp_path, sql, placing):
+    found = compiled(spark, tmp_path, sql, placing, [FEW] * 4 + [MANY] * 4)
+    assert (found[0], found[3], found[7]) == (True, False, True)  # a batch may be planned before the last is reported
 
 
 def test_a_native_plan_that_makes_several_rows_of_each_is_always_compiled(spark, tmp_path):
@@ -75,13 +70,8 @@ def test_a_routed_plan_is_never_compiled(spark, tmp_path, sql):
     assert not any(compiled(spark, tmp_path, sql, HASH, [MANY, MANY, MANY]))
 
 
-def test_a_routed_plan_whose_expressions_only_spark_has_is_compiled_for_many_records(spark, tmp_path):
-    first, *_, last = compiled(spark, tmp_path, BY_UPPER_KEY, HASH, [FEW, MANY, MANY, MANY])
-    assert (first, last) == (False, True)
-
-
 def test_results_are_the_same_either_way(spark, tmp_path):
-    sizes = [FEW, MANY, MANY, MANY, FEW]
+    sizes = [FEW, FEW, FEW, FEW, MANY]
     stream = Stream(spark, tmp_path, schema=COLUMNS, sql=TUMBLING, watermark=("at", FOREVER))
     spy = Spy(stream.sink(), spark)
     stream.feed([(NATIVE, records(size)) for size in sizes], spy)

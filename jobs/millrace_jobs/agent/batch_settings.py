@@ -23,7 +23,7 @@ class BatchSettings:
     Spark writes Java for the plan of every batch and compiles it, again whenever the watermark has moved: it is a
     literal there. That takes longer than Spark's interpreter needs for a small batch. It is worth it for many rows,
     and never where Millrace's own operators do the work of each record, as in a routed query. How many rows a batch
-    will have is not known when it is planned; the last one tells.
+    will have is not known when it is planned: it may have many at the start, and what the last one had or left later.
 
     Args:
         chosen: the user's own settings, which stay as they are.
@@ -33,7 +33,8 @@ class BatchSettings:
         self._follows_rows = not chosen.keys() & _COMPILED.keys()
         self._session: SparkSession | None = None
         self._set: dict[str, str] = {}
-        self._per_record = self._multiplies = self._many_rows = False
+        self._per_record = self._multiplies = False
+        self._many_rows = True
 
     def begin(self, results: DataFrame, *, per_record: bool) -> None:
         """Set what the first batch is planned with, in the session that Spark copies for a query when it starts.
@@ -59,9 +60,9 @@ class BatchSettings:
         if self._session is not None:
             self._apply(self._session, {_WIDTH: str(workers), **self._compilation()})
 
-    def learn_from(self, rows: int) -> None:
-        """Take in the size of a finished batch."""
-        self._many_rows = rows >= _MANY_ROWS
+    def learn_from(self, rows: int, waiting: int) -> None:
+        """Take in the size of a finished batch, and how many records its sources had left."""
+        self._many_rows = rows + waiting >= _MANY_ROWS
 
     def _compilation(self) -> Mapping[str, str]:
         if not self._follows_rows:

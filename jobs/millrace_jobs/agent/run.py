@@ -266,7 +266,7 @@ class QueryRun:
         if report.max_event_time is not None:
             self._latest_event = max(self._latest_event, int(report.max_event_time.timestamp() * 1e6))
         self._steering.learn_from(report)
-        self._settings.learn_from(report.rows)
+        self._settings.learn_from(report.rows, report.waiting)
         self._settings.follow(self._steering.pin.workers)
         self.watcher.batch(report)
 
