@@ -1,4 +1,4 @@
-"""A count that can be audited: with a digest of the records, which tells whether one is missing or double."""
+"""A count of records with a digest of them, by which a missing or a duplicate record shows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _SALT = b"scores-by-user"
 class AuditedCount:
     """How many records there are, and the sum of their digests, in whatever order they come.
 
-    A digest is stretched (PBKDF2, SHA-256), so that nobody finds other values with the same sum; it costs a processor
-    about 0.3 µs a round.
+    The digests are slow on purpose (PBKDF2 with SHA-256, about 0.3 µs of processor time a round): they stand for an
+    aggregator that computes. The sum detects mistakes, not forgery.
 
     Args:
         column: whose values are digested.

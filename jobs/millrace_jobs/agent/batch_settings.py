@@ -8,10 +8,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 _WIDTH = "spark.sql.shuffle.partitions"
 
+# the second setting is internal to Spark; without it, projections and predicates are still compiled one by one
 _COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 _MANY_ROWS = 20_000
+"""Interpreting costs up to 0.7 µs more for a record and window, so 14 ms for so many; compiling costs 60 ms a batch."""
 
 _MULTIPLYING = ("Expand [", "Generate ")
 """Operators that make several rows of one, as they begin in the text of a plan."""
