@@ -4,44 +4,19 @@ from __future__ import annotations
 
 import socket
 import subprocess
-from typing import Any
 
 import pytest
 
-from lab.cluster import Cluster
+from lab.cluster import JOBS_USER, Cluster
 from lab.images import build
+from lab.pods import Pods
 
 pytestmark = pytest.mark.cluster
 
 _IMAGE = "millrace.local/lab:1"
-_USER = 10001
 _SERVER = (
     "use IO::Socket::INET; $s = IO::Socket::INET->new(LocalPort => 8080, Listen => 1) or die; $s->accept->print(7)"
 )
-
-
-class Pods:
-    """Pods of a test, each of which runs a shell script."""
-
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
-        self._cluster, self._namespace = cluster, namespace
-
-    def kubectl(self, *arguments: str, document: object = None) -> str:
-        done = self._cluster.kubectl("-n", self._namespace, *arguments, document=document)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def start(self, name: str, script: str, container: Any = None, volumes: Any = ()) -> None:
-        self.kubectl("apply", "-f", "-", document=_pod(name, script, container or {}, volumes))
-
-    def wait(self, name: str, condition: str) -> None:
-        self.kubectl("wait", f"pod/{name}", f"--for={condition}", "--timeout=60s")
-
-    def run(self, name: str, script: str, **options: Any) -> str:
-        """To its end; what it printed."""
-        self.start(name, script, **options)
-        self.wait(name, "jsonpath={.status.phase}=Succeeded")
-        return self.kubectl("logs", name)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,13 +24,13 @@ def _image(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> None:
     """A plain Debian."""
     context = tmp_path_factory.mktemp("image")
     dockerfile = context / "Dockerfile"
-    dockerfile.write_text(f"FROM debian:bookworm-slim\nUSER {_USER}\n")
+    dockerfile.write_text(f"FROM debian:bookworm-slim\nUSER {JOBS_USER}\n")
     cluster.load(build(_IMAGE, dockerfile, context, tmp_path_factory.mktemp("exported")))
 
 
 @pytest.fixture
 def pods(cluster: Cluster, namespace: str) -> Pods:
-    return Pods(cluster, namespace)
+    return Pods(cluster, namespace, _IMAGE)
 
 
 def test_a_restricted_pod_runs(pods: Pods) -> None:
@@ -63,7 +38,7 @@ def test_a_restricted_pod_runs(pods: Pods) -> None:
     pods.wait("pod", "condition=Ready")
 
     assert pods.kubectl("logs", "pod") == "begun\n"
-    assert pods.kubectl("exec", "pod", "--", "id", "--user") == f"{_USER}\n"
+    assert pods.kubectl("exec", "pod", "--", "id", "--user") == f"{JOBS_USER}\n"
 
 
 def test_a_pod_that_is_not_restricted_is_refused(cluster: Cluster, namespace: str) -> None:
@@ -121,7 +96,7 @@ def test_a_local_volume_keeps_what_is_written(cluster: Cluster, pods: Pods) -> N
 
     pods.run("writer", "echo kept > /data/file", container=mounted, volumes=volumes)
     assert pods.run("reader", "cat /data/file", container=mounted, volumes=volumes) == "kept\n"
-    assert (folder / "file").stat().st_uid == _USER
+    assert (folder / "file").stat().st_uid == JOBS_USER
 
 
 def test_a_container_with_too_much_memory_is_killed(pods: Pods) -> None:
@@ -146,33 +121,3 @@ def test_helm_is_there(cluster: Cluster) -> None:
         [cluster.program("helm"), "list", f"--kubeconfig={cluster.kubeconfig}"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-
-
-def _pod(name: str, script: str, container: dict[str, Any], volumes: Any) -> dict[str, Any]:
-    """As a namespace takes it that enforces the standard ``restricted``."""
-    security = {
-        "runAsNonRoot": True,
-        "runAsUser": _USER,
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    described = {
-        "name": "main",
-        "image": _IMAGE,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["sh", "-c", script],
-        "securityContext": security,
-        **container,
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {"name": name}},
-        "spec": {
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 0,
-            "containers": [described],
-            "volumes": list(volumes),
-        },
-    }

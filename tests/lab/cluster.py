@@ -31,7 +31,7 @@ from .processes import Process
 _PATIENCE = 180.0
 """Seconds that it may take to start on a busy machine."""
 
-_JOBS_USER = 10001
+JOBS_USER = 10001
 """Owns local volumes."""
 
 seconds_to_start: list[float] = []
@@ -136,12 +136,16 @@ class Cluster(ControlPlane):
 
     def local_volume(self, name: str, size: str = "1Gi") -> Path:
         """Make a volume on the node, which a claim of the storage class ``local`` gets; its folder."""
-        folder = self.folder / "volumes" / name
+        folder = self.volume_folder(name)
         folder.mkdir(parents=True)
-        os.chown(folder, _JOBS_USER, _JOBS_USER)
+        os.chown(folder, JOBS_USER, JOBS_USER)
         done = self.kubectl("apply", "-f", "-", document=_volume(name, size, folder))
         assert done.returncode == 0, done.stderr
         return folder
+
+    def volume_folder(self, name: str) -> Path:
+        """Where a volume's files are on this machine."""
+        return self.folder / "volumes" / name
 
     def _is_ready(self) -> bool:
         with self.inside():

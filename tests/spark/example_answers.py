@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 
+import duckdb
+import pyarrow as pa
+
+from millrace_jobs.sinks.files import BATCH_ID
+
+from .answers import assert_same, latest, rows_of, without_zones
 from .questions import Hop
 
+FOLDER = Path(__file__).parents[2] / "examples"
+
+_SCRIPTS = {
+    "flights.py": "out/data/flights.parquet",
+    "nexmark.py": "out/data",
+    "words.py": "out/data/words.csv",
+    "rides.py": "out/data/rides.csv",
+    "tasks.py": "out/data/tasks.csv",
+    "tpch.py": "out/data",
+}
+
 TABLES = {
+    "flights": "SELECT * FROM 'out/data/flights.parquet'",
     "bid": "SELECT * FROM 'out/data/bid.parquet'",
     "auction": "SELECT * FROM 'out/data/auction.parquet'",
     "person": "SELECT * FROM 'out/data/person.parquet'",
@@ -59,6 +81,19 @@ _SESSIONS = """
     GROUP BY bidder, number"""
 
 EXAMPLES = {
+    "01": Example(
+        f"""SELECT until, dest, count(*), count(dep_delay), round(avg(dep_delay), 1), max(dep_delay)
+            FROM {windows("flights", "departure", 604800, 86400)} GROUP BY ALL HAVING count(*) >= 20""",
+        2,
+        "delays-by-destination",
+    ),
+    "02": Example(
+        f"""SELECT since, until, carrier, list(dest ORDER BY n DESC, dest)[:5], list(n ORDER BY n DESC, dest)[:5]
+            FROM (SELECT since, until, carrier, dest, count(*) AS n
+                  FROM {windows("flights", "departure", 604800, 604800)} GROUP BY ALL) GROUP BY ALL""",
+        3,
+        "top-destinations",
+    ),
     "03": Example("SELECT word, count(*) FROM words GROUP BY word", 1, "word-count", updates=True),
     "04": Example(
         """SELECT list(word), list(times) FROM (SELECT word, count(*) AS times FROM words GROUP BY word
@@ -157,3 +192,49 @@ EXAMPLES = {
         repeats=True,
     ),
 }
+
+
+def file_of(number: str) -> Path:
+    """The query file of an example."""
+    (file,) = FOLDER.glob(f"{number}-*.yaml")
+    return file
+
+
+def write_recordings(folder: Path) -> None:
+    """Let the examples' scripts write their recordings into ``out/data``."""
+    for script, target in _SCRIPTS.items():
+        subprocess.run([sys.executable, str(FOLDER / script), target], cwd=folder, check=True)
+
+
+def make_tables(connection: duckdb.DuckDBPyConnection, folder: Path, tables: dict[str, str]) -> None:
+    """Read recordings into DuckDB's tables."""
+    connection.execute("SET TimeZone = 'UTC'")
+    for name, sql in tables.items():
+        table = connection.sql(sql.replace("out/data", f"{folder}/out/data")).to_arrow_table()
+        connection.register("given", without_zones(table))
+        connection.execute(f"CREATE TABLE {name} AS SELECT * FROM given")
+
+
+def assert_answer(folder: Path, example: Example, tables: duckdb.DuckDBPyConnection) -> None:
+    """The results are DuckDB's, and there are some."""
+    expected = rows_of(tables.sql(example.sql).to_arrow_table())
+    assert expected
+    found = _results(folder / "out" / example.results)
+    if example.updates:
+        assert_same(latest(found, example.keys), expected, example.keys)
+        return
+    rows = rows_of(found.select([name for name in found.column_names if name != BATCH_ID]))
+    if example.repeats:
+        assert Counter(rows) == Counter(expected)
+    else:
+        assert_same(rows, expected, example.keys)
+
+
+def _results(folder: Path) -> pa.Table:
+    """All files of results in a folder."""
+    (suffix,) = {file.suffix for file in folder.glob("batch-*")}
+    reader = {".csv": "read_csv", ".json": "read_json", ".parquet": "read_parquet"}[suffix]
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        table: pa.Table = connection.sql(f"SELECT * FROM {reader}('{folder}/batch-*')").to_arrow_table()
+    return without_zones(table)

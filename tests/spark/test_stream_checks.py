@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from pyspark.errors import ParseException
 from pyspark.sql import SparkSession
 from sqlglot import exp
 
@@ -54,6 +55,13 @@ def test_what_the_checks_refuse_is_refused(spark: SparkSession, tmp_path: Path, 
     assert problem.message.startswith("Spark does not accept the SQL")
     if query in ONLY_SPARK:
         assert query.said in problem.message
+
+
+@pytest.mark.parametrize("alias", ["AS w", "w"])
+def test_spark_takes_no_alias_in_group_by_either(spark: SparkSession, alias: str) -> None:
+    columns = "SELECT timestamp'2026-01-01 00:00:00' AS at"
+    with pytest.raises(ParseException, match="extra input"):
+        spark.sql(f"SELECT count(*) FROM ({columns}) GROUP BY window(at, '1 minute') {alias}")
 
 
 def test_the_functions_are_those_of_spark(spark: SparkSession) -> None:

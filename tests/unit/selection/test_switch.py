@@ -16,9 +16,9 @@ OLD = Candidate("hash", BatchTime(0.2, 2.0, 0.3, 0.5), 1.37, 80_000.0, by_rule=F
         (Candidate("cam", BatchTime(0.2, 1.9, 0.1, 0.5), 1.4, 40_000, False), "aggregation cost",
          "80,000 partial results become 40,000"),
         (Candidate("am", BatchTime(0.1, 2.0, 0.3, 0.5), 1.37, 80_000, False), "routing",
-         "routing takes 0.20 s, with am 0.10 s"),
+         "routing takes 200 ms, with am 100 ms"),
         (Candidate("am", BatchTime(0.2, 2.0, 0.3, 0.25), 1.37, 80_000, False), "measured",
-         "its batches took 0.25 s longer than their stages account for"),
+         "its batches took 250 ms longer than their stages account for"),
     ],
 )  # fmt: skip
 def test_a_switch_explains_itself_with_its_numbers(after, reason, words):
@@ -40,3 +40,9 @@ def test_a_switch_to_what_is_predicted_to_be_slower_says_that_it_is_a_trial():
         "auto: from native to shuffle as a trial, because no routed batch has been measured yet: the prediction of "
         "8.97 s a batch instead of 8.77 s may be wrong, and auto goes back to native if it is right"
     )
+
+
+def test_of_short_batches_a_small_gain_can_be_seen():
+    before = Candidate("hash", BatchTime(0.02, 0.1, 0.03, 0.054), 0.5, 900.0, by_rule=False)
+    after = Candidate("pkg", BatchTime(0.02, 0.095, 0.03, 0.054), 0.1, 900.0, by_rule=False)
+    assert str(Switch(3, before, after)).startswith("auto: from hash to pkg, for 199 ms a batch instead of 204 ms")
