@@ -43,7 +43,7 @@ LOW, HIGH = 1_000.0, 4_000.0
 _PATIENCE = 300.0
 """Seconds that the last records may take to be counted."""
 
-HOLD = {"before": 100.0, "high": 270.0, "low": 330.0}
+HOLD = {"before": 120.0, "high": 270.0, "low": 330.0}
 """Seconds; executors are given back only when less was enough for three minutes."""
 
 
