@@ -42,6 +42,11 @@ _COMPILER = (
 own thresholds, a fifth of these, it takes a third of a start's processor time for what runs once for each batch.
 """
 
+_CLASSES = "-XX:MetaspaceSize=256m"
+"""Room for classes, which Java takes as it needs it. Beyond its own threshold, 21 MB, it collects the whole heap first:
+twice in a query's first batches, for 0.1 s each time.
+"""
+
 _CHOICE = re.compile(r"-XX:\+Use\w+GC\b")
 _JAVA_OPTIONS = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 """Variables of the environment that hold options of Java."""
@@ -195,7 +200,7 @@ def _environment(home: Path, settings: Mapping[str, str]) -> dict[str, str]:
     os.environ["MILLRACE_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = str(_WORKER_PYTHON)
     classes = archive(home)
-    options = [_COMPILER, *([f"-XX:SharedArchiveFile={classes}"] if classes.exists() else [])]
+    options = [_COMPILER, _CLASSES, *([f"-XX:SharedArchiveFile={classes}"] if classes.exists() else [])]
     if not _chooses_collector(home, settings):
         options.append(_COLLECTOR)
     options.append(os.environ.get("SPARK_SUBMIT_OPTS", ""))

@@ -65,17 +65,23 @@ class Switch:
         if self.reason == "trial":
             return (
                 f"auto: from {old.algorithm} to {new.algorithm} as a trial, because no routed batch has been measured "
-                f"yet: the prediction of {new.time.total:.2f} s a batch instead of {old.time.total:.2f} s may be "
+                f"yet: the prediction of {_shown(new.time.total)} a batch instead of {_shown(old.time.total)} may be "
                 f"wrong, and auto goes back to {old.algorithm} if it is right"
             )
         because = {
             "imbalance": f"the busiest task has {old.imbalance:.0%} more than the mean, with {new.algorithm} "
             f"{new.imbalance:.0%}",
             "aggregation cost": f"{old.aggregation_cost:,.0f} partial results become {new.aggregation_cost:,.0f}",
-            "routing": f"routing takes {old.time.route:.2f} s, with {new.algorithm} {new.time.route:.2f} s",
-            "measured": f"its batches took {old.time.rest - new.time.rest:.2f} s longer than their stages account for",
+            "routing": f"routing takes {_shown(old.time.route)}, with {new.algorithm} {_shown(new.time.route)}",
+            "measured": f"its batches took {_shown(old.time.rest - new.time.rest)} longer than their stages account "
+            f"for",
         }[self.reason]
         return (
-            f"auto: from {old.algorithm} to {new.algorithm}, for {new.time.total:.2f} s a batch instead of "
-            f"{old.time.total:.2f} s as predicted, because {because}"
+            f"auto: from {old.algorithm} to {new.algorithm}, for {_shown(new.time.total)} a batch instead of "
+            f"{_shown(old.time.total)} as predicted, because {because}"
         )
+
+
+def _shown(seconds: float) -> str:
+    """A time in which a difference of a fiftieth can be seen, which is what the smallest gain of a switch is."""
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.0f} ms"
