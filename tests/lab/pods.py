@@ -24,14 +24,14 @@ class Pods:
         described = {"image": self._image, "command": ["sh", "-c", script], **(container or {})}
         self.kubectl("apply", "-f", "-", document=_pod(name, described, volumes))
 
-    def wait(self, name: str, condition: str, seconds: int = 60) -> None:
+    def wait(self, name: str, condition: str) -> None:
         """Until a condition holds."""
-        self.kubectl("wait", f"pod/{name}", f"--for={condition}", f"--timeout={seconds}s")
+        self.kubectl("wait", f"pod/{name}", f"--for={condition}", "--timeout=60s")
 
-    def run(self, name: str, script: str, *, seconds: int = 60, **options: Any) -> str:
+    def run(self, name: str, script: str, **options: Any) -> str:
         """To its end; what it printed."""
         self.start(name, script, **options)
-        self.wait(name, "jsonpath={.status.phase}=Succeeded", seconds)
+        self.wait(name, "jsonpath={.status.phase}=Succeeded")
         return self.kubectl("logs", name)
 
 
