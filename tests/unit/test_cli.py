@@ -170,7 +170,8 @@ def test_validate_looks_at_the_files_of_the_sources(
     for text in said:
         assert text in result.out
     assert millrace("validate", file, "--no-inputs") == Result(0, "1 file without a problem\n", "")
-    millrace("run", file, "--once").assert_failed(*(text.partition(": ")[2] for text in said))
+    for command in (("run", file, "--once"), ("explain", file)):
+        millrace(*command).assert_failed(*(text.partition(": ")[2] for text in said))
     assert not (project.folder / "out").exists()
 
 
@@ -233,6 +234,25 @@ def test_run_refuses_at_once(project: Project, millrace: Millrace, spec: dict[st
     query = project.query(given.pop("sql", SQL), **given, **({} if "sql" in spec else {"emit": "OnWindowClose"}))
     millrace("run", query, "--once").assert_failed(*said)
     assert not (project.folder / "out").exists()
+
+
+@pytest.mark.parametrize("command", ["validate", "explain"])
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELECT name FROM events ORDER BY n", "ORDER BY needs"),
+        ("SELECT count(DISTINCT n) AS c FROM events", "which DISTINCT in an aggregate needs"),
+        ("SELECT uper(name) AS u FROM events", "uper"),
+    ],
+)
+def test_validate_and_explain_refuse_what_cannot_run_as_a_stream(
+    project: Project, millrace: Millrace, command: str, sql: str, said: str
+) -> None:
+    project.give("1.csv", RECORDS)
+    result = millrace(command, project.query(sql))
+    assert result.status == 1, result
+    assert said in result.out + result.err
+    assert "Spark does not accept" not in result.out + result.err  # it was not started
 
 
 def test_run_without_a_file_with_a_broken_one_and_with_too_many_queries(project: Project, millrace: Millrace) -> None:
