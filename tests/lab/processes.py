@@ -6,12 +6,36 @@ import ctypes
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
+_MARK = "MILLRACE_TEST_PROCESS"
+
+
+class Mark:
+    """A variable of the environment, by which a process is known, and all that it starts in whatever session."""
+
+    def __init__(self) -> None:
+        self._value = uuid.uuid4().hex
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """For the process."""
+        return {_MARK: self._value}
+
+    def processes(self) -> set[int]:
+        """Ids of those that live."""
+        return {int(folder.name) for folder in Path("/proc").glob("[0-9]*") if self._is_on(folder)}
+
+    def _is_on(self, folder: Path) -> bool:
+        with suppress(OSError):  # it has ended
+            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+            return state != "Z" and f"{_MARK}={self._value}".encode() in (folder / "environ").read_bytes()
+        return False
 
 
 class Process:
@@ -31,11 +55,12 @@ class Process:
     ) -> None:
         """``errors``: file for standard error; None: into the log as well."""
         self.log = log
+        self._mark = Mark()
         with log.open("ab") as out, (errors or log).open("ab") as err:
             self._process = subprocess.Popen(
                 command,
                 cwd=folder,
-                env=os.environ | dict(environment or {}),
+                env=os.environ | dict(environment or {}) | self._mark.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -45,7 +70,7 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Its process id, which is also that of its session."""
+        """Its process id."""
         return self._process.pid
 
     @property
@@ -86,19 +111,15 @@ class Process:
 
     def kill(self) -> int:
         """SIGKILL for it and for all that it has started; the exit status."""
-        while members := list(self.members()):
+        while members := self.members():
             for member in members:
                 _signal(member, signal.SIGKILL)
             self._process.poll()
         return self._process.wait()
 
-    def members(self) -> Iterator[int]:
-        """Ids of all living processes of its session."""
-        for entry in Path("/proc").glob("[0-9]*"):
-            with suppress(FileNotFoundError, ProcessLookupError):
-                state, _, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
-                if int(session) == self.pid and state != "Z":
-                    yield int(entry.name)
+    def members(self) -> set[int]:
+        """Ids of it, if it lives, and of all living processes that it has started, or those have."""
+        return self._mark.processes()
 
 
 def command_of(process: int) -> str:

@@ -16,7 +16,6 @@ import subprocess
 import sys
 import termios
 import time
-import uuid
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache
@@ -26,12 +25,13 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from lab.processes import Mark
+
 MILLRACE = str(Path(sys.executable).with_name("millrace"))
 PATIENCE = 240.0
 """Seconds that a command may take on a busy machine before a test gives up."""
 
 _TESTS = Path(__file__).parents[1]
-_MARK = "MILLRACE_TEST_RUN"
 _CONTROLS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _PLAIN = re.compile(r'(\S+?)=("(?:[^"\\]|\\.)*"|\S*)')
 
@@ -132,8 +132,8 @@ class Running:
     """A command that runs in a session of its own, with a pseudo-terminal or with pipes."""
 
     def __init__(self, command: Iterable[str], folder: Path, *, terminal: bool) -> None:
-        self._mark = uuid.uuid4().hex
-        environment = os.environ | {_MARK: self._mark, "TERM": "xterm-256color"}
+        self._mark = Mark()
+        environment = os.environ | self._mark.environment | {"TERM": "xterm-256color"}
         environment.pop("COLUMNS", None)
         self._text: dict[str, str] = {"out": "", "err": ""}
         self._changed = Condition()
@@ -197,7 +197,7 @@ class Running:
 
     def processes(self) -> set[int]:
         """Ids of its processes that are there now, and of all that these have started."""
-        return {int(folder.name) for folder in Path("/proc").glob("[0-9]*") if self._is_ours(folder)}
+        return self._mark.processes()
 
     def assert_gone(self) -> None:
         """No process is left, or the last ones end on their own, with those that they may still have started."""
@@ -211,13 +211,6 @@ class Running:
                 ended, _, _ = select.select([handle], [], [], max(0.0, deadline - time.monotonic()))
                 os.close(handle)
                 assert ended, f"process {process} goes on"
-
-    def _is_ours(self, folder: Path) -> bool:
-        try:
-            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
-            return state != "Z" and f"{_MARK}={self._mark}".encode() in (folder / "environ").read_bytes()
-        except OSError:
-            return False
 
     def _read(self, stream: str, descriptor: int) -> None:
         while True:
