@@ -13,7 +13,7 @@ _SALT = b"scores-by-user"
 class AuditedCount:
     """How many records there are, and the sum of their digests, in whatever order they come.
 
-    The digests are slow on purpose (PBKDF2 with SHA-256, about 0.3 µs of processor time a round): they stand for an
+    The digests are slow on purpose (PBKDF2 with SHA-256, about 0.25 µs of processor time a round): they stand for an
     aggregator that computes. The sum detects mistakes, not forgery.
 
     Args:

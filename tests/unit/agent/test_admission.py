@@ -146,17 +146,16 @@ fixed_times = st.floats(0.02, 5.0)
 task_times = st.floats(0.0, 0.3)
 costs = st.floats(-7.0, -2.0).map(lambda exponent: 10**exponent)
 intervals = st.sampled_from([0.2, 1.0, 2.0, 10.0])
-
-
 hot_shares = st.floats(1 / 8, 1.0)
+cold_starts = st.sampled_from([0.0, 5.0])
 
 
-@given(fixed_times, task_times, costs, intervals, st.integers(15, 60), hot_shares)
+@given(fixed_times, task_times, costs, intervals, st.integers(15, 60), hot_shares, cold_starts)
 def test_a_backlog_is_worked_off_nearly_as_soon_as_by_one_who_knows_the_costs(
-    fixed, task, cost, interval, batches, hot
+    fixed, task, cost, interval, batches, hot, cold
 ):
     def job():
-        return Job(fixed, cost, task, hot=hot)
+        return Job(fixed, cost, task, hot=hot, cold=cold)
 
     waiting = batches * best_batch(job(), interval)
     seen = catch_up(an_admission(interval), job(), waiting=waiting)
