@@ -19,6 +19,7 @@ _REPORT = BatchReport(
     bytes=200_000,
     rejected=0,
     late=0,
+    taken=0,
     waiting=0,
     pin=PIN,
     watermark=datetime(2013, 1, 1, 11, 59, 30, tzinfo=UTC),

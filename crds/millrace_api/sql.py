@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sqlglot import TokenType, exp, parse, parse_one
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
+from sqlglot.generators.spark import SparkGenerator
 from sqlglot.parsers.spark import SparkParser
 
 from millrace_api.errors import MillraceError, Problem
+
+_AGGREGATES = {name for kind in exp.ALL_FUNCTIONS if issubclass(kind, exp.AggFunc) for name in kind.sql_names()}
+_AGGREGATES |= {"APPROX_PERCENTILE", "BIT_AND", "BIT_OR", "BIT_XOR", "COLLECT_LIST", "COLLECT_SET", "LISTAGG",
+                "PERCENTILE", "PERCENTILE_APPROX", "STRING_AGG"}  # fmt: skip
+_CASTS = {"BOOLEAN", "DATE", "DOUBLE", "FLOAT", "INT", "STRING", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ"}
+_READ = _AGGREGATES | _CASTS | {"ARRAY", "LCASE", "LOWER", "MOD", "UCASE", "UPPER"}
+"""Functions that are told apart by what they do: all aggregates, and those that are compiled."""
+
+_HINTS = {"BROADCAST", "BROADCASTJOIN", "MAPJOIN", "MERGE", "MERGEJOIN", "SHUFFLEMERGE", "SHUFFLE_HASH",
+          "SHUFFLE_REPLICATE_NL"}  # fmt: skip
+_OWN_SYNTAX = {"CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTR", "SUBSTRING", "TRIM", "TRY_CAST"} | _HINTS
+"""What is called like a function and has more than arguments between its parentheses."""
+
+_OF_UNITS = {"DATEADD", "DATEDIFF", "DATE_ADD", "DATE_DIFF", "TIMESTAMPADD", "TIMESTAMPDIFF"}
+_UNITS = {"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DAYOFYEAR", "HOUR", "MINUTE", "SECOND", "MILLISECOND",
+          "MICROSECOND"}  # fmt: skip
+"""What may stand first of three arguments in functions of units of time, where it is not a column."""
 
 _ALIAS_IN_GROUP_BY = "GROUP BY takes no alias"
 
@@ -21,14 +39,46 @@ class StreamingSql(Spark):
     """
 
     class Tokenizer(Spark.Tokenizer):
-        """Spark's tokens without the keyword WINDOW."""
+        """Spark's tokens without the keyword WINDOW; two quotes within quotes are one, as in Spark 4."""
 
+        STRING_ESCAPES: ClassVar = ["\\", "'", '"']
         KEYWORDS: ClassVar = {word: token for word, token in Spark.Tokenizer.KEYWORDS.items() if word != "WINDOW"}
 
+    class Generator(SparkGenerator):
+        """Spark 4.1 has literals of the time of day, and no cast to that type."""
+
+        def cast_sql(self, expression: exp.Cast, safe_prefix: str | None = None) -> str:
+            """Write a cast, or the literal that was read as one."""
+            literal = expression.this
+            if expression.is_type(exp.DType.TIME) and isinstance(literal, exp.Literal):
+                return f"TIME {self.sql(literal)}"
+            return super().cast_sql(expression, safe_prefix)
+
     class Parser(SparkParser):
-        """Spark 4 is ANSI: CAST raises an error where sqlglot takes it for one that gives NULL."""
+        """Spark 4 is ANSI: CAST raises an error where sqlglot takes it for one that gives NULL.
+
+        A function that this product does not look into is kept as it is written. sqlglot would write those that it
+        knows in its own words, which do not always mean the same: ``to_char`` loses its format, for one.
+        """
 
         STRICT_CAST = True
+        FUNCTIONS: ClassVar = {name: make for name, make in SparkParser.FUNCTIONS.items() if name in _READ}
+        FUNCTION_PARSERS: ClassVar = {
+            name: parse for name, parse in SparkParser.FUNCTION_PARSERS.items() if name in _READ | _OWN_SYNTAX
+        }
+
+        def _parse_function_call(self, *args: Any, **options: Any) -> exp.Expr | None:
+            call = super()._parse_function_call(*args, **options)
+            if isinstance(call, exp.Anonymous) and call.name.upper() in _OF_UNITS and len(call.expressions) == 3:
+                unit = call.expressions[0]
+                if isinstance(unit, exp.Column) and unit.name.upper() in _UNITS:
+                    unit.replace(exp.Var(this=unit.name.upper()))
+            return call
+
+        def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> Any:
+            interval = super()._parse_interval(require_interval, parse_function_unit)
+            several = require_interval and isinstance(interval, exp.Add)  # 1 HOUR 30 MINUTES is read as a sum
+            return self.expression(exp.Paren(this=interval)) if several else interval
 
         def _parse_group(self, skip_group_by_token: bool = False) -> exp.Group | None:
             group = super()._parse_group(skip_group_by_token)

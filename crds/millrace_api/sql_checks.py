@@ -108,12 +108,13 @@ class _ScopeCheck:
             if column.find_ancestor(exp.Select) is not self._scope.expression:
                 continue  # belongs to a subquery, which is a scope of its own
             first, *rest = column.parts
+            visible = self._visible(column)
             if rest and first.name.lower() in self._source_names():
                 known = self._columns_of(first.name.lower())
-                if known is not None and rest[0].name.lower() not in known:
+                is_field = visible is not None and first.name.lower() in visible  # of a column named like a source
+                if known is not None and rest[0].name.lower() not in known and not is_field:
                     yield self._problem(rest[0], known, f'"{first.name}" has no column "{rest[0].name}"')
                 continue
-            visible = self._visible(column)
             if visible is not None and first.name.lower() not in visible:
                 what = "table or column" if rest else "column"
                 if rest:

@@ -58,7 +58,8 @@ def query_groups(query: exp.Query, columns: Collection[str]) -> tuple[Group, ...
     if not isinstance(query, exp.Select) or query.args.get("distinct") or query.is_star:
         return None
     if query.args.get("group") is None:
-        return () if any(item.find(exp.AggFunc) for item in query.expressions) else None
+        calls = (call for item in query.expressions for call in item.find_all(exp.Func))
+        return () if any(is_aggregate(call) for call in calls) else None
     aliases = select_aliases(query, columns)
     expressions = group_expressions(query, aliases)
     if expressions is None:

@@ -210,6 +210,9 @@ class _StreamCheck:
             yield self._at(start, message, hint)
         elif join.kind == "ANTI":
             yield self._at(start, "a LEFT ANTI JOIN takes away what a stream may still bring", _ANTI)
+        elif join.kind == "CROSS" and self._keywords.before(join.this, TokenType.JOIN, TokenType.COMMA) == start:
+            message = "a CROSS JOIN of two streams has no key for Spark, also where a condition names one"
+            yield self._at(start, message, "write JOIN ... ON a.key = b.key")
         elif not _has_equality(select, join):
             yield self._at(start, f"a {name} of two streams needs a key", "write ON a.key = b.key")
         elif self._updates and join.side and join.kind != "SEMI":

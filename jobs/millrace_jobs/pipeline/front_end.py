@@ -10,7 +10,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millrace_api.sql import StreamingSql, parse_expression, parse_query, to_sql
-from millrace_api.sql_groups import aggregates, group_expressions, is_window, select_aliases
+from millrace_api.sql_groups import aggregates, group_expressions, is_aggregate, is_window, select_aliases
 from millrace_api.values import PositiveDuration
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, TypeOf, is_scalar, plan_aggregate
 from millrace_jobs.windows import Window
@@ -159,7 +159,8 @@ def _one_source(select: exp.Select, sources: Mapping[str, pa.Schema]) -> str:
         raise _NotRoutableError(f"it reads from {to_sql(table)}")
     names = {column.lower(): column for column in sources[name].names}
     for column in select.find_all(exp.Column):
-        if column.table and column.table.lower() in (table.name.lower(), table.alias_or_name.lower()):
+        qualified = column.table.lower() in (table.name.lower(), table.alias_or_name.lower())
+        if qualified and column.name.lower() in names:  # else it is a field of a column with the name of the table
             column.set("table", None)
         if not column.table and column.name.lower() in names:
             column.this.set("this", names[column.name.lower()])
@@ -210,8 +211,8 @@ def _window(call: exp.Expr, timestamps: set[str]) -> Window:
 
 def _aggregate_calls(node: exp.Expr) -> Iterator[exp.Expr]:
     """The outermost aggregate calls below a node, each with its FILTER."""
-    for found in node.find_all(exp.AggFunc, exp.Filter):
-        if isinstance(found, exp.Filter) or not isinstance(found.parent, exp.Filter):
+    for found in node.find_all(exp.Func, exp.Filter):
+        if isinstance(found, exp.Filter) or (is_aggregate(found) and not isinstance(found.parent, exp.Filter)):
             yield found
 
 

@@ -39,6 +39,8 @@ SOUND = [
     "SELECT x.fare FROM (SELECT * FROM trips) x",
     "SELECT * FROM trips WHERE pickup > TIMESTAMP '2020-01-01' - INTERVAL 5 minutes",
     "SELECT cell FROM trips, range(10) WHERE id = fare",
+    "SELECT info.a FROM trips AS info",  # a field of the column, which has the name of the table
+    "SELECT timestampdiff(minute, pickup, pickup), dateadd(DAY, 1, pickup), date_add(pickup, 1) FROM trips",
 ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 from sqlglot import exp
 
@@ -125,6 +127,6 @@ def _checked(node: exp.Expr, computed: Compiled, hint: str) -> Compiled | None:
     if not is_constant(computed.program):
         return Compiled(("checked", computed.program, to_sql(node), hint), computed.type, True)
     try:
-        return literal(evaluate(computed.program, pa.record_batch({})).as_py(), computed.type)
+        return replace(literal(evaluate(computed.program, pa.record_batch({})).as_py(), computed.type), folded=True)
     except pa.ArrowInvalid:
         return None

@@ -24,11 +24,15 @@ _MAX_DIGITS = 38
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program, the Arrow type of its result, and whether some values end it in an error, such as an overflow."""
+    """A program, the Arrow type of its result, and whether some values end it in an error, such as an overflow.
+
+    ``folded``: it is a value that was computed now, where Spark does so after it has settled the types.
+    """
 
     program: Program
     type: pa.DataType
     raises: bool = False
+    folded: bool = False
 
     @property
     def is_literal(self) -> bool:
@@ -121,7 +125,7 @@ def _as_decimal(kind: pa.DataType) -> pa.DataType:
 
 def decimal_type(operand: Compiled) -> pa.DataType:
     """The DECIMAL as which Spark takes an integer or DECIMAL operand: a literal integer has the digits it needs."""
-    if operand.is_literal and is_integer(operand.type) and operand.value is not None:
+    if operand.is_literal and not operand.folded and is_integer(operand.type) and operand.value is not None:
         return pa.decimal128(len(str(abs(operand.value))), 0)
     return _as_decimal(operand.type)
 
