@@ -77,6 +77,45 @@ def test_a_driver_that_was_replaced_ends_before_another_batch(project: Project) 
     assert totals(project) == {"a": 3}
 
 
+def test_a_driver_that_was_replaced_while_it_computed_publishes_nothing(project: Project) -> None:
+    began, go = project.folder / "began", project.folder / "go"
+    project.write(
+        "held.py",
+        "import time\n"
+        "from pathlib import Path\n"
+        "from spark.aggregators import Spread\n"
+        "class Held(Spread):\n"
+        "    def update(self, state, batch):\n"
+        f"        Path({str(began)!r}).touch()\n"
+        f"        while not Path({str(go)!r}).exists():\n"
+        "            time.sleep(0.05)\n"
+        "        return super().update(state, batch)\n",
+    )
+    python = {"options": {"column": "n"}, "groupBy": ["who"], "aggregator": "held:Held"}
+    schema = {"schema": "at TIMESTAMP, who STRING, n BIGINT"}
+    project.give("1.csv", HEAD + "2024-01-01T00:00:01Z,a,1\n2024-01-01T00:00:01Z,a,4\n")
+    query = project.query(source=schema, query={"python": python}, **FAST)
+    lease = project.folder / "checkpoint" / "lease.json"
+    with project.start("run", query) as run:
+        run.wait_for("started=")
+        while not began.exists():
+            assert run.process.poll() is None
+            time.sleep(0.05)
+        mine = Holder(**json.loads(lease.read_text(encoding="utf-8")))
+        other = replace(mine, holder="other", host="far-away", pid=7, renewed=time.time())
+        project.write("checkpoint/lease.json", json.dumps(asdict(other)))
+        go.touch()
+        ended = run.finish()
+        run.assert_gone()
+    ended.assert_failed("this driver ends: process 7 on far-away has taken over ")
+    assert not project.results()
+
+    lease.unlink()
+    with project.start("run", query, "--once") as again:  # its processes find the module in the folder
+        assert again.finish().status == 0
+    assert [row[:-1] for row in project.results()] == [("a", "3", "2")]
+
+
 def test_a_batch_that_outlasts_the_grace_is_abandoned_and_nothing_is_lost(project: Project) -> None:
     project.write(
         "slow.py",

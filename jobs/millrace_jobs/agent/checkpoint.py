@@ -26,7 +26,7 @@ from millrace_jobs.agent.marker import Marker
 from millrace_jobs.agent.spark_copy import places, settle
 from millrace_jobs.agent.spark_log import SparkLog, damaged
 from millrace_jobs.disk import make_folder, remove_folders
-from millrace_jobs.sinks.base import LastBatch
+from millrace_jobs.sinks.base import Batch, LastBatch
 
 
 class Checkpoint(SparkLog):
@@ -129,6 +129,10 @@ class Checkpoint(SparkLog):
     def last_batch(self) -> LastBatch:
         """The last batch that was begun, and the last that was committed; and where the results of both have gone."""
         return replace(super().last_batch(), elsewhere=self._sink_has_changed)
+
+    def batch(self, number: int) -> Batch:
+        """A batch that was begun, whose sink may ask whether this process still is the driver."""
+        return replace(super().batch(number), require_lease=self.require_lease)
 
     def is_unused(self) -> bool:
         """Whether no batch has ever begun."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import pyarrow as pa
@@ -24,12 +24,14 @@ class Batch:
     """Which batch results are of.
 
     ``epoch`` is that of the plan it was pinned to. ``watermark`` is in milliseconds since 1970: windows that end at
-    or before it are closed in this batch; 0 where there is none.
+    or before it are closed in this batch; 0 where there is none. ``require_lease`` raises MillraceError where another
+    driver has, or may have, taken over the checkpoint: for sinks that cannot fence off an old driver otherwise.
     """
 
     number: int
     epoch: int
     watermark: int
+    require_lease: Callable[[], None] = field(default=lambda: None, compare=False)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Results as files in a folder, each batch exactly once.
 
-A batch is written beside the folder's files, in ``_staging``, and then renamed into place under names that its
-number determines. A crash before, between or after the renames makes Spark run the batch again, which first
-takes away what was there under these names: the same results come to the same place. Such leftovers are looked for
-once, when a run begins, so that a batch costs the same however many files the folder has.
+A batch is written beside the folder's files, in a folder of this run in ``_staging``, and then renamed into place
+under names that its number determines. A crash before, between or after the renames makes Spark run the batch again,
+which first takes away what was there under these names: the same results come to the same place. Such leftovers are
+looked for once, when a run begins, so that a batch costs the same however many files the folder has.
 
 That holds for the batches of one checkpoint. The empty file ``_checkpoint-ID`` says of which one a folder's files
 are; a run on another checkpoint is refused. Programs that read the folder pass over names which begin with an
@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
+import uuid
 from collections import defaultdict
 from pathlib import Path
 
@@ -42,6 +43,7 @@ class FilesSink:
     def __init__(self, path: str, format: str, checkpoint_id: str, *, updates: bool) -> None:
         self._folder = Path(path).absolute()
         self._staging = self._folder / "_staging"
+        self._run = uuid.uuid4().hex
         self._format = format
         self._owner = self._folder / f"{_OWNER}{checkpoint_id}"
         self._updates = updates
@@ -68,7 +70,7 @@ class FilesSink:
             self._take()
             self._leftovers = leftovers
             shutil.rmtree(self._staging, ignore_errors=True)
-            self._staging.mkdir()
+            self._staging.mkdir(exist_ok=True)  # a task that is being cancelled may write there yet
             sync(self._folder)
             sync(self._folder.parent)
         except OSError as error:
@@ -83,12 +85,13 @@ class FilesSink:
         if self._updates:
             results = results.withColumn(BATCH_ID, F.lit(batch.number).cast("bigint"))
         counted = Observation()
-        staged = self._staging / str(batch.number)
+        staged = self._staging / f"{batch.number}-{self._run}"
         _stage(staged)
         writer = results.observe(counted, F.count(F.lit(1)).alias("rows")).write.mode("append")
         compression = "snappy" if self._format == "parquet" else "none"
         writer = writer.options(header=True, compression=compression, **TIMES_AS_TEXT, **_UNMARKED)
         writer.format(self._format).save(str(staged))
+        batch.require_lease()  # writing may have taken long, and another driver may have published the batch meanwhile
         self._publish(staged, batch.number)
         return int(counted.get["rows"])
 
@@ -151,7 +154,7 @@ class FilesSink:
             sync(part)
             part.rename(place)
         sync(self._folder)
-        shutil.rmtree(staged)
+        shutil.rmtree(staged, ignore_errors=True)
 
     def _has_rows(self, part: Path) -> bool:
         """Spark writes a file without rows where it would otherwise write none."""

@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.disk import sync
@@ -38,6 +38,20 @@ class SeenFile:
     mtime_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """What tells the log from one that another process has written to: the file's inode, and its length in bytes."""
+
+    inode: int
+    length: int
+
+    @classmethod
+    def of(cls, path: Path) -> Self:
+        with path.open("rb") as log:  # network file systems look anew at a file that is opened, not at one that is not
+            found = os.fstat(log.fileno())
+        return cls(found.st_ino, found.st_size)
+
+
 class FileLog:
     """The files seen so far, numbered from 0 in the order in which they are read.
 
@@ -48,8 +62,9 @@ class FileLog:
     - ``{"back": [numbers]}``: these files are in the folder again
     - ``{"next": number}``: the number of the next file; those that were left out have been forgotten
 
-    An incomplete last line, as a crash leaves it, was never used and is overwritten.
-    Raises MillraceError where the log cannot be read or written, or is damaged elsewhere.
+    An incomplete last line, as a crash leaves it, was never used and is overwritten. A log that another driver has
+    written to since is left alone: an old driver that wakes up late must not number files again.
+    Raises MillraceError where the log cannot be read or written, is damaged elsewhere, or has another writer.
     """
 
     def __init__(self, directory: str) -> None:
@@ -64,6 +79,7 @@ class FileLog:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._path.touch()
             sync(self._path.parent)
+            self._as_left = _Version.of(self._path)
             content = self._path.read_bytes()
         except OSError as error:
             raise self._unusable(error) from error
@@ -122,7 +138,9 @@ class FileLog:
                 log.flush()
                 os.fsync(log.fileno())
                 length = log.tell()
+            self._require_mine()
             partial.replace(self._path)
+            self._as_left = _Version.of(self._path)
             self._bytes, self._parts = length, kept
             self._files, self._left = files, left
             self._numbers = {file.path: number for number, file in files.items()}
@@ -133,15 +151,24 @@ class FileLog:
     def _append(self, lines: Iterable[dict[str, Any]]) -> None:
         content = b"".join(map(_encoded, lines))
         try:
-            with self._path.open("r+b") as log:
-                log.seek(self._bytes)
-                log.truncate()
-                log.write(content)
-                log.flush()
-                os.fsync(log.fileno())
+            self._require_mine()
+            try:
+                with self._path.open("r+b") as log:
+                    log.seek(self._bytes)
+                    log.truncate()
+                    log.write(content)
+                    log.flush()
+                    os.fsync(log.fileno())
+            finally:
+                self._as_left = _Version.of(self._path)
         except OSError as error:
             raise self._unusable(error) from error
         self._bytes += len(content)
+
+    def _require_mine(self) -> None:
+        if _Version.of(self._path) != self._as_left:
+            hint = "see to it that there is one driver, then run the same command again: nothing is lost"
+            raise MillraceError(Problem("another driver has written to the log of files seen", hint, str(self._path)))
 
     def _load(self, number: int, line: bytes) -> None:
         try:

@@ -53,6 +53,23 @@ def test_existing_files_in_order_of_time_and_name_then_arriving_ones(tmp_path):
     assert not source.exhausted(second)
 
 
+def test_a_driver_that_wakes_up_late_does_not_number_files_again(tmp_path):
+    for name, mtime in [("a", 1), ("c", 3)]:
+        arrive(tmp_path, name, ord(name), mtime=mtime)
+    late = open_source(tmp_path)
+    start = late.latest(late.initial(), everything=False)
+    other = open_source(tmp_path)
+    arrive(tmp_path, "d", ord("d"), mtime=4)
+    end = other.latest(start, everything=False)
+    arrive(tmp_path, "b", ord("b"), mtime=2)
+    log = (tmp_path / "log" / "files.jsonl").read_bytes()
+    with pytest.raises(MillraceError, match="another driver has written to the log of files seen"):
+        late.latest(start, everything=False)
+    assert (tmp_path / "log" / "files.jsonl").read_bytes() == log
+    after = other.latest(end, everything=False)
+    assert numbers(other, start, end) + numbers(other, end, after) == [ord("d"), ord("b")]
+
+
 def test_at_most_so_many_files_in_a_batch(tmp_path):
     for i in range(5):
         arrive(tmp_path, str(i), i, mtime=i)
