@@ -1,11 +1,19 @@
-"""What the session keeps in the driver's memory."""
+"""What the session keeps in the driver's memory, and how the jobs of a query are named in it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+
+from millrace_jobs.sinks.base import Batch
+
+from .streams import Placing, Stream
+from .tables import parquet
+from .wrapped_sink import WrappedSink
 
 pytestmark = pytest.mark.spark
 
@@ -19,3 +27,25 @@ def test_only_the_last_report_of_a_query_is_kept(spark: SparkSession, tmp_path: 
     running = query.trigger(availableNow=True).start()
     running.awaitTermination()
     assert [progress.batchId for progress in running.recentProgress] == [3]
+
+
+@dataclass
+class FetchingSink(WrappedSink):
+    """Fetches the results, after which PySpark takes away the name of what is run, and keeps the names it found."""
+
+    spark: SparkSession
+    names: list[str | None] = field(default_factory=list)
+
+    def write(self, results: DataFrame, batch: Batch) -> int:
+        self.names.append(self.spark.sparkContext.getLocalProperty("callSite.short"))
+        results.toArrow()
+        return super().write(results, batch)
+
+
+def test_jobs_after_the_first_batch_have_the_name_of_the_query(spark: SparkSession, tmp_path: Path) -> None:
+    native: Placing = ("native", 1, 2)
+    stream = Stream(spark, tmp_path, schema="key STRING", sql="SELECT key, count(*) AS n FROM events GROUP BY key")
+    sink = FetchingSink(stream.sink(), spark)
+    one = parquet(pa.schema([("key", pa.string())]), [("a",)])
+    stream.feed([(native, one)] * 3, sink)
+    assert sink.names[1:3] == [stream.query.metadata.name] * 2

@@ -112,8 +112,9 @@ class QueryRun:
             raise jvm_gone() from None
         finally:
             if jvm.is_running():
-                self._stop_query()
-                stop_listening()
+                for end in (self._stop_query, stop_listening):
+                    with suppress(PySparkException, Py4JError, ConnectionError):  # why the run ends is told already
+                        end()
 
     def drain(self) -> None:
         """Finish the batch that is running, then end."""
@@ -122,8 +123,7 @@ class QueryRun:
     def _stop_query(self) -> None:
         """End Spark's query where it still runs, so that it writes nothing to a sink that is closed."""
         if self._query is not None:
-            with suppress(PySparkException, Py4JError, ConnectionError):  # why the run ends is told already
-                self._query.stop()
+            self._query.stop()
 
     def _stream_patiently(self, closing_time: int | None) -> bool:
         """Run the query as ``_stream`` does, and again from its checkpoint after a failure that may pass by itself."""
@@ -245,6 +245,8 @@ class QueryRun:
         self._settings.follow(self._steering.pin.workers)
         self.checkpoint.require_lease()
         self.results += self.sink.write(results, self.checkpoint.batch(number))
+        # PySpark has taken back what names jobs; without it Spark searches the stack at each operator of the next batch
+        self.spark.sparkContext.setLocalProperty("callSite.short", self.name)
 
     def _take_event(self) -> QueryTerminatedEvent | None:
         """Wait a little for what Spark has to tell; hand on what it did."""
