@@ -121,9 +121,10 @@ class Admission:
             self._adapt(batch.rows, work)
 
     def shares(self, waiting: Mapping[str, int], most: int) -> dict[str, int]:
-        """Share out the limit to sources: a quarter of it evenly, the rest by how many records wait in each.
+        """Share out the limit to sources by how many records wait in each, with a quarter of it evenly as the least.
 
-        With the even part every source can show what it has.
+        With the least every source can show what it has. Where sources with little to show fall to it, all shares
+        together are up to a quarter above the limit, but never above ``most``: the others get no less for it.
 
         Args:
             waiting: what the batch before has left in each source.
@@ -134,8 +135,9 @@ class Admission:
         limit = min(max(self.limit, self._whole) if expected <= self._whole else self.limit, most)
         if not total:
             return {name: max(1, limit // len(waiting)) for name in waiting}
-        even = limit / 4 / len(waiting)
-        return {name: max(1, int(even + 0.75 * limit * records / total)) for name, records in waiting.items()}
+        shares = {name: max(limit / 4 / len(waiting), limit * records / total) for name, records in waiting.items()}
+        fitting = min(1.0, max(most - len(waiting), 0) / sum(shares.values()))
+        return {name: max(1, int(share * fitting)) for name, share in shares.items()}
 
     def _change_plan(self, plan: object) -> None:
         """Forget what tasks took under the old plan, but neither the time outside of them nor the limit."""

@@ -7,14 +7,13 @@ from collections.abc import Callable
 from millrace_api.deployment import Algorithm
 from millrace_api.plan import Plan
 from millrace_jobs.agent.progress import BatchReport
-from millrace_jobs.partitioners.registry import ALGORITHMS
 from millrace_jobs.pipeline.analysis import Routed
 from millrace_jobs.plan.following import PlanSource
 from millrace_jobs.plan.pin import Pin
 from millrace_jobs.selection.costs import Batch, Resources
 from millrace_jobs.selection.prior import Prior, python_prior, sql_prior
 from millrace_jobs.selection.rule import starting_algorithm
-from millrace_jobs.selection.selector import Selector
+from millrace_jobs.selection.selector import CANDIDATES, Selector
 from millrace_jobs.selection.switch import Switch
 
 
@@ -70,7 +69,7 @@ class AutoPlans:
 
 def first_algorithm(routed: Routed, last: Pin | None = None) -> Algorithm:
     """What a query starts as: the algorithm of its last batch, or by rule before anything of it is known."""
-    if last is not None and last.algorithm in ALGORITHMS:
+    if last is not None and last.algorithm in CANDIDATES:
         return Algorithm(last.algorithm)
     windows = routed.window.per_record if routed.window is not None else 1
     sql, grouped = routed.aggregation is not None, routed.projection.keys > 0

@@ -35,6 +35,7 @@ from millrace_jobs.agent.progress import BatchReport
 from millrace_jobs.agent.run import QueryRun
 from millrace_jobs.agent.server import start_server
 from millrace_jobs.agent.summary import Outcome, Tally
+from millrace_jobs.cache import cache_folder
 from millrace_jobs.pipeline.analysis import PlannedQuery, Routed, plan_query
 from millrace_jobs.pipeline.explain import explain
 from millrace_jobs.pipeline.front_end import Native
@@ -212,6 +213,7 @@ class Job:
         if os.isatty(1):
             os.write(1, b"\x1b[?25h\n")  # the cursor, which a live display hides
         shutil.rmtree(self._workspace, ignore_errors=True)
+        jvm.abandon()
 
     def _supervise(self, run: QueryRun, observer: Observer) -> None:
         began = time.monotonic()
@@ -262,7 +264,7 @@ class Job:
         self._stack.push(end)
 
     def _open_sources(self, state: Path) -> dict[str, Source]:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millrace" / "recordings"
+        cache = (cache_folder() or self._workspace) / "recordings"
         with blamed(FailureClass.SOURCE):
             return {
                 name: open_source(name, source, state / name, cache) for name, source in self.query.spec.sources.items()

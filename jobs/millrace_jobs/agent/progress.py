@@ -36,13 +36,14 @@ class BatchReport:
     """One finished micro-batch.
 
     ``began`` is when Spark triggered it. ``seconds`` is its processing time, ``interval`` the batch interval, both in
-    seconds; ``steps`` are parts of it, by the names in STEPS. ``waiting`` is what the
-    sources had left when the batch was planned, ``waiting_in`` the same of each source. ``worker_rows`` and
-    ``worker_keys`` have one entry per worker of the plan, and are empty where nothing was routed. ``distinct_keys``
-    and ``profile`` are None where no worker counted, ``placement`` where nothing was routed. ``combined`` has one
-    entry for each that combined records: a worker, or a replica under ``native``. ``state_updates`` is the number of
-    groups whose state changed. ``bytes`` is what the records took in memory. ``states`` is what each replica's
-    partitioner ended with, as it travels; None where that is too large.
+    seconds; ``steps`` are parts of it, by the names in STEPS. ``waiting`` is what the sources had left when the batch
+    was planned, ``waiting_in`` the same of each source, and ``taken`` what they gave to the batch, all as they count
+    it: Kafka in offsets, of which not each has a record, and files by the file. ``worker_rows`` and ``worker_keys``
+    have one entry per worker of the plan, and are empty where nothing was routed. ``distinct_keys`` and ``profile`` are
+    None where no worker counted, ``placement`` where nothing was routed. ``combined`` has one entry for each that
+    combined records: a worker, or a replica under ``native``. ``state_updates`` is the number of groups whose state
+    changed. ``bytes`` is what the records took in memory. ``states`` is what each replica's partitioner ended with, as
+    it travels; None where that is too large.
     """
 
     batch: int
@@ -55,6 +56,7 @@ class BatchReport:
     bytes: int
     rejected: int
     late: int
+    taken: int
     waiting: int
     pin: Pin | None
     watermark: datetime | None
@@ -103,6 +105,7 @@ def batch_report(progress: Mapping[str, Any], interval: float) -> BatchReport:
     ends = [source["endOffset"] for source in progress["sources"] if isinstance(source.get("endOffset"), dict)]
     pin = next((Pin.from_json(end["pin"]) for end in ends if "pin" in end), None)
     waiting = {end["source"]: end.get("waiting", 0) for end in ends}
+    taken = sum(source["endOffset"].get("taken", 0) for source in progress["sources"] if _has_moved(source))
     state = progress["stateOperators"]
     event_time = progress.get("eventTime", {})
     durations = progress["durationMs"]
@@ -122,6 +125,7 @@ def batch_report(progress: Mapping[str, Any], interval: float) -> BatchReport:
         bytes=sum(note.get("bytes", 0) for note in replicas),
         rejected=sum(note.get("rejected", 0) for note in replicas if "read" in note),
         late=sum(note["late"] for note in replicas) if all("late" in note for note in replicas) else dropped,
+        taken=taken,
         waiting=sum(waiting.values()),
         pin=pin,
         watermark=_time(event_time.get("watermark")),
@@ -141,6 +145,12 @@ def batch_report(progress: Mapping[str, Any], interval: float) -> BatchReport:
         waiting_in=waiting,
         states={note["replica"]: note["state"] for note in replicas if "state" in note and "close" not in note},
     )
+
+
+def _has_moved(source: Mapping[str, Any]) -> bool:
+    """Whether a source has given anything to the batch: an offset that stays is the one of an earlier batch."""
+    start, end = source.get("startOffset") or {}, source.get("endOffset")
+    return isinstance(end, dict) and start.get("position") != end.get("position")
 
 
 def _notes(progress: Mapping[str, Any]) -> Iterable[dict[str, Any]]:

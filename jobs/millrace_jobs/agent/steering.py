@@ -131,7 +131,7 @@ class Steering:
             self._record_bytes = max(report.bytes / report.rows, 1.0)
         shape = (report.pin.algorithm, report.pin.replicas, report.pin.workers)
         arrived = self._arrived_until(report)
-        self._admission.finished(FinishedBatch(report.rows, report.seconds, report.work, shape, arrived))
+        self._admission.finished(FinishedBatch(_admitted(report), report.seconds, report.work, shape, arrived))
         if self.is_routed(report.pin):
             self._keep_policy(report.batch, report.pin, report.states)
 
@@ -141,7 +141,7 @@ class Steering:
         seconds = (report.began - before.began).total_seconds() if before is not None else 0.0
         if before is None or seconds <= 0:
             return 0
-        records = report.rows + report.waiting - before.waiting
+        records = _admitted(report) + report.waiting - before.waiting
         return max(0, int(records * self._interval / max(seconds, self._interval)))
 
     def _keep_policy(self, batch: int, pin: Pin, states: Mapping[int, str | None]) -> None:
@@ -161,3 +161,9 @@ class Steering:
                 f"what a replica of {pin.algorithm} learns is more than {MAX_STATE // 1024} KiB, too much to be "
                 "carried from batch to batch: each batch begins anew; results stay right"
             )
+
+
+def _admitted(report: BatchReport) -> int:
+    """The size of a batch as its limit counts it: in offsets for Kafka, which transactions, compaction and records that
+    cannot be read leave without a record."""
+    return max(report.rows, report.taken)

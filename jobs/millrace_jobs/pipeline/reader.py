@@ -91,7 +91,10 @@ class Replica(InputPartition):
 
 
 class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are ``{"source": name, "position": ..., "pin": ..., "waiting": records beyond it}``.
+    """Offsets are ``{"source": name, "position": ..., "pin": ..., "taken": ..., "waiting": ...}``.
+
+    ``taken`` are the records, or what the source counts in their place, since the position before, and ``waiting``
+    those beyond this one.
 
     One that ends a bounded input has also ``"closed"``, the event time that closed its windows; another time closes
     those of a batch that came to nothing.
@@ -128,7 +131,9 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = dict(source.latest(start["position"], everything=self._config.everything, most=most))
         if end == start["position"]:
             return start
-        offset = start | {"position": end, "pin": pin, "waiting": source.lag(end)}
+        waiting = source.lag(end)
+        taken = source.lag(start["position"]) - waiting
+        offset = start | {"position": end, "pin": pin, "taken": taken, "waiting": waiting}
         offset.pop("closed", None)
         return offset
 

@@ -11,11 +11,13 @@ from millrace_jobs.agent.auto import AutoPlans, first_algorithm, measured, prior
 from millrace_jobs.agent.progress import StageTimes
 from millrace_jobs.aggregates.reducing import ColumnarReduction
 from millrace_jobs.kernels.mixing import seeded
+from millrace_jobs.partitioners.registry import ALGORITHMS
 from millrace_jobs.pipeline.analysis import Routed
 from millrace_jobs.pipeline.front_end import Aggregation
 from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.plan.following import FixedPlan
 from millrace_jobs.selection.costs import Resources
+from millrace_jobs.selection.selector import CANDIDATES
 from millrace_jobs.selection.work import Task
 from millrace_jobs.sketches.key_counts import added
 from millrace_jobs.sketches.key_profile import profile
@@ -69,6 +71,11 @@ def test_keys_are_collocated_at_first(query):
 def test_a_later_run_goes_on_with_the_algorithm_of_the_last_batch():
     assert first_algorithm(routed(), replace(PIN, algorithm="dalton")) == "dalton"
     assert first_algorithm(routed(keys=0), replace(PIN, algorithm="of another version")) == "shuffle"
+
+
+@pytest.mark.parametrize("last", ALGORITHMS)
+def test_it_goes_on_only_with_one_that_it_can_judge(last):
+    assert first_algorithm(routed(), replace(PIN, algorithm=last)) in CANDIDATES
 
 
 def test_priors_are_by_query():

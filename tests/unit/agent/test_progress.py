@@ -45,6 +45,14 @@ def progress(*notes, **changes):
     } | changes  # fmt: skip
 
 
+def test_what_was_taken_is_of_the_sources_that_have_moved():
+    stays = {"source": "a", "position": {"row": 5}, "pin": PIN.to_json(), "taken": 5, "waiting": 0}
+    began = {"source": "b", "position": {"row": 0}}
+    moved = {"source": "b", "position": {"row": 7}, "pin": PIN.to_json(), "taken": 7, "waiting": 3}
+    sources = [{"startOffset": stays, "endOffset": stays | {"closed": 1}}, {"startOffset": began, "endOffset": moved}]
+    assert batch_report(progress(sources=sources), 2.0).taken == 7
+
+
 def test_a_routed_batch():
     tasks = [
         {"workers": [worker(0)], "replicas": [replica(0), replica(1, seconds=0.5)]},

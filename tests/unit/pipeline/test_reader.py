@@ -56,7 +56,7 @@ def latest(reader, start):
 
 def test_new_records_make_a_batch_which_is_not_the_end(reader):
     end = latest(reader(7), AT_5 | {"closed": 100})
-    assert end == AT_5 | {"position": {"row": 7}}
+    assert end == AT_5 | {"position": {"row": 7}, "taken": 2}
     assert [replica.piece for replica in reader(7).partitions(AT_5 | {"closed": 100}, end)] == [(5, 7)]
 
 
