@@ -278,11 +278,13 @@ def _query_for_spark(file: Path, name: str | None, *, debug: bool) -> StreamQuer
 
 def _run(make: Callable[[], Job], grace: float) -> None:
     """Run a job to its end, or to that of its running batch after Ctrl-C or SIGTERM; what failed is reported."""
+    from millrace_jobs import jvm
     from millrace_jobs.agent.failure_report import write_report
 
     try:
         job = make()
     except MillraceError as error:
+        jvm.end_unused()
         write_report(error)
         raise
 

@@ -1,11 +1,13 @@
 """Spark's JVM, started before PySpark is imported: it takes longest to be ready, and Python has much to load meanwhile.
 
 PySpark would start it by itself, but only when a session is made, and in the process group of this one, where a
-SIGTERM for the whole group (systemd, ``timeout``, CI) would end it in the middle of a batch.
+SIGTERM for the whole group (``timeout``, CI) would end it in the middle of a batch. A session of its own does not keep
+it from a signal for a whole control group, as systemd sends it by default: docs/pipeline.md has the setting for that.
 """
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
 import re
@@ -48,7 +50,7 @@ twice in a query's first batches, for 0.1 s each time.
 """
 
 _CHOICE = re.compile(r"-XX:\+Use\w+GC\b")
-_JAVA_OPTIONS = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
+_JAVA_OPTIONS = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 """Variables of the environment that hold options of Java."""
 
 _WORKER_PYTHON = Path(__file__).with_name("worker-python")
@@ -71,13 +73,15 @@ class Jvm:
     def __init__(self, settings: Mapping[str, str], *, quiet: bool) -> None:
         _require_java()
         self._address: tuple[int, str] | None = None
-        self._folder = Path(tempfile.mkdtemp(prefix="millrace-jvm-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="millrace-jvm-"))
+        """A folder that only this user may enter, until this process ends."""
+        atexit.register(self.remove_folder)
         home = spark_home()
         early = {name: value for name, value in settings.items() if name.startswith(_EARLY)}
         if is_named():  # Spark puts the folder of its settings first, but an archive fits only what begins like its own
             early.setdefault("spark.driver.extraClassPath", str(home / "jars" / "*"))
         self._zygote = Zygote(quiet=quiet)
-        ours = self._zygote.settings | {_CONNECTION: str(self._folder / "connection")}
+        ours = self._zygote.settings | {_CONNECTION: str(self.folder / "connection")}
         self._process = subprocess.Popen(
             [home / "bin" / "spark-submit", *_arguments(early), "pyspark-shell"],
             stdin=subprocess.PIPE,  # once it is closed, the JVM knows that this process has ended
@@ -115,8 +119,8 @@ class Jvm:
             for name in found:
                 del os.environ[name]
 
-    def finish(self) -> None:
-        """Let it end in good order, and wait until it has.
+    def finish(self) -> int:
+        """Let it end in good order, and wait until it has; returns its exit status.
 
         Raises:
             MillraceError: it does not end.
@@ -124,23 +128,28 @@ class Jvm:
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            self._process.wait(_PATIENCE)
+            status = self._process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:
             self.end()
             hint = "see whether the machine has too little memory, or too much to do"
             raise MillraceError(Problem(f"Spark's JVM does not end within {_PATIENCE:g} s", hint)) from None
         self._zygote.finish()
+        return status
 
     def end(self) -> None:
         """End it at once, where no session uses it."""
         self._process.kill()
         self._process.wait()
         self._zygote.end()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self.remove_folder()
+
+    def remove_folder(self) -> None:
+        """Remove what it leaves on the disk, once it is not used."""
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _wait_for_address(self) -> tuple[int, str]:
         """Port and secret of Spark's gateway, which it writes as a number, a length and a text."""
-        file = self._folder / "connection"
+        file = self.folder / "connection"
         deadline = time.monotonic() + _PATIENCE
         try:
             while not file.exists():
@@ -153,7 +162,7 @@ class Jvm:
                 time.sleep(_POLL_SECONDS)
             port, length = struct.unpack_from(">ii", content := file.read_bytes())
         finally:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            file.unlink(missing_ok=True)
         return port, content[8 : 8 + length].decode()
 
 
@@ -182,6 +191,13 @@ def end_unused() -> None:
         _jvm = None
 
 
+def abandon() -> None:
+    """Leave nothing of the JVM on the disk, for a process that ends at once, and the JVM with it."""
+    end_unused()
+    if _jvm is not None:
+        _jvm.remove_folder()
+
+
 def spark_home() -> Path:
     """The folder of Spark, which PySpark has in its package."""
     named = os.environ.get("SPARK_HOME")
@@ -199,8 +215,10 @@ def _environment(home: Path, settings: Mapping[str, str]) -> dict[str, str]:
     """That of this process, with what Spark's processes need. Java's options in it come last, and so take back ours."""
     os.environ["MILLRACE_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = str(_WORKER_PYTHON)
+    options = [_COMPILER, _CLASSES]
     classes = archive(home)
-    options = [_COMPILER, _CLASSES, *([f"-XX:SharedArchiveFile={classes}"] if classes.exists() else [])]
+    if classes is not None and os.access(classes, os.R_OK):
+        options.append(f'"-XX:SharedArchiveFile={classes}"')
     if not _chooses_collector(home, settings):
         options.append(_COLLECTOR)
     options.append(os.environ.get("SPARK_SUBMIT_OPTS", ""))

@@ -7,6 +7,8 @@ import os
 import shutil
 from pathlib import Path
 
+from millrace_jobs.cache import cache_folder
+
 _NAME = "MILLRACE_SPARK_CLASSES"
 
 
@@ -15,8 +17,8 @@ def is_named() -> bool:
     return bool(os.environ.get(_NAME))
 
 
-def archive(spark_home: Path) -> Path:
-    """Where the archive is, if there is one, for this Java and these jars.
+def archive(spark_home: Path) -> Path | None:
+    """Where the archive for this Java and these jars is to be; None for a user without a cache.
 
     Java compares the class path, and the time and size of each jar, with what they were, and passes over an archive
     that does not fit. So its name has a digest of them, after one of the place of the jars.
@@ -26,12 +28,14 @@ def archive(spark_home: Path) -> Path:
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin/java") if home else Path(shutil.which("java") or "java")
     states = [_state(java.resolve()), *sorted(_state(Path(jar.path)) for jar in os.scandir(spark_home / "jars"))]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "millrace" / f"spark-classes-{_digest(str(spark_home))}-{_digest(*states)}.jsa"
+    cache = cache_folder()
+    return cache and cache / f"spark-classes-{_digest(str(spark_home))}-{_digest(*states)}.jsa"
 
 
 def outdated(current: Path) -> list[Path]:
-    """Archives of another Java, or of other jars in the same place."""
+    """Archives of another Java, or of other jars in the same place; none beside one that the environment names."""
+    if is_named():
+        return []
     place = current.stem.rpartition("-")[0]
     return [file for file in current.parent.glob(f"{place}-*.jsa") if file != current]
 

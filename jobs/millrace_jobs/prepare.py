@@ -29,6 +29,9 @@ def prepare(say: Callable[[str], None]) -> None:
         say("compiling the partitioners")
         _compile_kernels(stream)
         classes = jvm_classes.archive(jvm.spark_home())
+        if classes is None:
+            say("this user has no home, so Spark's classes are not kept: runs start without them")
+            return
         if classes.exists():
             say(f"Spark's classes are in {classes}")
             return
@@ -54,7 +57,7 @@ def _note_classes(classes: Path, folder: Path) -> bool:
     """Run queries in a JVM that writes the archive when it ends, beside its place; whether it has."""
     classes.parent.mkdir(parents=True, exist_ok=True)
     partial = classes.with_suffix(f".{os.getpid()}")
-    process = jvm.start({"spark.driver.extraJavaOptions": f"-XX:ArchiveClassesAtExit={partial}"}, quiet=True)
+    process = jvm.start({"spark.driver.extraJavaOptions": f'"-XX:ArchiveClassesAtExit={partial}"'}, quiet=True)
     from millrace_jobs.agent.job import Job
 
     try:
@@ -62,14 +65,14 @@ def _note_classes(classes: Path, folder: Path) -> bool:
             for algorithm in ("native", "pkg"):
                 with Job(_query(algorithm, folder), once=True, console=Console(file=nowhere)) as job:
                     job.run()
-        process.finish()
-        if not partial.exists():
+        if process.finish() or not partial.exists():
             return False
         partial.replace(classes)
         for file in jvm_classes.outdated(classes):
-            file.unlink()
+            file.unlink(missing_ok=True)
         return True
     finally:
+        process.end()  # a JVM that still ran would write its archive later
         partial.unlink(missing_ok=True)
 
 

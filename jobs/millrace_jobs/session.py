@@ -45,6 +45,9 @@ _SETTINGS = {
     "spark.log.level": "ERROR",
 }
 
+_SOCKET_FOLDER = 61
+"""The longest name of a folder in which Spark makes sockets, in characters."""
+
 TASK_ATTEMPTS = 4
 """How often a task is tried, as on a cluster: a Python worker that was killed costs a task, not the batch."""
 
@@ -73,6 +76,9 @@ def local_session(
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": str(workspace),
     }
+    folder = str(jvm.start(settings, quiet=quiet).folder)
+    if len(folder) <= _SOCKET_FOLDER:
+        own["spark.python.unix.domain.socket.dir"] = folder  # Python's workers ask no secret of who connects
     return _session(name, state_partitions, own | dict(settings), workspace, quiet=quiet)
 
 

@@ -86,12 +86,23 @@ class Zygote:
         except (OSError, ValueError):
             connection.close()
             return
-        pid = os.fork()
-        if not pid:
-            self._work(connection, request)
-        for stream in request.streams:
-            os.close(stream)
-        self._watch(pid, connection)
+        try:
+            pid = os.fork()
+            if not pid:
+                self._work(connection, request)
+        except OSError:  # too many processes, or too little memory: the client tries it without a zygote
+            connection.close()
+            return
+        finally:
+            for stream in request.streams:
+                os.close(stream)
+        try:
+            self._watch(pid, connection)
+        except OSError:  # too many open files: a child that cannot be watched must not be
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            connection.close()
+            return
         with suppress(OSError):
             connection.sendall(b"\1")
 
@@ -101,6 +112,8 @@ class Zygote:
         self._children[ended] = connection
 
         def signalled() -> None:
+            if self._children.get(ended) is not connection:  # reaped for another event of the same ``select``
+                return
             try:
                 number = connection.recv(1)
             except OSError:
@@ -153,7 +166,7 @@ def _receive(connection: socket.socket) -> Request:
     try:
         with connection.makefile("rb") as file:
             arguments, environment, folder = json.loads(file.read(int.from_bytes(file.read(4), "big")))
-    except ValueError:
+    except (OSError, ValueError):
         for stream in streams:
             os.close(stream)
         raise

@@ -78,7 +78,7 @@ def test_interrupted_runs_go_on_where_they_were_and_end_exact(project: Project) 
 
     with project.start("run", query) as run:
         run.wait_for("batch=")
-        os.killpg(run.process.pid, signal.SIGTERM)  # as systemd, ``timeout`` and CI do: to the whole process group
+        os.killpg(run.process.pid, signal.SIGTERM)  # as ``timeout`` and CI do: to the whole process group
         terminated = run.finish()
         run.assert_gone()
     assert terminated.status == 0, terminated

@@ -10,18 +10,19 @@ import pytest
 from millrace_api.errors import MillraceError
 from millrace_jobs import jvm as jvm_module
 from millrace_jobs import jvm_classes
+from millrace_jobs.cache import cache_folder
 from millrace_jobs.jvm import Jvm, spark_home
 
 ANSWERS = """
 import os, struct, sys
 from pathlib import Path
+Path("arguments").write_text(" ".join(sys.argv[1:]))
+Path("group").write_text(str(os.getpgid(0)))
+Path("options").write_text(os.environ["SPARK_SUBMIT_OPTS"])
 secret = b"secret"
 file = Path(os.environ["_PYSPARK_DRIVER_CONN_INFO_PATH"])
 file.with_suffix(".new").write_bytes(struct.pack(">ii", 4711, len(secret)) + secret)
 file.with_suffix(".new").rename(file)
-Path("arguments").write_text(" ".join(sys.argv[1:]))
-Path("group").write_text(str(os.getpgid(0)))
-Path("options").write_text(os.environ["SPARK_SUBMIT_OPTS"])
 sys.stdin.read()
 Path("ended").touch()
 """
@@ -68,6 +69,7 @@ def test_pyspark_is_led_to_the_jvm_that_was_started(spark):
         ({"spark.driver.extraJavaOptions": "-Xss4m -XX:+UseG1GC"}, {}, "", False),
         ({}, {"SPARK_SUBMIT_OPTS": "-XX:+UseSerialGC"}, "", False),
         ({}, {"JAVA_TOOL_OPTIONS": "-XX:+UseZGC"}, "", False),
+        ({}, {"_JAVA_OPTIONS": "-XX:+UseSerialGC"}, "", False),
         ({}, {"SPARK_SUBMIT_OPTS": "-XX:+UseStringDeduplication"}, "", True),
         ({}, {}, "spark.driver.extraJavaOptions  -XX:+UseShenandoahGC", False),
     ],
@@ -76,7 +78,7 @@ def test_the_garbage_collector_is_ours_unless_the_user_names_one(
     spark, monkeypatch, tmp_path, settings, variables, defaults, chosen
 ):
     folder = spark(ANSWERS)
-    for name in ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"):
+    for name in ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -86,6 +88,26 @@ def test_the_garbage_collector_is_ours_unless_the_user_names_one(
     with jvm.announced():
         assert ("-XX:+UseParallelGC" in (folder / "options").read_text()) == chosen
     jvm.finish()
+
+
+def test_an_archive_of_classes_that_cannot_be_looked_at_is_done_without(spark, monkeypatch):
+    folder = spark(ANSWERS)
+    monkeypatch.setenv("MILLRACE_SPARK_CLASSES", "/" + "x" * 300)
+    jvm = Jvm({}, quiet=True)
+    with jvm.announced():
+        assert "x" * 300 not in (folder / "options").read_text()
+    jvm.finish()
+
+
+def test_a_user_without_a_home_has_no_cache(monkeypatch):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    assert cache_folder() is None
+    monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
+    assert cache_folder() == Path("/elsewhere/millrace")
 
 
 def test_options_of_the_user_come_after_ours(spark, monkeypatch):
@@ -182,6 +204,13 @@ def test_there_is_no_java(monkeypatch, tmp_path):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(MillraceError, match="there is no Java"):
         Jvm({}, quiet=True)
+
+
+def test_files_beside_an_archive_that_the_environment_names_are_not_ours(tmp_path, monkeypatch):
+    named = tmp_path / "spark-v2.jsa"
+    (tmp_path / "spark-v1.jsa").touch()
+    monkeypatch.setenv("MILLRACE_SPARK_CLASSES", str(named))
+    assert jvm_classes.outdated(named) == []
 
 
 def test_archives_of_other_jars_in_the_same_place_are_outdated(tmp_path):

@@ -1,5 +1,6 @@
 """Spark's Python processes, forked from one that has loaded everything: as if Python had been started for each."""
 
+import errno
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ import pytest
 
 import millrace_jobs
 from millrace_jobs.zygote import Zygote
+from millrace_jobs.zygote_server import Zygote as Server
 
 PYTHON = Path(millrace_jobs.__file__).with_name("worker-python")
 
@@ -91,6 +93,15 @@ def is_running(pid):
     return Path(f"/proc/{pid}").exists()
 
 
+def state(pid):
+    """Of a process, as in ``ps``: Z for one that has ended and has not been waited for."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def parent(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def waiting(settings, folder):
     """A process that waits, as Spark sees it, and the id of the one that does its work."""
     note = folder / "pid"
@@ -150,6 +161,39 @@ def test_a_process_that_is_killed_takes_its_child_with_it(zygote, folder):
     process.kill()
     process.communicate()
     wait_until(lambda: not is_running(pid))
+
+
+def test_a_child_and_its_process_that_are_killed_at_the_same_time_harm_no_other(folder):
+    with serving() as zygote:
+        process, child = waiting(zygote, folder)
+        server = parent(child)
+        os.kill(server, signal.SIGSTOP)  # so that it learns of both ends at once
+        os.kill(child, signal.SIGKILL)
+        wait_until(lambda: state(child) == "Z")
+        process.kill()
+        process.communicate()
+        os.kill(server, signal.SIGCONT)
+        other = start(zygote, folder, "tell", WANTED="")
+        *_, loaded, _ = json.loads(other.communicate("")[0])
+        assert loaded
+
+
+def test_where_no_process_can_be_forked_the_client_is_sent_away(tmp_path, monkeypatch):
+    def no_fork():
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", no_fork)
+    monkeypatch.setattr(sys, "stdin", socket.socketpair()[0])  # what the server takes for its starter
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as connection:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        connection.connect(str(tmp_path / "s"))
+        request = json.dumps([["-m", "program"], {}, "/"]).encode()
+        with (tmp_path / "stream").open("wb") as stream:
+            socket.send_fds(connection, [b"\0"], [stream.fileno()] * 3)
+        connection.sendall(len(request).to_bytes(4, "big") + request)
+        Server(listener)._answer()
+        assert connection.recv(1) == b""
 
 
 @pytest.mark.parametrize("sent", [b"", b"\0", b"\0\0\0\0\x05{", b"\0\0\0\0\x02{}"])
