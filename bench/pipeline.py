@@ -32,8 +32,8 @@ from rich.table import Table
 from bench.emulated import log_settings, seconds_waited
 from bench.plain_spark import plain_python
 from millrace_api.streamquery import Spec, StreamQuery
-from millrace_jobs.agent.batch_settings import BatchSettings
-from millrace_jobs.agent.progress import BatchReport, batch_report
+from millrace_jobs.run.batch_settings import BatchSettings
+from millrace_jobs.pipeline.progress import BatchReport, batch_report
 from millrace_jobs.pipeline.analysis import PlannedQuery, plan_query
 from millrace_jobs.pipeline.build import Surroundings, build, is_per_record
 from millrace_jobs.pipeline.front_end import Native

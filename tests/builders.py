@@ -1,9 +1,11 @@
 """Builders of test objects: every field has a sensible value, of which a test changes the ones it is about."""
 
+from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from millrace_jobs.agent.progress import BatchReport, StageTimes
+from millrace_api.streamquery import StreamQuery
+from millrace_jobs.pipeline.progress import BatchReport, StageTimes
 from millrace_jobs.plan.pin import Pin
 
 PIN = Pin(epoch=1, algorithm="pkg", replicas=2, workers=4)
@@ -51,3 +53,33 @@ def a_native_batch(**changes):
         "combine": StageTimes(()),
     }
     return replace(_REPORT, **native | changes)
+
+
+_QUERY = {
+    "apiVersion": "millrace.io/v1alpha1",
+    "kind": "StreamQuery",
+    "metadata": {"name": "fares"},
+    "spec": {
+        "sources": {
+            "trips": {
+                "files": {"path": "data/*.csv", "format": "csv", "maxFilesPerBatch": 2},
+                "schema": "at TIMESTAMP, fare DOUBLE",
+                "watermark": {"column": "at", "delay": "10 minutes"},
+            }
+        },
+        "query": {"sql": "SELECT count(*) FROM trips"},
+        "sink": {"files": {"path": "out", "format": "csv"}},
+        "parallelism": {"max": 4},
+    },
+}
+
+
+def a_query(*path, value=None):
+    """A small query over files, with one thing changed."""
+    document = deepcopy(_QUERY)
+    if path:
+        inner = document
+        for key in path[:-1]:
+            inner = inner.setdefault(key, {})
+        inner[path[-1]] = value
+    return StreamQuery.model_validate(document)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from millrace_jobs.agent.admission import Admission, FinishedBatch
-from millrace_jobs.agent.steering import FIRST_SECONDS, PYTHON_RECORDS
+from millrace_jobs.run.admission import Admission, FinishedBatch
+from millrace_jobs.run.steering import FIRST_SECONDS, PYTHON_RECORDS
 from millrace_operator.arena.figures import Figures
 from millrace_operator.arena.registry import OURS
 from millrace_operator.arena.run import compare

@@ -20,9 +20,9 @@ from bench.kafka.report import PLAIN
 from bench.kafka.topics import create
 from millrace_api.plan import Plan
 from millrace_api.streamquery import StreamQuery
-from millrace_jobs.agent.checkpoint import Checkpoint, checkpoint_root
-from millrace_jobs.agent.progress import BatchReport
-from millrace_jobs.agent.run import QueryRun
+from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
+from millrace_jobs.pipeline.progress import BatchReport
+from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.pipeline.analysis import plan_query
 from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.plan.following import FixedPlan

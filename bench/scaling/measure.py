@@ -30,9 +30,9 @@ from bench.scaling.points import RECORDED, Measured, Point, Setting, write_point
 from bench.scaling.processor import bind, machine_seconds, own_seconds
 from millrace_api.deployment import Algorithm
 from millrace_api.plan import Plan
-from millrace_jobs.agent.checkpoint import Checkpoint
-from millrace_jobs.agent.progress import BatchReport
-from millrace_jobs.agent.run import QueryRun
+from millrace_jobs.checkpoint.checkpoint import Checkpoint
+from millrace_jobs.pipeline.progress import BatchReport
+from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.pipeline.analysis import plan_query
 from millrace_jobs.plan.following import FixedPlan
 from millrace_jobs.plan.pin import Pin

@@ -24,7 +24,7 @@ from millrace_jobs.produce.command import produce
 
 if TYPE_CHECKING:
     from millrace_api.streamquery import StreamQuery
-    from millrace_jobs.agent.job import Job
+    from millrace_jobs.run.job import Job
 
 app = typer.Typer(
     help="Streaming queries on Spark, placed by skew-aware partitioners.",
@@ -104,8 +104,8 @@ def run(
     def job() -> Job:
         chosen = _query_for_spark(file, query, debug=debug)
         typer.echo(f"starting={chosen.name}")
-        from millrace_jobs.agent.job import Job
-        from millrace_jobs.agent.platform import OneProcess
+        from millrace_jobs.run.job import Job
+        from millrace_jobs.run.platform import OneProcess
 
         return Job(chosen, OneProcess(plan), once, metrics_port, debug, file)
 
@@ -125,8 +125,8 @@ def driver(
     def job() -> Job:
         chosen = _query_for_spark(file, None, debug=True)
         typer.echo(f"starting={chosen.name}")
-        from millrace_jobs.agent.driver_pod import DriverPod, PodIdentity
-        from millrace_jobs.agent.job import Job
+        from millrace_jobs.pod.driver_pod import DriverPod, PodIdentity
+        from millrace_jobs.run.job import Job
 
         platform = DriverPod(PodIdentity.from_environment(), plan_config_map, plan)
         return Job(chosen, platform, metrics_port=metrics_port, debug=True, file=file)
@@ -143,7 +143,7 @@ def validate(
     ] = True,
 ) -> None:
     """Check files without running them; reports every problem, and exits with 1 if there is one."""
-    from millrace_jobs.agent.validation import check_file, notes_on
+    from millrace_jobs.run.validation import check_file, notes_on
 
     problems = [problem for file in files for problem in check_file(file, inputs=inputs)]
     if format is OutputFormat.JSON:
@@ -167,8 +167,8 @@ def explain(
 ) -> None:
     """Say whether a query is routed or runs natively, and why, and draw its plan."""
     chosen = _query_for_spark(file, query, debug=debug)
-    from millrace_jobs.agent.job import Job
-    from millrace_jobs.agent.platform import OneProcess
+    from millrace_jobs.run.job import Job
+    from millrace_jobs.run.platform import OneProcess
 
     with Job(chosen, OneProcess(plan), debug=debug, file=file) as job:
         typer.echo(job.explain())
@@ -242,8 +242,8 @@ def repartition_state(
     debug: Debug = False,
 ) -> None:
     """Spread the state of a stopped query over another number of partitions."""
-    from millrace_jobs.agent.job import Job
-    from millrace_jobs.agent.repartition import repartition
+    from millrace_jobs.run.job import Job
+    from millrace_jobs.run.repartition import repartition
 
     with Job.of_file(file, name=query) as job:
         done = repartition(job.query, partitions, debug=debug)
@@ -259,8 +259,8 @@ def show_state(
     query: Annotated[str | None, typer.Option(help="Name of the query, where the file has several.")] = None,
 ) -> None:
     """Say how many partitions the state has, how large it is on disk, and which batch was the last."""
-    from millrace_jobs.agent.job import Job
-    from millrace_jobs.agent.state_size import state_size
+    from millrace_jobs.run.job import Job
+    from millrace_jobs.checkpoint.state_size import state_size
 
     with Job.of_file(file, name=query) as job:
         typer.echo(str(state_size(job.query)))
@@ -279,7 +279,7 @@ def _query_for_spark(file: Path, name: str | None, *, debug: bool) -> StreamQuer
 def _run(make: Callable[[], Job], grace: float) -> None:
     """Run a job to its end, or to that of its running batch after Ctrl-C or SIGTERM; what failed is reported."""
     from millrace_jobs import jvm
-    from millrace_jobs.agent.failure_report import write_report
+    from millrace_jobs.run.failure_report import write_report
 
     try:
         job = make()

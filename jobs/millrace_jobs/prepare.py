@@ -58,7 +58,7 @@ def _note_classes(classes: Path, folder: Path) -> bool:
     classes.parent.mkdir(parents=True, exist_ok=True)
     partial = classes.with_suffix(f".{os.getpid()}")
     process = jvm.start({"spark.driver.extraJavaOptions": f'"-XX:ArchiveClassesAtExit={partial}"'}, quiet=True)
-    from millrace_jobs.agent.job import Job
+    from millrace_jobs.run.job import Job
 
     try:
         with Path(os.devnull).open("w", encoding="utf-8") as nowhere:

@@ -28,7 +28,7 @@ from pathlib import Path
 from millrace_jobs import python_daemon
 
 _MODULES = (
-    "millrace_jobs.sources.kafka",
+    "millrace_jobs.sources.kafka.source",
     "pyspark.sql.worker.create_data_source",
     "pyspark.sql.worker.lookup_data_sources",
     "pyspark.sql.worker.plan_data_source_read",

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 
 from lab.kafka import Broker
 from millrace_api.loading import load_queries
-from millrace_jobs.agent.checkpoint import Checkpoint, checkpoint_root
-from millrace_jobs.agent.progress import BatchReport
-from millrace_jobs.agent.run import QueryRun
+from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
+from millrace_jobs.pipeline.progress import BatchReport
+from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.pipeline.analysis import plan_query
 from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.plan.following import FixedPlan

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from lab.kafka import Broker
 from millrace_api.sources import Source as SourceSpec
 from millrace_jobs.sources.base import Position, Rejected
-from millrace_jobs.sources.kafka import KafkaSource
+from millrace_jobs.sources.kafka.source import KafkaSource
 from millrace_jobs.sources.opening import open_source
 
 from .topics import PATIENCE, admin, open_transactions

@@ -19,9 +19,9 @@ from millrace_api.errors import MillraceError, TransientError
 from millrace_api.kafka import KafkaConnection
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import Batch, LastBatch, ResultKeys
-from millrace_jobs.sinks.kafka_table import TableSink
-from millrace_jobs.sinks.kafka_topic import TargetTopic
-from millrace_jobs.sinks.kafka_transactions import BatchTransactions
+from millrace_jobs.sinks.kafka.table import TableSink
+from millrace_jobs.sinks.kafka.topic import TargetTopic
+from millrace_jobs.sinks.kafka.transactions import BatchTransactions
 
 from . import topics
 

@@ -12,8 +12,8 @@ import pytest
 
 from lab.kafka import Broker
 from millrace_api.errors import MillraceError
-from millrace_jobs.agent.checkpoint import Checkpoint, checkpoint_root
-from millrace_jobs.sinks.kafka import KafkaSink
+from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
+from millrace_jobs.sinks.kafka.sink import KafkaSink
 from spark.answers import duckdb_rows
 from spark.streams import Stream
 from spark.tables import parquet, table_of

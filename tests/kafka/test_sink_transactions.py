@@ -13,9 +13,9 @@ from lab.kafka import running_broker
 from millrace_api.errors import MillraceError, TransientError
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import Batch, LastBatch, WindowColumn
-from millrace_jobs.sinks.kafka_live_rows import read_live_rows
-from millrace_jobs.sinks.kafka_topic import TargetTopic
-from millrace_jobs.sinks.kafka_transactions import BatchTransactions
+from millrace_jobs.sinks.kafka.live_rows import read_live_rows
+from millrace_jobs.sinks.kafka.topic import TargetTopic
+from millrace_jobs.sinks.kafka.transactions import BatchTransactions
 
 from .topics import Message, admin, committed, fill, make, open_transactions
 

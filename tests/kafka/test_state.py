@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from millrace_jobs.agent.checkpoint import Checkpoint, checkpoint_root
-from millrace_jobs.agent.progress import BatchReport
-from millrace_jobs.agent.repartition import exchange
+from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
+from millrace_jobs.pipeline.progress import BatchReport
+from millrace_jobs.run.repartition import exchange
 from spark.answers import Row, assert_same, duckdb_rows, micros
 from spark.questions import Hop, Question
 from spark.streams import Placing

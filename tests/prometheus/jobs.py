@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter
 
-from millrace_jobs.agent.health import Health
-from millrace_jobs.agent.metrics import JobMetrics
-from millrace_jobs.agent.server import start_server
+from millrace_jobs.run.health import Health
+from millrace_jobs.run.metrics import JobMetrics
+from millrace_jobs.run.server import start_server
 from millrace_operator.metrics_source.client import Prometheus
 from millrace_operator.metrics_source.job import answer
 from millrace_operator.scaling.observation import Answer

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from millrace_jobs.agent.job import Job
-from millrace_jobs.agent.platform import OneProcess
+from millrace_jobs.run.job import Job
+from millrace_jobs.run.platform import OneProcess
 from millrace_jobs.sinks.base import Batch
 from millrace_jobs.sinks.files import FilesSink
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millrace_api.plan import Plan
-from millrace_jobs.agent.progress import BatchReport
+from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import read_control
 from millrace_jobs.plan.pin import Pin
 

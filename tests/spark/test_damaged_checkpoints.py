@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.agent.checkpoint import checkpoint_root
+from millrace_jobs.checkpoint.checkpoint import checkpoint_root
 
 from .answers import assert_same, duckdb_rows, latest
 from .streams import Placing, Stream

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from millrace_jobs.sinks.base import ADMITTED, ResultKeys, WindowColumn
-from millrace_jobs.sinks.kafka_messages import NO_END, encoded, fetched_rows
+from millrace_jobs.sinks.kafka.messages import NO_END, encoded, fetched_rows
 
 pytestmark = pytest.mark.spark
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from millrace_jobs.agent.progress import BatchReport
+from millrace_jobs.pipeline.progress import BatchReport
 
 from .answers import assert_same, duckdb_rows, latest, micros, rows_of
 from .questions import Hop, Question

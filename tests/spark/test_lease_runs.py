@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace_jobs.agent.lease import Holder
+from millrace_jobs.checkpoint.lease import Holder
 
 from .cli import Project
 

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.agent.checkpoint import Checkpoint, checkpoint_root
+from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.pipeline.route import Router
 from millrace_jobs.plan.pin import Pin
 from millrace_jobs.sinks.base import Batch

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from millrace_jobs.agent.checkpoint import Checkpoint, checkpoint_root
-from millrace_jobs.agent.repartition import exchange
+from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
+from millrace_jobs.run.repartition import exchange
 
 from .answers import assert_same, duckdb_rows, rows_of
 from .cli import Project

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_jobs.agent.restarts import MOST
+from millrace_jobs.run.loop import MAX_RESTARTS
 from millrace_jobs.sinks.base import Batch, LastBatch, Sink
 
 from .answers import assert_same, duckdb_rows, latest
@@ -34,7 +34,7 @@ PLACINGS: list[Placing] = [("hash", 2, 2), ("native", 2, 2), ("pkg", 4, 1)]
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Restarts follow at once."""
-    monkeypatch.setattr("millrace_jobs.agent.restarts.FIRST_PAUSE", 0.0)
+    monkeypatch.setattr("millrace_jobs.run.loop.FIRST_PAUSE", 0.0)
 
 
 @dataclass
@@ -170,7 +170,7 @@ def test_what_does_not_pass_ends_the_run_after_some_restarts_and_the_next_run_go
     assert not isinstance(told.value, TransientError)
     said = "Kafka at nowhere:9092 cannot be reached; see whether it runs"
     assert str(told.value) == f"after 5 restarts without a finished batch: {said}"
-    assert len(sink.prepared) == 1 + MOST
+    assert len(sink.prepared) == 1 + MAX_RESTARTS
     stream.feed([(PLACINGS[2], parquet(SCHEMA, batches[2]))])
     assert_exact(stream, batches)
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.partitioners.base import Hashes
 from millrace_jobs.partitioners.hashing import hash_columns
-from millrace_jobs.sources.columns import to_declared
-from millrace_jobs.sources.schema import TIMESTAMP
+from millrace_jobs.sources.formats.columns import to_declared
+from millrace_jobs.sources.formats.schema import TIMESTAMP
 
 NO_TIME = np.iinfo(np.int64).min
 """The time of a record that has none."""

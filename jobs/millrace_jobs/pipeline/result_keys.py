@@ -13,7 +13,7 @@ from millrace_api.streamquery import Emit, Spec
 from millrace_jobs.pipeline.analysis import PlannedQuery, Routed
 from millrace_jobs.pipeline.front_end import Native
 from millrace_jobs.sinks.base import ResultKeys, WindowColumn
-from millrace_jobs.sinks.kafka_messages import require_json
+from millrace_jobs.sinks.kafka.messages import require_json
 
 
 def result_keys(planned: PlannedQuery, spec: Spec) -> ResultKeys:

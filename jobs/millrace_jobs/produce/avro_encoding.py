@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.produce.encoding import Encode
-from millrace_jobs.sources.avro_schema import read_avro_schema
+from millrace_jobs.sources.formats.avro_schema import read_avro_schema
 
 
 def avro_encoder(writer_schema: str) -> Encode:

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from millrace_api.errors import MillraceError
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.kafka.errors import PATIENCE, Complaints, kafka_problem
-from millrace_jobs.sinks.kafka_topic import TargetTopic
+from millrace_jobs.sinks.kafka.topic import TargetTopic
 
 _MOST_MESSAGES, _MOST_KBYTES = 200_000, 512 << 10
 """On their way at a time."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.sources.schema import TIMESTAMP
+from millrace_jobs.sources.formats.schema import TIMESTAMP
 
 Encode = Callable[[pa.RecordBatch], list[bytes]]
 """The value of a message for each record."""

@@ -8,8 +8,8 @@ import pyarrow.json
 import pyarrow.parquet as pq
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.sources.schema import TIMESTAMP
-from millrace_jobs.sources.text_files import blocks, first_byte, open_text
+from millrace_jobs.sources.formats.schema import TIMESTAMP
+from millrace_jobs.sources.formats.text_files import blocks, first_byte, open_text
 
 _SAMPLE = 1 << 20
 """Bytes of a text file that its types are told by."""

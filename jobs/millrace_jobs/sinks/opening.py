@@ -9,9 +9,9 @@ from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import ResultKeys, Sink
 from millrace_jobs.sinks.console import ConsoleSink, ShowTable
 from millrace_jobs.sinks.files import FilesSink, require_folder
-from millrace_jobs.sinks.kafka import KafkaSink
-from millrace_jobs.sinks.kafka_table import TableSink
-from millrace_jobs.sinks.kafka_topic import TargetTopic
+from millrace_jobs.sinks.kafka.sink import KafkaSink
+from millrace_jobs.sinks.kafka.table import TableSink
+from millrace_jobs.sinks.kafka.topic import TargetTopic
 
 
 def check_sink(spec: Spec) -> None:

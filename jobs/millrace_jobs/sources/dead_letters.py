@@ -13,7 +13,7 @@ from typing import IO, Self
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sources.base import CorruptRecords
-from millrace_jobs.sources.decoding import BadRecord
+from millrace_jobs.sources.formats.decoding import BadRecord
 
 _SHOWN = 200
 """Characters of a bad record in a message."""

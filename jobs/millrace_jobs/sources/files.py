@@ -21,7 +21,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sources.base import CorruptRecords, Position, Rejected, Slice
 from millrace_jobs.sources.dead_letters import Rejects
 from millrace_jobs.sources.file_log import FileLog, SeenFile
-from millrace_jobs.sources.formats import file_format
+from millrace_jobs.sources.formats.file_formats import file_format
 from millrace_jobs.sources.slicing import Extent, FilePiece, cut
 
 _LEAVE = "leave files as they are; write new ones elsewhere and rename them into place"

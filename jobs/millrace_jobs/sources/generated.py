@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from millrace_jobs.sources.base import Position, Rejected, Slice
-from millrace_jobs.sources.formats import MAX_ROWS
+from millrace_jobs.sources.formats.file_formats import MAX_ROWS
 from millrace_jobs.sources.pacing import Pacer, RatePace
 from millrace_jobs.sources.slicing import bounds
 

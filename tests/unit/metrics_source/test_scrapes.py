@@ -3,7 +3,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.agent.metrics import CONTRACT
+from millrace_jobs.run.metrics import CONTRACT
 from millrace_operator.metrics_source.result import Sample, Series
 from millrace_operator.metrics_source.scrapes import CREATED, FIELDS, NAMES, Scrape, whole_scrapes
 from millrace_operator.scaling.no_answer import SERIES

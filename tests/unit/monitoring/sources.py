@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from lab.parts.go_programs import go_program
-from millrace_jobs.agent.metrics import CONTRACT as OF_JOBS
+from millrace_jobs.run.metrics import CONTRACT as OF_JOBS
 from millrace_operator.telemetry.metrics import CONTRACT as OF_OPERATOR
 from millrace_operator.telemetry.metrics import OperatorMetrics
 

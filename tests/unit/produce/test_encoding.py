@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from millrace_api.errors import MillraceError
 from millrace_jobs.produce.avro_encoding import avro_encoder
 from millrace_jobs.produce.encoding import csv_encoder, json_encoder, key_encoder
-from millrace_jobs.sources.csv_records import CsvParser
-from millrace_jobs.sources.json_records import JsonParser
-from millrace_jobs.sources.schema import arrow_schema
+from millrace_jobs.sources.formats.csv_records import CsvParser
+from millrace_jobs.sources.formats.json_records import JsonParser
+from millrace_jobs.sources.formats.schema import arrow_schema
 
 SCHEMA = arrow_schema(
     [

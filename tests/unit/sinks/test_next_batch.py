@@ -3,8 +3,8 @@ import pytest
 from millrace_api.errors import MillraceError
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import LastBatch
-from millrace_jobs.sinks.kafka_topic import TargetTopic
-from millrace_jobs.sinks.kafka_transactions import next_batch
+from millrace_jobs.sinks.kafka.topic import TargetTopic
+from millrace_jobs.sinks.kafka.transactions import next_batch
 
 TOPIC = TargetTopic("results", Connection("kafka:9092"), "spec.sink.kafka.topic")
 

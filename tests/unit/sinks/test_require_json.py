@@ -11,7 +11,7 @@ from pyspark.sql.types import (
 )
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.sinks.kafka_messages import require_json
+from millrace_jobs.sinks.kafka.messages import require_json
 
 INT, TEXT = IntegerType(), StringType()
 

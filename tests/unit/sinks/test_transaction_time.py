@@ -1,8 +1,8 @@
 from millrace_api.errors import TransientError
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import Batch
-from millrace_jobs.sinks.kafka_topic import TargetTopic
-from millrace_jobs.sinks.kafka_transactions import BatchTransactions
+from millrace_jobs.sinks.kafka.topic import TargetTopic
+from millrace_jobs.sinks.kafka.transactions import BatchTransactions
 
 WRITER = BatchTransactions(TargetTopic("results", Connection("kafka:9092"), "spec.sink.kafka.topic"), "trips", "c1")
 

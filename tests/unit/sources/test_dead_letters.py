@@ -7,9 +7,9 @@ import pytest
 from millrace_api.errors import MillraceError
 from millrace_jobs.sources.base import CorruptRecords
 from millrace_jobs.sources.dead_letters import Rejects
-from millrace_jobs.sources.decoding import BadRecord
+from millrace_jobs.sources.formats.decoding import BadRecord
 
-from .tables import no_file_above
+from record_tables import no_file_above
 
 BAD = BadRecord('a "bad" ünë\\xff', "no reason", 7)
 TARGET = "trips-000000000017-003.jsonl"

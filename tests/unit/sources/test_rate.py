@@ -14,7 +14,7 @@ from millrace_jobs.sources.generated import GeneratedRows
 from millrace_jobs.sources.pacing import RatePace
 from millrace_jobs.sources.rate import RateSource
 
-from .tables import Collected, rows_of
+from record_tables import Collected, rows_of
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 

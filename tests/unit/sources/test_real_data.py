@@ -15,9 +15,9 @@ import pytest
 from lab.cache import MissingError
 from millrace_jobs.sources.files import FilesSource
 from millrace_jobs.sources.replay import ReplaySource
-from millrace_jobs.sources.schema import arrow_schema
+from millrace_jobs.sources.formats.schema import arrow_schema
 
-from .tables import all_rows
+from record_tables import all_rows
 
 TAXI = arrow_schema(
     [

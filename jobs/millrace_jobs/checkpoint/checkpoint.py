@@ -1,0 +1,260 @@
+"""The checkpoint of a query: whose it is, who uses it, and what Spark has written into it.
+
+Layout: ``millrace.json`` (the query it belongs to), ``lock`` and ``lease.json`` (who drives it), ``sources/NAME``
+(what a source remembers), ``policies`` (what the partitioner replicas have learned), and ``spark`` (Spark's own
+checkpoint: offsets with the pinned plans, commits, state).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import unquote, urlparse
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.sinks import Sink
+from millrace_api.streamquery import StreamQuery
+from millrace_jobs.checkpoint.evolution import changes, check_layout
+from millrace_jobs.checkpoint.lease import Lease
+from millrace_jobs.checkpoint.marker import Marker
+from millrace_jobs.checkpoint.spark_copy import places, settle
+from millrace_jobs.checkpoint.spark_log import SparkLog, damaged
+from millrace_jobs.disk import make_folder, remove_folders
+from millrace_jobs.sinks.base import Batch, LastBatch
+
+
+class Checkpoint(SparkLog):
+    """A checkpoint; once opened, this process holds it until it ends or calls ``close``."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root / "spark")
+        self.root = root
+        self.policies = root / "policies"
+        self._remarks: tuple[str, ...] = ()
+        self._sink_has_changed = False
+        self._made: list[Path] = []
+        self._is_new = False
+        self._lock: IO[str] | None = None
+        self._lease: Lease | None = None
+        self._marker: Marker | None = None
+
+    def open(self, query: StreamQuery, partitions: int | None = None) -> None:
+        """Take the checkpoint for this query; make it where there is none. ``adopt`` ends what this begins.
+
+        Where no batch has begun, it may have been made for any other query: nothing depends on that one.
+
+        ``partitions``: of the state, where it is made; None: at most one per core of this machine.
+
+        Raises:
+            MillraceError: it cannot be written, another process runs on it, it is damaged, or it is of a query that
+                this one cannot go on from; then nothing has been changed.
+        """
+        try:
+            self._take(query, partitions or query.spec.state_partitions(os.cpu_count() or 2))
+        except BaseException:
+            if self.may_be_withdrawn():
+                self.withdraw()
+            self.close()
+            raise
+
+    def _take(self, query: StreamQuery, partitions: int) -> None:
+        try:
+            self._lock = self._locked()
+            held = Marker.read(self.root)
+            if held is None and any(log.exists() for log in (self.spark / "offsets", self.spark / "commits")):
+                raise damaged(self.root / "millrace.json", "it is gone")
+            unused = self.is_unused()
+            if held is not None and not unused:
+                self._remarks = changes(held.query, query, self)
+                self._sink_has_changed = _is_another_topic(held.query.spec.sink, query.spec.sink)
+            lease = Lease(self.root)
+            lease.take()
+            self._lease = lease
+            settle(self.spark)
+            self.check()
+            if held is not None and unused:
+                self._forget_other_sources(held.query, query)
+                held = held.made_for(query, partitions)
+            self._is_new = held is None
+            # one of the first version is given its id for good
+            self._keep(held or Marker.new(query, partitions))
+        except BlockingIOError:
+            raise _problem(f"another run is using the checkpoint {self.root}", "end that run first") from None
+        except OSError as error:
+            hint = "make room there, or write spec.checkpoint.uri with a folder that this user may write to"
+            raise _problem(f"the checkpoint {self.root} cannot be written: {error.strerror}", hint) from None
+
+    def _locked(self) -> IO[str]:
+        """The lock of this machine; raises BlockingIOError where another process has it."""
+        while True:
+            self._made = make_folder(self.root) or self._made
+            lock = (self.root / "lock").open("w", encoding="utf-8")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _is_at(self.root / "lock", lock):
+                    return lock
+            except BaseException:
+                lock.close()
+                raise
+            lock.close()  # ``withdraw`` has removed it meanwhile: whoever comes next would lock another file
+
+    def _forget_other_sources(self, before: StreamQuery, now: StreamQuery) -> None:
+        """Remove what sources remember that have changed since: the files or offsets of another one."""
+        for name, source in before.spec.sources.items():
+            if now.spec.sources.get(name) != source:
+                shutil.rmtree(self.source_folder(name), ignore_errors=True)
+
+    def _keep(self, marker: Marker) -> None:
+        marker.write(self.root)
+        self._marker = marker
+
+    def adopt(self, query: StreamQuery) -> tuple[str, ...]:
+        """Let it be this query's, which has been opened, planned, and given a sink that takes its results.
+
+        A query that fails before leaves the one that ran last as what later ones are compared with. Returns what the
+        user should know of how it has changed since then: no later run finds that out.
+        """
+        held = self._require_marker()
+        if held.of(query) != held:
+            self._keep(held.of(query))
+        remarks, self._remarks, self._sink_has_changed = self._remarks, (), False
+        return remarks
+
+    def last_batch(self) -> LastBatch:
+        """The last batch that was begun, and the last that was committed; and where the results of both have gone."""
+        return replace(super().last_batch(), elsewhere=self._sink_has_changed)
+
+    def batch(self, number: int) -> Batch:
+        """A batch that was begun, whose sink may ask whether this process still is the driver."""
+        return replace(super().batch(number), require_lease=self.require_lease)
+
+    def is_unused(self) -> bool:
+        """Whether no batch has ever begun."""
+        logs = (SparkLog(place).last_batch() for place in places(self.spark))
+        return all(last.begun is None and last.committed is None for last in logs)
+
+    def exists(self) -> bool:
+        """Whether a run has made it."""
+        return (self.root / "millrace.json").exists()
+
+    @property
+    def id(self) -> str:
+        """Drawn when the checkpoint was made; no other checkpoint has it."""
+        return self._require_marker().id
+
+    @property
+    def state_partitions(self) -> int:
+        """Number of state partitions: as in Spark's log, which Spark follows; before a batch, what the marker asks."""
+        return int(self.settings().get("spark.sql.shuffle.partitions", self._require_marker().state_partitions))
+
+    def note_state_partitions(self, partitions: int) -> None:
+        """Let the marker say what Spark's log says."""
+        self._keep(replace(self._require_marker(), state_partitions=partitions))
+
+    @property
+    def layout(self) -> Mapping[str, Any] | None:
+        """How the query that ran last lays out its state; None where that was not taken down."""
+        return self._require_marker().layout
+
+    def keep_layout(self, layout: Mapping[str, Any]) -> None:
+        """Take down how the planned query lays out its state, as ``evolution.layout`` has it.
+
+        Raises:
+            MillraceError: the state in the checkpoint is laid out otherwise.
+        """
+        marker = self._require_marker()
+        check_layout(marker.layout, layout, self)
+        if marker.layout != layout:
+            self._keep(replace(marker, layout=layout))
+
+    def require_lease(self) -> None:
+        """Make sure that this process still is the driver.
+
+        Raises:
+            MillraceError: another one is, or may be.
+        """
+        if self._lease is not None:
+            self._lease.check()
+
+    def may_be_withdrawn(self) -> bool:
+        """Whether no batch has begun, and no other driver has taken the checkpoint over."""
+        with suppress(MillraceError):
+            self.require_lease()
+            return self._lease is not None and self.is_unused()
+        return False
+
+    @property
+    def lost(self) -> MillraceError | None:
+        """Why this process is no longer the driver, as far as is known; None while it is."""
+        return None if self._lease is None else self._lease.lost
+
+    def source_folder(self, name: str) -> Path:
+        """Where a source keeps what it has to remember."""
+        return self.root / "sources" / name
+
+    def withdraw(self) -> None:
+        """Remove the checkpoint where this run has made it and no batch has begun; call it before ``close``."""
+        if not self._is_new:
+            return
+        for name in (self.spark.name, self.policies.name, "sources"):
+            shutil.rmtree(self.root / name, ignore_errors=True)
+        for name in ("millrace.new", "millrace.json", "lock"):  # until ``close`` the lease keeps others away
+            (self.root / name).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Let another run have it."""
+        try:
+            if self._lease is not None:
+                self._lease.release()
+        finally:
+            self._lease = None
+            if self._lock is not None:
+                with suppress(OSError):  # of a share that is gone
+                    self._lock.close()
+            remove_folders(self._made)  # only where they are empty
+
+    def _require_marker(self) -> Marker:
+        if self._marker is None:
+            self._marker = Marker.read(self.root)
+        assert self._marker is not None, "the checkpoint has not been opened"
+        return self._marker
+
+
+def checkpoint_root(query: StreamQuery) -> Path:
+    """Folder of the query's checkpoint: ``.millrace/NAME`` where the query does not say.
+
+    Raises:
+        MillraceError: the checkpoint is not a folder of this machine.
+    """
+    spec = query.spec.checkpoint
+    if spec is None:
+        return Path(".millrace").absolute() / query.name
+    uri = urlparse(spec.uri or "")
+    if uri.scheme != "file":
+        hint = "write spec.checkpoint: {uri: file:///...}, or leave it out"
+        raise _problem(f"millrace run cannot use the checkpoint {spec.uri or 'claim'}", hint)
+    return Path(unquote(uri.path))
+
+
+def _is_another_topic(before: Sink, now: Sink) -> bool:
+    """Whether results now go to a Kafka topic that they did not go to."""
+    old, new = before.kafka or before.table, now.kafka or now.table
+    return new is not None and (old is None or old.topic != new.topic or not old.is_cluster_of(new))
+
+
+def _is_at(path: Path, file: IO[str]) -> bool:
+    """Whether an open file is the one at this path."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _problem(message: str, hint: str) -> MillraceError:
+    return MillraceError(Problem(message, hint, field="spec.checkpoint"))

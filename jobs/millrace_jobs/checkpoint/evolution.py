@@ -1,0 +1,227 @@
+"""What of a query may change between two runs on one checkpoint, and what may not.
+
+A checkpoint holds offsets, which only make sense for the sources they are of, and state, which only makes sense for
+the grouping, the window and the aggregates it was built by. Everything else may change: the plan, how much of what
+the job gets, where results go, which of them are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
+
+from millrace_api.deployment import ANOTHER_CHECKPOINT
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.schema_ddl import parse_schema
+from millrace_api.streamquery import StreamQuery
+from millrace_jobs.checkpoint.spark_log import SparkLog
+from millrace_jobs.pipeline.front_end import longest_window
+from millrace_jobs.pipeline.state_layout import Outline, outline, same_sql
+
+
+class Change(Enum):
+    """Whether a field may change: FREE; FIXED, with the reason; or as far as the state stays the same."""
+
+    FREE = "it may change"
+    NAME = "what the sink has written is known by it"
+    RECORDS = "the offsets in the checkpoint are of other records"
+    EMIT = "the state is kept for another way to emit"
+    STATE = "the state in the checkpoint was built by it"
+    START = "it only counts where a query begins"
+    SCHEMA = "columns may come and go, but none may change its type"
+    SQL = "filter and output may change, but not what the state is built by"
+
+
+FIELDS: Mapping[str, Change] = {
+    "apiVersion": Change.FREE,
+    "kind": Change.FREE,
+    "metadata": Change.FREE,
+    "metadata.name": Change.NAME,
+    "status": Change.FREE,
+    "spec.state": Change.FREE,
+    "spec.sources.*.files.path": Change.RECORDS,
+    "spec.sources.*.files.format": Change.RECORDS,
+    "spec.sources.*.files.header": Change.RECORDS,
+    "spec.sources.*.files.delimiter": Change.RECORDS,
+    "spec.sources.*.files.maxFilesPerBatch": Change.FREE,
+    "spec.sources.*.replay.path": Change.RECORDS,
+    "spec.sources.*.replay.format": Change.RECORDS,
+    "spec.sources.*.replay.header": Change.RECORDS,
+    "spec.sources.*.replay.delimiter": Change.RECORDS,
+    "spec.sources.*.replay.timeColumn": Change.FREE,
+    "spec.sources.*.replay.speed": Change.FREE,
+    "spec.sources.*.replay.rate": Change.FREE,
+    "spec.sources.*.replay.rateTrace": Change.FREE,
+    "spec.sources.*.rate": Change.RECORDS,
+    "spec.sources.*.nexmark": Change.RECORDS,
+    "spec.sources.*.kafka.bootstrapServers": Change.FREE,
+    "spec.sources.*.kafka.tls": Change.FREE,
+    "spec.sources.*.kafka.sasl": Change.FREE,
+    "spec.sources.*.kafka.topic": Change.RECORDS,
+    "spec.sources.*.kafka.topics": Change.RECORDS,
+    "spec.sources.*.kafka.topicPattern": Change.RECORDS,
+    "spec.sources.*.kafka.partitions": Change.RECORDS,
+    "spec.sources.*.kafka.startingOffsets": Change.START,
+    "spec.sources.*.kafka.startingTimestamp": Change.START,
+    "spec.sources.*.kafka.endingOffsets": Change.START,
+    "spec.sources.*.kafka.endingTimestamp": Change.START,
+    "spec.sources.*.kafka.includeMetadata": Change.FREE,
+    "spec.sources.*.kafka.maxRecordsPerBatch": Change.FREE,
+    "spec.sources.*.kafka.maxBytesPerBatch": Change.FREE,
+    "spec.sources.*.format": Change.RECORDS,
+    "spec.sources.*.schema": Change.SCHEMA,
+    "spec.sources.*.avro.writerSchema": Change.RECORDS,
+    "spec.sources.*.avro.registry": Change.FREE,
+    "spec.sources.*.watermark.column": Change.STATE,
+    "spec.sources.*.watermark.delay": Change.FREE,
+    "spec.sources.*.timestampFormat": Change.RECORDS,
+    "spec.sources.*.corruptRecords": Change.FREE,
+    "spec.query.sql": Change.SQL,
+    "spec.query.python": Change.STATE,
+    "spec.sink": Change.FREE,
+    "spec.emit": Change.EMIT,
+    "spec.batchInterval": Change.FREE,
+    "spec.partitioner": Change.FREE,
+    "spec.parallelism": Change.FREE,
+    "spec.executors": Change.FREE,
+    "spec.driver": Change.FREE,
+    "spec.scaling": Change.FREE,
+    "spec.checkpoint": Change.FREE,
+    "spec.image": Change.FREE,
+    "spec.serviceAccountName": Change.FREE,
+    "spec.sparkConf": Change.FREE,
+    "spec.restartNonce": Change.FREE,
+    "spec.replanNonce": Change.FREE,
+}
+"""Every field of a StreamQuery, as in YAML; of one that is not here, what it is part of is.
+
+The number of state partitions is no field: it is fixed when the checkpoint is made, and ``millrace state repartition``
+changes it.
+"""
+
+
+_FILTER_CHANGED = "the filter has changed: what the state holds was counted under the old one, and stays in it"
+
+
+def changes(before: StreamQuery, now: StreamQuery, log: SparkLog) -> tuple[str, ...]:
+    """What a user should know of changes that may be made.
+
+    Raises:
+        MillraceError: a problem for each change that may not be made.
+    """
+    problems, remarks = [], []
+    for field, old, new in differences(before.to_document(), now.to_document()):
+        change = change_of(field)
+        if change is Change.SQL and old and new:
+            objections = _compare_sql(_outline(before), _outline(now))
+            if not objections and _outline(before).where != _outline(now).where and _outline(now).state:
+                remarks.append(f"{field}: {_FILTER_CHANGED}")
+        elif change is Change.SCHEMA and old and new:
+            objections = _compare_schemas(old, new)
+        else:
+            objections = [] if change is Change.FREE else [(_shown(old), _shown(new))]
+        for was, becomes in objections:
+            message = f"the checkpoint {log.spark.parent} was made with {was}, not with {becomes}: {change.value}"
+            problems.append(Problem(message, _way_out(before, log), field=field))
+    if problems:
+        raise MillraceError(*problems)
+    return tuple(remarks)
+
+
+def differences(old: Any, new: Any, field: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """The fields of two documents that differ, each with both values; None where it is not given."""
+    if old == new:
+        return
+    if field and not _has_parts(field):
+        yield field, old, new
+        return
+    old, new = old or {}, new or {}
+    for name in dict.fromkeys([*old, *new]):
+        yield from differences(old.get(name), new.get(name), f"{field}.{name}" if field else name)
+
+
+def change_of(field: str) -> Change:
+    """Whether a field may change. Raises KeyError where neither it nor what it is part of is in the table."""
+    parts = _pattern(field).split(".")
+    for length in range(len(parts), 0, -1):
+        if ".".join(parts[:length]) in FIELDS:
+            return FIELDS[".".join(parts[:length])]
+    raise KeyError(field)
+
+
+def check_layout(before: Mapping[str, Any] | None, now: Mapping[str, Any], log: SparkLog) -> None:
+    """Compare how two runs lay out their state; ``before`` is None where that was not taken down.
+
+    Raises:
+        MillraceError: they differ.
+    """
+    if before is None:
+        return
+    for name in dict.fromkeys([*before, *now]):
+        old, new = before.get(name), now.get(name)
+        if not same_sql(old, new):
+            what = f"the state's {name} was {_shown(old)} when the checkpoint was made, and would now be {_shown(new)}"
+            hint = f"write the query as it was, or begin anew with {ANOTHER_CHECKPOINT}"
+            raise MillraceError(Problem(f"the checkpoint {log.spark.parent} cannot go on: {what}", hint))
+
+
+def _compare_schemas(old: str, new: str) -> list[tuple[str, str]]:
+    """Columns that have changed their type: each as it was and as it is."""
+    types = {column.name.lower(): column.type for column in parse_schema(old)}
+    changed = (column for column in parse_schema(new) if types.get(column.name.lower(), column.type) != column.type)
+    return [(f"{column.name} {types[column.name.lower()]}", f"{column.name} {column.type}") for column in changed]
+
+
+def _compare_sql(before: Outline, now: Outline) -> list[tuple[str, str]]:
+    """Parts of the SQL by which the state was built and which have changed: each as it was and as it is."""
+    parts = dict.fromkeys([*before.state, *now.state])
+    pairs = ((part, before.state.get(part, "nothing"), now.state.get(part, "nothing")) for part in parts)
+    return [(f"{part} {old or 'nothing'}", f"{new or 'nothing'}") for part, old, new in pairs if old != new]
+
+
+def _outline(query: StreamQuery) -> Outline:
+    return outline(query.spec.query.sql or "", _columns(query))
+
+
+def _columns(query: StreamQuery) -> frozenset[str]:
+    texts = [source.schema_text for source in query.spec.sources.values()]
+    return frozenset(column.name.lower() for text in texts if text for column in parse_schema(text))
+
+
+def _way_out(query: StreamQuery, log: SparkLog) -> str:
+    """What to do instead: for Kafka also from which time on to read again."""
+    checkpoint = query.spec.checkpoint
+    claimed = checkpoint is not None and checkpoint.claim is not None
+    other = "give the query another name" if claimed else "choose another spec.checkpoint.uri"
+    hint = f"write it as it was, or {other} to begin anew"
+    watermark = log.watermark_ms()
+    if not watermark or not all(source.kafka is not None for source in query.spec.sources.values()):
+        return hint
+    begun = datetime.fromtimestamp((watermark - _longest_window_ms(query)) // 1000, UTC)
+    return f"{hint}, with startingTimestamp: {begun:%Y-%m-%dT%H:%M:%SZ} from the oldest window that was not closed"
+
+
+def _longest_window_ms(query: StreamQuery) -> int:
+    if query.spec.query.sql is not None:
+        return longest_window(query.spec.query.sql) // 1000
+    window = query.spec.query.python.window if query.spec.query.python is not None else None
+    return window.size.microseconds // 1000 if window is not None else 0
+
+
+def _shown(value: Any) -> str:
+    return "not given" if value is None else repr(value)
+
+
+def _has_parts(field: str) -> bool:
+    """Whether the table tells parts of a field apart."""
+    return any(known.startswith(f"{_pattern(field)}.") for known in FIELDS)
+
+
+def _pattern(field: str) -> str:
+    """A field with ``*`` for the name of a source."""
+    parts = field.split(".")
+    if parts[:2] == ["spec", "sources"] and len(parts) > 2:
+        parts[2] = "*"
+    return ".".join(parts)

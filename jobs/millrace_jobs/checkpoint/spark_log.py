@@ -1,0 +1,148 @@
+"""What Spark has written into a checkpoint: offsets with the pinned plans before a batch, a commit after it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from millrace_api.deployment import ANOTHER_CHECKPOINT
+from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.checkpoint.checksums import changed_files, is_as_written
+from millrace_jobs.plan.pin import Pin
+from millrace_jobs.sinks.base import Batch, LastBatch
+
+_MISSED = re.compile(r"streaming state file of (?:file:)?(/.+?) does not exist")
+
+
+class SparkLog:
+    """Spark's offset log and commit log in the folder ``spark``; every question reads them anew.
+
+    Raises MillraceError where a file that is needed is damaged.
+    """
+
+    def __init__(self, spark: Path) -> None:
+        self.spark = spark
+
+    def check(self) -> None:
+        """Read all that a run starts from.
+
+        Raises:
+            MillraceError: a file is damaged, or the two logs do not belong together.
+        """
+        last = self.last_batch()
+        if last.begun is None and last.committed is None:
+            return
+        if last.begun is None or last.begun - (-1 if last.committed is None else last.committed) not in (0, 1):
+            begun, committed = ("no batch" if n is None else f"batch {n}" for n in (last.begun, last.committed))
+            raise damaged(self.spark, f"its offsets end with {begun} and its commits with {committed}")
+        for batch in range(max(0, last.begun - 1), last.begun + 1):
+            self.batch(batch)
+            self._require_unchanged(self.spark / "offsets" / str(batch))
+        if last.committed is not None:
+            self.watermark_ms()
+            self._require_unchanged(self.spark / "commits" / str(last.committed))
+        self._require_unchanged(self.spark / "metadata")
+
+    def damaged_state(self, said: str) -> MillraceError | None:
+        """What to say of a file of the state that is not as Spark wrote it; None where there is no such file.
+
+        ``said`` is how Spark failed to load the state, which names a file that it missed.
+        """
+        missed = _MISSED.search(said)
+        if missed is not None:
+            return damaged(Path(missed.group(1)), "it is gone")
+        changed = next(changed_files(self.spark / "state"), None)
+        return None if changed is None else damaged(changed, "it is not as Spark wrote it")
+
+    def last_batch(self) -> LastBatch:
+        """The last batch that was begun, and the last that was committed."""
+        return LastBatch(_newest(self.spark / "offsets"), _newest(self.spark / "commits"))
+
+    def batch(self, number: int) -> Batch:
+        """A batch that was begun."""
+        pin = self._pin(number)
+        watermark = self._line("offsets", number, 1).get("batchWatermarkMs", 0)
+        return Batch(number, pin.epoch if pin is not None else 0, int(watermark))
+
+    def committed(self) -> dict[str, Mapping[str, Any]]:
+        """Offset of each source after the last batch that was finished."""
+        last = self.last_batch().committed
+        return {} if last is None else {offset["source"]: offset for offset in self._offsets(last)}
+
+    def last_pin(self) -> Pin | None:
+        """The plan of the newest batch that was begun; None where there is none."""
+        last = self.last_batch().begun
+        return None if last is None else self._pin(last)
+
+    def begun_under(self) -> Pin | None:
+        """The plan of the batch that was begun and is not finished; None where there is no such batch."""
+        unfinished = self.last_batch().unfinished
+        return None if unfinished is None else self._pin(unfinished)
+
+    def watermark_ms(self) -> int:
+        """The watermark that the next batch would run under, in milliseconds; 0 before there is one."""
+        last = self.last_batch().committed
+        return 0 if last is None else int(self._line("commits", last, 1).get("nextBatchWatermarkMs", 0))
+
+    def settings(self) -> Mapping[str, str]:
+        """Spark's settings that the newest batch was begun with, and every later one keeps; empty before the first."""
+        last = self.last_batch().begun
+        if last is None:
+            return {}
+        settings: Mapping[str, str] = self._line("offsets", last, 1).get("conf", {})
+        return settings
+
+    def _require_unchanged(self, path: Path) -> None:
+        try:
+            if path.stat().st_size and is_as_written(path):
+                return
+        except OSError as error:
+            raise damaged(path, error.strerror or str(error)) from None
+        raise damaged(path, "it is not as Spark wrote it")
+
+    def _pin(self, batch: int) -> Pin | None:
+        return next((Pin.from_json(offset["pin"]) for offset in self._offsets(batch) if "pin" in offset), None)
+
+    def _offsets(self, batch: int) -> list[dict[str, Any]]:
+        lines = self._lines("offsets", batch)
+        offsets = [self._line("offsets", batch, 2 + i) for i, line in enumerate(lines[2:]) if line != "-"]
+        if not all("source" in offset and "position" in offset for offset in offsets):
+            raise damaged(self.spark / "offsets" / str(batch), "it has an offset without a position")
+        return offsets
+
+    def _line(self, log: str, batch: int, number: int) -> dict[str, Any]:
+        try:
+            content = json.loads(self._lines(log, batch)[number])
+        except (ValueError, IndexError):
+            content = None
+        if not isinstance(content, dict):
+            raise damaged(self.spark / log / str(batch), f"line {number + 1} is not what Spark writes there")
+        return content
+
+    def _lines(self, log: str, batch: int) -> list[str]:
+        path = self.spark / log / str(batch)
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:
+            raise damaged(path, "it is not text") from None
+        except OSError as error:
+            raise damaged(path, error.strerror or str(error)) from None
+        if len(lines) < 2 + (log == "offsets"):
+            raise damaged(path, f"it has {len(lines)} lines")
+        return lines
+
+
+def damaged(path: Path, why: str) -> MillraceError:
+    """A file of the checkpoint that cannot be what was written."""
+    hint = f"put back a copy of the whole checkpoint, or begin anew with {ANOTHER_CHECKPOINT}"
+    return MillraceError(Problem(f"the checkpoint is damaged: {path}: {why}", hint, field="spec.checkpoint"))
+
+
+def _newest(log: Path) -> int | None:
+    with suppress(FileNotFoundError):
+        return max((int(entry.name) for entry in log.iterdir() if entry.name.isdigit()), default=None)
+    return None

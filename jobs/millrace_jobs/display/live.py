@@ -1,0 +1,138 @@
+"""A run in a terminal: the last batches in a table that is redrawn in place, everything else above it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from millrace_jobs.display import wording
+from millrace_jobs.pipeline.progress import placement_of
+from millrace_jobs.pipeline.progress import BatchReport
+from millrace_jobs.display.summary import Summary
+
+SHOWN_BATCHES = 8
+
+_COLUMNS = ("batch", "rows", "rows/s", "W", "lag", "imbalance", "plan", "late", "rejected")
+_OUTCOME_STYLE = {"finished": "green", "drained": "yellow", "failed": "red"}
+
+
+class LiveDisplay:
+    """Redraws itself a few times a second from ``starting`` until ``finished`` or ``close``.
+
+    Args:
+        console: a terminal.
+        name: of the query.
+        clock: monotonic seconds, for the time the run has taken.
+    """
+
+    def __init__(self, console: Console, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._name = name
+        self._clock = clock
+        self._began = clock()
+        self._recent: tuple[BatchReport, ...] = ()
+        self._watermark: datetime | None = None
+        self._doing = "waiting for the first batch"
+        self._live = Live(console=console, get_renderable=self.render)
+
+    def starting(self, step: str) -> None:
+        """Show the step below the name of the query."""
+        self._doing = step
+        self._live.start()
+
+    def started(self, facts: Mapping[str, str]) -> None:
+        """Print what is known at the start."""
+        self._began = self._clock()
+        self._doing = "waiting for the first batch"
+        self._live.start()
+        self._console.print(_pairs({"query": self._name, **facts}))
+
+    def batch(self, report: BatchReport) -> None:
+        """Show the batch in the table; the oldest one leaves it."""
+        # replaced, never changed in place: the thread that redraws may be reading it
+        self._recent = (*self._recent, report)[-SHOWN_BATCHES:]
+        self._watermark = report.watermark or self._watermark
+
+    def message(self, text: str) -> None:
+        """Print the text above the table."""
+        self._console.print(Text(text))
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """Print the rows above the table of batches."""
+        table = Table(box=box.SIMPLE_HEAD)
+        for name in columns:
+            table.add_column(Text(wording.value(name)))
+        for row in rows:
+            table.add_row(*(Text(wording.value(cell)) for cell in row))
+        self._console.print(Text(title, "bold"), table)
+
+    def finished(self, summary: Summary) -> None:
+        """Leave the table as it is and print the summary below."""
+        self.close()
+        self._console.print(_summary(self._name, summary))
+
+    def close(self) -> None:
+        """Stop redrawing and show the cursor again."""
+        self._live.stop()
+
+    def render(self) -> RenderableType:
+        """The live part as it is now."""
+        elapsed = wording.duration(self._clock() - self._began)
+        header = Text.assemble((self._name, "bold"), f"  {elapsed}  watermark {wording.moment(self._watermark)}")
+        return Group(header, _batches(self._recent) if self._recent else Text(self._doing, "dim"))
+
+
+def _batches(reports: Sequence[BatchReport]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in _COLUMNS:
+        table.add_column(name, justify="left" if name == "plan" else "right", no_wrap=True)
+    for report in reports:
+        cost = placement_of(report)
+        table.add_row(
+            str(report.batch),
+            wording.count(report.rows),
+            wording.count(report.rows_per_second),
+            Text(f"{report.utilization:.2f}", _utilization_style(report.utilization)),
+            wording.count(report.waiting),
+            "-" if cost is None else f"{cost.load_imbalance_ratio:.2f}",
+            wording.plan(report.pin),
+            wording.count(report.late),
+            wording.count(report.rejected),
+        )
+    return table
+
+
+def _utilization_style(utilization: float) -> str:
+    """Red: batches take longer than their interval, so the lag grows."""
+    if utilization < 0.8:
+        return "green"
+    return "yellow" if utilization < 1 else "bold red"
+
+
+def _summary(name: str, summary: Summary) -> RenderableType:
+    headline = Text.assemble(
+        (f"{name} {summary.outcome}", f"bold {_OUTCOME_STYLE[summary.outcome]}"),
+        f": {summary.rows:,} rows in {summary.batches:,} batches, {wording.duration(summary.seconds)}"
+        f" ({wording.count(summary.rows_per_second)} rows/s)",
+    )
+    facts = {"results": f"{summary.results:,} in {summary.output}"}
+    if summary.mean_utilization is not None and summary.p95_utilization is not None:
+        facts["W"] = f"{summary.mean_utilization:.2f} on average, 95 % of batches within {summary.p95_utilization:.2f}"
+    facts["late"] = f"{summary.late:,} rows"
+    facts["rejected"] = f"{summary.rejected:,} rows"
+    facts["plan changes"] = f"{summary.plan_changes:,}"
+    return Group(headline, _pairs(facts))
+
+
+def _pairs(facts: Mapping[str, str]) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    for key, text in facts.items():
+        grid.add_row(Text(f"  {key}", "dim"), Text(text))
+    return grid

@@ -1,0 +1,93 @@
+"""A run as plain lines: one event per line, ``key=value`` with names that stay, for logs and for grep."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from rich.console import Console
+
+from millrace_jobs.pipeline.progress import placement_of
+from millrace_jobs.pipeline.progress import BatchReport
+from millrace_jobs.display.summary import Summary
+from millrace_jobs.display.wording import value
+
+
+class PlainDisplay:
+    """Writes a line when something has happened, and keeps nothing."""
+
+    def __init__(self, console: Console, name: str) -> None:
+        self._console = console
+        self._name = name
+
+    def starting(self, step: str) -> None:
+        """One line per step."""
+        self._print(_line([("starting", self._name), ("step", step)]))
+
+    def started(self, facts: Mapping[str, str]) -> None:
+        """One line with what is known at the start."""
+        self._print(_line([("started", self._name), *facts.items()]))
+
+    def batch(self, report: BatchReport) -> None:
+        """One line per batch; an imbalance or a plan that it did not have is ``-``."""
+        cost, pin = placement_of(report), report.pin
+        fields: dict[str, object] = {
+            "batch": report.batch,
+            "rows": report.rows,
+            "rows_per_s": round(report.rows_per_second),
+            "W": f"{report.utilization:.2f}",
+            "lag": report.waiting,
+            "imbalance": "-" if cost is None else f"{cost.load_imbalance_ratio:.2f}",
+            "plan": "-" if pin is None else f"{pin.algorithm}/{pin.replicas}/{pin.workers}",
+            "late": report.late,
+            "rejected": report.rejected,
+        }
+        self._print(_line(fields.items()))
+
+    def message(self, text: str) -> None:
+        """The text as it is."""
+        self._print(text)
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """The title, then one line per row."""
+        self._print(title)
+        for row in rows:
+            self._print(_line(zip(columns, row, strict=True)))
+
+    def finished(self, summary: Summary) -> None:
+        """One line with the whole run."""
+        fields: dict[str, object] = {
+            summary.outcome: self._name,
+            "batches": summary.batches,
+            "rows": summary.rows,
+            "rows_per_s": round(summary.rows_per_second),
+            "results": summary.results,
+            "late": summary.late,
+            "rejected": summary.rejected,
+            "seconds": f"{summary.seconds:.1f}",
+            "W_mean": _ratio(summary.mean_utilization),
+            "W_p95": _ratio(summary.p95_utilization),
+            "plan_changes": summary.plan_changes,
+            "output": summary.output,
+        }
+        self._print(_line(fields.items()))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _print(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+
+def _line(fields: Iterable[tuple[str, object]]) -> str:
+    return " ".join(f"{_quoted(value(name))}={_quoted(value(field))}" for name, field in fields)
+
+
+def _quoted(text: str) -> str:
+    """In quotes where the value would else end too early or not be seen."""
+    plain = text and not any(mark in text for mark in ' "=')
+    return text if plain else json.dumps(text, ensure_ascii=False)
+
+
+def _ratio(number: float | None) -> str:
+    return "-" if number is None else f"{number:.2f}"

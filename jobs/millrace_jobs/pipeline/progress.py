@@ -1,0 +1,196 @@
+"""What one batch did: Spark's progress and the notes of replicas and workers, in one record."""
+
+from __future__ import annotations
+
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from millrace_jobs.partitioners.streaming_metrics import PlacementSketch
+from millrace_jobs.pipeline.merge import OBSERVED
+from millrace_jobs.plan.pin import Pin
+from millrace_jobs.selection.work import Task
+from millrace_jobs.sketches import key_profile
+from millrace_jobs.sketches.key_profile import KeyProfile
+
+
+
+import numpy as np
+
+from millrace_jobs.partitioners.metrics import PlacementCost, cost_of_counts
+
+STEPS = ("latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitOffsets")
+"""The steps of a batch that Spark measures, in their order."""
+
+
+@dataclass(frozen=True)
+class StageTimes:
+    """Seconds the tasks of a stage took."""
+
+    tasks: tuple[float, ...]
+
+    @property
+    def longest(self) -> float:
+        """The task that the stage had to wait for."""
+        return max(self.tasks, default=0.0)
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """One finished micro-batch.
+
+    ``began`` is when Spark triggered it. ``seconds`` is its processing time, ``interval`` the batch interval, both in
+    seconds; ``steps`` are parts of it, by the names in STEPS. ``waiting`` is what the sources had left when the batch
+    was planned, ``waiting_in`` the same of each source, and ``taken`` what they gave to the batch, all as they count
+    it: Kafka in offsets, of which not each has a record, and files by the file. ``worker_rows`` and ``worker_keys``
+    have one entry per worker of the plan, and are empty where nothing was routed. ``distinct_keys`` and ``profile`` are
+    None where no worker counted, ``placement`` where nothing was routed. ``combined`` has one entry for each that
+    combined records: a worker, or a replica under ``native``. ``state_updates`` is the number of groups whose state
+    changed. ``bytes`` is what the records took in memory. ``states`` is what each replica's partitioner ended with, as
+    it travels; None where that is too large.
+    """
+
+    batch: int
+    began: datetime
+    ended: datetime
+    seconds: float
+    steps: Mapping[str, float]
+    interval: float
+    rows: int
+    bytes: int
+    rejected: int
+    late: int
+    taken: int
+    waiting: int
+    pin: Pin | None
+    watermark: datetime | None
+    worker_rows: tuple[int, ...]
+    worker_keys: tuple[int, ...]
+    distinct_keys: int | None
+    route: StageTimes
+    combine: StageTimes
+    merge_seconds: float
+    state_rows: int
+    state_bytes: int
+    max_event_time: datetime | None
+    states: Mapping[int, str | None] = field(default_factory=dict)
+    combined: tuple[Task, ...] = ()
+    profile: KeyProfile | None = None
+    placement: PlacementSketch | None = None
+    state_updates: int = 0
+    waiting_in: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def work(self) -> float:
+        """Seconds in which tasks ran and results were written; the others do not depend on the number of records."""
+        return self.steps.get("addBatch", self.seconds)
+
+    @property
+    def utilization(self) -> float:
+        """W of the papers: processing time over batch interval."""
+        return self.seconds / self.interval
+
+    @property
+    def rows_per_second(self) -> float:
+        """Records read per second of processing time."""
+        return self.rows / self.seconds if self.seconds else 0.0
+
+
+def batch_report(progress: Mapping[str, Any], interval: float) -> BatchReport:
+    """Read the progress of one batch.
+
+    Args:
+        progress: Spark's StreamingQueryProgress as parsed JSON.
+        interval: the batch interval in seconds.
+    """
+    notes = list(_notes(progress))
+    workers = [worker for note in notes for worker in note.get("workers", ())]
+    replicas = [replica for note in notes for replica in note.get("replicas", [note])]
+    ends = [source["endOffset"] for source in progress["sources"] if isinstance(source.get("endOffset"), dict)]
+    pin = next((Pin.from_json(end["pin"]) for end in ends if "pin" in end), None)
+    waiting = {end["source"]: end.get("waiting", 0) for end in ends}
+    taken = sum(source["endOffset"].get("taken", 0) for source in progress["sources"] if _has_moved(source))
+    state = progress["stateOperators"]
+    event_time = progress.get("eventTime", {})
+    durations = progress["durationMs"]
+    routed = bool(workers) and pin is not None and pin.algorithm != "native"
+    n = pin.workers if pin is not None and routed else 0
+    dropped = sum(operator["numRowsDroppedByWatermark"] for operator in state)
+    profiles = [(note["worker"], key_profile.decode(note["profile"])) for note in workers]
+    profile = key_profile.union([own for _, own in profiles]) if profiles else None
+    return BatchReport(
+        batch=progress["batchId"],
+        began=datetime.fromisoformat(progress["timestamp"]),
+        ended=datetime.now(UTC),
+        seconds=durations.get("triggerExecution", 0) / 1000,
+        steps={step: durations[step] / 1000 for step in STEPS if step in durations},
+        interval=interval,
+        rows=sum(note.get("read", 0) for note in replicas),
+        bytes=sum(note.get("bytes", 0) for note in replicas),
+        rejected=sum(note.get("rejected", 0) for note in replicas if "read" in note),
+        late=sum(note["late"] for note in replicas) if all("late" in note for note in replicas) else dropped,
+        taken=taken,
+        waiting=sum(waiting.values()),
+        pin=pin,
+        watermark=_time(event_time.get("watermark")),
+        worker_rows=_by_worker(workers, "rows", n),
+        worker_keys=_by_worker(workers, "keys", n),
+        distinct_keys=profile.distinct if profile is not None else None,
+        route=StageTimes(tuple(note["seconds"] for note in replicas if "seconds" in note)),
+        combine=StageTimes(tuple(note["seconds"] for note in workers)),
+        merge_seconds=sum(operator["allUpdatesTimeMs"] + operator["commitTimeMs"] for operator in state) / 1000,
+        state_rows=sum(operator["numRowsTotal"] for operator in state),
+        state_bytes=sum(operator["memoryUsedBytes"] for operator in state),
+        max_event_time=_time(event_time.get("max")),
+        combined=tuple(Task(note["rows"], note["groups"], note["seconds"]) for note in workers),
+        profile=profile,
+        placement=PlacementSketch.of_workers(profiles, n) if routed else None,
+        state_updates=sum(operator["numRowsUpdated"] for operator in state),
+        waiting_in=waiting,
+        states={note["replica"]: note["state"] for note in replicas if "state" in note and "close" not in note},
+    )
+
+
+def _has_moved(source: Mapping[str, Any]) -> bool:
+    """Whether a source has given anything to the batch: an offset that stays is the one of an earlier batch."""
+    start, end = source.get("startOffset") or {}, source.get("endOffset")
+    return isinstance(end, dict) and start.get("position") != end.get("position")
+
+
+def _notes(progress: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
+    for name, observed in progress.get("observedMetrics", {}).items():
+        if name.startswith(OBSERVED):
+            for text in observed["notes"]:
+                yield json.loads(text)
+
+
+def _by_worker(notes: list[dict[str, Any]], field: str, n: int) -> tuple[int, ...]:
+    counts = [0] * n
+    for note in notes:
+        if note["worker"] < n:
+            counts[note["worker"]] += note[field]
+    return tuple(counts)
+
+
+def _time(text: str | None) -> datetime | None:
+    if text is None or text.startswith("1970-01-01T00:00:00.000"):
+        return None
+    return datetime.fromisoformat(text)
+
+
+def placement_of(report: BatchReport) -> PlacementCost | None:
+    """The cost of a batch's placement, from what its workers counted; None where no record was routed.
+
+    The report's number of distinct keys is an estimate. What the workers counted bounds it, since a key is on at
+    least one worker: max ‖L_w‖ ≤ ‖S‖ ≤ Γ. An estimate outside of these bounds is moved to the nearer one.
+    """
+    if not sum(report.worker_rows):
+        return None
+    rows, keys = np.array(report.worker_rows), np.array(report.worker_keys)
+    distinct = report.distinct_keys
+    if distinct is not None:
+        distinct = min(max(distinct, int(keys.max())), int(keys.sum()))
+    return cost_of_counts(rows, keys, distinct_keys=distinct)

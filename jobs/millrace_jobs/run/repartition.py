@@ -1,0 +1,108 @@
+"""The offline change of the number of state partitions: ``millrace state repartition``.
+
+Spark does it in a batch of its own, which reads no record, writes no result, and has the offsets, the plan and the
+watermark of the batch before it. A query cannot start from half of that batch, so it is made in a copy of Spark's
+checkpoint that takes the original's place when it is whole (``spark_copy``). Spark takes the number of partitions
+from its own log, so that what the marker says of it needs no common write with the rest.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.streamquery import StreamQuery
+from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
+from millrace_jobs.run.failures import explain_failure, jvm_gone
+from millrace_jobs.checkpoint.spark_copy import copy_of, take_over
+from millrace_jobs.session import local_session, stop
+
+MOST_PARTITIONS = 1000
+"""Each costs about ten milliseconds a batch, so more would be a slip of the pen."""
+
+
+@dataclass(frozen=True)
+class Repartitioned:
+    """How many state partitions there were, and are; equal where nothing was to be done."""
+
+    before: int
+    after: int
+
+
+def repartition(query: StreamQuery, partitions: int, *, debug: bool = False) -> Repartitioned:
+    """Spread the state of a stopped query over another number of partitions; its next run goes on from there.
+
+    Raises:
+        MillraceError: the number is out of range, there is no state, another run holds the checkpoint, a batch is
+            unfinished, or Spark cannot do it. The checkpoint is then as it was.
+    """
+    if not 1 <= partitions <= MOST_PARTITIONS:
+        hint = f"write a number from 1 to {MOST_PARTITIONS}"
+        raise MillraceError(Problem(f"{partitions} state partitions are not possible", hint))
+    checkpoint = Checkpoint(checkpoint_root(query))
+    if not checkpoint.exists():
+        raise _no_state(checkpoint)
+    checkpoint.open(query)
+    try:
+        _require_rest(checkpoint)
+        before = checkpoint.state_partitions
+        if before != partitions:
+            with tempfile.TemporaryDirectory(prefix="millrace-") as name:
+                workspace = Path(name)
+                spark = local_session(query.name, partitions, query.spec.spark_conf, workspace, quiet=not debug)
+                try:
+                    exchange(spark, checkpoint, partitions)
+                finally:
+                    stop(spark)
+        return Repartitioned(before, partitions)
+    finally:
+        checkpoint.close()
+
+
+def exchange(spark: SparkSession, checkpoint: Checkpoint, partitions: int) -> None:
+    """Put a repartitioned copy in the place of Spark's part of an opened checkpoint whose last batch is finished."""
+    try:
+        copy = copy_of(checkpoint.spark)
+    except OSError as error:
+        why = f"the checkpoint {checkpoint.root} cannot be copied: {error.strerror or error}"
+        raise MillraceError(Problem(why, "make room there, and let this user write to it")) from None
+    try:
+        spark._streamingCheckpointManager.repartition(copy.as_uri(), partitions)
+    except (PySparkException, Py4JJavaError) as error:
+        said = explain_failure(str(error)).problems[0]
+        raise MillraceError(Problem(f"the state stays as it was: {said.message}", said.hint)) from None
+    except (Py4JNetworkError, ConnectionError):
+        raise jvm_gone() from None
+    checkpoint.require_lease()
+    try:
+        take_over(checkpoint.spark)
+        checkpoint.note_state_partitions(partitions)
+    except OSError as error:
+        why = f"the changed state cannot be put in place in {checkpoint.root}: {error.strerror or error}"
+        hint = "make room there, and let this user write to it; then repeat this command: nothing is lost"
+        raise MillraceError(Problem(why, hint)) from None
+
+
+def _require_rest(checkpoint: Checkpoint) -> None:
+    """Every batch that was begun is finished, and has left state."""
+    last = checkpoint.last_batch()
+    if last.begun is None:
+        raise _no_state(checkpoint)
+    if last.unfinished is not None:
+        message = f"batch {last.unfinished} of the checkpoint {checkpoint.root} was begun and is not finished"
+        hint = "run the query once more, end it with Ctrl-C after a batch, then repeat this command"
+        raise MillraceError(Problem(message, hint))
+    if not (checkpoint.spark / "state").is_dir():
+        hint = "only aggregations, joins and the like have state to repartition"
+        raise MillraceError(Problem("the query keeps no state", hint))
+
+
+def _no_state(checkpoint: Checkpoint) -> MillraceError:
+    hint = "run the query first; a new one gets its number from spec.parallelism.max"
+    return MillraceError(Problem(f"no batch has been finished on the checkpoint {checkpoint.root}", hint))

@@ -1,0 +1,72 @@
+"""What ``millrace validate`` finds: everything wrong with a file of queries that can be seen without a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.loading import load_queries, locate, validate_file
+from millrace_api.streamquery import StreamQuery
+from millrace_jobs.plan.checking import partitioner_problem
+
+SHORTEST_SECONDS = 0.4
+"""About what a routed batch takes on two cores whatever it holds (docs/benchmarks.md); a native one takes 0.3."""
+
+
+def check_file(path: Path, *, inputs: bool = True) -> list[Problem]:
+    """All problems of a file of queries, each with its line.
+
+    Args:
+        path: of the file.
+        inputs: whether to look at the files that the sources read, as for a run on this machine.
+    """
+    problems = validate_file(path)
+    if problems:
+        return problems
+    found = []
+    for query in load_queries(path):
+        problem = partitioner_problem(query.spec)
+        of_query = [*([] if problem is None else [problem]), *(_input_problems(query) if inputs else ())]
+        found += locate(of_query, path, query.name)
+    return found
+
+
+def notes_on(path: Path) -> list[Problem]:
+    """What will not work well, though it is allowed, in a file of queries without a problem."""
+    found = []
+    for query in load_queries(path):
+        if query.spec.batch_interval.seconds < SHORTEST_SECONDS:
+            message = f"'{query.spec.batch_interval}' is shorter than any batch takes on two cores, 0.3 s to 0.4 s"
+            hint = "W will stay above 1; write 400ms or more, unless nothing scales by W"
+            found += locate([Problem(message, hint, field="spec.batchInterval")], path, query.name)
+    return found
+
+
+def _input_problems(query: StreamQuery) -> Iterator[Problem]:
+    """What is wrong with the files of a query's sources."""
+    from millrace_jobs.sources.opening import check_input  # imports Arrow, which takes its time
+
+    for name, source in query.spec.sources.items():
+        if source.files is None and source.replay is None:
+            continue
+        with TemporaryDirectory() as nothing:
+            try:
+                check_input(name, source, _state_of(query, name) or Path(nothing))
+            except MillraceError as error:
+                for problem in error.problems:
+                    said = str(replace(problem, hint=""))
+                    yield Problem(said, problem.hint, field=f"spec.sources.{name}.{source.kind}.path")
+
+
+def _state_of(query: StreamQuery, source: str) -> Path | None:
+    """What a checkpoint of this machine holds of a source: which files it has read, though they may have gone."""
+    from millrace_jobs.checkpoint.checkpoint import checkpoint_root
+
+    try:
+        state = checkpoint_root(query) / "sources" / source
+    except MillraceError:
+        return None
+    return state if state.exists() else None

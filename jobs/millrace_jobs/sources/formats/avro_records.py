@@ -1,0 +1,133 @@
+"""Avro messages to Arrow: fastavro decodes each one, Arrow converts by the column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from fastavro import schemaless_reader
+from numpy.typing import NDArray
+
+from millrace_jobs.sources.formats.avro_schema import AvroSchema
+from millrace_jobs.sources.formats.columns import to_declared
+from millrace_jobs.sources.formats.messages import RejectAt
+from millrace_jobs.sources.formats.schema_registry import SchemaRegistry
+
+_FRAME = 5
+"""Bytes before the payload in a registry's framing: a zero, and the schema's id as four bytes, big-endian."""
+
+
+class AvroDecoder:
+    """Messages of one known schema, or in the framing of a schema registry, where each names its schema.
+
+    Columns are found by name and cast to the declared type, as with Parquet; one that the writer did not have is
+    NULL. A TIMESTAMP may be a timestamp of any unit, or what ``timestamp_format`` says.
+    """
+
+    def __init__(self, schema: pa.Schema, timestamp_format: str, writer: AvroSchema | SchemaRegistry) -> None:
+        self.schema = schema
+        self._timestamp_format = timestamp_format
+        self._writer = writer
+
+    def decode(self, values: Sequence[bytes | None], reject: RejectAt) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
+        """A record of every message that has a value. Raises MillraceError where the registry does not answer."""
+        bad: dict[int, str] = {}
+        parts = [
+            part
+            for writer, messages in self._by_schema(values, bad)
+            for part in self._records(writer, *_decoded(writer, messages, bad), bad)
+        ]
+        for index in sorted(bad):
+            reject(index, bad[index])
+        if not parts:
+            return pa.RecordBatch.from_pylist([], self.schema), np.empty(0, np.int64)
+        origins = np.concatenate([np.array(indexes, np.int64) for _, indexes in parts])
+        records = pa.concat_batches([batch for batch, _ in parts])
+        if len(parts) == 1:
+            return records, origins
+        order = np.argsort(origins, kind="stable")  # each schema's messages came together
+        return records.take(pa.array(order)), origins[order]
+
+    def check(self, writer: AvroSchema) -> None:
+        """Raise ValueError unless the columns can be made of records of ``writer``."""
+        for field in self.schema:
+            kind = writer.types.get(field.name)
+            if kind is None:
+                raise ValueError(f"column {field.name} is not in the Avro schema; it has {', '.join(writer.types)}")
+            if isinstance(kind, str):
+                raise ValueError(f"column {field.name} is {kind} in the Avro schema, which no column can hold")
+            to_declared(pa.array([], kind), field, self._timestamp_format)
+
+    def _by_schema(
+        self, values: Sequence[bytes | None], bad: dict[int, str]
+    ) -> Iterator[tuple[AvroSchema, Mapping[int, bytes]]]:
+        """The payloads of messages by index, those of one schema together."""
+        there = {index: value for index, value in enumerate(values) if value is not None}
+        if isinstance(self._writer, AvroSchema):
+            yield self._writer, there
+            return
+        framed: dict[bytes, dict[int, bytes]] = {}
+        for index, value in there.items():
+            if len(value) < _FRAME or value[0] != 0:
+                bad[index] = "it does not begin with the framing of a schema registry"
+            else:
+                framed.setdefault(value[1:_FRAME], {})[index] = value[_FRAME:]
+        for number, messages in framed.items():
+            writer = self._writer.schema(int.from_bytes(number, "big"))
+            if isinstance(writer, str):
+                bad |= dict.fromkeys(messages, writer)
+            else:
+                yield writer, messages
+
+    def _records(
+        self, writer: AvroSchema, records: list[Any], indexes: list[int], bad: dict[int, str]
+    ) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
+        """Decoded records as columns; those with a value that does not fit are found by halving."""
+        if not records:
+            return
+        try:
+            yield self._batch(writer, records), indexes
+            return
+        except ValueError as error:
+            if len(records) == 1:
+                bad[indexes[0]] = str(error)
+                return
+        middle = len(records) // 2
+        yield from self._records(writer, records[:middle], indexes[:middle], bad)
+        yield from self._records(writer, records[middle:], indexes[middle:], bad)
+
+    def _batch(self, writer: AvroSchema, records: list[Any]) -> pa.RecordBatch:
+        columns = []
+        for field in self.schema:
+            kind = writer.types.get(field.name)
+            if isinstance(kind, str):
+                raise ValueError(f"column {field.name} is {kind} in the writer's schema")
+            if kind is None:
+                columns.append(pa.nulls(len(records), field.type))
+            else:
+                column = pa.array([record[field.name] for record in records], kind)
+                columns.append(to_declared(column, field, self._timestamp_format))
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def _decoded(writer: AvroSchema, messages: Mapping[int, bytes], bad: dict[int, str]) -> tuple[list[Any], list[int]]:
+    """The records of those messages that are whole, and their indexes."""
+    records, indexes = [], []
+    for index, payload in messages.items():
+        stream = BytesIO(payload)
+        try:
+            record = schemaless_reader(stream, writer.parsed, None)
+        except EOFError:
+            bad[index] = "it ends before its record does"
+        except Exception as error:  # whatever broken bytes lead fastavro to: an index, a length, a text
+            bad[index] = f"it is not a record of its Avro schema: {error or type(error).__name__}"
+        else:
+            if left := len(payload) - stream.tell():
+                bad[index] = f"{left} bytes follow its record"
+                continue
+            records.append(record)
+            indexes.append(index)
+    return records, indexes

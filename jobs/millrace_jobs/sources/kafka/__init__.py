@@ -1,0 +1,1 @@
+"""Kafka topics as a source: ranges of offsets, slices of them, and messages as records."""

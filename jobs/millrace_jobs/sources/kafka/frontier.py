@@ -1,0 +1,224 @@
+"""How far the partitions of a Kafka source go: from where, to where now, and whether what was there still is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.kafka.cluster import Cluster, Partition, Topic
+from millrace_jobs.kafka.errors import LONGEST_PAUSE
+from millrace_jobs.sources.kafka.memory import KafkaMemory, Remembered
+from millrace_jobs.sources.kafka.offsets import START_ANEW, Offsets
+
+Moment = Literal["earliest", "latest"] | int
+"""Where in every partition: its beginning, its end, or its first record not before a time in ms since 1970."""
+
+DOUBT = 20.0
+"""Seconds for which what a cluster says may look wrong, while its brokers come back, before it is believed."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A partition that the query names, with its own first offset and its own end, where it says so."""
+
+    partition: Partition
+    begin: int | None = None
+    end: int | None = None
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """What is to be read: these topics, those that match a pattern, or just these partitions; from and to where."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    chosen: tuple[Chosen, ...] = ()
+    starting: Moment = "earliest"
+    ending: Moment | None = None
+
+    @property
+    def names(self) -> list[str] | None:
+        """Names of the topics, where they are known beforehand."""
+        if self.pattern is not None:
+            return None
+        return list(dict.fromkeys(self.topics or (each.partition.topic for each in self.chosen)))
+
+    @property
+    def bounded(self) -> bool:
+        """Whether it ends at all."""
+        return self.ending is not None or self.ends_by_choice
+
+    @property
+    def ends_by_choice(self) -> bool:
+        """Whether every partition has an end of its own."""
+        return bool(self.chosen) and all(each.end is not None for each in self.chosen)
+
+    @property
+    def own_ends(self) -> Offsets:
+        """The ends of partitions that have one of their own."""
+        return {each.partition: each.end for each in self.chosen if each.end is not None}
+
+
+class _DoubtError(Exception):
+    """Carries what is wrong, if it stays so."""
+
+    def __init__(self, problem: MillraceError) -> None:
+        self.problem = problem
+
+
+class Frontier:
+    """The partitions of one source, on the driver. Every method raises MillraceError."""
+
+    def __init__(
+        self,
+        source: str,
+        subscription: Subscription,
+        cluster: Cluster,
+        memory: KafkaMemory,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._source = source
+        self._subscription = subscription
+        self._cluster = cluster
+        self._memory = memory
+        self._clock = clock
+        self._remembered = memory.read()
+
+    @property
+    def first(self) -> Offsets:
+        """Where each partition begins for this query; settled once."""
+        return self._settled.first
+
+    def settle(self) -> None:
+        """Find out where to start, and where to stop if that is now; does nothing when that was done before."""
+        if self._remembered is not None:
+            return
+        found = self._found()
+        partitions = self._partitions(found)
+        beginnings, ends = self._cluster.beginnings(partitions), self._cluster.ends(partitions)
+        first = self._starts(partitions, beginnings, ends)
+        ending = None
+        if self._subscription.ending == "latest" or self._subscription.ends_by_choice:
+            ending = ends | self._subscription.own_ends
+        self._remember(Remembered({name: topic.id for name, topic in found.items()}, first, ending))
+
+    def ends(self, start: Offsets) -> Offsets:
+        """Up to where each partition can be read now, given that it was read up to ``start``."""
+        deadline = time.monotonic() + DOUBT
+        while True:
+            try:
+                return self._ends(start)
+            except _DoubtError as doubt:
+                if time.monotonic() > deadline:
+                    raise doubt.problem from None
+            time.sleep(LONGEST_PAUSE)
+
+    def offsets_at(self, moment: int, partitions: Iterable[Partition]) -> Mapping[Partition, int | None]:
+        """The first offset whose record is not before a time, in ms since 1970; None where there is none."""
+        return self._cluster.at(moment, partitions)
+
+    def _ends(self, start: Offsets) -> Offsets:
+        found = self._found()
+        self._check_topics(found)
+        ending = self._settled.ending
+        partitions = self._partitions(found) if ending is None else sorted(ending)
+        beginnings, ends = self._cluster.beginnings(partitions), self._cluster.ends(partitions)
+        if new := {partition: beginnings[partition] for partition in partitions if partition not in self.first}:
+            self._add(new, found)
+        for partition in partitions:
+            at = start.get(partition, self.first[partition])
+            self._check(partition, at, beginnings[partition], ends[partition])
+        return self._stopping(ends)
+
+    def _check_topics(self, found: Mapping[str, Topic]) -> None:
+        """Whether the topics that the query began with are still there, and the same."""
+        for name, id in self._settled.topics.items():
+            if name not in found:
+                said = f"source {self._source}: topic {name}, which this query has been reading, is gone"
+                raise _DoubtError(MillraceError(Problem(said, START_ANEW)))
+            if found[name].id != id:
+                said = f"source {self._source}: topic {name} was deleted and made anew since this query began"
+                raise MillraceError(Problem(f"{said}, so that its offsets mean other records", START_ANEW))
+
+    def _add(self, new: Offsets, found: Mapping[str, Topic]) -> None:
+        """Partitions that were added start at their beginning; that is remembered before anyone reads them."""
+        known = self._settled
+        topics = dict(known.topics) | {name: topic.id for name, topic in found.items()}
+        self._remember(replace(known, topics=topics, first=known.first | new))
+
+    def _found(self) -> dict[str, Topic]:
+        """The topics that are there; one that is named and was never there is an error."""
+        found = self._cluster.topics(self._subscription.names, self._subscription.pattern)
+        known = self._remembered.topics if self._remembered is not None else {}
+        for name in self._subscription.names or ():
+            if name not in found and name not in known:
+                raise self._cluster.no_topic(name)
+        return found
+
+    def _partitions(self, found: Mapping[str, Topic]) -> list[Partition]:
+        there = sorted(partition for topic in found.values() for partition in topic.partitions)
+        if not self._subscription.chosen:
+            return there
+        wanted = sorted(each.partition for each in self._subscription.chosen)
+        for topic, number in (partition for partition in wanted if partition not in there):
+            last = len(found[topic].partitions) - 1
+            hint = f"write one of 0 to {last}"
+            raise MillraceError(Problem(f"source {self._source}: topic {topic} has no partition {number}", hint))
+        return wanted
+
+    def _starts(self, partitions: Sequence[Partition], beginnings: Offsets, ends: Offsets) -> Offsets:
+        """Where a new query starts."""
+        starting = self._subscription.starting
+        starts = beginnings if starting == "earliest" else ends
+        if isinstance(starting, int):
+            found = self._cluster.at(starting, partitions)
+            starts = {partition: ends[partition] if at is None else at for partition, at in found.items()}
+        own = {each.partition: each.begin for each in self._subscription.chosen if each.begin is not None}
+        for partition, begin in own.items():
+            if not beginnings[partition] <= begin <= ends[partition]:
+                there = f"which has offsets {beginnings[partition]} to {ends[partition]}"
+                said = f"startingOffset {begin} is outside of topic {partition.topic}, partition {partition.number}"
+                hint = "write one of these, or leave it out"
+                raise MillraceError(Problem(f"source {self._source}: {said}, {there}", hint))
+        return starts | own
+
+    def _check(self, partition: Partition, at: int, beginning: int, end: int) -> None:
+        """Whether a partition can go on ``at`` this offset."""
+        where = f"source {self._source}: topic {partition.topic}, partition {partition.number}"
+        if at < beginning and at < end:
+            said = f"{where}: the records from offset {at} on are gone, the first one there is at {beginning}"
+            raise MillraceError(Problem(said, START_ANEW))
+        if at > end:
+            said = f"{where} ends at offset {end} now, though it was read up to {at}: records were lost or replaced"
+            raise _DoubtError(MillraceError(Problem(said, START_ANEW)))
+
+    def _stopping(self, ends: Offsets) -> Offsets:
+        """``ends``, but no further than where the query stops; the time to stop at is settled when it has come."""
+        ending = self._settled.ending
+        if ending is None:
+            stops = dict(self._subscription.own_ends)
+            if isinstance(self._subscription.ending, int):
+                found = self._cluster.at(self._subscription.ending, ends)
+                for partition, offset in found.items():
+                    if offset is not None:
+                        stops[partition] = min(offset, stops.get(partition, offset))
+            stopped = {partition: min(end, stops.get(partition, end)) for partition, end in ends.items()}
+            if isinstance(self._subscription.ending, int) and self._clock() * 1000 >= self._subscription.ending:
+                self._remember(replace(self._settled, ending=stopped))
+            return stopped
+        return {partition: min(ends[partition], end) for partition, end in ending.items()}
+
+    @property
+    def _settled(self) -> Remembered:
+        if self._remembered is None:
+            hint = "restore the checkpoint, or start with a new one"
+            message = f"source {self._source}: the checkpoint lacks what the Kafka source has to remember"
+            raise MillraceError(Problem(message, hint))
+        return self._remembered
+
+    def _remember(self, remembered: Remembered) -> None:
+        self._memory.write(remembered)
+        self._remembered = remembered

@@ -1,0 +1,72 @@
+"""What a Kafka source has to remember beside its position: what was settled once and must never change."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.disk import sync
+from millrace_jobs.sources.kafka.offsets import Offsets, of_position, to_position
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What was settled when a query began, or when a partition was found.
+
+    ``topics`` maps names to Kafka's ids of them. ``first`` is where each partition begins for this query. ``ending``
+    is where it stops, once that is settled; None before, and where it goes on for ever.
+    """
+
+    topics: Mapping[str, str]
+    first: Offsets
+    ending: Offsets | None = None
+
+
+class KafkaMemory:
+    """``kafka.json`` in a source's folder; what is written is on disk before anybody can act on it."""
+
+    def __init__(self, directory: str) -> None:
+        self._path = Path(directory, "kafka.json")
+
+    def read(self) -> Remembered | None:
+        """What was written last; None in a new checkpoint. Raises MillraceError where it is damaged."""
+        try:
+            content = json.loads(self._path.read_text(encoding="utf-8"))
+            ending = content["ending"]
+            return Remembered(
+                topics=content["topics"],
+                first=of_position(content["first"]),
+                ending=None if ending is None else of_position(ending),
+            )
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise MillraceError(Problem(f"cannot be read: {error.strerror}", "", str(self._path))) from error
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            hint = "restore the checkpoint, or start with a new one"
+            raise MillraceError(Problem("what the Kafka source remembers is damaged", hint, str(self._path))) from error
+
+    def write(self, remembered: Remembered) -> None:
+        """Replace it in one step. Raises MillraceError, and nothing has changed then."""
+        content: dict[str, Any] = {
+            "topics": dict(remembered.topics),
+            "first": to_position(remembered.first),
+            "ending": None if remembered.ending is None else to_position(remembered.ending),
+        }
+        unfinished = self._path.with_suffix(".new")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with unfinished.open("w", encoding="utf-8") as file:
+                json.dump(content, file)
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(self._path)
+            sync(self._path.parent)
+        except OSError as error:
+            message = f"cannot keep what the Kafka source has to remember: {error.strerror}"
+            raise MillraceError(Problem(message, "", str(self._path))) from error

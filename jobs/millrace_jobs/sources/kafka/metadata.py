@@ -1,0 +1,44 @@
+"""Key, headers, topic, partition, offset and time of Kafka messages as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+
+from millrace_jobs.sources.formats.schema import TIMESTAMP
+
+METADATA = pa.schema(
+    [
+        ("_key", pa.binary()),
+        ("_headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        ("_topic", pa.string()),
+        ("_partition", pa.int32()),
+        ("_offset", pa.int64()),
+        ("_timestamp", TIMESTAMP),
+    ]
+)
+"""Columns about the message itself; a message without key, headers or time has NULL there."""
+
+_EARLIEST, _LATEST = -62_135_596_800_000, 253_402_300_799_999
+"""The first and the last millisecond of the years 1 to 9999, as Kafka counts; a writer in another unit is beyond."""
+
+
+def metadata_columns(messages: Sequence[Message]) -> list[pa.Array]:
+    """The columns of METADATA."""
+    millis = pa.array([_time(message) for message in messages], pa.int64())
+    return [
+        pa.array([message.key() for message in messages], pa.binary()),
+        pa.array([message.headers() for message in messages], METADATA.field("_headers").type),
+        pa.array([message.topic() for message in messages], pa.string()),
+        pa.array([message.partition() for message in messages], pa.int32()),
+        pa.array([message.offset() for message in messages], pa.int64()),
+        millis.cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP),
+    ]
+
+
+def _time(message: Message) -> int | None:
+    """When it was written, in milliseconds since 1970; None where it does not say, or says what no TIMESTAMP holds."""
+    kind, time = message.timestamp()
+    return time if kind != TIMESTAMP_NOT_AVAILABLE and _EARLIEST <= time <= _LATEST else None

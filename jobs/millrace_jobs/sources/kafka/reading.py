@@ -1,0 +1,339 @@
+"""Reading ranges of offsets with a consumer that belongs to no group and commits nothing."""
+
+from __future__ import annotations
+
+
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.kafka.cluster import Partition
+from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.kafka.errors import PATIENCE, SHORTEST_PAUSE, is_transient, kafka_problem
+from millrace_jobs.sources.kafka.consumers import consumer_of
+from millrace_jobs.sources.kafka.offsets import START_ANEW
+from millrace_jobs.sources.kafka.slices import OffsetRange
+
+
+
+from collections.abc import Mapping
+from heapq import nlargest
+
+from millrace_jobs.kafka.cluster import Partition
+from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.sources.kafka.slices import OffsetRange
+
+
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import Self
+
+from confluent_kafka import KafkaError, Message
+
+from millrace_jobs.kafka.cluster import Partition
+from millrace_jobs.sources.kafka.slices import OffsetRange
+
+@dataclass
+class Progress:
+    """How far a range has been read. ``end`` is where its partition ended, if that was met on the way."""
+
+    part: OffsetRange
+    reached: int
+    end: int | None = None
+
+    @property
+    def missing(self) -> int:
+        """Offsets still to be read."""
+        return max(self.part.end - self.reached, 0)
+
+    def take(self, records: list[Message]) -> list[Message]:
+        """Those of the partition's next records that are in the range."""
+        if not self.missing:
+            return []
+        self.reached = offset_of(records[-1]) + 1
+        if self.reached <= self.part.end:
+            return records
+        return records[: bisect_left(records, self.part.end, key=offset_of)]
+
+    def meet_end(self, offset: int) -> None:
+        """The partition ends here for now: what there was before it has come, and the rest holds no records."""
+        self.reached, self.end = max(self.reached, offset), offset
+
+
+@dataclass
+class Fetched:
+    """What one call brought: records and ends by partition.
+
+    ``fault`` is an error, ``faulty`` the partition it is of, if it is of one; nothing behind it was taken.
+    """
+
+    records: dict[Partition, list[Message]] = field(default_factory=dict)
+    ends: dict[Partition, int] = field(default_factory=dict)
+    fault: KafkaError | None = None
+    faulty: Partition | None = None
+
+    @classmethod
+    def of(cls, messages: list[Message], only: Partition | None) -> Self:
+        """Sort messages, some of which may be errors or say that a partition has ended.
+
+        ``only`` is the one partition they can be of, where there is one: looking at each would cost a quarter of
+        what it costs to read it.
+        """
+        if only is not None and all(message.error() is None for message in messages):
+            return cls({only: messages})
+        fetched = cls()
+        for message in messages:
+            partition = partition_of(message)
+            error = message.error()
+            if error is None:
+                fetched.records.setdefault(partition, []).append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                fetched.ends[partition] = offset_of(message)
+            else:
+                fetched.fault, fetched.faulty = error, partition
+                break
+        return fetched
+
+
+def partition_of(message: Message) -> Partition:
+    """The partition it comes from."""
+    return Partition(message.topic() or "", message.partition() or 0)
+
+
+def offset_of(message: Message) -> int:
+    """Its place there."""
+    return message.offset() or 0
+
+
+BLOCK_RECORDS = 65_536
+"""Records in one block at most: enough for the cost of handling a block to vanish in that of its records."""
+
+BLOCK_BYTES = 32 << 20
+"""Bytes of values after which a block is full."""
+
+_AHEAD = (1_000, 10_000, 100_000)
+"""Records per partition that are fetched ahead: about as many as a slice has, since others read what follows.
+
+They are a setting of a consumer, so that in few steps one consumer serves most slices.
+"""
+
+_WAIT = 0.5
+"""Seconds that one call waits for records."""
+
+_CONSUMER: dict[str, Any] = {
+    "group.id": "millrace",  # librdkafka wants one; no group is joined
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "error",  # records that are gone are never passed over
+    "enable.partition.eof": True,  # tells that nothing follows, also where the last offsets hold no record
+    "check.crcs": True,  # TCP's own checksum misses one error in 65536, and CRC32C costs next to nothing
+    "fetch.queue.backoff.ms": 5,  # with the default of 1000 a full queue costs a factor of three
+    "fetch.wait.max.ms": 5,  # the next partition of a slice waits for a fetch at the end of the last one
+    "fetch.error.backoff.ms": 100,
+    "queued.max.messages.kbytes": BLOCK_BYTES >> 10,
+}
+
+_GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+_NOT_THERE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+
+_DOUBT = 10.0
+"""Seconds without a record for which a complaint that sounds final may still pass."""
+
+
+class RangeReader:
+    """Reads ranges of offsets of different partitions, at least one, as a context manager around its consumer.
+
+    Raises MillraceError in every method where Kafka fails for good, or for longer than ``PATIENCE``.
+    """
+
+    def __init__(self, source: str, connection: Connection, ranges: Sequence[OffsetRange]) -> None:
+        self._source = source
+        self._connection = connection
+        self._ranges = ranges
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        ahead = {"queued.min.messages": _ahead(max(map(len, self._ranges)))}
+        try:
+            reading = self._stack.enter_context(consumer_of(self._connection.settings() | _CONSUMER | ahead))
+        except KafkaException as error:
+            raise kafka_problem(error, "making a consumer", self._connection) from error
+        self._consumer, self._complaints = reading.consumer, reading.complaints
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def blocks(self) -> Iterator[list[Message]]:
+        """All records, range after range and by offset, in blocks of which none is empty."""
+        block: list[Message] = []
+        size = 0
+        for records in self._in_order():
+            block += records
+            size += sum(map(len, records))
+            if len(block) >= BLOCK_RECORDS or size >= BLOCK_BYTES:
+                yield block
+                block, size = [], 0
+        if block:
+            yield block
+
+    def _in_order(self) -> Iterator[list[Message]]:
+        """Large ranges are read one by one, small ones many at a time: to turn to a partition takes some time."""
+        for group in _groups(self._ranges):
+            gathered = self._gathered(group) if len(group) > 1 else None
+            if gathered is not None:
+                yield from gathered
+                continue
+            for part in group:
+                for _, records in self._arrivals([part]):
+                    yield records
+
+    def _gathered(self, group: Sequence[OffsetRange]) -> list[list[Message]] | None:
+        """The records of each range of a group; None where they are too many bytes to be held at once."""
+        gathered: dict[Partition, list[Message]] = {part.partition: [] for part in group}
+        size = 0
+        for partition, records in self._arrivals(group):
+            gathered[partition] += records
+            size += sum(map(len, records))
+            if size > BLOCK_BYTES:
+                return None
+        return list(gathered.values())
+
+    def _arrivals(self, ranges: Sequence[OffsetRange]) -> Iterator[tuple[Partition, list[Message]]]:
+        """The records as they arrive, those of a partition in order; goes on behind a fault that may pass."""
+        reading = {part.partition: Progress(part, part.begin) for part in ranges}
+        waiting = list(reading.values())
+        only = ranges[0].partition if len(ranges) == 1 else None
+        fault: KafkaError | None = None
+        self._assign(waiting)
+        heard = time.monotonic()
+        while waiting:
+            before = sum(each.reached for each in waiting)
+            fetched = self._fetch(sum(each.missing for each in waiting), only)
+            for partition, records in fetched.records.items():
+                if taken := reading[partition].take(records):
+                    yield partition, taken
+            for partition, end in fetched.ends.items():
+                reading[partition].meet_end(end)
+            if sum(each.reached for each in waiting) > before:
+                heard, fault = time.monotonic(), None
+                self._complaints.forget()
+            done = [each for each in waiting if not each.missing]
+            waiting = [each for each in waiting if each.missing]
+            trouble = fetched.fault or self._believed(heard)
+            if trouble is not None and waiting:
+                fault = trouble
+                self._check(fault, reading.get(fetched.faulty, waiting[0]) if fetched.faulty else waiting[0])
+                time.sleep(SHORTEST_PAUSE)
+                self._assign(waiting)
+            elif done and waiting:
+                self._consumer.pause([_place(each) for each in done])
+            if waiting and time.monotonic() > heard + PATIENCE:
+                raise self._stuck(waiting[0], fault)
+
+    def _assign(self, reading: Iterable[Progress]) -> None:
+        places = [_place(each) for each in reading]
+        self._consumer.assign(places)
+        self._consumer.resume(places)  # one that was paused would stay so
+
+    def _fetch(self, most: int, only: Partition | None) -> Fetched:
+        """What has arrived, at most so many records; waits only where there is nothing."""
+        first = self._consumer.poll(_WAIT)
+        if first is None:
+            return Fetched()
+        more = self._consumer.consume(min(most, BLOCK_RECORDS) - 1, 0) if most > 1 else []
+        return Fetched.of([first, *more], only)
+
+    def _believed(self, heard: float) -> KafkaError | None:
+        """A complaint that will not pass, once nothing has come for some time: brokers that restart refuse logins."""
+        return self._complaints.final if time.monotonic() > heard + _DOUBT else None
+
+    def _check(self, fault: KafkaError, reading: Progress) -> None:
+        """Raise MillraceError unless the fault may pass."""
+        if fault.code() in _GONE:
+            raise self._gone(reading)
+        if not is_transient(fault) and fault.code() not in _NOT_THERE:
+            raise kafka_problem(fault, self._doing(reading), self._connection)
+
+    def _gone(self, reading: Progress) -> MillraceError:
+        """Offsets that were promised to a batch are not there."""
+        topic, number = reading.part.partition
+        try:
+            low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=5.0)
+            now = f"; there are offsets {low} to {high} now"
+        except KafkaException:
+            now = ""
+        offsets = f"offsets {reading.reached} to {reading.part.end}"
+        said = f"source {self._source}: the records of topic {topic}, partition {number}, {offsets} are gone{now}"
+        return MillraceError(Problem(said, START_ANEW))
+
+    def _stuck(self, reading: Progress, fault: KafkaError | None) -> MillraceError:
+        """Nothing came for the whole of our patience."""
+        if fault is None and reading.end is not None:
+            return self._gone(reading)  # the partition has ended, and before the offsets there were
+        why = fault or self._complaints.behind(KafkaError(KafkaError._TIMED_OUT))
+        return kafka_problem(why, self._doing(reading), self._connection)
+
+    def _doing(self, reading: Progress) -> str:
+        topic, number = reading.part.partition
+        return f"reading topic {topic}, partition {number}, from offset {reading.reached} on"
+
+
+def _groups(ranges: Sequence[OffsetRange]) -> Iterator[list[OffsetRange]]:
+    """Neighbours that together are at most one block, and ranges larger than that by themselves."""
+    group: list[OffsetRange] = []
+    for part in ranges:
+        if group and sum(map(len, group)) + len(part) > BLOCK_RECORDS:
+            yield group
+            group = []
+        group.append(part)
+    if group:
+        yield group
+
+
+def _ahead(longest: int) -> int:
+    """Records to fetch ahead for ranges up to this length."""
+    return next((step for step in _AHEAD if step >= longest), _AHEAD[-1])
+
+
+def _place(reading: Progress) -> TopicPartition:
+    return TopicPartition(reading.part.partition.topic, reading.part.partition.number, reading.reached)
+
+
+_EVERY = 32
+"""Batches from one look to the next."""
+
+_PARTITIONS, _OFFSETS = 4, 64
+"""How many partitions are looked at, those with most waiting, and how many offsets of each."""
+
+
+class RecordSize:
+    """Bytes of key and value per offset, measured on the next few records now and then."""
+
+    def __init__(self, source: str, connection: Connection) -> None:
+        self._source = source
+        self._connection = connection
+        self._asked = 0
+        self._bytes = 1.0
+
+    def estimate(self, begins: Mapping[Partition, int], waiting: Mapping[Partition, int]) -> float:
+        """Bytes per offset, at least 1, of what waits from ``begins`` on. Raises MillraceError."""
+        if self._asked % _EVERY == 0:
+            fattest = nlargest(_PARTITIONS, waiting, key=lambda partition: waiting[partition])
+            looked = [OffsetRange(p, begins[p], begins[p] + min(waiting[p], _OFFSETS)) for p in fattest]
+            with RangeReader(self._source, self._connection, looked) as reader:
+                messages = [message for block in reader.blocks() for message in block]
+            size = sum(len(message) + len(message.key() or b"") for message in messages)
+            self._bytes = max(size / sum(map(len, looked)), 1.0)
+        self._asked += 1
+        return self._bytes

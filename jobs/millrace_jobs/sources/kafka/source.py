@@ -1,0 +1,168 @@
+"""Kafka topics as a stream: exactly the committed records, cut evenly whatever the skew between partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import Message
+
+from millrace_jobs.kafka.cluster import Cluster, Partition
+from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.sources.base import CorruptRecords, Position, Rejected, Slice
+from millrace_jobs.sources.kafka.frontier import Frontier, Subscription
+from millrace_jobs.sources.kafka.memory import KafkaMemory
+from millrace_jobs.sources.kafka.offsets import Offsets, of_position, to_position
+from millrace_jobs.sources.kafka.reading import RangeReader
+from millrace_jobs.sources.kafka.rejects import MessageRejects
+from millrace_jobs.sources.kafka.reading import RecordSize
+from millrace_jobs.sources.kafka.slices import KafkaSlice, OffsetRange, cut_ranges
+from millrace_jobs.sources.kafka.timeline import Timeline
+from millrace_jobs.sources.formats.messages import MessageDecoder
+from millrace_jobs.sources.kafka.metadata import METADATA, metadata_columns
+
+
+class KafkaSource:
+    """The records of Kafka topics, as a ``read_committed`` consumer sees them.
+
+    The position is ``{topic: {partition: offset}}``. What was settled when the query began (where it starts, which
+    topics these are, where it stops) is kept in ``state``, so that every run on one checkpoint sees the same.
+    Offsets stand for records in every count: some hold none, after transactions and compaction.
+
+    Nothing is asked of Kafka before ``initial`` or ``latest`` is called.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        connection: Connection,
+        subscription: Subscription,
+        decoder: MessageDecoder,
+        state: str,
+        *,
+        include_metadata: bool = False,
+        max_records_per_batch: int | None = None,
+        max_bytes_per_batch: int | None = None,
+        corrupt: CorruptRecords | None = None,
+    ) -> None:
+        self.name = name
+        self.schema = pa.schema([*decoder.schema, *(METADATA if include_metadata else ())])
+        self._connection = connection
+        self._subscription = subscription
+        self._decoder = decoder
+        self._state = state
+        self._include_metadata = include_metadata
+        self._max_records = max_records_per_batch
+        self._max_bytes = max_bytes_per_batch
+        self._corrupt = corrupt or CorruptRecords()
+        self._ends: Offsets | None = None
+        self._all: Offsets | None = None
+        self._turn = 0
+
+    @cached_property
+    def _frontier(self) -> Frontier:
+        """Made where Kafka is asked how far it goes: not in the tasks, which read slices only."""
+        memory = KafkaMemory(self._state)
+        cluster = Cluster(self._connection, answered=memory.read() is not None)
+        return Frontier(self.name, self._subscription, cluster, memory)
+
+    @cached_property
+    def _timeline(self) -> Timeline:
+        return Timeline(self._frontier.offsets_at)
+
+    @cached_property
+    def _record_size(self) -> RecordSize:
+        return RecordSize(self.name, self._connection)
+
+    def __getstate__(self) -> dict[str, Any]:
+        on_the_driver = ("_frontier", "_timeline", "_record_size")
+        return {name: value for name, value in self.__dict__.items() if name not in on_the_driver}
+
+    def initial(self) -> Position:
+        """Where a new query starts, in every partition there was at that time."""
+        self._frontier.settle()
+        return to_position(self._frontier.first)
+
+    def latest(self, start: Position, *, everything: bool, most: int | None = None) -> Position:
+        """As far as there are committed records and limits admit; with ``everything``, to what the first call found.
+
+        Partitions and topics that are new begin at their beginning. A batch that cannot have everything goes to the
+        same time in each of them.
+        """
+        at = of_position(start)
+        ends = self._all if self._all is not None else self._frontier.ends(at)
+        if everything:
+            self._all = ends
+        self._ends = ends
+        begins = {p: self._begin(p, at) for p in ends}
+        begins = {p: begin for p, begin in begins.items() if ends[p] > begin}
+        waiting = {p: ends[p] - begin for p, begin in begins.items()}
+        limit = self._limit(most, waiting, begins)
+        if limit is None or sum(waiting.values()) <= limit:
+            return to_position(at | {p: ends[p] for p in begins})
+        self._turn += limit
+        return to_position(at | self._timeline.cut(begins, {p: ends[p] for p in begins}, limit, self._turn))
+
+    def exhausted(self, position: Position) -> bool:
+        """Where the query stops, when it has come there."""
+        if not self._subscription.bounded:
+            return False
+        remembered = KafkaMemory(self._state).read()
+        if remembered is None or remembered.ending is None:
+            return False
+        at = remembered.first | of_position(position)
+        return all(at[partition] >= end for partition, end in remembered.ending.items())
+
+    def lag(self, position: Position) -> int:
+        """Offsets beyond ``position``, as of the last call of ``latest``."""
+        at = of_position(position)
+        ends = self._ends if self._ends is not None else self._frontier.ends(at)
+        return sum(max(end - self._begin(partition, at), 0) for partition, end in ends.items())
+
+    def slices(self, start: Position, end: Position, replicas: int) -> list[Slice]:
+        """The offsets of all partitions laid end to end, in ranges that differ by one at most."""
+        at, stop = of_position(start), of_position(end)
+        ranges = [OffsetRange(p, self._begin(p, at), stop[p]) for p in sorted(stop) if stop[p] > self._begin(p, at)]
+        return list(cut_ranges(ranges, replicas))
+
+    def read(self, piece: Slice, label: str) -> Iterator[pa.RecordBatch | Rejected]:
+        """The records of the slice, partition by partition."""
+        assert isinstance(piece, KafkaSlice)
+        with (
+            MessageRejects(self.name, self._corrupt, label, self._connection) as rejects,
+            RangeReader(self.name, self._connection, piece.ranges) as reader,
+        ):
+            for block in reader.blocks():
+                records = self._records(block, rejects)
+                if records.num_rows:
+                    yield records
+        if rejects.records:
+            yield Rejected(rejects.records)
+
+    def _records(self, messages: Sequence[Message], rejects: MessageRejects) -> pa.RecordBatch:
+        """The records of a block of messages."""
+
+        def reject(index: int, reason: str) -> None:
+            rejects.reject(messages[index], reason)
+
+        records, origins = self._decoder.decode([message.value() for message in messages], reject)
+        if not self._include_metadata:
+            return records
+        metadata = pa.RecordBatch.from_arrays(metadata_columns(messages), schema=METADATA)
+        if len(origins) < len(messages):
+            metadata = metadata.take(pa.array(origins))
+        return pa.RecordBatch.from_arrays([*records.columns, *metadata.columns], schema=self.schema)
+
+    def _begin(self, partition: Partition, at: Offsets) -> int:
+        """Where to go on in a partition; one that the position does not have yet begins where it was found."""
+        begin = at.get(partition)
+        return self._frontier.first[partition] if begin is None else begin
+
+    def _limit(self, most: int | None, waiting: Mapping[Partition, int], begins: Offsets) -> int | None:
+        """How many records the next batch may have; None where there is no limit."""
+        limits = [limit for limit in (most, self._max_records) if limit is not None]
+        if self._max_bytes is not None and waiting:
+            limits.append(round(self._max_bytes / self._record_size.estimate(begins, waiting)))
+        return max(min(limits), 1) if limits else None

@@ -1,0 +1,110 @@
+"""Tables as text: what Hypothesis draws, how Python's csv and json write it, what a source makes of it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import resource
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from millrace_jobs.sources.base import Rejected
+from millrace_jobs.sources.formats.schema import arrow_schema
+
+SCHEMA = arrow_schema([("name", "STRING"), ("count", "BIGINT"), ("size", "DOUBLE"), ("good", "BOOLEAN")])
+Row = tuple[str | None, int | None, float | None, bool | None]
+
+# Empty text is NULL, quoted or not, and a backslash before a quote is Spark's other way of doubling it.
+_TEXT = st.text(
+    st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\\\ufeff\u2028\u2029\x85"), min_size=1
+)
+ROWS: st.SearchStrategy[list[Row]] = st.lists(
+    st.tuples(
+        _TEXT | st.none(),
+        st.integers(-(2**63), 2**63 - 1) | st.none(),
+        st.floats(allow_nan=False, allow_infinity=False) | st.none(),
+        st.booleans() | st.none(),
+    ),
+    max_size=40,
+)
+FORMATS = ["csv", "json"]
+
+
+def line_of(row: Row, file_format: str) -> str:
+    """One record as Python's own modules write it, without the end of the line."""
+    if file_format == "json":
+        return json.dumps(dict(zip(SCHEMA.names, row, strict=True)), ensure_ascii=False)
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(["" if value is None else value for value in row])
+    return text.getvalue()
+
+
+BAD_LINES = {
+    "csv": [
+        "a,1",
+        "a,1,2.0,true,5",
+        "a,x,2.0,true",
+        "a,1,two,true",
+        "a,1,2.0,maybe",
+        ',99999999999999999999,"",',
+        '"a,1,2.0,true',
+    ],
+    "json": [
+        "null",
+        "7",
+        "[1]",
+        "{",
+        "}",
+        '{"count": "1"}',
+        '{"size": true}',
+        '{"name": 5}',
+        '{"count": 1.5}',
+        "{} {}",
+        "{}null",
+        "x",
+        '{"name": "a',
+    ],
+}
+"""Lines that are no records of SCHEMA, by format."""
+
+
+class Collected:
+    """Rows and rejected records of what a source or a format yields."""
+
+    def __init__(self, blocks: Iterable[pa.RecordBatch | Rejected]) -> None:
+        self.rows: list[tuple[Any, ...]] = []
+        self.rejected = 0
+        for block in blocks:
+            if isinstance(block, Rejected):
+                self.rejected += block.records
+            else:
+                block.validate(full=True)
+                self.rows += zip(*block.to_pydict().values(), strict=True) if block.num_columns else []
+
+
+def rows_of(source: Any, start: Any, end: Any, replicas: int) -> Iterator[Collected]:
+    """What each slice of a batch gives."""
+    for i, piece in enumerate(source.slices(start, end, replicas)):
+        yield Collected(source.read(piece, f"0-{i}"))
+
+
+def all_rows(source: Any, replicas: int = 1) -> list[tuple[Any, ...]]:
+    """Everything there is, in one batch."""
+    end = source.latest(source.initial(), everything=True)
+    return [row for slice_ in rows_of(source, source.initial(), end, replicas) for row in slice_.rows]
+
+
+@contextmanager
+def no_file_above(size: int) -> Iterator[None]:
+    """Writing beyond ``size`` bytes of any file fails, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

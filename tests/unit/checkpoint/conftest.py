@@ -1,0 +1,20 @@
+"""What several tests of the agent start from."""
+
+import pytest
+
+from millrace_jobs.checkpoint.checkpoint import Checkpoint
+
+
+@pytest.fixture
+def open_checkpoint(tmp_path):
+    opened = []
+
+    def open_one(query):
+        checkpoint = Checkpoint(tmp_path / "checkpoint")
+        opened.append(checkpoint)
+        checkpoint.open(query)
+        return checkpoint
+
+    yield open_one
+    for checkpoint in opened:
+        checkpoint.close()

@@ -1,0 +1,347 @@
+"""Which changes of a query a checkpoint survives; every field of the API is decided about."""
+
+from copy import deepcopy
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+import pytest
+from pydantic import BaseModel
+
+from millrace_api.errors import MillraceError
+from millrace_api.streamquery import StreamQuery
+from millrace_jobs.checkpoint.evolution import FIELDS, Change, change_of, changes, check_layout
+from millrace_jobs.checkpoint.spark_log import SparkLog
+
+SQL = (
+    "SELECT window.start AS since, city, count(*) AS trips, sum(fare) AS fare FROM trips "
+    "WHERE fare > 0 GROUP BY window(at, '10 minutes'), city HAVING count(*) > 1"
+)
+FILES = {
+    "files": {"path": "data/*.csv", "format": "csv"},
+    "schema": "at TIMESTAMP, city STRING, fare DOUBLE",
+    "watermark": {"column": "at", "delay": "10 minutes"},
+}
+KAFKA = {
+    "kafka": {"bootstrapServers": "a:9092", "topic": "trips"},
+    "schema": "at TIMESTAMP, city STRING, fare DOUBLE",
+    "watermark": {"column": "at", "delay": "10 minutes"},
+}
+BOUNDED = KAFKA | {"kafka": {"bootstrapServers": "a:9092", "topic": "trips", "endingOffsets": "latest"}}
+REPLAY = {
+    "replay": {"path": "a.csv", "format": "csv", "timeColumn": "at", "speed": 2.0},
+    "schema": "at TIMESTAMP, city STRING, fare DOUBLE",
+}
+PYTHON = {
+    "python": {
+        "aggregator": "trips:Fares",
+        "groupBy": ["city"],
+        "window": {"column": "at", "size": "10 minutes"},
+        "options": {"column": "fare"},
+    }
+}
+
+
+def a_query(source=FILES, query=None, **spec):
+    return StreamQuery.model_validate(
+        {
+            "apiVersion": "millrace.io/v1alpha1",
+            "kind": "StreamQuery",
+            "metadata": {"name": "fares"},
+            "spec": {
+                "sources": {"trips": source},
+                "query": query or {"sql": SQL},
+                "sink": {"files": {"path": "out"}},
+            }
+            | spec,
+        }
+    )
+
+
+def with_sql(sql, **more):
+    return a_query(query={"sql": sql}, **more)
+
+
+def changed(source, *path, value):
+    """A source with one thing changed; None takes it away."""
+    source = deepcopy(source)
+    inner = source
+    for key in path[:-1]:
+        inner = inner.setdefault(key, {})
+    if value is None:
+        inner.pop(path[-1])
+    else:
+        inner[path[-1]] = value
+    return source
+
+
+@pytest.fixture
+def log(tmp_path):
+    return SparkLog(tmp_path / "spark")
+
+
+def fields_of(model, path=""):
+    """Every field below a model, by the names of the YAML."""
+    for name, field in model.model_fields.items():
+        here = f"{path}.{field.serialization_alias or name}".lstrip(".")
+        inner, kind = _model_in(field.annotation)
+        if inner is None or kind is tuple:
+            yield here
+        else:
+            yield from fields_of(inner, f"{here}.*" if kind is dict else here)
+
+
+def _model_in(annotation: Any) -> tuple[type[BaseModel] | None, Any]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation, None
+    kind = get_origin(annotation)
+    for part in get_args(annotation):
+        inner, below = _model_in(part)
+        if inner is not None:
+            return inner, below if kind in (Union, UnionType) or not isinstance(kind, type) else kind
+    return None, None
+
+
+def test_every_field_of_the_api_has_a_class():
+    fields = list(fields_of(StreamQuery))
+    assert "spec.sources.*.kafka.topicPattern" in fields
+    assert "spec.partitioner.replicas.max" in fields
+    for field in fields:
+        change_of(field)
+
+
+def test_the_table_names_no_field_that_is_not_there():
+    fields = list(fields_of(StreamQuery))
+    for known in FIELDS:
+        assert any(field == known or field.startswith(f"{known}.") for field in fields), known
+
+
+def test_a_new_field_has_no_class():
+    for field in ("spec.novelty", "spec.sources.*.novelty", "spec.sources.*.kafka.novelty", "novelty"):
+        with pytest.raises(KeyError):
+            change_of(field)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"batchInterval": "30s"},
+        {"parallelism": {"min": 2, "max": 16}},
+        {"partitioner": {"algorithm": "pkg", "parameters": {"choices": 3}, "replicas": {"max": 3}}},
+        {"driver": {"memory": "4g"}},
+        {"executors": {"max": 3}},
+        {"scaling": {"mode": "Off", "target": 0.5}},
+        {"sparkConf": {"spark.ui.enabled": "true"}},
+        {"sink": {"console": {"rows": 3}}},
+        {"sink": {"files": {"path": "elsewhere", "format": "csv"}}},
+        {"state": "Suspended"},
+    ],
+    ids=lambda spec: next(iter(spec)),
+)
+def test_how_the_job_runs_and_where_results_go_may_change(log, spec):
+    assert changes(a_query(), a_query(**spec), log) == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "path", "value"),
+    [
+        (FILES, ("files", "maxFilesPerBatch"), 100),
+        (FILES, ("corruptRecords",), {"policy": "drop"}),
+        (FILES, ("watermark", "delay"), "1 hour"),
+        (FILES, ("schema",), "at TIMESTAMP, city STRING, fare DOUBLE, tip DOUBLE"),
+        (FILES, ("schema",), "AT timestamp, city string, fare double"),
+        (FILES, ("schema",), "fare DOUBLE, at TIMESTAMP"),
+        (REPLAY, ("replay", "speed"), 7.5),
+        (KAFKA, ("kafka", "bootstrapServers"), "b:9092"),
+        (KAFKA, ("kafka", "sasl"), {"mechanism": "PLAIN", "username": {"env": "U"}, "password": {"env": "P"}}),
+        (KAFKA, ("kafka", "maxRecordsPerBatch"), 10),
+    ],
+)
+def test_what_of_a_source_may_change(log, source, path, value):
+    assert changes(a_query(source), a_query(changed(source, *path, value=value)), log) == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "path", "value", "field", "change"),
+    [
+        (FILES, ("files", "path"), "b/*.csv", "files.path", Change.RECORDS),
+        (FILES, ("files", "delimiter"), ";", "files.delimiter", Change.RECORDS),
+        (FILES, ("schema",), "at TIMESTAMP, city STRING, fare FLOAT", "schema", Change.SCHEMA),
+        (FILES, ("timestampFormat",), "seconds", "timestampFormat", Change.RECORDS),
+        (FILES, ("watermark", "column"), "later", "watermark.column", Change.STATE),
+        (FILES, ("watermark",), None, "watermark.column", Change.STATE),
+        (KAFKA, ("kafka", "topic"), "rides", "kafka.topic", Change.RECORDS),
+        (KAFKA, ("kafka", "startingOffsets"), "latest", "kafka.startingOffsets", Change.START),
+        (KAFKA, ("kafka", "endingOffsets"), "latest", "kafka.endingOffsets", Change.START),
+        (BOUNDED, ("kafka", "endingOffsets"), None, "kafka.endingOffsets", Change.START),
+        (KAFKA, ("kafka", "endingTimestamp"), "2024-06-10T00:00:00Z", "kafka.endingTimestamp", Change.START),
+        (KAFKA, ("format",), "csv", "format", Change.RECORDS),
+    ],
+)
+def test_what_of_a_source_has_to_stay(log, source, path, value, field, change):
+    with pytest.raises(MillraceError) as told:
+        changes(a_query(source), a_query(changed(source, *path, value=value)), log)
+    (problem,) = told.value.problems
+    assert problem.field == f"spec.sources.trips.{field}"
+    assert problem.message.startswith(f"the checkpoint {log.spark.parent} was made with ")
+    assert change.value in problem.message
+    assert problem.hint == "write it as it was, or choose another spec.checkpoint.uri to begin anew"
+
+
+def test_on_a_claim_another_name_begins_anew(log):
+    held = {"claim": "checkpoints"}
+    with pytest.raises(MillraceError) as told:
+        changes(a_query(KAFKA, checkpoint=held), a_query(changed(KAFKA, "format", value="csv"), checkpoint=held), log)
+    (problem,) = told.value.problems
+    assert problem.hint == "write it as it was, or give the query another name to begin anew"
+
+
+def test_every_change_that_cannot_be_is_told_with_both_values(log):
+    now = a_query(changed(FILES, "files", "path", value="b"), emit="OnWindowClose", batchInterval="1m")
+    now = now.model_copy(update={"metadata": now.metadata.model_copy(update={"name": "tips"})})
+    with pytest.raises(MillraceError) as told:
+        changes(a_query(), now, log)
+    assert [problem.field for problem in told.value.problems] == [
+        "metadata.name",
+        "spec.sources.trips.files.path",
+        "spec.emit",
+    ]
+    assert "made with 'data/*.csv', not with 'b'" in str(told.value)
+
+
+def test_sources_can_neither_come_nor_go(log):
+    two = StreamQuery.model_validate(a_query().to_document())
+    two = two.model_copy(
+        update={
+            "spec": two.spec.model_copy(
+                update={"sources": two.spec.sources | {"more": a_query().spec.sources["trips"]}}
+            )
+        }
+    )
+    for before, now in ((a_query(), two), (two, a_query())):
+        with pytest.raises(MillraceError, match="not given"):
+            changes(before, now, log)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        SQL.lower().replace(", ", "\n , ").replace(" from", "\nFROM"),
+        SQL.replace("trips ", "trips AS t ", 1).replace("sum(fare)", "SUM(t.`Fare`)"),
+        SQL.replace("count(*) AS trips", "count(*) + 1 AS rides"),
+        SQL.replace("city, count", "upper(city) AS town, count", 1),
+        SQL.replace("count(*) > 1", "sum(fare) > 100"),
+        SQL.replace(" HAVING count(*) > 1", ""),
+        "-- fares by city\n"
+        + SQL.replace(", city,", ", city /* where */,").replace("sum(fare)", "sum(fare /* EUR */)"),
+        SQL.replace("GROUP BY", "/* every ten minutes */ GROUP BY").replace(", city HAVING", ", city -- each\n HAVING"),
+        SQL.replace("FROM trips", "FROM Trips"),
+        SQL.replace("GROUP BY window(at, '10 minutes'), city", "GROUP BY window(at, '10 minutes'), 2"),
+    ],
+)
+def test_formatting_and_output_over_the_same_state_may_change(log, sql):
+    assert changes(a_query(), with_sql(sql), log) == ()
+
+
+def test_a_changed_filter_is_told(log):
+    (remark,) = changes(a_query(), with_sql(SQL.replace("fare > 0", "fare > 1")), log)
+    assert remark.startswith("spec.query.sql: the filter has changed: what the state holds was counted under the old")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "part"),
+    [
+        (", city HAVING", ", city, fare HAVING", "GROUP BY"),
+        ("window(at, '10 minutes'), city", "city, window(at, '10 minutes')", "GROUP BY"),
+        ("'10 minutes'", "'20 minutes'", "GROUP BY"),
+        ("sum(fare)", "max(fare)", "list of aggregates"),
+        ("sum(fare)", "sum(fare) FILTER (WHERE fare > 2)", "list of aggregates"),
+        ("count(*) AS trips, sum(fare) AS fare", "sum(fare) AS fare, count(*) AS trips", "list of aggregates"),
+        ("sum(fare) AS fare", "sum(fare) AS fare, avg(fare) AS mean", "list of aggregates"),
+    ],
+)
+def test_what_the_state_is_built_by_has_to_stay(log, old, new, part):
+    assert old in SQL
+    with pytest.raises(MillraceError) as told:
+        changes(a_query(), with_sql(SQL.replace(old, new)), log)
+    (problem,) = told.value.problems
+    assert problem.field == "spec.query.sql"
+    assert f" was made with {part} " in problem.message
+
+
+def test_a_query_without_state_may_become_any_other_without_state(log):
+    before, now = (
+        with_sql("SELECT city FROM trips"),
+        with_sql("SELECT upper(city) AS c, fare FROM trips WHERE fare > 2"),
+    )
+    assert changes(before, now, log) == ()
+    with pytest.raises(MillraceError, match=r"spec\.query\.sql"):
+        changes(before, with_sql("SELECT DISTINCT city FROM trips"), log)
+    with pytest.raises(MillraceError, match=r"spec\.query\.sql"):
+        changes(before, a_query(), log)
+
+
+def test_of_sql_whose_state_is_not_known_only_the_formatting_may_change(log):
+    join = "SELECT a.city FROM trips a JOIN trips b ON a.city = b.city"
+    assert changes(with_sql(join), with_sql(join.replace(" ", "  ")), log) == ()
+    with pytest.raises(MillraceError, match=" was made with text SELECT"):
+        changes(with_sql(join), with_sql(join.replace("SELECT a.city", "SELECT a.fare")), log)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("aggregator",), "trips:Tips"),
+        (("groupBy",), ["city", "fare"]),
+        (("window", "size"), "1 hour"),
+        (("options",), {"column": "tip"}),
+    ],
+)
+def test_a_python_query_has_to_stay(log, path, value):
+    python = changed(PYTHON, "python", *path, value=value)
+    with pytest.raises(MillraceError, match=r"spec\.query\.python"):
+        changes(a_query(query=PYTHON), a_query(query=python), log)
+
+
+def test_for_kafka_the_way_out_names_a_time_to_read_again_from(log):
+    for name, content in (
+        ("offsets", ["v1", '{"batchWatermarkMs": 0}', "{}"]),
+        ("commits", ["v1", '{"nextBatchWatermarkMs": 1718000000123}']),
+    ):
+        (log.spark / name).mkdir(parents=True)
+        (log.spark / name / "0").write_text("\n".join(content), encoding="utf-8")
+    with pytest.raises(MillraceError) as told:
+        changes(a_query(KAFKA), a_query(KAFKA, emit="OnWindowClose"), log)
+    assert "with startingTimestamp: 2024-06-10T06:03:20Z" in str(told.value)  # 06:13:20 less the window
+    with pytest.raises(MillraceError) as told:
+        changes(a_query(), a_query(emit="OnWindowClose"), log)
+    assert "startingTimestamp" not in str(told.value)
+
+
+LAYOUT = {"keys": ["city"], "window": [1, 1, 0], "aggregates": ["COUNT(*)"], "types": ["string", "int64"]}
+
+
+def test_a_layout_is_compared_by_meaning(log):
+    check_layout(None, LAYOUT, log)
+    check_layout(LAYOUT, LAYOUT | {"aggregates": ["count( * )"]}, log)
+    for name, value in (("keys", ["zone"]), ("window", None), ("types", ["string", "double"])):
+        with pytest.raises(MillraceError, match=f"the state's {name} was "):
+            check_layout(LAYOUT, LAYOUT | {name: value}, log)
+
+
+def test_a_layout_that_was_kept_with_comments_is_the_same(log):
+    native = {
+        "FROM": "trips",
+        "GROUP BY": "WINDOW(at, '10 minutes'), city",
+        "list of aggregates": "COUNT(*), SUM(fare)",
+    }
+    kept = native | {
+        "GROUP BY": "WINDOW(at, '10 minutes') /* ten */, city /* where */",
+        "list of aggregates": "COUNT(*) /* all */, SUM(fare)",
+    }
+    check_layout(kept, native, log)
+    check_layout(
+        {"text": "SELECT DISTINCT city /* where */ FROM trips"}, {"text": "SELECT DISTINCT city FROM trips"}, log
+    )
+    check_layout(LAYOUT | {"aggregates": ["COUNT(*) /* all */"]}, LAYOUT, log)
+    with pytest.raises(MillraceError, match="the state's GROUP BY was "):
+        check_layout(kept, native | {"GROUP BY": "WINDOW(at, '10 minutes'), fare"}, log)

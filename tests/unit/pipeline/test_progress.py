@@ -1,0 +1,136 @@
+import json
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from millrace_jobs.pipeline.progress import StageTimes, batch_report
+from millrace_jobs.plan.pin import Pin
+from millrace_jobs.selection.work import Task
+from millrace_jobs.sketches.key_counts import added
+from millrace_jobs.sketches.key_profile import encode, profile
+
+PIN = Pin(3, "pkg", 2, 4, {"choices": 2})
+
+
+def profile_text(*hashes):
+    return encode(profile(added([(np.array(hashes, np.uint64), np.ones(len(hashes), np.int64))])))
+
+
+def replica(number, **more):
+    note = {"replica": number, "read": 10, "routed": 9, "late": 1, "seconds": 0.25, "epoch": 3, "rejected": 2}
+    return note | {"watermark": 0} | more
+
+
+def worker(number, rows=5, keys=2, hashes=(1, 2), seconds=0.5):
+    profile = profile_text(*hashes)
+    return {"worker": number, "rows": rows, "keys": keys, "groups": 2 * keys, "profile": profile, "seconds": seconds}
+
+
+def progress(*notes, **changes):
+    """What Spark tells of a batch, as far as it is read, with these notes observed."""
+    return {
+        "batchId": 12,
+        "timestamp": "2013-01-01T12:00:01.000Z",
+        "durationMs": {"triggerExecution": 840, "addBatch": 700},
+        "eventTime": {"max": "2013-01-01T12:00:00.000Z", "watermark": "2013-01-01T11:59:30.250Z"},
+        "stateOperators": [
+            {"allUpdatesTimeMs": 300, "commitTimeMs": 50, "numRowsTotal": 600, "memoryUsedBytes": 4096,
+             "numRowsDroppedByWatermark": 3, "numRowsUpdated": 20},
+            {"allUpdatesTimeMs": 40, "commitTimeMs": 10, "numRowsTotal": 1, "memoryUsedBytes": 4,
+             "numRowsDroppedByWatermark": 4, "numRowsUpdated": 1},
+        ],
+        "sources": [{"endOffset": {"source": "t", "position": {}, "pin": PIN.to_json(), "waiting": 77}}],
+        "observedMetrics": {"millrace_t": {"notes": [json.dumps(note) for note in notes]}},
+    } | changes  # fmt: skip
+
+
+def test_what_was_taken_is_of_the_sources_that_have_moved():
+    stays = {"source": "a", "position": {"row": 5}, "pin": PIN.to_json(), "taken": 5, "waiting": 0}
+    began = {"source": "b", "position": {"row": 0}}
+    moved = {"source": "b", "position": {"row": 7}, "pin": PIN.to_json(), "taken": 7, "waiting": 3}
+    sources = [{"startOffset": stays, "endOffset": stays | {"closed": 1}}, {"startOffset": began, "endOffset": moved}]
+    assert batch_report(progress(sources=sources), 2.0).taken == 7
+
+
+def test_a_routed_batch():
+    tasks = [
+        {"workers": [worker(0)], "replicas": [replica(0), replica(1, seconds=0.5)]},
+        {"workers": [worker(1, rows=7, keys=3, hashes=(2, 3, 4))], "replicas": []},
+        {"workers": [worker(3, rows=1, keys=1, hashes=(9,), seconds=0.1)], "replicas": []},
+    ]
+    report = batch_report(progress(*tasks), 2.0)
+    assert (report.batch, report.seconds, report.interval, report.utilization) == (12, 0.84, 2.0, 0.42)
+    assert (report.rows, report.rejected, report.late, report.waiting) == (20, 4, 2, 77)
+    assert report.rows_per_second == pytest.approx(20 / 0.84)
+    assert (report.began, report.steps, report.work) == (
+        datetime(2013, 1, 1, 12, 0, 1, tzinfo=UTC),
+        {"addBatch": 0.7},
+        0.7,
+    )
+    assert report.pin == PIN
+    assert report.worker_rows == (5, 7, 0, 1)
+    assert report.worker_keys == (2, 3, 0, 1)
+    assert report.distinct_keys == 5
+    assert report.profile is not None
+    assert dict(zip(report.profile.sample.hashes.tolist(), report.profile.sample.counts.tolist(), strict=True)) == {
+        1: 1, 2: 2, 3: 1, 4: 1, 9: 1
+    }  # fmt: skip
+    assert report.placement is not None
+    assert [own.sample.hashes.tolist() for own in report.placement.profiles] == [[1, 2], [2, 3, 4], [], [9]]
+    assert report.combined == (Task(5, 4, 0.5), Task(7, 6, 0.5), Task(1, 2, 0.1))
+    assert report.state_updates == 21
+    assert report.route == StageTimes((0.25, 0.5))
+    assert report.combine == StageTimes((0.5, 0.5, 0.1))
+    assert (report.route.longest, StageTimes(()).longest) == (0.5, 0.0)
+    assert (report.merge_seconds, report.state_rows, report.state_bytes) == (0.4, 601, 4100)
+    assert report.watermark == datetime(2013, 1, 1, 11, 59, 30, 250_000, tzinfo=UTC)
+    assert report.max_event_time == datetime(2013, 1, 1, 12, tzinfo=UTC)
+    assert report.ended.tzinfo is UTC
+
+
+def test_two_tasks_of_one_worker_are_added_and_workers_of_an_older_plan_left_out():
+    tasks = [{"workers": [worker(1), worker(6)], "replicas": [replica(0)]}, {"workers": [worker(1)], "replicas": []}]
+    assert batch_report(progress(*tasks), 2.0).worker_rows == (0, 10, 0, 0)
+
+
+def test_replicas_that_combine_their_own_slices_are_no_workers():
+    native = PIN.to_json() | {"algorithm": "native"}
+    tasks = [{"workers": [worker(0)], "replicas": [replica(0)]}, {"workers": [worker(1)], "replicas": [replica(1)]}]
+    report = batch_report(progress(*tasks, sources=[{"endOffset": {"source": "t", "pin": native}}]), 2.0)
+    assert (report.worker_rows, report.worker_keys) == ((), ())
+    assert (report.rows, report.distinct_keys) == (20, 2)
+
+
+def test_what_replicas_say_when_spark_runs_its_own_plan():
+    """A note comes before the records and one after them; only that one counts, and Spark counts what was late."""
+    first = {"pin": PIN.to_json(), "replica": 0, "rejected": 0, "watermark": 0}
+    last = {"read": 10, "epoch": 3, "replica": 0, "rejected": 2, "watermark": 0}
+    report = batch_report(progress(first, last, first | {"replica": 1}, last | {"replica": 1}), 2.0)
+    assert (report.rows, report.rejected, report.late) == (20, 4, 7)
+    assert (report.worker_rows, report.distinct_keys) == ((), None)
+    assert (report.route.tasks, report.combine.tasks) == ((), ())
+
+
+def test_several_sources_are_added():
+    pin = PIN.to_json()
+    ends = [{"source": "a", "pin": pin, "waiting": 5}, {"source": "b", "waiting": 6}, None]
+    sources = [{"endOffset": end} for end in ends]
+    observed = {f"millrace_{name}": {"notes": [json.dumps({"read": 4})]} for name in "ab"} | {"of the user": {"n": 1}}
+    report = batch_report(progress(sources=sources, observedMetrics=observed), 2.0)
+    assert (report.rows, report.waiting, report.pin) == (8, 11, PIN)
+
+
+def test_a_batch_without_anything():
+    nothing = {"durationMs": {}, "eventTime": {}, "stateOperators": [], "sources": [], "observedMetrics": {}}
+    report = batch_report(progress(**nothing), 2.0)
+    assert (report.rows, report.late, report.waiting, report.state_rows, report.merge_seconds) == (0, 0, 0, 0, 0)
+    assert (report.pin, report.watermark, report.max_event_time, report.distinct_keys) == (None, None, None, None)
+    assert (report.seconds, report.rows_per_second, report.utilization) == (0, 0, 0)
+
+
+def test_the_epoch_is_no_event_time():
+    """Spark has 1970 for a watermark that nothing has moved."""
+    times = {"max": "1970-01-01T00:00:00.000Z", "watermark": "1970-01-01T00:00:00.000Z"}
+    report = batch_report(progress(eventTime=times), 2.0)
+    assert (report.watermark, report.max_event_time) == (None, None)

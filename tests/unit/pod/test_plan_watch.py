@@ -1,0 +1,34 @@
+"""What a driver says of requests to the API server that fail."""
+
+from __future__ import annotations
+
+from kubernetes.client import ApiException, CoreV1Api, V1ConfigMap
+from urllib3.exceptions import HTTPError
+
+from millrace_api.applied import PLAN_KEY
+from millrace_api.deployment import Algorithm
+from millrace_api.plan import Plan
+from millrace_jobs.pod.plan_watch import PlanWatch, what_it_says
+
+
+def test_a_refusal_is_told_by_its_reason():
+    error = ApiException(403, "Forbidden")
+    error.headers = {"Audit-Id": "1"}
+    error.body = '{"message": "configmaps is forbidden"}'
+    assert what_it_says(error) == "the API server says 403 Forbidden: configmaps is forbidden"
+
+
+def test_of_another_error_the_first_line_is_told():
+    assert what_it_says(HTTPError("it is away\nfor long")) == "it is away"
+
+
+def test_a_line_of_the_watch_that_is_no_event_is_passed_over(tmp_path, monkeypatch):
+    """The client gives None for an empty line, and for one that was cut off."""
+    first = Plan(epoch=1, algorithm=Algorithm.HASH, replicas=1, parallelism=1)
+    second = first.model_copy(update={"epoch": 2})
+    event = {"type": "MODIFIED", "object": V1ConfigMap(data={PLAN_KEY: second.to_json()})}
+    monkeypatch.setattr("kubernetes.watch.Watch.stream", lambda *_, **__: iter([None, event]))
+    (tmp_path / "plan.yaml").write_text(first.to_json())
+    plans = PlanWatch(CoreV1Api(), "cabs", "plan", tmp_path / "plan.yaml")
+    plans._watch("1")
+    assert plans.newest == second

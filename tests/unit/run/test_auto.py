@@ -1,0 +1,118 @@
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from builders import PIN, a_batch, a_native_batch
+from millrace_api.deployment import Algorithm
+from millrace_api.plan import Plan
+from millrace_jobs.run.auto import AutoPlans, first_algorithm, measured, prior_of
+from millrace_jobs.pipeline.progress import StageTimes
+from millrace_jobs.aggregates.reducing import ColumnarReduction
+from millrace_jobs.kernels.mixing import seeded
+from millrace_jobs.partitioners.registry import ALGORITHMS
+from millrace_jobs.pipeline.analysis import Routed
+from millrace_jobs.pipeline.front_end import Aggregation
+from millrace_jobs.pipeline.projection import Projection
+from millrace_jobs.plan.following import FixedPlan
+from millrace_jobs.selection.costs import Resources
+from millrace_jobs.selection.selector import CANDIDATES
+from millrace_jobs.selection.work import Task
+from millrace_jobs.sketches.key_counts import added
+from millrace_jobs.sketches.key_profile import profile
+from millrace_jobs.windows import Window
+
+PLAN = Plan(epoch=7, algorithm=Algorithm.HASH, parameters={}, replicas=2, parallelism=4)
+HOPPING = Window("at", 60_000_000, 1_000_000)
+
+
+def routed(*, keys=1, window=None, sql=False):
+    schema = pa.schema([("k0", pa.string())])
+    projection = Projection("", (("k0", "k"),), schema, keys)
+    reduction = ColumnarReduction((), window, ())
+    aggregation = Aggregation("s", "", (), window, (), (), "") if sql else None
+    return Routed("s", window, projection, reduction, aggregation)
+
+
+def skewed_batch(number, algorithm):
+    """One worker of four has nearly all records, which are expensive; their keys are few."""
+    counts = np.array([97_000, 1000, 1000, 1000])
+    keys = added([(seeded(np.arange(4, dtype=np.uint64), 3), counts)])
+    tasks = tuple(Task(int(rows), 1, 0.01 + rows * 50e-6) for rows in counts)
+    return a_batch(
+        batch=number,
+        pin=replace(PIN, algorithm=algorithm),
+        rows=100_000,
+        seconds=0.5 + tasks[0].seconds,
+        route=StageTimes((0.02, 0.02)),
+        combined=tasks,
+        profile=profile(keys),
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "first"),
+    [
+        (routed(sql=True), "native"),
+        (routed(sql=True, window=HOPPING, keys=0), "shuffle"),
+        (routed(keys=0), "shuffle"),
+    ],
+)
+def test_the_first_algorithm_is_by_query(query, first):
+    assert first_algorithm(query) == first
+
+
+@pytest.mark.parametrize("query", [routed(), routed(sql=True, window=HOPPING)])
+def test_keys_are_collocated_at_first(query):
+    assert first_algorithm(query) in ("cam", "pkg")
+
+
+def test_a_later_run_goes_on_with_the_algorithm_of_the_last_batch():
+    assert first_algorithm(routed(), replace(PIN, algorithm="dalton")) == "dalton"
+    assert first_algorithm(routed(keys=0), replace(PIN, algorithm="of another version")) == "shuffle"
+
+
+@pytest.mark.parametrize("last", ALGORITHMS)
+def test_it_goes_on_only_with_one_that_it_can_judge(last):
+    assert first_algorithm(routed(), replace(PIN, algorithm=last)) in CANDIDATES
+
+
+def test_priors_are_by_query():
+    assert prior_of(routed()).slice_record is None
+    assert prior_of(routed(sql=True)).windows == 1
+    assert prior_of(routed(sql=True, window=HOPPING)).windows == 60
+
+
+def test_a_switch_is_a_new_plan_with_the_other_fields_as_they_were():
+    told = []
+    plans = AutoPlans(FixedPlan(PLAN), Algorithm.HASH, routed(), lambda: Resources(4, 4), told.append)
+    assert plans.current() == PLAN
+    assert plans.current() is None
+    for number in range(6):
+        plans.observe(skewed_batch(number, "hash"))
+        if told:
+            break
+    plan = plans.current()
+    assert plan is not None
+    assert plan.algorithm == plans.selector.algorithm != Algorithm.HASH
+    assert plan == PLAN.model_copy(update={"algorithm": plan.algorithm})
+    assert told[0].startswith(f"auto: from hash to {plan.algorithm.value}, for ")
+    assert plans.current() is None
+
+
+def test_a_batch_without_a_plan_is_left_out():
+    plans = AutoPlans(FixedPlan(PLAN), Algorithm.HASH, routed(), lambda: Resources(4, 4), print)
+    for number in range(6):
+        plans.observe(replace(skewed_batch(number, "hash"), pin=None))
+    assert plans.selector.candidates == {}
+
+
+def test_what_the_selector_knows_of_a_batch():
+    report = skewed_batch(3, "hash")
+    batch = measured(replace(report, state_updates=9))
+    assert (batch.number, batch.algorithm, batch.workers, batch.replicas) == (3, "hash", 4, 2)
+    assert (batch.rows, batch.seconds, batch.groups) == (100_000, report.seconds, 4)
+    assert (batch.route_seconds, batch.merge_seconds, batch.state_updates) == (0.04, 0.4, 9)
+    assert batch.profile is report.profile
+    assert measured(a_native_batch()).tasks == ()

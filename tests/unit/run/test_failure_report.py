@@ -1,0 +1,74 @@
+"""What a run says of its failure to whoever started it."""
+
+import json
+
+import pytest
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.failures import REPORT_VARIABLE
+from millrace_jobs import sinks, sources
+from millrace_jobs.run.failure_report import class_of, class_of_text, write_report
+
+OURS = {"source": f"{sources.__path__[0]}/kafka_reading.py", "sink": f"{sinks.__path__[0]}/kafka.py"}
+
+
+def traceback(*files):
+    frames = "".join(f'  File "{file}", line 7, in something\n    deed()\n' for file in files)
+    return f"Traceback (most recent call last):\n{frames}ValueError: no"
+
+
+@pytest.mark.parametrize(
+    ("text", "failure"),
+    [
+        (traceback("/usr/lib/user_code.py", OURS["source"]), "SourceFailed"),
+        (traceback(OURS["sink"]), "SinkFailed"),
+        (traceback(OURS["source"], "/home/me/aggregators.py"), "UserCodeFailed"),
+        (traceback(json.__file__), "DriverFailed"),
+        ("java.lang.OutOfMemoryError: Java heap space", "OutOfMemory"),
+        ("[CANNOT_LOAD_STATE_STORE.X] An error occurred", "StateUnusable"),
+        ("something else", "DriverFailed"),
+    ],
+)
+def test_a_traceback_tells_whose_failure_it_was(text, failure):
+    assert class_of_text(text) == failure
+
+
+@pytest.mark.parametrize(
+    ("field", "failure"),
+    [
+        ("spec.sources.trips.kafka.topic", "SourceFailed"),
+        ("spec.sink.kafka", "SinkFailed"),
+        ("spec.sink", "SinkFailed"),
+        ("spec.checkpoint", "StateUnusable"),
+        ("spec.query.sql", "InvalidConfiguration"),
+        ("", "DriverFailed"),
+    ],
+)
+def test_the_field_tells_it_too(field, failure):
+    assert class_of(MillraceError(Problem("no", field=field))) == failure
+
+
+def test_who_raises_it_knows_best():
+    error = MillraceError(Problem("no", field="spec.checkpoint"))
+    error.failure = class_of_text("")
+    assert class_of(error) == "DriverFailed"
+    assert class_of(ValueError("no")) == "DriverFailed"
+
+
+def test_it_is_written_where_somebody_asks_for_it(tmp_path, monkeypatch):
+    place = tmp_path / "termination-log"
+    monkeypatch.delenv(REPORT_VARIABLE, raising=False)
+    write_report(MillraceError("no"))
+    monkeypatch.setenv(REPORT_VARIABLE, str(place))
+    write_report(MillraceError(Problem("no such topic", "create it", field="spec.sources.trips")))
+    assert json.loads(place.read_text()) == {
+        "failure": "SourceFailed",
+        "message": "spec.sources.trips: no such topic; create it",
+    }
+    write_report(MillraceError("x" * 10_000))
+    assert 3000 < len(place.read_bytes()) <= 4096
+    write_report(MillraceError('\n"\u00e9' * 5000))
+    assert 2000 < len(place.read_bytes()) <= 4096
+    assert json.loads(place.read_text())["failure"] == "DriverFailed"
+    monkeypatch.setenv(REPORT_VARIABLE, str(tmp_path / "no" / "such" / "folder"))
+    write_report(MillraceError("no"))

@@ -1,0 +1,139 @@
+"""Longer texts of failed queries, as Spark 4.3 gives them, shortened and with the folders of an imagined machine."""
+
+import sysconfig
+
+import pytest
+
+from millrace_api.errors import MillraceError, TransientError
+from millrace_jobs.run.failures import explain_failure
+
+INSTALLED = sysconfig.get_paths()["purelib"]
+DRIVER = f"""\
+py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "{INSTALLED}/pyspark/sql/utils.py", line 163, in call
+    self.func(DataFrame(jdf, wrapped_session_jdf), batch_id)
+  File "{INSTALLED}/pyspark/errors/exceptions/captured.py", line 262, in deco
+    raise converted from None
+"""
+WORKER = """\
+pyspark.errors.exceptions.captured.PythonException: An exception was thrown from the Python worker:
+Traceback (most recent call last):
+"""
+JVM = """
+
+	at org.apache.spark.sql.SparkSession.withActive(SparkSession.scala:810)
+	at java.base/java.lang.Thread.run(Thread.java:840)
+"""
+
+
+def problem_of(text):
+    (problem,) = explain_failure(text).problems
+    return problem
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ("data/a.json:7: v: line 7 is no JSON: '{'; correct it",),
+        ("data/a.json:7: v: line 7 is no JSON: '{'; correct it", "the second problem; do that"),
+        ("one", "two", "three"),
+    ],
+)
+@pytest.mark.parametrize("end", [JVM, "\n\nSQLSTATE: 38000" + JVM, " SQLSTATE: 38000" + JVM, "", "\n"])
+def test_every_line_of_our_own_is_a_problem_and_nothing_after_them(said, end):
+    ours = '  File "x.py", line 5, in read\n    raise MillraceError(*problems)\nmillrace_api.errors.MillraceError: '
+    assert tuple(map(str, explain_failure(DRIVER + WORKER + ours + "\n".join(said) + end).problems)) == said
+
+
+def test_an_error_in_a_library_is_located_where_the_user_called_it():
+    users = '  File "/home/me/q.py", line 3, in update\n    pc.sum(batch["v"])\n'
+    library = f'  File "{INSTALLED}/pyarrow/compute.py", line 500, in call\n    raise KeyError("v")\nKeyError: \'v\''
+    problem = problem_of(DRIVER + WORKER + users + library + JVM)
+    assert (problem.file, problem.line, problem.message) == ("/home/me/q.py", 3, "the query failed: KeyError: 'v'")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("java.lang.OutOfMemoryError: Java heap space", "Spark ran out of memory"),
+        (
+            "Job aborted due to stage failure: Total size of serialized results of 2 tasks (1026.0 MiB) is bigger than "
+            "spark.driver.maxResultSize (1024.0 MiB)",
+            "more results to the driver than spark.driver.maxResultSize allows",
+        ),
+        ("x.StateStoreException: [STATE_STORE_VALUE_STATE_SCHEMA_INCOMPATIBLE] no", "state has another layout"),
+    ],
+)
+def test_what_is_known_comes_before_any_traceback(text, message):
+    traceback = WORKER + '  File "/home/me/q.py", line 3, in update\n    f()\nValueError: x'
+    assert message in problem_of(DRIVER + traceback + JVM + "Caused by: " + text + JVM).message
+
+
+def test_the_innermost_cause_in_the_jvm_is_told() -> None:
+    text = (
+        "py4j.protocol.Py4JJavaError: An error occurred while calling o476.save.\n"
+        ": org.apache.spark.SparkException: Job aborted due to stage failure\n"
+        "\tat org.apache.spark.Some.thing(Some.scala:1)\n"
+        "Caused by: java.lang.RuntimeException: outer\n"
+        "\tat org.apache.spark.Some.thing(Some.scala:2)\n"
+        "Caused by: java.lang.IllegalArgumentException: requirement failed: nothing was added\n"
+        "\t... 3 more\n"
+    )
+    assert str(explain_failure(text)).startswith("the query failed: requirement failed: nothing was added; ")
+
+
+PLANNER_DIED = """\
+java.io.EOFException
+	at java.base/java.io.DataInputStream.readInt(DataInputStream.java:386)
+	at org.apache.spark.sql.execution.python.streaming.PythonStreamingSourceRunner.partitions(PythonStreamingSourceRunner.scala:270)
+	at org.apache.spark.sql.execution.datasources.v2.python.PythonMicroBatchStreamBase.planInputPartitions(PythonMicroBatchStream.scala:63)
+"""
+PLANNER_GONE = PLANNER_DIED.replace("EOFException", "IOException: Broken pipe")
+WORKER_DIED = "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)" + JVM
+NOT_UP = "org.apache.spark.SparkException: Timed out while waiting for the Python worker to connect back" + JVM
+CHMOD_REFUSED = """\
+An error occurred while calling o39015.save.
+: ExitCodeException exitCode=1: chmod: changing permissions of '/out': Operation not permitted
+	at org.apache.hadoop.util.Shell.runCommand(Shell.java:1071)
+	at org.apache.hadoop.fs.RawLocalFileSystem.setPermission(RawLocalFileSystem.java:1179)
+"""
+CHMOD_ENDED = CHMOD_REFUSED.replace("chmod: changing permissions of '/out': Operation not permitted", "")
+STATE_CUT = """\
+java.io.EOFException: reading it
+	at java.base/java.io.DataInputStream.readInt(DataInputStream.java:386)
+	at org.apache.spark.sql.execution.streaming.state.StateStoreChangelogReader.getNext(StateStoreChangelog.scala:500)
+"""
+AWAY = "millrace_api.errors.TransientError: Kafka at kafka:9092 cannot be reached while reading; check bootstrapServers"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [PLANNER_DIED, DRIVER + PLANNER_DIED, PLANNER_GONE, WORKER_DIED, NOT_UP, CHMOD_ENDED, DRIVER + WORKER + AWAY + JVM],
+)
+def test_what_may_pass_by_itself_is_transient(text):
+    assert isinstance(explain_failure(text), TransientError)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        STATE_CUT,
+        "java.io.EOFException",
+        "java.io.IOException: Broken pipe",
+        CHMOD_REFUSED,
+        DRIVER + WORKER + AWAY.replace("Transient", "Millrace"),
+    ],
+)
+def test_what_does_not_pass_is_not(text):
+    assert type(explain_failure(text)) is MillraceError
+
+
+def test_what_a_child_process_of_hadoop_says_is_told():
+    said = (
+        "the query failed: ExitCodeException exitCode=1: chmod: changing permissions of '/out': Operation not permitted"
+    )
+    assert str(explain_failure(CHMOD_REFUSED)).startswith(said)
+
+
+def test_a_transient_failure_of_ours_keeps_its_sentence():
+    assert str(explain_failure(DRIVER + WORKER + AWAY + JVM)) == AWAY.split(": ", 1)[1]

@@ -1,0 +1,77 @@
+"""The sentence for a failed query, out of what Spark has to say."""
+
+from __future__ import annotations
+
+import sysconfig
+
+import pytest
+
+import millrace_jobs
+from millrace_jobs.run.failures import explain_failure
+
+JVM = "\n\n\tat org.apache.spark.sql.Something.run(Something.scala:1)\n\tat java.base/java.lang.Thread.run(Thread.java:840)\n"
+PROXY = """py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "/site/py4j/clientserver.py", line 644, in _call_proxy
+    return_value = getattr(self.pool[obj_id], method)(*params)
+"""
+OURS = millrace_jobs.__path__[0]
+LIBRARY = sysconfig.get_paths()["purelib"]
+
+
+def in_a_worker(*frames: tuple[str, int], raised: str) -> str:
+    lines = [f'  File "{file}", line {line}, in update\n    call()\n    ^^^^^^' for file, line in frames]
+    traceback = "\n".join(["Traceback (most recent call last):", *lines, raised])
+    said = "pyspark.errors.exceptions.captured.PythonException: An exception was thrown from the Python worker:\n"
+    return PROXY + said + traceback + JVM
+
+
+@pytest.mark.parametrize(
+    "raised", ["KeyError: 'fare'", "trips.FareRefused: a fare of -3", "pyarrow.lib.ArrowInvalid: no"]
+)
+def test_the_last_line_of_the_users_own_code_is_named(raised: str) -> None:
+    frames = [(f"{OURS}/pipeline/combine.py", 61), ("/home/me/trips.py", 12), (f"{LIBRARY}/pyarrow/array.py", 3)]
+    (problem,) = explain_failure(in_a_worker(*frames, raised=raised)).problems
+    assert (problem.file, problem.line) == ("/home/me/trips.py", 12)
+    assert problem.message == f"the query failed: {raised}"
+
+
+def test_a_message_of_several_lines_becomes_one() -> None:
+    error = explain_failure(in_a_worker(("/home/me/trips.py", 12), raised="ValueError: first\nsecond"))
+    assert "ValueError: first second; correct it" in str(error)
+
+
+def test_where_no_code_of_the_user_took_part_debug_is_offered() -> None:
+    error = explain_failure(in_a_worker((f"{OURS}/pipeline/combine.py", 61), raised="IndexError: 3"))
+    assert str(error) == "the query failed: IndexError: 3; run with --debug to see where"
+
+
+def test_our_own_sentence_is_handed_on() -> None:
+    text = in_a_worker(
+        (f"{OURS}/sources/files.py", 9), raised="millrace_api.errors.MillraceError: in/1.csv:3: bad; fix it"
+    )
+    assert str(explain_failure(text)) == "in/1.csv:3: bad; fix it"
+
+
+def test_spark_speaks_without_its_error_class_and_state() -> None:
+    said = "pyspark.errors.exceptions.captured.ArithmeticException: [DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"
+    error = explain_failure(PROXY + said + JVM)
+    assert str(error) == "the query failed: Division by zero.; run with --debug to see where"
+
+
+@pytest.mark.parametrize(
+    "text", ["java.io.IOException: No space left on device" + JVM, "OSError: [Errno 28] No space left on device: 'x'"]
+)
+def test_a_full_disk(text: str) -> None:
+    assert "a disk is full; free some room, then run the same command again" in str(explain_failure(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no reason was given"),
+        ("\n  org.apache.spark.SparkException: Job aborted\n", "org.apache.spark.SparkException: Job aborted"),
+        ("Traceback (most recent call last):\nValueError: odd", "ValueError: odd"),
+    ],
+)
+def test_anything_else_is_its_first_words(text: str, said: str) -> None:
+    assert str(explain_failure(text)) == f"the query failed: {said}; run with --debug to see where"

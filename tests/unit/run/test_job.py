@@ -1,0 +1,197 @@
+"""The steps of a start, each of which may fail, and between which the user may want it to end; Spark is acted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from types import SimpleNamespace
+
+import pytest
+
+from millrace_api.errors import MillraceError, Problem, TransientError
+from millrace_api.failures import FailureClass
+from millrace_jobs.run import job as module
+from millrace_jobs.run import platform
+from millrace_jobs.checkpoint.checkpoint import Checkpoint
+from millrace_jobs.run.failure_report import class_of
+from millrace_jobs.run.job import Job
+from millrace_jobs.checkpoint.lease import Holder
+
+from builders import a_query
+from spark_logs import Log, offset
+
+FILTERED = a_query("spec", "query", value={"sql": "SELECT count(*) FROM trips WHERE fare > 1"})
+
+
+class Start:
+    """Runs a query up to its first batch; ``steps`` are those taken, ``at`` is what a step does besides."""
+
+    def __init__(self, monkeypatch, root):
+        self.steps = []
+        self.at = {}
+        sink = SimpleNamespace(place="nowhere", prepare=self._step("prepared"))
+        sink.close, sink.withdraw = self._step("sink closed"), self._step("sink withdrawn")
+        spark = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
+        acted = {
+            "checkpoint_root": lambda _: root,
+            "open_source": self._step("sources", SimpleNamespace(schema=None)),
+            "check_sink": lambda _: None,
+            "stop": self._step("spark stopped"),
+            "plan_query": self._step("planned", SimpleNamespace(plan=None, result=[])),
+            "layout": lambda _: {},
+            "result_keys": lambda *_: None,
+            "open_sink": self._step("sink", sink),
+            "QueryRun": lambda **_: SimpleNamespace(drain=lambda: None),
+        }
+        for name, act in acted.items():
+            monkeypatch.setattr(module, name, act)
+        monkeypatch.setattr(platform, "local_session", self._step("spark", spark))
+        monkeypatch.setattr(Job, "_supervise", lambda *_: self.steps.append("running"))
+
+    def __call__(self, query=None, **at):
+        self.steps.clear()
+        self.at = at
+        self.run = Job(query or a_query())
+        with self.run:
+            self.run.run()
+
+    def _step(self, name, result=None):
+        def take(*_, **__):
+            self.steps.append(name)
+            self.at.get(name.replace(" ", "_"), lambda: None)()
+            return result
+
+        return take
+
+
+@pytest.fixture
+def start(monkeypatch, tmp_path):
+    return Start(monkeypatch, tmp_path / "checkpoint")
+
+
+ALL = ["sources", "spark", "planned", "sink", "prepared"]
+END = ["sink closed", "spark stopped"]
+
+
+def test_a_start(start):
+    start()
+    assert start.steps == [*ALL, "running", *END]
+
+
+@pytest.mark.parametrize(
+    ("step", "taken"),
+    [
+        ("spark", ["sources", "spark", "spark stopped"]),
+        ("prepared", [*ALL, *END]),
+    ],
+)
+def test_who_wants_it_to_end_while_it_starts_need_not_wait_for_the_rest(start, tmp_path, step, taken):
+    def stop():
+        assert start.run.is_starting
+        start.run.stop()
+
+    start(**{step: stop})
+    assert start.steps == taken
+    assert not (tmp_path / "checkpoint" / "lease.json").exists()
+
+
+def test_who_wants_it_to_end_at_once(start, monkeypatch, tmp_path):
+    opened = module.Checkpoint.open
+
+    def stop(checkpoint, query, partitions):
+        opened(checkpoint, query, partitions)
+        start.run.stop()
+
+    monkeypatch.setattr(module.Checkpoint, "open", stop)
+    start()
+    assert start.steps == []
+    assert not (tmp_path / "checkpoint" / "lease.json").exists()
+
+
+def test_a_driver_that_was_replaced_while_it_started_fences_nobody(start, tmp_path):
+    other = replace(Holder.this_process(30.0), holder="other", host="far-away", pid=7)
+    lease = tmp_path / "checkpoint" / "lease.json"
+    with pytest.raises(MillraceError, match="process 7 on far-away has taken over"):
+        start(sink=lambda: lease.write_text(json.dumps(asdict(other)), encoding="utf-8"))
+    assert "prepared" not in start.steps
+    assert json.loads(lease.read_text(encoding="utf-8")) == asdict(other)
+
+
+def stored(root):
+    return json.loads((root / "checkpoint" / "millrace.json").read_text(encoding="utf-8"))["query"]["spec"]["query"]
+
+
+def begin_batch(root):
+    Log(Checkpoint(root / "checkpoint")).begin(0, offset(0))
+
+
+@pytest.mark.parametrize("step", ["planned", "prepared"])
+def test_a_changed_query_that_fails_leaves_the_checkpoint_to_the_good_one(start, tmp_path, capsys, step):
+    def fail():
+        raise MillraceError(Problem("this cannot be", "write another"))
+
+    start()
+    begin_batch(tmp_path)
+    before = stored(tmp_path)
+    with pytest.raises(MillraceError, match="this cannot be"):
+        start(FILTERED, **{step: fail})
+    assert stored(tmp_path) == before
+    assert "the filter has changed" not in capsys.readouterr().out
+    start(FILTERED)
+    assert stored(tmp_path) != before
+    assert "the filter has changed" in capsys.readouterr().out
+    start(FILTERED)
+    assert "the filter has changed" not in capsys.readouterr().out
+
+
+def test_a_first_start_that_fails_leaves_nothing_behind(start, tmp_path):
+    def fail():
+        assert (tmp_path / "checkpoint" / "millrace.json").exists()
+        raise MillraceError(Problem("this cannot be", "write another"))
+
+    for step, taken in [("sources", []), ("planned", ["spark", "planned", "spark stopped"])]:
+        with pytest.raises(MillraceError, match="this cannot be"):
+            start(**{step: fail})
+        assert start.steps == ["sources", *taken]
+        assert list(tmp_path.iterdir()) == []
+    with pytest.raises(MillraceError, match="this cannot be"):
+        start(prepared=fail)
+    assert start.steps == [*ALL, "sink withdrawn", *END]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_batch_has_begun_on_is_left_where_the_run_fails(start, tmp_path):
+    start()
+    begin_batch(tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        start(prepared=lambda: 1 / 0)
+    assert start.steps == [*ALL, *END]
+    assert stored(tmp_path)
+
+
+def test_a_first_start_that_may_be_tried_again_keeps_what_it_has_settled(start, tmp_path):
+    def is_away():
+        raise TransientError(Problem("the broker did not answer"))
+
+    with pytest.raises(MillraceError, match="did not answer"):
+        start(prepared=is_away)
+    assert start.steps == [*ALL, *END]
+    assert stored(tmp_path)
+
+
+def test_the_change_is_told_by_the_run_that_takes_it_over_even_if_it_goes_no_further(start, tmp_path, capsys):
+    start()
+    begin_batch(tmp_path)
+    start(FILTERED, prepared=lambda: start.run.stop())
+    assert "running" not in start.steps
+    assert "the filter has changed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("step", "part"), [("sources", FailureClass.SOURCE), ("prepared", FailureClass.SINK)])
+def test_a_server_that_is_away_at_the_start_is_a_failure_of_the_part_that_asked_it(start, step, part):
+    def is_away():
+        raise TransientError(Problem("the broker did not answer"))
+
+    with pytest.raises(MillraceError, match="did not answer") as raised:
+        start(**{step: is_away})
+    assert class_of(raised.value) is part

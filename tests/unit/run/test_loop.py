@@ -1,0 +1,242 @@
+"""The run loop without Spark: in which order it rests, closes windows and ends, with a query that is only acted."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from pyspark.sql.streaming.listener import QueryTerminatedEvent
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.plan import Plan
+from millrace_api.streamquery import StreamQuery
+from millrace_jobs import jvm
+from millrace_jobs.run import loop as run_module
+from millrace_jobs.run.loop import QueryRun
+from millrace_jobs.plan.following import FixedPlan
+from millrace_jobs.sinks.base import Batch, LastBatch
+
+MINUTE = 60_000_000
+DOCUMENT = {
+    "apiVersion": "millrace.io/v1alpha1",
+    "kind": "StreamQuery",
+    "metadata": {"name": "fares"},
+    "spec": {
+        "sources": {
+            "trips": {
+                "files": {"path": "data/*.csv", "format": "csv"},
+                "schema": "at TIMESTAMP, fare DOUBLE",
+                "watermark": {"column": "at", "delay": "10 minutes"},
+            }
+        },
+        "query": {"sql": "SELECT count(*) FROM trips GROUP BY window(at, '1 minute')"},
+        "sink": {"files": {"path": "out", "format": "csv"}},
+        "emit": "OnWindowClose",
+    },
+}
+
+
+class Checkpoint:
+    """What the run loop asks of one."""
+
+    def __init__(self, folder):
+        self.policies = folder / "policies"
+        self.offsets = {}
+        self.last = LastBatch(None, None)
+        self.begun_with = 0
+        self.next = 0
+        self.lost = None
+
+    def committed(self):
+        return self.offsets
+
+    def last_batch(self):
+        return self.last
+
+    def batch(self, number):
+        return Batch(number, 1, self.begun_with)
+
+    def watermark_ms(self):
+        return self.next
+
+    def begun_under(self):
+        return None
+
+    def damaged_state(self, _):
+        return MillraceError(Problem("the checkpoint is damaged", ""))
+
+
+class Watcher:
+    def __init__(self):
+        self.messages = []
+
+    def batch(self, report):
+        pass
+
+    def message(self, text):
+        self.messages.append(text)
+
+    def idle(self, pin):
+        pass
+
+
+class Query:
+    """Spark's, which is idle until it is stopped."""
+
+    def __init__(self, run, log):
+        self.status = {"isTriggerActive": False}
+        self._run = run
+        self._log = log
+
+    def stop(self):
+        self._log.append("stopped")
+        self._run._events.put(QueryTerminatedEvent(None, None, None, None))
+
+
+@pytest.fixture
+def log():
+    return []
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, log):
+    monkeypatch.setattr(jvm, "is_running", lambda: True)
+    monkeypatch.setattr(run_module.Listener, "register", lambda *_: lambda: log.append("deaf"))
+    monkeypatch.setattr(run_module, "POLL_SECONDS", 0.01)
+    made = QueryRun(
+        spark=None,
+        name="fares",
+        spec=StreamQuery.model_validate(DOCUMENT).spec,
+        query=SimpleNamespace(plan=None, aggregates=True, longest_window=MINUTE),
+        sources={"trips": SimpleNamespace(exhausted=lambda _: True)},
+        sink=None,
+        checkpoint=Checkpoint(tmp_path),
+        plans=FixedPlan(Plan.model_validate({"epoch": 1, "algorithm": "hash", "parallelism": 1, "replicas": 1})),
+        watcher=Watcher(),
+        workspace=tmp_path,
+    )
+    tell = made._steering.tell_sources
+
+    def told(*, draining, closing_time):
+        log.append("rest" if draining else "go on")
+        tell(draining=draining, closing_time=closing_time)
+
+    monkeypatch.setattr(made._steering, "tell_sources", told)
+    monkeypatch.setattr(made, "_start", lambda **_: Query(made, log))
+    return made
+
+
+@pytest.fixture
+def streams(run, monkeypatch):
+    """Streams end as this list says; returns it, and with which closing times they were begun."""
+    outcomes, begun = [], []
+
+    def stream(closing_time):
+        begun.append(closing_time)
+        outcome = outcomes.pop(0)
+        return outcome() if callable(outcome) else outcome
+
+    monkeypatch.setattr(run, "_stream", stream)
+    return outcomes, begun
+
+
+def test_the_sources_know_of_the_rest_before_the_query_is_stopped(run, log):
+    run._steering.follow_plan()
+    run.drain()
+    assert run._stream(None)
+    assert log[:3] == ["go on", "rest", "stopped"]
+
+
+def test_it_is_accepted_once_and_only_where_spark_starts_it(run, monkeypatch):
+    told, start = [], run._start
+
+    def refuse(**_):
+        raise MillraceError(Problem("Sorting is not supported", ""))
+
+    run.accepted = lambda: told.append("accepted")
+    run._steering.follow_plan()
+    monkeypatch.setattr(run, "_start", refuse)
+    with pytest.raises(MillraceError, match="Sorting"):
+        run._stream(None)
+    assert (told, run.is_accepted) == ([], False)
+    monkeypatch.setattr(run, "_start", start)
+    run.drain()
+    run._stream(None)
+    run._stream(None)
+    assert (told, run.is_accepted) == (["accepted"], True)
+
+
+def test_a_plan_that_comes_back_to_the_old_shape_while_the_query_rests_is_not_the_end(run, log, monkeypatch):
+    run._steering.follow_plan()
+    monkeypatch.setattr(run, "_is_shaped", lambda _: "go on" not in log or "stopped" in log)
+    assert not run._stream(None)
+    assert "stopped" in log
+
+
+def test_windows_are_closed_by_a_new_query_where_the_plan_changed_the_shape_of_the_first(run, streams):
+    outcomes, begun = streams
+    run.checkpoint.offsets, run.checkpoint.last = {"trips": {}}, LastBatch(3, 3)
+    run.checkpoint.next = 7_000
+    outcomes += [False, True, False, True]
+    assert run.run() == "finished"
+    last = 7_000_000 + 10 * MINUTE + MINUTE + 10 * MINUTE + 1000
+    assert begun == [None, None, last, last]
+
+
+def test_who_is_asked_to_end_while_windows_are_closed_does_not_say_that_it_has_finished(run, streams):
+    outcomes, begun = streams
+    run.checkpoint.offsets, run.checkpoint.last = {"trips": {}}, LastBatch(3, 3)
+    outcomes += [True, lambda: run.drain() or False]
+    assert run.run() == "drained"
+    assert len(begun) == 2
+
+
+def closed(run, *, begun_with, next_watermark):
+    """The last batch had the closing time 5,000,000 µs."""
+    run.checkpoint.offsets, run.checkpoint.last = {"trips": {"closed": 5_000_000}}, LastBatch(3, 3)
+    run.checkpoint.begun_with, run.checkpoint.next = begun_with, next_watermark
+
+
+def test_windows_that_were_closed_need_no_further_batch(run, streams):
+    outcomes, begun = streams
+    closed(run, begun_with=4_000, next_watermark=4_000)
+    outcomes += [True]
+    assert run.run() == "finished"
+    assert begun == [None]
+
+
+def test_windows_whose_batch_never_came_are_closed_by_a_time_that_is_hardly_later(run, streams):
+    outcomes, begun = streams
+    closed(run, begun_with=3_000, next_watermark=4_000)
+    outcomes += [True, True]
+    assert run.run() == "finished"
+    assert begun == [None, 5_001_000]
+
+
+def test_with_records_in_one_of_two_sources_both_close_their_windows_again(run, streams):
+    outcomes, begun = streams
+    closed(run, begun_with=4_000, next_watermark=4_000)
+    run.checkpoint.offsets["zones"] = {}
+    outcomes += [True, True]
+    assert run.run() == "finished"
+    assert begun == [None, 4_000_000 + 10 * MINUTE + MINUTE + 10 * MINUTE + 1000]
+
+
+def test_an_unexpected_error_stops_the_query_before_anything_is_closed(run, log):
+    run._events.put({"no": "progress of a batch"})
+    with pytest.raises(KeyError):
+        run.run()
+    assert log == ["go on", "stopped", "deaf"]
+
+
+def test_a_lost_lease_stops_the_query(run, log):
+    run.checkpoint.lost = MillraceError(Problem("this driver ends", ""))
+    with pytest.raises(MillraceError, match="this driver ends"):
+        run.run()
+    assert log == ["go on", "stopped", "deaf"]
+
+
+def test_a_cause_that_is_known_comes_before_what_it_did_to_the_state(run):
+    said = "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state.\nCaused by: java.io."
+    assert "a disk is full" in str(run._explained(f"{said}IOException: No space left on device"))
+    assert "the checkpoint is damaged" in str(run._explained(f"{said}EOFException: Stream ended prematurely"))

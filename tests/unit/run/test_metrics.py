@@ -1,0 +1,267 @@
+import threading
+from dataclasses import replace
+from datetime import timedelta
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from builders import PIN, a_batch, a_native_batch
+from millrace_jobs.run.metrics import CONTRACT, JobMetrics
+from millrace_jobs.pipeline.progress import StageTimes
+from millrace_jobs.partitioners.streaming_metrics import PlacementSketch
+from millrace_jobs.selection.costs import BatchTime
+from millrace_jobs.selection.selector import Outcome
+from millrace_jobs.selection.switch import Candidate, Switch
+from millrace_jobs.selection.work import Task
+
+QUERY = {"query": "flights"}
+COMBINE = QUERY | {"stage": "combine"}
+
+
+def scrape(metrics):
+    """Every sample but the times of creation, by name and labels, as Prometheus reads them."""
+    families = parse_text(generate_latest(metrics.registry).decode())
+    samples = [sample for family in families for sample in family.samples]
+    return {(s.name, tuple(sorted(s.labels.items()))): s.value for s in samples if not s.name.endswith("_created")}
+
+
+def recorded(*reports):
+    metrics = JobMetrics("flights")
+    for report in reports:
+        metrics.record(report)
+    return metrics
+
+
+def value(metrics, name, labels=QUERY):
+    return scrape(metrics).get((name, tuple(sorted(labels.items()))))
+
+
+def names(metrics):
+    suffixes = ("_bucket", "_sum", "_count")
+    histograms = {metric.name for metric in CONTRACT if metric.kind == "histogram"}
+    found = {name for name, _ in scrape(metrics)}
+    return {
+        next((name.removesuffix(s) for s in suffixes if name.removesuffix(s) in histograms), name) for name in found
+    }
+
+
+def placed(*ids):
+    """A batch with one record of each of the keys 0, 1, ..., on the workers ``ids``."""
+    sketch = PlacementSketch.of(np.array(ids, np.int32), np.arange(len(ids), dtype=np.uint64), 4)
+    return a_batch(placement=sketch)
+
+
+def test_exports_exactly_the_contract():
+    metrics = recorded(placed(0, 1), placed(0, 1))
+    metrics.record_choice([Outcome(1, "hash", 1.5, 1.0)], None)
+    assert names(metrics) == {metric.name for metric in CONTRACT}
+    labels = {metric.name: set(metric.labels) for metric in CONTRACT}
+    for family in metrics.registry.collect():
+        for sample in family.samples:
+            known = labels.get(f"{family.name}_total") or labels[family.name]
+            assert set(sample.labels) - {"le"} == known
+            assert sample.labels["query"] == "flights"
+
+
+def test_openmetrics_reads_it_too():
+    families = list(parse_openmetrics(generate_openmetrics(recorded(a_batch()).registry).decode()))
+    assert len(families) == len(CONTRACT)
+
+
+def test_names_follow_the_conventions():
+    for metric in CONTRACT:
+        assert metric.name.startswith("millrace_")
+        assert metric.name.endswith("_total") == (metric.kind == "counter")
+        assert metric.help.endswith(".")
+        assert metric.labels[0] == "query"
+        assert list(metric.buckets) == sorted(set(metric.buckets))
+        assert bool(metric.buckets) == (metric.kind == "histogram")
+
+
+def test_before_the_first_batch_counters_are_zero_and_nothing_else_is_claimed():
+    counters = {metric.name for metric in CONTRACT if metric.kind == "counter"}
+    shown = scrape(JobMetrics("flights"))
+    assert set(shown.values()) == {0}
+    assert all(("query", "flights") in labels for _, labels in shown)
+    assert names(JobMetrics("flights")) == counters
+
+
+def test_a_batch():
+    combined = tuple(Task(rows, keys, 0.1) for rows, keys in ((1290, 30), (1230, 28), (1240, 31), (1240, 27)))
+    batch = a_batch(seconds=0.84, interval=2.0, waiting=70, rejected=3, late=2, combined=combined, state_updates=60)
+    metrics = recorded(batch)
+    expected = {
+        "millrace_batches_total": 1,
+        "millrace_batch_processing_seconds_count": 1,
+        "millrace_batch_processing_seconds_sum": 0.84,
+        "millrace_batch_interval_seconds": 2,
+        "millrace_input_rows_total": 5000,
+        "millrace_rejected_rows_total": 3,
+        "millrace_late_rows_total": 2,
+        "millrace_source_lag_rows": 70,
+        "millrace_distinct_keys": 60,
+        "millrace_aggregation_cost_keys": 30 + 28 + 31 + 27,
+        "millrace_replication_factor_ratio": pytest.approx(116 / 60),
+        "millrace_merge_task_seconds_total": 0.4,
+        "millrace_partial_results_total": 30 + 28 + 31 + 27,
+        "millrace_state_updates_total": 60,
+        "millrace_plan_epoch": 1,
+        "millrace_plan_workers": 4,
+        "millrace_plan_replicas": 2,
+        "millrace_watermark_delay_seconds": 30,
+        "millrace_state_rows": 600,
+        "millrace_state_bytes": 65_536,
+    }
+    assert {name: value(metrics, name) for name in expected} == expected
+    assert value(metrics, "millrace_load_imbalance_ratio", COMBINE) == pytest.approx(1290 / 1250 - 1)
+    assert value(metrics, "millrace_cardinality_imbalance_ratio", COMBINE) == pytest.approx(31 / 29 - 1)
+    assert value(metrics, "millrace_stage_task_seconds_count", COMBINE) == 4
+    assert value(metrics, "millrace_stage_task_seconds_sum", QUERY | {"stage": "route"}) == pytest.approx(0.3)
+    assert value(metrics, "millrace_plan_info", QUERY | {"algorithm": "pkg"}) == 1
+
+
+def test_a_plan_change_leaves_no_series_of_the_former_plan():
+    shuffled = a_batch(
+        pin=replace(PIN, epoch=2, algorithm="shuffle", workers=2), worker_rows=(5, 5), worker_keys=(3, 4)
+    )
+    metrics = recorded(a_batch(), shuffled)
+    assert value(metrics, "millrace_plan_info", QUERY | {"algorithm": "shuffle"}) == 1
+    assert value(metrics, "millrace_plan_info", QUERY | {"algorithm": "pkg"}) is None
+    assert value(metrics, "millrace_plan_epoch") == 2
+    assert value(metrics, "millrace_load_imbalance_ratio", COMBINE) == 0
+
+
+@pytest.mark.parametrize(
+    "after",
+    [a_native_batch(), a_batch(rows=0, worker_rows=(0,) * 4, worker_keys=(0,) * 4, distinct_keys=0)],
+    ids=["native plan", "idle batch"],
+)
+def test_placement_is_absent_where_nothing_was_routed(after):
+    placement = {
+        "millrace_load_imbalance_ratio",
+        "millrace_cardinality_imbalance_ratio",
+        "millrace_aggregation_cost_keys",
+        "millrace_replication_factor_ratio",
+    }
+    assert placement <= names(recorded(a_batch()))
+    assert not placement & names(recorded(a_batch(), after))
+
+
+def test_what_a_batch_does_not_know_is_absent():
+    metrics = recorded(a_batch(), a_native_batch(pin=None, watermark=None))
+    gone = {metric.name for metric in CONTRACT} - names(metrics)
+    assert gone == {
+        "millrace_distinct_keys",
+        "millrace_load_imbalance_ratio",
+        "millrace_cardinality_imbalance_ratio",
+        "millrace_aggregation_cost_keys",
+        "millrace_replication_factor_ratio",
+        "millrace_moved_keys_ratio",
+        "millrace_plan_epoch",
+        "millrace_plan_workers",
+        "millrace_plan_replicas",
+        "millrace_plan_info",
+        "millrace_auto_prediction_error_ratio",
+        "millrace_watermark_delay_seconds",
+    }
+
+
+def test_what_auto_predicted_and_switched():
+    metrics = recorded(a_batch())
+    candidate = Candidate("hash", BatchTime(0.1, 2.0, 0.1, 0.1), 3.0, 100, by_rule=False)
+    even = replace(candidate, algorithm="pkg", time=BatchTime(0.1, 1.0, 0.1, 0.1), imbalance=0.0)
+    switches = QUERY | {"reason": "imbalance"}
+    assert value(metrics, "millrace_auto_switches_total", switches) == 0
+    assert value(metrics, "millrace_auto_prediction_error_ratio") is None
+    metrics.record_choice([Outcome(3, "hash", 2.0, 4.0), Outcome(5, "hash", 2.5, 2.0)], Switch(5, candidate, even))
+    assert value(metrics, "millrace_auto_switches_total", switches) == 1
+    assert value(metrics, "millrace_auto_prediction_error_ratio") == 0.25
+
+
+def test_keys_that_went_to_other_workers_than_in_the_batch_before_have_moved():
+    metrics = recorded(placed(0, 1, 2, 3))
+    assert value(metrics, "millrace_moved_keys_ratio") is None
+    metrics.record(placed(0, 1, 2, 1, 0))
+    assert value(metrics, "millrace_moved_keys_ratio") == 0.25
+    metrics.record(a_batch(rows=0, worker_rows=(0,) * 4, worker_keys=(0,) * 4, distinct_keys=0))
+    assert value(metrics, "millrace_moved_keys_ratio") is None
+    metrics.record(placed(1, 1, 2, 1, 3))
+    assert value(metrics, "millrace_moved_keys_ratio") == 0.4
+    metrics.record(a_native_batch())
+    metrics.record(placed(0, 0, 0, 0))
+    assert value(metrics, "millrace_moved_keys_ratio") is None
+
+
+def test_an_estimate_that_cannot_be_is_moved_into_the_bounds_the_workers_know():
+    def factor(distinct):
+        return value(recorded(a_batch(distinct_keys=distinct)), "millrace_replication_factor_ratio")
+
+    assert factor(500) == 1
+    assert factor(1) == pytest.approx(116 / 31)
+
+
+def test_the_watermark_delay_is_from_the_newest_record_of_the_run():
+    first = a_batch()
+    only_old_ones = a_batch(max_event_time=first.max_event_time - timedelta(hours=1), late=5000)
+    none = a_batch(max_event_time=None)
+    for after in (only_old_ones, none):
+        assert value(recorded(first, after), "millrace_watermark_delay_seconds") == 30
+
+
+def test_a_scrape_sees_whole_batches_only():
+    batches = [a_batch(pin=replace(PIN, epoch=n, workers=n), waiting=n, state_rows=n) for n in (1, 2)]
+    metrics = recorded(batches[0])
+    done = threading.Event()
+
+    def record():
+        while not done.is_set():
+            for report in batches:
+                metrics.record(report)
+
+    recorder = threading.Thread(target=record)
+    recorder.start()
+    try:
+        for _ in range(200):
+            seen = scrape(metrics)
+            same = ("millrace_plan_epoch", "millrace_plan_workers", "millrace_source_lag_rows", "millrace_state_rows")
+            assert {seen.get((name, (("query", "flights"),))) for name in same} in ({1.0}, {2.0})
+    finally:
+        done.set()
+        recorder.join()
+
+
+def test_a_query_name_may_hold_anything():
+    metrics = JobMetrics('a "b"\n\\c')
+    metrics.record(a_batch())
+    assert value(metrics, "millrace_batches_total", {"query": 'a "b"\n\\c'}) == 1
+
+
+counts = st.integers(0, 10**12)
+seconds = st.floats(0, 10**6)
+workers = st.lists(st.tuples(counts, counts), max_size=16)
+
+
+@given(st.lists(st.tuples(counts, seconds, workers, st.none() | counts, st.lists(seconds, max_size=4)), max_size=5))
+def test_counters_and_histograms_add_up_over_any_batches(batches):
+    reports = [
+        a_batch(
+            rows=rows,
+            seconds=took,
+            worker_rows=tuple(r for r, _ in placed),
+            worker_keys=tuple(k for _, k in placed),
+            distinct_keys=distinct,
+            combine=StageTimes(tuple(tasks)),
+        )
+        for rows, took, placed, distinct, tasks in batches
+    ]
+    metrics = recorded(*reports)
+    assert value(metrics, "millrace_batches_total") == len(reports)
+    assert value(metrics, "millrace_input_rows_total") == pytest.approx(sum(report.rows for report in reports))
+    tasks = sum(len(report.combine.tasks) for report in reports)
+    assert value(metrics, "millrace_stage_task_seconds_count", COMBINE) == (tasks or None)

@@ -1,0 +1,68 @@
+"""What is told where a repartition fails at its last steps; ``spark/test_repartition.py`` has the repartition itself."""
+
+from types import SimpleNamespace
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+
+from millrace_api.errors import MillraceError
+from millrace_jobs import jvm
+from millrace_jobs.run import repartition as module
+from millrace_jobs.run.repartition import exchange, repartition
+
+from builders import a_query
+from spark_logs import Log, offset
+
+
+def manager(repartition_state):
+    return SimpleNamespace(_streamingCheckpointManager=SimpleNamespace(repartition=repartition_state))
+
+
+@pytest.fixture
+def query(tmp_path):
+    return a_query("spec", "checkpoint", value={"uri": (tmp_path / "checkpoint").as_uri()})
+
+
+@pytest.fixture
+def checkpoint(query):
+    """With a finished batch and state."""
+    made = module.Checkpoint(module.checkpoint_root(query))
+    made.open(query)
+    log = Log(made)
+    log.begin(0, offset(0))
+    log.commit(0)
+    (made.spark / "state").mkdir()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("error", [Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError(111)])
+def test_a_jvm_that_dies_is_told_and_not_asked_to_stop(checkpoint, query, monkeypatch, error):
+    checkpoint.close()
+
+    def die(*_):
+        raise error
+
+    def stop():
+        raise error
+
+    spark = manager(die)
+    spark.stop = stop
+    monkeypatch.setattr(jvm, "is_running", lambda: False)
+    monkeypatch.setattr(module, "local_session", lambda *_, **__: spark)
+    with pytest.raises(MillraceError, match="Spark's JVM has died"):
+        repartition(query, checkpoint.state_partitions + 1)
+
+
+@pytest.mark.parametrize("step", ["take_over", "note_state_partitions"])
+def test_a_change_that_cannot_be_put_in_place_is_told(checkpoint, monkeypatch, step):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(*((module, step) if step == "take_over" else (module.Checkpoint, step)), full)
+    with pytest.raises(MillraceError) as told:
+        exchange(manager(lambda *_: None), checkpoint, 5)
+    assert str(told.value) == (
+        f"the changed state cannot be put in place in {checkpoint.root}: No space left on device; make room there, "
+        "and let this user write to it; then repeat this command: nothing is lost"
+    )

@@ -1,0 +1,29 @@
+import pytest
+
+from millrace_api.errors import MillraceError, Problem, TransientError
+from millrace_jobs.run.loop import LONGEST_PAUSE, MAX_RESTARTS, Restarts
+
+AWAY = TransientError(Problem("Kafka at kafka:9092 cannot be reached", "check bootstrapServers"))
+
+
+def test_each_restart_in_a_row_waits_longer_and_the_last_failure_is_final():
+    restarts = Restarts()
+    pauses = [restarts.pause_after(AWAY) for _ in range(MAX_RESTARTS)]
+    assert pauses == sorted(set(pauses))
+    assert pauses[-1] <= LONGEST_PAUSE
+    with pytest.raises(MillraceError) as told:
+        restarts.pause_after(AWAY)
+    assert not isinstance(told.value, TransientError)
+    (problem,) = told.value.problems
+    assert problem.message == f"after {MAX_RESTARTS} restarts without a finished batch: {AWAY.problems[0].message}"
+    assert problem.hint == "check bootstrapServers"
+
+
+def test_a_finished_batch_begins_a_new_count():
+    restarts = Restarts()
+    first = restarts.pause_after(AWAY)
+    for _ in range(2 * MAX_RESTARTS):
+        assert restarts.pause_after(AWAY) > first
+        assert str(restarts) == f"2 of {MAX_RESTARTS}"
+        restarts.progressed()
+        assert restarts.pause_after(AWAY) == first

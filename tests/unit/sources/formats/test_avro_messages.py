@@ -1,0 +1,207 @@
+"""Avro messages: one schema that is known, or a registry's framing; every type a column can have."""
+
+import io
+import json
+import pickle
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace_jobs.sources.formats.avro_records import AvroDecoder
+from millrace_jobs.sources.formats.avro_schema import read_avro_schema, spark_type_of
+from millrace_jobs.sources.formats.schema import TIMESTAMP, arrow_schema
+
+FIELDS = [
+    {"name": "id", "type": "long"},
+    {"name": "city", "type": ["null", "string"], "default": None},
+    {"name": "fare", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}]},
+    {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    {"name": "until", "type": [{"type": "long", "logicalType": "timestamp-micros"}, "null"]},
+    {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]},
+    {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
+    {"name": "again", "type": "Kind"},
+    {"name": "blob", "type": "bytes"},
+    {"name": "good", "type": "boolean"},
+    {"name": "size", "type": "float"},
+    {"name": "tags", "type": {"type": "array", "items": "string"}},
+    {"name": "counts", "type": {"type": "map", "values": "int"}},
+    {
+        "name": "place",
+        "type": {
+            "type": "record",
+            "name": "Place",
+            "fields": [{"name": "since", "type": {"type": "long", "logicalType": "timestamp-millis"}}],
+        },
+    },
+]
+TEXT = json.dumps({"type": "record", "name": "trips.Trip", "fields": FIELDS})
+INSTANTS = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC))
+MILLIS = INSTANTS.map(lambda time: time.replace(microsecond=time.microsecond // 1000 * 1000))
+RECORDS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "id": st.integers(-(2**63), 2**63 - 1),
+            "city": st.none() | st.text(max_size=5),
+            "fare": st.none() | st.decimals(-(10**7), 10**7, places=2),
+            "at": MILLIS,
+            "until": st.none() | INSTANTS,
+            "day": st.none() | st.dates(),
+            "kind": st.sampled_from("AB"),
+            "again": st.sampled_from("AB"),
+            "blob": st.binary(max_size=5),
+            "good": st.booleans(),
+            "size": st.floats(width=32, allow_nan=False),
+            "tags": st.lists(st.text(max_size=3), max_size=3),
+            "counts": st.dictionaries(st.text(max_size=3), st.integers(-(2**31), 2**31 - 1), max_size=2),
+            "place": st.fixed_dictionaries({"since": MILLIS}),
+        }
+    ),
+    max_size=10,
+)
+
+
+def written(text, record):
+    """A message as fastavro writes it."""
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(json.loads(text)), record)
+    return stream.getvalue()
+
+
+def decoder_of(text, columns=None, timestamp_format="iso"):
+    writer = read_avro_schema(text)
+    types = {name: spark_type_of(kind) for name, kind in writer.types.items() if not isinstance(kind, str)}
+    schema = pa.schema(list(types.items())) if columns is None else arrow_schema(columns)
+    decoder = AvroDecoder(schema, timestamp_format, writer)
+    decoder.check(writer)
+    return pickle.loads(pickle.dumps(decoder))
+
+
+def decoded(decoder, values):
+    bad = {}
+    records, origins = decoder.decode(values, lambda index, reason: bad.update({index: reason}))
+    records.validate(full=True)
+    return records.to_pylist(), origins.tolist(), bad
+
+
+@given(RECORDS, st.data())
+def test_every_type_comes_out_as_it_went_in(records, data):
+    values = []
+    for record in records:
+        while data.draw(st.booleans()):
+            values.append(None)
+        values.append(written(TEXT, record))
+    found, origins, bad = decoded(decoder_of(TEXT), values)
+    for row in found:
+        row["counts"] = dict(row["counts"])
+    assert found == records
+    assert origins == [index for index, value in enumerate(values) if value is not None]
+    assert bad == {}
+
+
+def test_columns_have_the_types_of_spark():
+    assert decoder_of(TEXT).schema == pa.schema(
+        [
+            ("id", pa.int64()),
+            ("city", pa.string()),
+            ("fare", pa.decimal128(10, 2)),
+            ("at", TIMESTAMP),
+            ("until", TIMESTAMP),
+            ("day", pa.date32()),
+            ("kind", pa.string()),
+            ("again", pa.string()),
+            ("blob", pa.binary()),
+            ("good", pa.bool_()),
+            ("size", pa.float32()),
+            ("tags", pa.list_(pa.string())),
+            ("counts", pa.map_(pa.string(), pa.int32())),
+            ("place", pa.struct([("since", TIMESTAMP)])),
+        ]
+    )
+
+
+TRIP = '{"type": "record", "name": "Trip", "fields": [{"name": "id", "type": "long"}, {"name": "at", "type": %s}]}'
+MICROS = TRIP % '{"type": "long", "logicalType": "timestamp-micros"}'
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (b"", "it ends before its record does"),
+        (written(MICROS, {"id": 300, "at": 7})[:2], "it ends before its record does"),
+        (written(MICROS, {"id": 1, "at": 7}) + b"x", "1 bytes follow its record"),
+        (written(MICROS, {"id": 1, "at": 2**62}), "column at (TIMESTAMP): outside the years 1 to 9999"),
+        (b'{"id": 1}', "bytes follow its record"),
+    ],
+)
+def test_a_bad_message_between_good_ones_is_rejected_alone(message, reason):
+    good = [written(MICROS, {"id": number, "at": number}) for number in range(5)]
+    found, origins, bad = decoded(decoder_of(MICROS), [*good[:3], message, *good[3:]])
+    assert [row["id"] for row in found] == [0, 1, 2, 3, 4]
+    assert origins == [0, 1, 2, 4, 5]
+    assert list(bad) == [3]
+    assert reason in bad[3]
+
+
+def test_declared_columns_are_taken_by_name_and_cast():
+    text = TRIP % '"long"'
+    columns = [("at", "TIMESTAMP"), ("id", "DECIMAL(20,1)")]
+    seconds = int(timedelta(days=1).total_seconds())
+    found, _, _ = decoded(decoder_of(text, columns, "seconds"), [written(text, {"id": 5, "at": seconds})])
+    assert found == [{"at": datetime(1970, 1, 2, tzinfo=UTC), "id": Decimal("5.0")}]
+
+
+def test_a_value_too_large_for_its_column_is_rejected():
+    text = TRIP % '"long"'
+    values = [written(text, {"id": number, "at": 0}) for number in (1, 2**40, 3)]
+    found, origins, bad = decoded(decoder_of(text, [("id", "INT")]), values)
+    assert found == [{"id": 1}, {"id": 3}]
+    assert origins == [0, 2]
+    assert bad[1].startswith("column id (INT): ")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "it is not JSON"),
+        ('"string"', "it is not of a record"),
+        ('{"type": "record", "name": "T"', "it is not JSON"),
+        ('{"type": "record", "name": "T", "fields": [{"name": "a", "type": "strng"}]}', "it is not an Avro schema"),
+        ('{"type": "record", "name": "T", "fields": [{"name": "a"}]}', "it is not an Avro schema"),
+    ],
+)
+def test_a_text_that_is_no_record_schema_is_refused(text, message):
+    with pytest.raises(ValueError, match=message):
+        read_avro_schema(text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ('["int", "string"]', "a union of int, string"),
+        ('"null"', "null"),
+        ('["null", "Trip"]', "of type Trip, which holds itself"),
+        ('{"type": "bytes", "logicalType": "decimal", "precision": 50}', "a decimal of 50 digits"),
+        ('{"type": "array", "items": ["int", "null", "long"]}', "a union of int, long"),
+    ],
+)
+def test_a_field_that_no_column_can_hold_is_told_and_need_not_be_read(kind, reason):
+    assert read_avro_schema(TRIP % kind).types["at"] == reason
+    assert decoder_of(TRIP % kind, [("id", "BIGINT")]).schema.names == ["id"]
+    with pytest.raises(ValueError, match="column at is"):
+        decoder_of(TRIP % kind, [("at", "STRING")])
+
+
+def test_a_declared_column_that_the_schema_does_not_have_is_refused():
+    with pytest.raises(ValueError, match="column fare is not in the Avro schema; it has id, at"):
+        decoder_of(MICROS, [("fare", "DOUBLE")])
+
+
+def test_days_are_dates():
+    text = TRIP % '{"type": "int", "logicalType": "date"}'
+    found, _, _ = decoded(decoder_of(text), [written(text, {"id": 1, "at": date(2024, 2, 29)})])
+    assert found[0]["at"] == date(2024, 2, 29)

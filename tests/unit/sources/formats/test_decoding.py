@@ -1,0 +1,62 @@
+"""Whatever lines stand between them, exactly the good records come out, and the bad ones are reported."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace_jobs.sources.formats.csv_records import CsvParser
+from millrace_jobs.sources.formats.decoding import decode
+from millrace_jobs.sources.formats.json_records import JsonParser
+
+from record_tables import BAD_LINES, FORMATS, ROWS, SCHEMA, Collected, line_of
+
+BLANK = ["", "  ", "\t"]
+PARSERS = {"csv": CsvParser(SCHEMA, SCHEMA.names, ",", "iso"), "json": JsonParser(SCHEMA, "iso")}
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+@given(rows=ROWS, data=st.data(), line_end=st.sampled_from(["\n", "\r\n"]), ended=st.booleans())
+def test_good_and_bad_lines_in_any_order(file_format, rows, data, line_end, ended):
+    good = [(row, line_of(row, file_format)) for row in rows]
+    other = data.draw(st.lists(st.sampled_from(BAD_LINES[file_format] + BLANK), max_size=20))
+    lines = data.draw(st.permutations(good + [(None, line) for line in other]))
+    text = line_end.join(line for _, line in lines) + (line_end if ended else "")
+    bad = []
+    records = Collected([decode(PARSERS[file_format], SCHEMA, text.encode(), bad.append)])
+    assert records.rows == [row for row, _ in lines if row is not None]
+    assert [(record.text, record.line) for record in bad] == [
+        (line, number) for number, (row, line) in enumerate(lines, 1) if row is None and line.strip()
+    ]
+    assert all(record.reason for record in bad)
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+@given(data=st.binary(max_size=200))
+def test_any_bytes_at_all_are_records_or_bad_records(file_format, data):
+    bad = []
+    batch = decode(PARSERS[file_format], SCHEMA, data, bad.append)
+    batch.validate(full=True)
+    assert batch.num_rows + len(bad) == sum(bool(line.strip()) for line in data.split(b"\n"))
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+@given(data=st.text('{}[]"nul:, 1a\n\t\\', max_size=80))
+def test_whether_a_line_is_bad_does_not_depend_on_the_lines_around_it(file_format, data):
+    together, alone = [], []
+    batch = decode(PARSERS[file_format], SCHEMA, data.encode(), together.append)
+    rows = []
+    for line in data.split("\n"):
+        rows += Collected([decode(PARSERS[file_format], SCHEMA, line.encode(), alone.append)]).rows
+    assert Collected([batch]).rows == rows
+    assert [bad.text for bad in together] == [bad.text for bad in alone]
+
+
+def test_the_first_bad_record_can_end_it():
+    class Enough(Exception):  # noqa: N818
+        pass
+
+    def stop(bad):
+        raise Enough(bad.line)
+
+    with pytest.raises(Enough, match=r"^2$"):
+        decode(PARSERS["csv"], SCHEMA, b"a,1,1,true\nbad\nbad\n", stop)

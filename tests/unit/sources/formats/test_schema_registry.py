@@ -1,0 +1,143 @@
+"""A schema registry, real enough to be asked over HTTP: ids are asked for once, and faults are told."""
+
+import json
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from millrace_api.errors import MillraceError, TransientError
+from millrace_jobs.sources.formats import schema_registry
+from millrace_jobs.sources.formats.avro_records import AvroDecoder
+from millrace_jobs.sources.formats.schema import arrow_schema
+from millrace_jobs.sources.formats.schema_registry import SchemaRegistry
+
+from .test_avro_messages import decoded, written
+
+OLD = '{"type": "record", "name": "Trip", "fields": [{"name": "id", "type": "int"}]}'
+NEW = (
+    '{"type": "record", "name": "Trip", "fields": [{"name": "city", "type": "string"}, {"name": "id", "type": "long"}]}'
+)
+COLUMNS = arrow_schema([("id", "BIGINT"), ("city", "STRING")])
+
+
+class Registry:
+    """Answers by path; a path that is not there is 404, and a list of answers is given one after the other."""
+
+    def __init__(self, answers):
+        self.answers = {f"/schemas/ids/{number}": answer for number, answer in answers.items()}
+        self.asked = Counter()
+
+    def answer(self, path):
+        self.asked[path] += 1
+        found = self.answers.get(path, (404, b'{"error_code": 40403}'))
+        return found.pop(0) if isinstance(found, list) else found
+
+
+@contextmanager
+def serving(answers):
+    registry = Registry(answers)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            status, body = registry.answer(self.path)
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        registry.url = f"http://127.0.0.1:{server.server_address[1]}/"
+        yield registry
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def registered(text, **more):
+    return 200, json.dumps({"schema": text, **more}).encode()
+
+
+def framed(number, text, record):
+    return b"\0" + number.to_bytes(4, "big") + written(text, record)
+
+
+def test_messages_of_several_schemas_stay_in_order_and_each_schema_is_asked_for_once():
+    values = [
+        framed(1, OLD, {"id": 0}),
+        framed(2, NEW, {"id": 1, "city": "a"}),
+        None,
+        framed(1, OLD, {"id": 3}),
+        framed(77, NEW, {"id": 4, "city": "b"}),
+        b'{"id": 5}',
+        b"\0\0",
+        framed(2, NEW, {"id": 7, "city": "c"}),
+        framed(3, OLD, {"id": 8}),
+    ]
+    with serving({1: registered(OLD), 2: registered(NEW), 3: registered("{}", schemaType="JSON")}) as registry:
+        for _ in range(2):
+            decoder = AvroDecoder(COLUMNS, "iso", SchemaRegistry(registry.url))
+            found, origins, bad = decoded(decoder, values)
+            assert [(row["id"], row["city"]) for row in found] == [(0, None), (1, "a"), (3, None), (7, "c")]
+            assert origins == [0, 1, 3, 7]
+            assert bad == {
+                4: "the registry has no schema 77",
+                5: "it does not begin with the framing of a schema registry",
+                6: "it does not begin with the framing of a schema registry",
+                8: "schema 3 of the registry is JSON, not Avro",
+            }
+        assert set(registry.asked.values()) == {1}
+
+
+def test_a_registry_that_comes_back_is_waited_for(monkeypatch):
+    monkeypatch.setattr(schema_registry, "_PAUSE", 0.01)
+    with serving({1: [(503, b""), (429, b""), registered(OLD)]}) as registry:
+        assert "id" in SchemaRegistry(registry.url).schema(1).types
+
+
+def test_one_that_stays_away_may_come_back_later(monkeypatch):
+    monkeypatch.setattr(schema_registry, "PATIENCE", 0.05)
+    monkeypatch.setattr(schema_registry, "_PAUSE", 0.01)
+    with serving({}) as registry:
+        url = registry.url
+    with pytest.raises(TransientError, match=rf"the schema registry does not answer at {url}schemas/ids/1: "):
+        SchemaRegistry(url).schema(1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ((404, b"<html>no such page"), "cannot be used at .*: HTTP 404 Not Found; check avro.registry"),
+        ((404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}'), "HTTP 404 Not Found; check avro.registry"),
+        ((404, b"[40403]"), "HTTP 404 Not Found; check avro.registry"),
+        ((401, b""), "cannot be used at .*: HTTP 401 Unauthorized; check avro.registry"),
+        ((200, b"<html>"), "it answers something that is not a JSON object"),
+        ((200, b"[]"), "it answers something that is not a JSON object"),
+        ((200, b"{}"), "schema 1 at .* cannot be used"),
+        (registered('"string"'), "schema 1 at .* cannot be used: it is not of a record"),
+        (registered(OLD, references=[{"name": "a"}]), "refers to other subjects, which is not supported"),
+    ],
+)
+def test_answers_that_no_patience_helps(answer, said):
+    with serving({1: answer}) as registry, pytest.raises(MillraceError, match=said) as raised:
+        SchemaRegistry(registry.url).schema(1)
+    assert not isinstance(raised.value, TransientError)
+
+
+def test_a_url_with_a_login_is_refused_and_not_repeated():
+    with pytest.raises(MillraceError, match="carries a login") as raised:
+        SchemaRegistry("http://user:hunter2@registry:8081")
+    assert "hunter2" not in str(raised.value)
+    assert "user" not in str(raised.value).replace("user and password", "")
+
+
+@pytest.mark.parametrize("url", ["registry:8081", "ftp://registry", "http://", "/a"])
+def test_a_url_of_another_kind_is_refused(url):
+    with pytest.raises(MillraceError, match="is not the URL of a registry; write http://host:8081"):
+        SchemaRegistry(url)

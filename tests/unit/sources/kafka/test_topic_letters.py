@@ -1,0 +1,24 @@
+"""Dead letters for a topic that nobody can reach: told while there are more of them, not after the last one."""
+
+import time
+
+import pytest
+from confluent_kafka import Message
+
+from millrace_api.errors import TransientError
+from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.sources.kafka import rejects as kafka_rejects
+from millrace_jobs.sources.kafka.rejects import TopicLetters
+
+
+def test_letters_that_cannot_be_delivered_end_the_reading(monkeypatch):
+    monkeypatch.setitem(kafka_rejects._PRODUCER, "delivery.timeout.ms", 50)
+    letters = TopicLetters("trips", "bad", Connection("127.0.0.1:1"))
+
+    def keep_many():
+        for number in range(1000):
+            letters.send(Message("trips", 0, number, None, b"{"), "invalid JSON")
+            time.sleep(0.01)
+
+    with pytest.raises(TransientError, match="writing dead letters of source trips to topic bad"):
+        keep_many()
