@@ -19,13 +19,13 @@ from rich.table import Table
 from bench.pipeline import QUERIES, make_stream, stream_query, zipf
 from millrace_api.deployment import Algorithm
 from millrace_api.plan import Plan
-from millrace_jobs.run.auto import AutoPlans, first_algorithm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
-from millrace_jobs.pipeline.progress import BatchReport
-from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.pipeline.analysis import Routed, plan_query
+from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.following import FixedPlan
 from millrace_jobs.plan.pin import Pin
+from millrace_jobs.run.auto import AutoPlans, first_algorithm
+from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.selection.selector import CANDIDATES
 from millrace_jobs.session import local_session

@@ -29,7 +29,7 @@ class Result:
 
     @property
     def folder(self) -> str:
-        """Folder of its file, below ``tests``: ``unit``, or ``unit/agent``."""
+        """Folder of its file, below ``tests``: ``unit``, or ``unit/run``."""
         parts = [part for part in self.place.split(".") if part != _PACKAGE]
         return "/".join(part for part in parts[:-1] if part.islower()) or parts[0]
 

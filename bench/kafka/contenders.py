@@ -21,12 +21,12 @@ from bench.kafka.topics import create
 from millrace_api.plan import Plan
 from millrace_api.streamquery import StreamQuery
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
-from millrace_jobs.pipeline.progress import BatchReport
-from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.pipeline.analysis import plan_query
+from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.plan.following import FixedPlan
 from millrace_jobs.plan.pin import Pin
+from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.sinks.base import Batch, LastBatch
 from millrace_jobs.sinks.opening import open_sink
 from millrace_jobs.sources.opening import open_source

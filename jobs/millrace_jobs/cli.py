@@ -259,8 +259,8 @@ def show_state(
     query: Annotated[str | None, typer.Option(help="Name of the query, where the file has several.")] = None,
 ) -> None:
     """Say how many partitions the state has, how large it is on disk, and which batch was the last."""
-    from millrace_jobs.run.job import Job
     from millrace_jobs.checkpoint.state_size import state_size
+    from millrace_jobs.run.job import Job
 
     with Job.of_file(file, name=query) as job:
         typer.echo(str(state_size(job.query)))

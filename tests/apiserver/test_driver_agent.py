@@ -22,9 +22,9 @@ from millrace_api.applied import APPLIED_KEY
 from millrace_api.deployment import Algorithm
 from millrace_api.errors import MillraceError
 from millrace_api.plan import Plan
+from millrace_jobs.plan.following import pin_of
 from millrace_jobs.pod.agent import Agent
 from millrace_jobs.pod.plan_watch import PlanWatch
-from millrace_jobs.plan.following import pin_of
 from unit.resources.cases import SMALLEST, objects_of
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]

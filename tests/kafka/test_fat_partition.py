@@ -12,9 +12,9 @@ import pytest
 import yaml
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from millrace_jobs.pipeline.merge import OBSERVED
 from millrace_jobs.run.job import Job
 from millrace_jobs.run.platform import OneProcess
-from millrace_jobs.pipeline.merge import OBSERVED
 from spark.streams import plan, results_in
 
 from . import topics

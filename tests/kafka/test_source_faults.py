@@ -14,6 +14,7 @@ from lab.kafka import Broker, running_broker
 from millrace_api.errors import MillraceError
 from millrace_jobs.kafka import cluster
 from millrace_jobs.sources.kafka import reading as kafka_reading
+
 from . import topics
 from .sources import opened, values
 

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from millrace_jobs.display.live import LiveDisplay
 from millrace_jobs.display.plain import PlainDisplay
-from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.display.summary import Summary
+from millrace_jobs.pipeline.progress import BatchReport
 
 
 class Display(Protocol):

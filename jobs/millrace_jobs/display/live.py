@@ -13,9 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from millrace_jobs.display import wording
-from millrace_jobs.pipeline.progress import placement_of
-from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.display.summary import Summary
+from millrace_jobs.pipeline.progress import BatchReport, placement_of
 
 SHOWN_BATCHES = 8
 

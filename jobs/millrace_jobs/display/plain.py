@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console
 
-from millrace_jobs.pipeline.progress import placement_of
-from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.display.summary import Summary
 from millrace_jobs.display.wording import value
+from millrace_jobs.pipeline.progress import BatchReport, placement_of
 
 
 class PlainDisplay:

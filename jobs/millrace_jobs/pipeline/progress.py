@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+
+from millrace_jobs.partitioners.metrics import PlacementCost, cost_of_counts
 from millrace_jobs.partitioners.streaming_metrics import PlacementSketch
 from millrace_jobs.pipeline.merge import OBSERVED
 from millrace_jobs.plan.pin import Pin
 from millrace_jobs.selection.work import Task
 from millrace_jobs.sketches import key_profile
 from millrace_jobs.sketches.key_profile import KeyProfile
-
-
-
-import numpy as np
-
-from millrace_jobs.partitioners.metrics import PlacementCost, cost_of_counts
 
 STEPS = ("latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitOffsets")
 """The steps of a batch that Spark measures, in their order."""

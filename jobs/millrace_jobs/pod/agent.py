@@ -11,10 +11,10 @@ from urllib3.exceptions import HTTPError
 
 from millrace_api.applied import APPLIED_KEY, Applied
 from millrace_api.deployment import Algorithm
-from millrace_jobs.pod.executors import Executors
-from millrace_jobs.pod.plan_watch import TIMEOUT, PlanWatch, what_it_says
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.pin import Pin
+from millrace_jobs.pod.executors import Executors
+from millrace_jobs.pod.plan_watch import TIMEOUT, PlanWatch, what_it_says
 
 PERIOD = 1.0
 """Seconds from one look at the executors to the next."""

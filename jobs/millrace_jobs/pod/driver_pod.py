@@ -18,12 +18,12 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.labels import EXECUTOR, QUERY, ROLE
 from millrace_api.streamquery import Spec, StreamQuery
 from millrace_jobs import jvm
-from millrace_jobs.pod.agent import Agent
-from millrace_jobs.pod.executors import Executors
-from millrace_jobs.pod.plan_watch import TIMEOUT, PlanWatch, what_it_says
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.following import PlanSource
 from millrace_jobs.plan.pin import Pin
+from millrace_jobs.pod.agent import Agent
+from millrace_jobs.pod.executors import Executors
+from millrace_jobs.pod.plan_watch import TIMEOUT, PlanWatch, what_it_says
 from millrace_jobs.session import pod_session, silence
 
 

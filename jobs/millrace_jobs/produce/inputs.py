@@ -17,10 +17,10 @@ from millrace_jobs.produce.inferring import inferred_schema
 from millrace_jobs.sources.base import Rejected
 from millrace_jobs.sources.formats.decoding import BadRecord
 from millrace_jobs.sources.formats.file_formats import file_format
-from millrace_jobs.sources.generated import GeneratedRows, GeneratedSource
 from millrace_jobs.sources.formats.messages import RAW
 from millrace_jobs.sources.formats.schema import arrow_schema
 from millrace_jobs.sources.formats.text_files import blocks, first_byte, open_text
+from millrace_jobs.sources.generated import GeneratedRows, GeneratedSource
 
 _SUFFIXES = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
 _ROWS = 10_000

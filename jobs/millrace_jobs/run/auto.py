@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from millrace_api.deployment import Algorithm
 from millrace_api.plan import Plan
-from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.pipeline.analysis import Routed
+from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.following import PlanSource
 from millrace_jobs.plan.pin import Pin
 from millrace_jobs.selection.costs import Batch, Resources

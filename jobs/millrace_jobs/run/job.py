@@ -24,21 +24,14 @@ from millrace_api.plan import Plan
 from millrace_api.sources import FileFormat
 from millrace_api.streamquery import StreamQuery
 from millrace_jobs import jvm
-from millrace_jobs.run.auto import AutoPlans, first_algorithm
+from millrace_jobs.cache import cache_folder
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.display.display import Display, display_for
-from millrace_jobs.run.failure_report import blamed
-from millrace_jobs.run.health import Health
-from millrace_jobs.run.metrics import JobMetrics
-from millrace_jobs.run.platform import OneProcess, Platform
-from millrace_jobs.pipeline.progress import BatchReport
-from millrace_jobs.run.loop import QueryRun
-from millrace_jobs.run.server import start_server
 from millrace_jobs.display.summary import Outcome, Tally
-from millrace_jobs.cache import cache_folder
 from millrace_jobs.pipeline.analysis import PlannedQuery, Routed, plan_query
 from millrace_jobs.pipeline.explain import explain
 from millrace_jobs.pipeline.front_end import Native
+from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.pipeline.state_layout import as_before, layout
 from millrace_jobs.pipeline.streaming_check import check_streaming
@@ -46,6 +39,13 @@ from millrace_jobs.plan.checking import partitioner_problem
 from millrace_jobs.plan.following import FixedPlan, PlanSource, pin_of
 from millrace_jobs.plan.pin import Pin
 from millrace_jobs.query_file import query_of
+from millrace_jobs.run.auto import AutoPlans, first_algorithm
+from millrace_jobs.run.failure_report import blamed
+from millrace_jobs.run.health import Health
+from millrace_jobs.run.loop import QueryRun
+from millrace_jobs.run.metrics import JobMetrics
+from millrace_jobs.run.platform import OneProcess, Platform
+from millrace_jobs.run.server import start_server
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.session import stop
 from millrace_jobs.sinks.base import Sink

@@ -6,33 +6,34 @@ import queue
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
+
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import QueryTerminatedEvent
 from pyspark.sql.streaming.query import StreamingQuery
+
 from millrace_api.errors import MillraceError, TransientError
 from millrace_api.failures import FailureClass
 from millrace_api.streamquery import Emit, Spec
 from millrace_jobs import jvm
-from millrace_jobs.run.batch_settings import BatchSettings
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
-from millrace_jobs.run.events import Event, Listener, Watcher
-from millrace_jobs.run.failure_report import blamed, class_of_text
-from millrace_jobs.run.failures import explain_failure, is_about_state, jvm_gone, known_cause
-from millrace_jobs.pipeline.progress import BatchReport, batch_report
-from millrace_jobs.run.steering import Steering
 from millrace_jobs.pipeline.analysis import PlannedQuery, sql_problem
 from millrace_jobs.pipeline.build import Surroundings, build, is_per_record
 from millrace_jobs.pipeline.front_end import Native
+from millrace_jobs.pipeline.progress import BatchReport, batch_report
 from millrace_jobs.pipeline.streaming_check import output_mode
 from millrace_jobs.plan.following import PlanSource
+from millrace_jobs.run.batch_settings import BatchSettings
+from millrace_jobs.run.events import Event, Listener, Watcher
+from millrace_jobs.run.failure_report import blamed, class_of_text
+from millrace_jobs.run.failures import explain_failure, is_about_state, jvm_gone, known_cause
+from millrace_jobs.run.steering import Steering
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sources.base import Source
-from dataclasses import replace
 
 
 class WallClock:

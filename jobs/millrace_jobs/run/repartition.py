@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.streamquery import StreamQuery
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
-from millrace_jobs.run.failures import explain_failure, jvm_gone
 from millrace_jobs.checkpoint.spark_copy import copy_of, take_over
+from millrace_jobs.run.failures import explain_failure, jvm_gone
 from millrace_jobs.session import local_session, stop
 
 MOST_PARTITIONS = 1000

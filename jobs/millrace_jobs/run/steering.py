@@ -7,14 +7,14 @@ from pathlib import Path
 
 from millrace_api.errors import MillraceError
 from millrace_api.streamquery import Spec
-from millrace_jobs.run.admission import Admission, FinishedBatch
-from millrace_jobs.run.events import Watcher
-from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.partitioners.registry import is_routed
+from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Control, write_control
 from millrace_jobs.plan.following import PlanSource, pin_of
 from millrace_jobs.plan.pin import Pin
 from millrace_jobs.plan.policies import MAX_STATE, Policies
+from millrace_jobs.run.admission import Admission, FinishedBatch
+from millrace_jobs.run.events import Watcher
 
 ONCE = 10
 """Intervals that a batch may take in a run that takes what is there and ends: nobody waits for its single batches."""

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from millrace_jobs.sources import nexmark_texts as texts
+from millrace_jobs.sources.formats.schema import TIMESTAMP
 from millrace_jobs.sources.generated import GeneratedSource, random_words, uniform, zipf
 from millrace_jobs.sources.pacing import RatePace
-from millrace_jobs.sources.formats.schema import TIMESTAMP
 
 _PLACES = {"person": (0, 1), "auction": (1, 3), "bid": (4, 46)}
 """First place of a stream among 50 events, and how many are its own."""

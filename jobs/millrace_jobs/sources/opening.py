@@ -14,11 +14,11 @@ from millrace_api.sources import Source as SourceSpec
 from millrace_jobs.sources.base import CorruptRecords, Source
 from millrace_jobs.sources.files import FilesSource
 from millrace_jobs.sources.formats.file_formats import file_format
+from millrace_jobs.sources.formats.schema import arrow_schema
 from millrace_jobs.sources.kafka.opening import open_kafka
 from millrace_jobs.sources.pacing import RatePace, read_rate_trace
 from millrace_jobs.sources.rate import RateSource
 from millrace_jobs.sources.replay import ReplaySource, require_file
-from millrace_jobs.sources.formats.schema import arrow_schema
 
 
 def open_source(name: str, spec: SourceSpec, state: Path, cache: Path) -> Source:

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from millrace_jobs.sources.formats.schema import TIMESTAMP
 from millrace_jobs.sources.generated import GeneratedSource, random_words, uniform, zipf
 from millrace_jobs.sources.pacing import RatePace
-from millrace_jobs.sources.formats.schema import TIMESTAMP
 
 _SCHEMA = pa.schema([("timestamp", TIMESTAMP), ("key", pa.string()), ("value", pa.float64())])
 _GOLDEN_RATIO = 0.618

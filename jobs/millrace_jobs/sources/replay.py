@@ -16,9 +16,9 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sources.base import CorruptRecords, Position, Rejected, Slice
 from millrace_jobs.sources.dead_letters import Rejects
 from millrace_jobs.sources.formats.file_formats import file_format
+from millrace_jobs.sources.formats.schema import TIMESTAMP
 from millrace_jobs.sources.pacing import EventTimePace, Pacer, RatePace
 from millrace_jobs.sources.recording import open_recording
-from millrace_jobs.sources.formats.schema import TIMESTAMP
 from millrace_jobs.sources.slicing import bounds
 
 

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from builders import a_query
 from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.checkpoint.lease import Lease
 from millrace_jobs.sinks.base import LastBatch
-
-from builders import a_query
 from spark_logs import Log, offset
 
 

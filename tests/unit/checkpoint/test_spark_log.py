@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from builders import a_query
 from millrace_api.errors import MillraceError
 from millrace_jobs.plan.pin import Pin
 from millrace_jobs.sinks.base import Batch, LastBatch
-
-from builders import a_query
 from spark_logs import Log, offset, with_checksums
 
 

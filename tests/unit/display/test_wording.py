@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from builders import PIN
 from millrace_jobs.display import wording
+
+
 @pytest.mark.parametrize(
     ("number", "text"),
     [

@@ -7,15 +7,15 @@ import pytest
 from builders import PIN, a_batch, a_native_batch
 from millrace_api.deployment import Algorithm
 from millrace_api.plan import Plan
-from millrace_jobs.run.auto import AutoPlans, first_algorithm, measured, prior_of
-from millrace_jobs.pipeline.progress import StageTimes
 from millrace_jobs.aggregates.reducing import ColumnarReduction
 from millrace_jobs.kernels.mixing import seeded
 from millrace_jobs.partitioners.registry import ALGORITHMS
 from millrace_jobs.pipeline.analysis import Routed
 from millrace_jobs.pipeline.front_end import Aggregation
+from millrace_jobs.pipeline.progress import StageTimes
 from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.plan.following import FixedPlan
+from millrace_jobs.run.auto import AutoPlans, first_algorithm, measured, prior_of
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.selection.selector import CANDIDATES
 from millrace_jobs.selection.work import Task

@@ -8,16 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from builders import a_query
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.failures import FailureClass
+from millrace_jobs.checkpoint.checkpoint import Checkpoint
+from millrace_jobs.checkpoint.lease import Holder
 from millrace_jobs.run import job as module
 from millrace_jobs.run import platform
-from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.run.failure_report import class_of
 from millrace_jobs.run.job import Job
-from millrace_jobs.checkpoint.lease import Holder
-
-from builders import a_query
 from spark_logs import Log, offset
 
 FILTERED = a_query("spec", "query", value={"sql": "SELECT count(*) FROM trips WHERE fare > 1"})

@@ -11,9 +11,9 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.plan import Plan
 from millrace_api.streamquery import StreamQuery
 from millrace_jobs import jvm
+from millrace_jobs.plan.following import FixedPlan
 from millrace_jobs.run import loop as run_module
 from millrace_jobs.run.loop import QueryRun
-from millrace_jobs.plan.following import FixedPlan
 from millrace_jobs.sinks.base import Batch, LastBatch
 
 MINUTE = 60_000_000

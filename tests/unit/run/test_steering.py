@@ -6,11 +6,11 @@ import pytest
 
 from builders import a_batch
 from millrace_api.streamquery import Spec
-from millrace_jobs.run.steering import Steering
 from millrace_jobs.partitioners import registry
 from millrace_jobs.plan.control import read_control
 from millrace_jobs.plan.pin import Pin
 from millrace_jobs.plan.policies import state_text
+from millrace_jobs.run.steering import Steering
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 PIN = Pin(1, "pkg", 1, 2, {"choices": 2})

@@ -8,7 +8,6 @@ from millrace_api.errors import MillraceError
 from millrace_jobs.sources.base import CorruptRecords
 from millrace_jobs.sources.dead_letters import Rejects
 from millrace_jobs.sources.formats.decoding import BadRecord
-
 from record_tables import no_file_above
 
 BAD = BadRecord('a "bad" ünë\\xff', "no reason", 7)

@@ -14,7 +14,6 @@ from millrace_api.sources import Source
 from millrace_jobs.sources import opening
 from millrace_jobs.sources.files import FilesSource
 from millrace_jobs.sources.formats.schema import arrow_schema
-
 from record_tables import all_rows, no_file_above, rows_of
 
 SCHEMA = arrow_schema([("n", "INT")])

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from millrace_jobs.sinks.base import Batch, LastBatch, ResultKeys
-from millrace_jobs.sinks.kafka.sink import KafkaSink
 from millrace_jobs.sinks.kafka.live_rows import Changes, LiveRows, read_live_rows
 from millrace_jobs.sinks.kafka.messages import Row, fetched_rows
+from millrace_jobs.sinks.kafka.sink import KafkaSink
 from millrace_jobs.sinks.kafka.topic import TargetTopic, TopicSettings
 from millrace_jobs.sinks.kafka.transactions import KeyValue
 

@@ -8,11 +8,11 @@ the one that came last go on (fencing).
 
 from __future__ import annotations
 
-
 import json
 import logging
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Literal
 
@@ -23,13 +23,6 @@ from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_jobs.kafka.errors import PATIENCE, Complaints, error_of, kafka_problem, patiently
 from millrace_jobs.sinks.base import Batch, LastBatch
 from millrace_jobs.sinks.kafka.topic import TargetTopic
-
-
-
-import threading
-from collections.abc import Callable
-
-from confluent_kafka import KafkaError, KafkaException
 
 TRANSACTION_SECONDS = 900.0
 """After this time the brokers end a transaction: the most that they allow, unless they are told otherwise.

@@ -15,14 +15,14 @@ from millrace_api.sources import KafkaSource as KafkaSpec
 from millrace_api.sources import Source as SourceSpec
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.sources.base import CorruptRecords
 from millrace_jobs.sources.formats.avro_records import AvroDecoder
 from millrace_jobs.sources.formats.avro_schema import AvroSchema, read_avro_schema, spark_type_of
-from millrace_jobs.sources.base import CorruptRecords
-from millrace_jobs.sources.kafka.source import KafkaSource
-from millrace_jobs.sources.kafka.frontier import Chosen, Moment, Subscription
 from millrace_jobs.sources.formats.messages import MessageDecoder, RawDecoder, TextDecoder
 from millrace_jobs.sources.formats.schema import TIMESTAMP, arrow_schema
 from millrace_jobs.sources.formats.schema_registry import SchemaRegistry
+from millrace_jobs.sources.kafka.frontier import Chosen, Moment, Subscription
+from millrace_jobs.sources.kafka.source import KafkaSource
 
 
 def open_kafka(name: str, spec: SourceSpec, state: Path, corrupt: CorruptRecords) -> KafkaSource:

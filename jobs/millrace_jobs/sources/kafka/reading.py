@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-
-
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
+from heapq import nlargest
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,25 +21,6 @@ from millrace_jobs.sources.kafka.consumers import consumer_of
 from millrace_jobs.sources.kafka.offsets import START_ANEW
 from millrace_jobs.sources.kafka.slices import OffsetRange
 
-
-
-from collections.abc import Mapping
-from heapq import nlargest
-
-from millrace_jobs.kafka.cluster import Partition
-from millrace_jobs.kafka.connection import Connection
-from millrace_jobs.sources.kafka.slices import OffsetRange
-
-
-
-from bisect import bisect_left
-from dataclasses import dataclass, field
-from typing import Self
-
-from confluent_kafka import KafkaError, Message
-
-from millrace_jobs.kafka.cluster import Partition
-from millrace_jobs.sources.kafka.slices import OffsetRange
 
 @dataclass
 class Progress:

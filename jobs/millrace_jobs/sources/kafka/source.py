@@ -12,16 +12,15 @@ from confluent_kafka import Message
 from millrace_jobs.kafka.cluster import Cluster, Partition
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sources.base import CorruptRecords, Position, Rejected, Slice
+from millrace_jobs.sources.formats.messages import MessageDecoder
 from millrace_jobs.sources.kafka.frontier import Frontier, Subscription
 from millrace_jobs.sources.kafka.memory import KafkaMemory
+from millrace_jobs.sources.kafka.metadata import METADATA, metadata_columns
 from millrace_jobs.sources.kafka.offsets import Offsets, of_position, to_position
-from millrace_jobs.sources.kafka.reading import RangeReader
+from millrace_jobs.sources.kafka.reading import RangeReader, RecordSize
 from millrace_jobs.sources.kafka.rejects import MessageRejects
-from millrace_jobs.sources.kafka.reading import RecordSize
 from millrace_jobs.sources.kafka.slices import KafkaSlice, OffsetRange, cut_ranges
 from millrace_jobs.sources.kafka.timeline import Timeline
-from millrace_jobs.sources.formats.messages import MessageDecoder
-from millrace_jobs.sources.kafka.metadata import METADATA, metadata_columns
 
 
 class KafkaSource:

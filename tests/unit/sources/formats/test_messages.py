@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from millrace_jobs.sources.formats.messages import RawDecoder, TextDecoder
 from millrace_jobs.sources.kafka.metadata import METADATA, metadata_columns
-
 from record_tables import BAD_LINES, FORMATS, ROWS, SCHEMA, line_of
 
 

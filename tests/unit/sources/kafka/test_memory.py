@@ -5,7 +5,6 @@ import pytest
 from millrace_api.errors import MillraceError
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.sources.kafka.memory import KafkaMemory, Remembered
-
 from record_tables import no_file_above
 
 FIRST = {Partition("trips", 0): 5, Partition("trips", 1): 7}

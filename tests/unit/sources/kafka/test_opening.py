@@ -10,11 +10,11 @@ from millrace_api.errors import MillraceError
 from millrace_api.schema_ddl import parse_schema
 from millrace_api.sources import Source as SourceSpec
 from millrace_jobs.kafka.cluster import Partition
-from millrace_jobs.sources.kafka.frontier import Chosen, Subscription
-from millrace_jobs.sources.kafka.opening import _subscription
-from millrace_jobs.sources.kafka.metadata import METADATA
-from millrace_jobs.sources.opening import open_source
 from millrace_jobs.sources.formats.schema import TIMESTAMP
+from millrace_jobs.sources.kafka.frontier import Chosen, Subscription
+from millrace_jobs.sources.kafka.metadata import METADATA
+from millrace_jobs.sources.kafka.opening import _subscription
+from millrace_jobs.sources.opening import open_source
 
 TRIP = """{"type": "record", "name": "Trip", "fields": [
     {"name": "id", "type": "long"},
