@@ -22,9 +22,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench.recorded_work import Work, record, zipf_stream
+from bench.recorded_work import RecordedWork, record, zipf_stream
 from millrace_jobs.partitioners.registry import ALGORITHMS, NATIVE
-from millrace_jobs.selection.costs import Batch, Resources
+from millrace_jobs.selection.costs import MeasuredBatch, Resources
 from millrace_jobs.selection.prior import TASK_SECONDS, Prior, python_prior, sql_prior
 from millrace_jobs.selection.rule import starting_algorithm
 from millrace_jobs.selection.selector import Selector
@@ -91,7 +91,7 @@ class Cluster:
     def __init__(self, aggregator: Aggregator, workers: int, replicas: int, rng: np.random.Generator) -> None:
         self._costs, self._workers, self._replicas, self._rng = aggregator, workers, replicas, rng
 
-    def seconds(self, algorithm: str, work: Work) -> float:
+    def seconds(self, algorithm: str, work: RecordedWork) -> float:
         """The time of a batch, without scatter."""
         rows = float(work.rows.sum())
         merge = self._costs.merge * float(work.keys.sum()) / self._workers
@@ -104,14 +104,14 @@ class Cluster:
         slices = [self._route(work) * rows / self._replicas] * self._replicas
         return FIXED_SECONDS + makespan(slices, self._workers) + makespan(combine + TASK_SECONDS, self._workers) + merge
 
-    def batch(self, number: int, algorithm: str, work: Work) -> Batch:
+    def batch(self, number: int, algorithm: str, work: RecordedWork) -> MeasuredBatch:
         """What the batch reports, with scatter."""
         rows = int(work.rows.sum())
         reports = algorithm != NATIVE or self._costs.slice_record is None
         seconds = self._combine(work) * self._scatter(len(work.rows))
         if algorithm == NATIVE:
             seconds = seconds + ROUTE_SECONDS * work.rows
-        return Batch(
+        return MeasuredBatch(
             number,
             algorithm,
             self._workers,
@@ -125,17 +125,19 @@ class Cluster:
             work.profile if reports else None,
         )
 
-    def _route(self, work: Work) -> float:
+    def _route(self, work: RecordedWork) -> float:
         return ROUTE_SECONDS + work.route_record
 
-    def _combine(self, work: Work) -> np.ndarray:
+    def _combine(self, work: RecordedWork) -> np.ndarray:
         return 0.005 + self._costs.record * work.rows + self._costs.group * work.keys
 
     def _scatter(self, size: int) -> np.ndarray:
         return np.exp(self._rng.normal(0.0, SCATTER, size))
 
 
-def run_cell(skew: float, aggregator: Aggregator, workers: int, replicas: int, works: Mapping[str, list[Work]]) -> Cell:
+def run_cell(
+    skew: float, aggregator: Aggregator, workers: int, replicas: int, works: Mapping[str, list[RecordedWork]]
+) -> Cell:
     """Run ``auto`` and every fixed choice over the same batches."""
     cluster = Cluster(aggregator, workers, replicas, np.random.default_rng(5))
     fixed = {

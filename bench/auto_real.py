@@ -20,7 +20,7 @@ from bench.pipeline import QUERIES, make_stream, stream_query, zipf
 from millrace_api.deployment import Algorithm
 from millrace_api.plan import Plan
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
-from millrace_jobs.pipeline.analysis import Routed, plan_query
+from millrace_jobs.pipeline.analysis import Routed, compile_query
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.following import FixedPlan
 from millrace_jobs.plan.pin import Pin
@@ -29,7 +29,7 @@ from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.selection.selector import CANDIDATES
 from millrace_jobs.session import local_session
-from millrace_jobs.sinks.base import Batch, LastBatch
+from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sources.replay import ReplaySource
 
 KEYS = 20_000
@@ -106,7 +106,7 @@ class NoSink:
         """As they are."""
         return results
 
-    def write(self, results: DataFrame, batch: Batch) -> int:
+    def write(self, results: DataFrame, batch: ResultBatch) -> int:
         """Compute them."""
         results.write.format("noop").mode("overwrite").save()
         return 0
@@ -131,7 +131,7 @@ class Bench:
         batches = AUTO_BATCHES if plan == "auto" else WARM_UP + COUNTED
         source = self._source(corner, rows, batches)
         query = stream_query(corner.query, parallelism={"initial": corner.workers, "max": 64})
-        planned = plan_query(self._spark, query.spec, {"s": source.schema})
+        planned = compile_query(self._spark, query.spec, {"s": source.schema})
         assert isinstance(planned.plan, Routed)
         first = first_algorithm(planned.plan) if plan == "auto" else Algorithm(plan)
         start = Plan(epoch=1, algorithm=first, replicas=REPLICAS, parallelism=corner.workers)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from bench.plain_python import transcription
-from millrace_jobs.benchmark.contenders import Contender, Setting
+from millrace_jobs.benchmark.contenders import ComparisonSetting, Contender
 from millrace_jobs.partitioners.base import BatchPartitioner, Hashes, Partitioner
 
 BLOCK = 65_536
@@ -101,7 +101,7 @@ def take_batch(partitioner: Partitioner, keys: Hashes) -> None:
 
 def _new(contender: Contender, workers: int) -> Partitioner:
     """A single replica without history, whose windows are one slide long."""
-    return contender.replicas(Setting(workers, replicas=1, seed=SEED, slides=1))[0]
+    return contender.replicas(ComparisonSetting(workers, replicas=1, seed=SEED, slides=1))[0]
 
 
 def _least_seconds(run: Callable[[Subject], object], begin: Callable[[], Subject], repeats: int) -> float:

@@ -32,8 +32,8 @@ from rich.table import Table
 from bench.emulated import log_settings, seconds_waited
 from bench.plain_spark import plain_python
 from millrace_api.streamquery import Spec, StreamQuery
-from millrace_jobs.pipeline.analysis import PlannedQuery, plan_query
-from millrace_jobs.pipeline.build import Surroundings, build, is_per_record
+from millrace_jobs.pipeline.analysis import CompiledQuery, compile_query
+from millrace_jobs.pipeline.build import RunContext, build, is_per_record
 from millrace_jobs.pipeline.front_end import Native
 from millrace_jobs.pipeline.progress import BatchReport, batch_report
 from millrace_jobs.plan.control import Control, write_control
@@ -145,11 +145,11 @@ class Bench:
         """Run one query on one stream under one plan."""
         spec = stream_query(QUERIES[query]).spec
         source = self._source(stream)
-        planned = plan_query(self._spark, spec, {"s": source.schema})
+        planned = compile_query(self._spark, spec, {"s": source.schema})
         workspace = Path(tempfile.mkdtemp(dir=self._folder))
         algorithm = plan if plan != "spark" else "native"
         write_control(workspace / "control.json", Control(Pin(1, algorithm, self._replicas, self._workers)))
-        around = Surroundings(
+        around = RunContext(
             self._spark,
             {"s": source},
             workspace / "control.json",
@@ -171,13 +171,13 @@ class Bench:
         reports = [batch_report(json.loads(progress.json), 1.0) for progress in running.recentProgress]
         return Run(query, stream, plan, str(running.id), [report for report in reports if report.rows][1:])
 
-    def _results(self, planned: PlannedQuery, spec: Spec, around: Surroundings, plan: str) -> DataFrame:
+    def _results(self, planned: CompiledQuery, spec: Spec, around: RunContext, plan: str) -> DataFrame:
         if plan != "spark":
             return build(planned, spec, around, routed=plan != "native")
         if spec.query.python is not None:
             return plain_python(spec, around)
         assert spec.query.sql is not None
-        as_written = PlannedQuery(Native(spec.query.sql, "plain Spark"), planned.result, True, planned.longest_window)
+        as_written = CompiledQuery(Native(spec.query.sql, "plain Spark"), planned.result, True, planned.longest_window)
         return build(as_written, spec, around, routed=False)
 
     def _source(self, stream: str) -> ReplaySource:

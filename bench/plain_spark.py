@@ -16,7 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from millrace_api.query import PythonQuery
 from millrace_api.streamquery import Spec
 from millrace_jobs.aggregates.protocol import Aggregator, load_aggregator
-from millrace_jobs.pipeline.build import Surroundings, records
+from millrace_jobs.pipeline.build import RunContext, records
 
 
 class PandasAggregation(StatefulProcessor):
@@ -48,7 +48,7 @@ class PandasAggregation(StatefulProcessor):
         """Nothing to let go."""
 
 
-def plain_python(spec: Spec, around: Surroundings) -> DataFrame:
+def plain_python(spec: Spec, around: RunContext) -> DataFrame:
     """The query of ``spec`` without Millrace's pipeline, over the same source."""
     assert spec.query.python is not None
     return aggregated(records("s", spec, around), spec.query.python)

@@ -15,7 +15,7 @@ from millrace_jobs.sketches.key_profile import KeyProfile, decode, encode, profi
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class RecordedWork:
     """Records and keys of each combine task, shape ``(tasks,)``; what the tasks report of their keys, merged.
 
     ``route_record`` is what the partitioner takes for a record, in seconds of one core.
@@ -34,7 +34,7 @@ def zipf_stream(rows: int, keys: int, skew: float, seed: int) -> Hashes:
     return seeded(drawn.astype(np.uint64), 1)
 
 
-def record(stream: Hashes, algorithm: str, workers: int, replicas: int) -> Work:
+def record(stream: Hashes, algorithm: str, workers: int, replicas: int) -> RecordedWork:
     """Route the stream in ``replicas`` slices; under ``native`` each slice is combined where it is."""
     slices = np.array_split(stream, replicas)
     if algorithm == NATIVE:
@@ -54,7 +54,7 @@ def _route(algorithm: str, slices: list[Hashes], workers: int) -> tuple[NDArray[
     return np.concatenate(placed), seconds
 
 
-def _work(stream: Hashes, ids: NDArray[np.integer], tasks: int, route_record: float) -> Work:
+def _work(stream: Hashes, ids: NDArray[np.integer], tasks: int, route_record: float) -> RecordedWork:
     order = np.argsort(ids, kind="stable")
     ends = np.cumsum(np.bincount(ids, minlength=tasks))
     profiles, keys = [], []
@@ -63,4 +63,4 @@ def _work(stream: Hashes, ids: NDArray[np.integer], tasks: int, route_record: fl
         profiles.append(decode(encode(profile(counts))))
         keys.append(len(counts))
     rows = np.bincount(ids, minlength=tasks)
-    return Work(rows, np.array(keys), union(profiles), route_record)
+    return RecordedWork(rows, np.array(keys), union(profiles), route_record)

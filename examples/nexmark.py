@@ -15,8 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millrace_api.sources import NexmarkSource as NexmarkSpec
-from millrace_api.sources import NexmarkStream, Source
+from millrace_api.sources import NexmarkSourceSpec as NexmarkSpec
+from millrace_api.sources import NexmarkStream, SourceSpec
 from millrace_jobs.sources.generated import GeneratedRows
 from millrace_jobs.sources.nexmark import NexmarkSource, share
 from millrace_jobs.sources.opening import schema_of
@@ -27,7 +27,7 @@ EVENTS, EVENTS_PER_SECOND = 300_000, 2_000
 
 def recording(stream: str, events: int = EVENTS) -> pa.Table:
     """The records of one stream among the first ``events`` of the site."""
-    schema = schema_of(stream, Source(nexmark=NexmarkSpec(stream=NexmarkStream(stream))))
+    schema = schema_of(stream, SourceSpec(nexmark=NexmarkSpec(stream=NexmarkStream(stream))))
     source = NexmarkSource(stream, schema, stream, EVENTS_PER_SECOND, skew=1.0, drift=30, start_time=START)
     rows = GeneratedRows(0, round(events * share(stream)), source.initial()["epoch"])
     return pa.Table.from_batches(source.read(rows, stream))

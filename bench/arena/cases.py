@@ -10,7 +10,7 @@ from pathlib import Path
 from millrace_operator.arena.figures import Figures
 from millrace_operator.arena.plot import write_plot
 from millrace_operator.arena.registry import POLICIES
-from millrace_operator.arena.run import Setting, compare, recorded, synthetic
+from millrace_operator.arena.run import ScenarioSetting, compare, recorded, synthetic
 from millrace_operator.arena.synthetic import SYNTHETIC
 from millrace_operator.simulation.run import Scenario
 from millrace_operator.simulation.trace_files import read_trace
@@ -100,7 +100,7 @@ def run(job: tuple[Case, Path]) -> Result:
 
 
 def _scenario(case: Case) -> Scenario:
-    setting = Setting(longest=_LONGEST, seed=case.seed)
+    setting = ScenarioSetting(longest=_LONGEST, seed=case.seed)
     if case.file is not None:
         return recorded(read_trace(case.file), setting)
     return synthetic(case.name.removesuffix(f"-{case.seed}"), setting)

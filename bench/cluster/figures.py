@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bench.cluster.recorder import Batch, Sample
+from bench.cluster.recorder import RecordedBatch, Sample
 
 OVER = 1.0
 """W above which a batch took longer than its interval."""
@@ -48,7 +48,7 @@ class Step:
 
 
 def steps(
-    samples: Sequence[Sample], batches: Sequence[Batch], *, target: float, step: float, interval: float
+    samples: Sequence[Sample], batches: Sequence[RecordedBatch], *, target: float, step: float, interval: float
 ) -> list[Step]:
     """One for each rate, in order; ``target`` and ``step`` are those of scaling."""
     changes = [now.time for before, now in itertools.pairwise(samples) if before.rate != now.rate]
@@ -72,7 +72,7 @@ def _rate_at(samples: Sequence[Sample], time: float) -> float:
 
 def _step(
     samples: Sequence[Sample],
-    batches: Sequence[Batch],
+    batches: Sequence[RecordedBatch],
     *,
     target: float,
     step: float,
@@ -112,7 +112,7 @@ def _is_outside(utilization: float, target: float, step: float, *, rising: bool)
     return utilization > target if rising else utilization < target - step
 
 
-def _from(batches: Sequence[Batch], holds: Callable[[Batch], bool]) -> float | None:
+def _from(batches: Sequence[RecordedBatch], holds: Callable[[RecordedBatch], bool]) -> float | None:
     """When it first held for some batches in a row."""
     calm = 0
     for batch in batches:

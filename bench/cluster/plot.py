@@ -7,11 +7,13 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from bench.cluster.recorder import Batch, Sample
+from bench.cluster.recorder import RecordedBatch, Sample
 from bench.plot_style import STYLE
 
 
-def plot(samples: Sequence[Sample], batches: Sequence[Batch], path: Path, *, target: float, interval: float) -> None:
+def plot(
+    samples: Sequence[Sample], batches: Sequence[RecordedBatch], path: Path, *, target: float, interval: float
+) -> None:
     """Load, W, and the plan over minutes, one below the other; an SVG, or what the path ends in."""
     import matplotlib as mpl
 

@@ -39,7 +39,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Batch:
+class RecordedBatch:
     """A finished batch: ``time`` is when it ended, ``utilization`` W, ``lag`` the records that waited."""
 
     time: float
@@ -98,10 +98,10 @@ class Recorder:
             self._tell(line)
 
 
-def batches(log: str) -> list[Batch]:
+def batches(log: str) -> list[RecordedBatch]:
     """The batches that a driver's log tells of, where ``kubectl logs --timestamps`` has printed it."""
     return [
-        Batch(
+        RecordedBatch(
             time=_seconds(found["time"]),
             number=int(found["number"]),
             rows=int(found["rows"]),
@@ -116,7 +116,7 @@ def batches(log: str) -> list[Batch]:
     ]
 
 
-def to_json(samples: list[Sample], finished: list[Batch], figures: object) -> str:
+def to_json(samples: list[Sample], finished: list[RecordedBatch], figures: object) -> str:
     """Everything that was seen."""
     document = {"figures": figures, "samples": [vars(s) for s in samples], "batches": [vars(b) for b in finished]}
     return json.dumps(document, indent=1)

@@ -25,7 +25,7 @@ from tests.lab.kafka import running_broker
 from tests.lab.parts.maven_jars import MavenJars
 from tests.lab.parts.printed_report import PrintedReport
 
-from bench.kafka.contenders import CONTENDERS, Contenders, Work
+from bench.kafka.contenders import CONTENDERS, Contenders, TimedBatch
 from bench.kafka.latency import latency
 from bench.kafka.queries import QUERIES, READINGS
 from bench.kafka.report import PLAIN, Throughput, Waiting, show_throughput, show_waiting
@@ -95,7 +95,7 @@ class Bench:
         fill(self.servers, topic, skew, records)
         return topic
 
-    def _keep(self, name: str, skew: str, contender: str, size: int, batches: Sequence[Work]) -> None:
+    def _keep(self, name: str, skew: str, contender: str, size: int, batches: Sequence[TimedBatch]) -> None:
         """Figures of the full batches but the first one."""
         first, *counted = [batch for batch in batches if batch.rows >= 0.9 * size]
         rows = sum(batch.rows for batch in counted)

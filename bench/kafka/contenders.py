@@ -21,13 +21,13 @@ from bench.kafka.topics import create
 from millrace_api.plan import Plan
 from millrace_api.streamquery import StreamQuery
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
-from millrace_jobs.pipeline.analysis import plan_query
+from millrace_jobs.pipeline.analysis import compile_query
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.plan.following import FixedPlan
 from millrace_jobs.plan.pin import Pin
 from millrace_jobs.run.loop import QueryRun
-from millrace_jobs.sinks.base import Batch, LastBatch
+from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.opening import open_sink
 from millrace_jobs.sources.opening import open_source
 
@@ -40,7 +40,7 @@ LONG = "120s"
 
 
 @dataclass(frozen=True)
-class Work:
+class TimedBatch:
     """One batch with records; ``processor_seconds`` is what this process had used when it was done."""
 
     rows: int
@@ -53,12 +53,12 @@ class Collector:
     """Keeps what a run reports; ``broker``: a process whose work is not counted."""
 
     broker: int
-    batches: list[Work] = field(default_factory=list)
+    batches: list[TimedBatch] = field(default_factory=list)
 
     def keep(self, rows: int, seconds: float) -> None:
         """A batch has been finished."""
         if rows:
-            self.batches.append(Work(rows, seconds, processor_seconds(without={self.broker})))
+            self.batches.append(TimedBatch(rows, seconds, processor_seconds(without={self.broker})))
 
     def batch(self, report: BatchReport) -> None:
         """What Millrace says."""
@@ -84,7 +84,7 @@ class Nowhere:
         """As they are."""
         return results
 
-    def write(self, results: DataFrame, batch: Batch) -> int:
+    def write(self, results: DataFrame, batch: ResultBatch) -> int:
         """Compute them."""
         results.write.format("noop").mode("overwrite").save()
         return 0
@@ -103,7 +103,7 @@ class Contenders:
         self._spark, self._broker, self._folder = spark, broker, folder
         self._servers = broker.bootstrap
 
-    def drain(self, contender: str, name: str, topic: str, per_batch: int) -> list[Work]:
+    def drain(self, contender: str, name: str, topic: str, per_batch: int) -> list[TimedBatch]:
         """Take everything that waits in the topic, so many records to a batch; the batches in order.
 
         Millrace comes to that number in some steps.
@@ -116,7 +116,7 @@ class Contenders:
             _to_the_end(self._query_run(asked, contender, collector, once=True))
         return collector.batches
 
-    def read(self, contender: str, reading: str, topic: str, per_batch: int) -> list[Work]:
+    def read(self, contender: str, reading: str, topic: str, per_batch: int) -> list[TimedBatch]:
         """Take everything in the topic as rows, by a reading of ``READINGS``, and drop it."""
         collector = Collector(self._broker.pid)
         if contender == PLAIN:
@@ -176,7 +176,7 @@ class Contenders:
         checkpoint = Checkpoint(checkpoint_root(asked))
         checkpoint.open(asked)
         source = open_source("s", spec.sources["s"], checkpoint.source_folder("s"), self._folder / "cache")
-        planned = plan_query(self._spark, spec, {"s": source.schema})
+        planned = compile_query(self._spark, spec, {"s": source.schema})
         sink = open_sink(asked, result_keys(planned, spec), checkpoint.id, _no_table)
         sink.prepare(checkpoint.last_batch())
         start = {"epoch": 1, "algorithm": algorithm, "replicas": REPLICAS, "parallelism": WORKERS}

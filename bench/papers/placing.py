@@ -8,7 +8,7 @@ from statistics import mean
 
 import numpy as np
 
-from millrace_jobs.benchmark.contenders import Setting, parse_contender
+from millrace_jobs.benchmark.contenders import ComparisonSetting, parse_contender
 from millrace_jobs.benchmark.replaying import replay
 from millrace_jobs.benchmark.slides import Slides
 from millrace_jobs.benchmark.window_costs import PlacedStream, key_codes
@@ -55,7 +55,7 @@ def place(
     Those of a cooperative algorithm exchange what they know after each slide, unless ``cooperative`` is False.
     """
     contender = parse_contender(ALGORITHMS.get(algorithm, algorithm), slides_per_window)
-    setting = Setting(workers, replicas, SEED, slides_per_window)
+    setting = ComparisonSetting(workers, replicas, SEED, slides_per_window)
     lengths = [len(slide) for slide in slides]
     cuts = Slides(np.arange(len(slides)), np.cumsum([0, *lengths]), 0, 0)
     runs = replay(
@@ -71,7 +71,7 @@ def place(
 
 def new_replica(algorithm: str, workers: int) -> Partitioner:
     """One replica that has seen nothing."""
-    return parse_contender(ALGORITHMS.get(algorithm, algorithm), 1).replicas(Setting(workers, 1, SEED, 1))[0]
+    return parse_contender(ALGORITHMS.get(algorithm, algorithm), 1).replicas(ComparisonSetting(workers, 1, SEED, 1))[0]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from millrace_jobs.partitioners.base import Hashes, Workers
 from millrace_jobs.partitioners.fields import Hash
 from millrace_jobs.partitioners.metrics import PartitioningImbalance, imbalance
 from millrace_jobs.partitioners.prompt.buckets import allocate
-from millrace_jobs.partitioners.prompt.partitioner import Prompt
+from millrace_jobs.partitioners.prompt.partitioner import PromptPartitioner
 from millrace_jobs.partitioners.prompt.timed import time_blocks
 
 from .claims import Claim, Outcome
@@ -102,7 +102,7 @@ def _buckets(figures: Figures, stream: str, batches: Sequence[Hashes], blocks: i
     By hashing, by Algorithm 3, and by Algorithm 3 where all Map tasks take the first of equal buckets.
     """
     prompt = new_replica("Prompt", blocks)
-    assert isinstance(prompt, Prompt)
+    assert isinstance(prompt, PromptPartitioner)
     found: dict[str, list[float]] = {"hashing": [], "Algorithm 3": [], "Algorithm 3, first": []}
     for batch in batches:
         prompt.accumulate(batch)
@@ -124,7 +124,7 @@ def _buckets(figures: Figures, stream: str, batches: Sequence[Hashes], blocks: i
 def _timing(figures: Figures, buffering: str, batches: Sequence[Hashes]) -> None:
     """Seconds while batches come and seconds at their ends; only ratios within a run are worth anything."""
     prompt = new_replica(f"prompt:buffering={buffering}", 16)
-    assert isinstance(prompt, Prompt)
+    assert isinstance(prompt, PromptPartitioner)
     while_it_comes, at_its_end = [], []
     for batch in batches:
         began = time.perf_counter()

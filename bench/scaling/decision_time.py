@@ -9,15 +9,15 @@ import time
 
 import numpy as np
 
-from millrace_operator.scaling.batch_time.batch_model import BatchModel, Load
-from millrace_operator.scaling.batch_time.partials import Partials, Seen
+from millrace_operator.scaling.batch_time.batch_model import BatchLoad, BatchModel
+from millrace_operator.scaling.batch_time.partials import ObservedPartials, Partials
 from millrace_operator.scaling.batch_time.stage_work import COMBINE, MERGE
 from millrace_operator.scaling.decision.search import Need, Search
-from millrace_operator.scaling.plans import Bounds, Plan, Range
+from millrace_operator.scaling.plans import Bounds, Range, Shape
 
 STAGES, TIMES = 50, 30
 BOUNDS = Bounds(Range(1, 40), Range(1, 2000), Range(1, 64), executor_cores=4, replica_cores=1.0)
-PRESENT = Plan(10, 150, 50)
+PRESENT = Shape(10, 150, 50)
 
 
 def model() -> BatchModel:
@@ -36,13 +36,13 @@ def model() -> BatchModel:
         dedicated=1e-5,
         executor_cores=BOUNDS.executor_cores,
         state_partitions=64,
-        partials=Partials(Seen(1e6, 60, 50_000.0), filled=100.0, bend=1.0, by_tasks=0.0),
+        partials=Partials(ObservedPartials(1e6, 60, 50_000.0), filled=100.0, bend=1.0, by_tasks=0.0),
     )
 
 
 def main() -> None:
     """Print the median and the longest processor time."""
-    job, need = model(), Need(Load(2e6, 2.0), 0.9, 0.9, 0.5)
+    job, need = model(), Need(BatchLoad(2e6, 2.0), 0.9, 0.9, 0.5)
     seconds = []
     found = Search(job, BOUNDS, PRESENT, Range(1, 40), need)
     for _ in range(TIMES):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bench.scaling.points import Setting
+from bench.scaling.points import PointSetting
 
 Shape = tuple[int, int, int]
 """Cores, parallelism and replicas."""
@@ -60,12 +60,12 @@ HELD_OUT: Sequence[tuple[Shape, int, int]] = (
 """The same of the points that are predicted."""
 
 
-def settings(job: str, points: Sequence[tuple[Shape, int, int]]) -> list[Setting]:
+def settings(job: str, points: Sequence[tuple[Shape, int, int]]) -> list[PointSetting]:
     """The points of one job."""
     skews = REAL if job == "flights" else ZIPF
-    return [Setting(job, *shape, RATES[job][rate], skews[skew]) for shape, rate, skew in points]
+    return [PointSetting(job, *shape, RATES[job][rate], skews[skew]) for shape, rate, skew in points]
 
 
-def grid() -> list[Setting]:
+def grid() -> list[PointSetting]:
     """All points of all jobs."""
     return [setting for job in RATES for setting in settings(job, (*SEEN, *HELD_OUT))]

@@ -26,12 +26,12 @@ from pyspark.sql import SparkSession
 from bench.auto_real import NoSink
 from bench.scaling.grid import grid
 from bench.scaling.jobs import JOBS, Job
-from bench.scaling.points import RECORDED, Measured, Point, Setting, write_points
+from bench.scaling.points import RECORDED, Measured, Point, PointSetting, write_points
 from bench.scaling.processor import bind, machine_seconds, own_seconds
 from millrace_api.deployment import Algorithm
 from millrace_api.plan import Plan
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
-from millrace_jobs.pipeline.analysis import plan_query
+from millrace_jobs.pipeline.analysis import compile_query
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.following import FixedPlan
 from millrace_jobs.plan.pin import Pin
@@ -74,7 +74,7 @@ class Bench:
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self._spark, self._folder = spark, folder
 
-    def measure(self, setting: Setting, number: int) -> Point:
+    def measure(self, setting: PointSetting, number: int) -> Point:
         """Run a query at one setting."""
         job = JOBS[setting.job]
         source = self._source(job, setting)
@@ -91,7 +91,7 @@ class Bench:
             spark=self._spark,
             name=job.query.name,
             spec=job.query.spec,
-            query=plan_query(self._spark, job.query.spec, {job.source: source.schema}),
+            query=compile_query(self._spark, job.query.spec, {job.source: source.schema}),
             sources={job.source: source},
             sink=NoSink(),
             checkpoint=checkpoint,
@@ -103,7 +103,7 @@ class Bench:
         checkpoint.close()
         return Point(setting, _measured(clock, number))
 
-    def _source(self, job: Job, setting: Setting) -> ReplaySource:
+    def _source(self, job: Job, setting: PointSetting) -> ReplaySource:
         path = self._folder / f"{job.stream.__name__}-{setting.skew}-{setting.rows}.parquet"
         if not path.exists():
             pq.write_table(job.stream(setting.rows, WARM_UP + COUNTED, setting.skew), path)
@@ -139,7 +139,7 @@ def _measured(clock: Clock, number: int) -> Measured:
     )
 
 
-def _quietest(bench: Bench, setting: Setting, number: int) -> Point:
+def _quietest(bench: Bench, setting: PointSetting, number: int) -> Point:
     tried: list[Point] = []
     while len(tried) < TRIES:
         tried.append(bench.measure(setting, number))
@@ -148,15 +148,15 @@ def _quietest(bench: Bench, setting: Setting, number: int) -> Point:
     return min(tried, key=lambda point: point.measured.others)
 
 
-def _to_warm_up(order: Sequence[Setting]) -> list[Setting]:
+def _to_warm_up(order: Sequence[PointSetting]) -> list[PointSetting]:
     """``SETTINGS_TO_WARM_UP`` of each job: the JVM goes on compiling for more than a minute of batches."""
-    by_job: dict[str, list[Setting]] = {}
+    by_job: dict[str, list[PointSetting]] = {}
     for setting in order:
         by_job.setdefault(setting.job, []).append(setting)
     return [setting for some in by_job.values() for setting in some[-SETTINGS_TO_WARM_UP:]]
 
 
-def measure(settings: Mapping[int, Sequence[Setting]], rounds: int, path: Path) -> None:
+def measure(settings: Mapping[int, Sequence[PointSetting]], rounds: int, path: Path) -> None:
     """Measure all settings, given by the cores of their session, as often as there are rounds; write as they come."""
     points: list[Point] = []
     shuffled = random.Random(7)
@@ -186,7 +186,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--json", type=Path, default=RECORDED)
     options = parser.parse_args()
-    by_cores: dict[int, list[Setting]] = {}
+    by_cores: dict[int, list[PointSetting]] = {}
     for setting in grid():
         by_cores.setdefault(setting.cores, []).append(setting)
     measure(by_cores, options.rounds, options.json)

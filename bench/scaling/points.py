@@ -11,7 +11,7 @@ RECORDED = Path(__file__).parent.parent / "recorded" / "scaling_points.json"
 
 
 @dataclass(frozen=True)
-class Setting:
+class PointSetting:
     """What is chosen for a point; ``cores`` stand for executors of one core, ``rows`` are of a batch."""
 
     job: str
@@ -59,7 +59,7 @@ class Measured:
 class Point:
     """A setting and what was measured there."""
 
-    setting: Setting
+    setting: PointSetting
     measured: Measured
 
 
@@ -71,10 +71,10 @@ def write_points(points: Sequence[Point], path: Path = RECORDED) -> None:
 
 def read_points(path: Path = RECORDED) -> list[Point]:
     """The points of a file that ``write_points`` has written."""
-    chosen = Setting.__dataclass_fields__
+    chosen = PointSetting.__dataclass_fields__
     points = []
     for entry in json.loads(path.read_text(encoding="utf-8")):
-        setting = Setting(**{name: value for name, value in entry.items() if name in chosen})
+        setting = PointSetting(**{name: value for name, value in entry.items() if name in chosen})
         rest = {name: value for name, value in entry.items() if name not in chosen}
         points.append(Point(setting, Measured(**(rest | {"batches": tuple(rest["batches"])}))))
     return points

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.scaling.grid import HELD_OUT, RATES, SEEN, settings
-from bench.scaling.points import Measured, Point, Setting
-from millrace_operator.scaling.batch_time.batch_model import Load
+from bench.scaling.points import Measured, Point, PointSetting
+from millrace_operator.scaling.batch_time.batch_model import BatchLoad
 from millrace_operator.scaling.batch_time.calibration import Calibration
 from millrace_operator.scaling.observation import Observation, Stage
-from millrace_operator.scaling.plans import Bounds, Plan, Range
+from millrace_operator.scaling.plans import Bounds, Range, Shape
 
 STATE_PARTITIONS = 2
 BOUNDS = Bounds(executors=Range(1, 2), parallelism=Range(1, 16), replicas=Range(1, 8), executor_cores=1)
@@ -23,7 +23,7 @@ BATCHES = 4
 class Predicted:
     """A point that the calibration has not seen; ``unseen`` says what of it was new: plan, rate, skew."""
 
-    setting: Setting
+    setting: PointSetting
     unseen: str
     observed: float
     seconds: float
@@ -41,12 +41,12 @@ class Predicted:
         return self.low <= self.observed <= self.high
 
 
-def plan_of(setting: Setting) -> Plan:
+def plan_of(setting: PointSetting) -> Shape:
     """Its plan: executors have one core here."""
-    return Plan(setting.cores, setting.parallelism, setting.replicas)
+    return Shape(setting.cores, setting.parallelism, setting.replicas)
 
 
-def observation(setting: Setting, measured: Measured, time: float, epoch: int) -> Observation:
+def observation(setting: PointSetting, measured: Measured, time: float, epoch: int) -> Observation:
     """What the operator would make of the metrics."""
     return Observation(
         since=time - INTERVAL * BATCHES,
@@ -75,7 +75,7 @@ def predictions(points: Sequence[Point]) -> list[Predicted]:
 
 
 def _of_job(job: str, points: Sequence[Point]) -> list[Predicted]:
-    measured: dict[Setting, list[Measured]] = {}
+    measured: dict[PointSetting, list[Measured]] = {}
     for point in points:
         measured.setdefault(point.setting, []).append(point.measured)
     seen = [setting for setting in settings(job, SEEN) if setting in measured]
@@ -84,14 +84,14 @@ def _of_job(job: str, points: Sequence[Point]) -> list[Predicted]:
         if setting not in measured or not seen:
             continue
         calibration = _calibrated(seen, measured, setting.skew)
-        predicted = calibration.model().predict([plan_of(setting)], Load(float(setting.rows), INTERVAL))
+        predicted = calibration.model().predict([plan_of(setting)], BatchLoad(float(setting.rows), INTERVAL))
         observed = statistics.median(one.seconds for one in measured[setting])
         bounds = (float(values[0]) for values in (predicted.seconds, predicted.low, predicted.high))
         found.append(Predicted(setting, _unseen(setting, seen), observed, *bounds))
     return found
 
 
-def _calibrated(seen: Sequence[Setting], measured: dict[Setting, list[Measured]], skew: float) -> Calibration:
+def _calibrated(seen: Sequence[PointSetting], measured: dict[PointSetting, list[Measured]], skew: float) -> Calibration:
     """A calibration that saw each of the points as often as it was measured, those of the present skew last."""
     calibration = Calibration(BOUNDS, STATE_PARTITIONS)
     order = sorted(seen, key=lambda setting: setting.skew == skew)
@@ -104,7 +104,7 @@ def _calibrated(seen: Sequence[Setting], measured: dict[Setting, list[Measured]]
     return calibration
 
 
-def _unseen(setting: Setting, seen: Sequence[Setting]) -> str:
+def _unseen(setting: PointSetting, seen: Sequence[PointSetting]) -> str:
     news = []
     if plan_of(setting) not in {plan_of(one) for one in seen}:
         news.append("plan")

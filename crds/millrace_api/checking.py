@@ -10,7 +10,7 @@ from millrace_api.explain_errors import Location, dotted, nearest
 from millrace_api.kafka import KafkaConnection
 from millrace_api.query import PythonQuery
 from millrace_api.schema_ddl import Column, parse_schema
-from millrace_api.sources import Source
+from millrace_api.sources import SourceSpec
 from millrace_api.streamquery import Emit, StreamQuery
 from millrace_api.yaml_nodes import Document
 
@@ -50,7 +50,7 @@ class _Check:
         if not self.problems:
             self._check_row_key()
 
-    def _check_source(self, name: str, source: Source) -> tuple[Column, ...] | None:
+    def _check_source(self, name: str, source: SourceSpec) -> tuple[Column, ...] | None:
         at: Location = ("spec", "sources", name)
         text = source.schema_text
         if text is None:

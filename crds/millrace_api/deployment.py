@@ -56,7 +56,7 @@ class Replicas(Model):
         return self.initial or _between(self.min, 2, self.max)
 
 
-class Partitioner(Model):
+class PartitionerSpec(Model):
     """How records are placed on workers."""
 
     algorithm: Algorithm = Field(
@@ -98,7 +98,7 @@ class Pod(Model):
     )
 
 
-class Executors(Pod):
+class ExecutorsSpec(Pod):
     """Number and size of the Spark executors."""
 
     rules: ClassVar[tuple[Rule, ...]] = (ascending("min", "initial", "max"),)
@@ -151,7 +151,7 @@ ANOTHER_CHECKPOINT = "another spec.checkpoint.uri (on a claim: another name of t
 """With what a query begins anew, for hints: on a claim its folder is named after it."""
 
 
-class Checkpoint(Model):
+class CheckpointSpec(Model):
     """Where offsets, plans and state are kept."""
 
     rules: ClassVar[tuple[Rule, ...]] = (

@@ -20,7 +20,7 @@ AggregatorPath = Annotated[
 ]
 
 
-class Window(Model):
+class WindowSpec(Model):
     """A tumbling window on event time, or a hopping one where ``slide`` is given."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -46,7 +46,7 @@ class PythonQuery(Model):
     group_by: tuple[ColumnName, ...] = Field(
         default=(), max_length=32, description="Columns of the key; default: one group for all."
     )
-    window: Window | None = Field(default=None, description="Event-time window that is part of the key.")
+    window: WindowSpec | None = Field(default=None, description="Event-time window that is part of the key.")
     options: dict[str, Any] = Field(default={}, description="Keyword arguments of the class.")
 
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.explain_errors import nearest
-from millrace_api.sinks import Sink
+from millrace_api.sinks import SinkSpec
 
 Grouping = tuple[str, tuple[str, ...]]
 """A grouping expression, and the result columns from which it is known, of which the first is the one to take."""
 
 
-def row_key(sink: Sink, columns: Sequence[str] | None, groups: Sequence[Grouping] | None) -> tuple[str, ...] | None:
+def row_key(sink: SinkSpec, columns: Sequence[str] | None, groups: Sequence[Grouping] | None) -> tuple[str, ...] | None:
     """The columns of the key: what the sink says, or else the grouping columns; None: the rows have no key.
 
     The key of a table tells its rows apart, so it is made of all grouping columns and of no others. Messages of a

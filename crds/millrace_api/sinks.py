@@ -12,20 +12,20 @@ from millrace_api.sources import FileFormat
 from millrace_api.values import ColumnName, Count, Path, Topic
 
 
-class FilesSink(Model):
+class FilesSinkSpec(Model):
     """Appends to files: final rows under OnWindowClose; under OnUpdate every update, with ``_batch_id``."""
 
     path: Path = Field(description="Folder for the results.", examples=["out/results"])
     format: FileFormat = Field(default=FileFormat.PARQUET, description="Format of the files.")
 
 
-class ConsoleSink(Model):
+class ConsoleSinkSpec(Model):
     """Shows results in the terminal."""
 
     rows: Count = Field(default=20, description="Most rows shown per batch.")
 
 
-class KafkaSink(KafkaConnection):
+class KafkaSinkSpec(KafkaConnection):
     """Appends to a Kafka topic, one transaction per batch."""
 
     topic: Topic = Field(description="Topic for the results.", examples=["trips-by-cell"])
@@ -36,7 +36,7 @@ class KafkaSink(KafkaConnection):
     )
 
 
-class TableSink(KafkaConnection):
+class TableSinkSpec(KafkaConnection):
     """An upsert changelog in a compacted Kafka topic, readable as a table by key."""
 
     topic: Topic = Field(description="Compacted topic that holds the table.", examples=["trips-by-cell"])
@@ -45,17 +45,17 @@ class TableSink(KafkaConnection):
     )
 
 
-class Sink(Model):
+class SinkSpec(Model):
     """Where the results go."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         exactly_one("files", "console", "kafka", "table", hint="write one kind, such as console: {}"),
     )
 
-    files: FilesSink | None = Field(default=None, description="Files.")
-    console: ConsoleSink | None = Field(default=None, description="The terminal.")
-    kafka: KafkaSink | None = Field(default=None, description="A Kafka topic.")
-    table: TableSink | None = Field(default=None, description="A table, kept as a changelog in Kafka.")
+    files: FilesSinkSpec | None = Field(default=None, description="Files.")
+    console: ConsoleSinkSpec | None = Field(default=None, description="The terminal.")
+    kafka: KafkaSinkSpec | None = Field(default=None, description="A Kafka topic.")
+    table: TableSinkSpec | None = Field(default=None, description="A table, kept as a changelog in Kafka.")
 
     @property
     def kind(self) -> str:

@@ -52,7 +52,7 @@ class _Files(Model):
     delimiter: Delimiter = Field(default=",", description="What separates the columns of a csv file.")
 
 
-class FilesSource(_Files):
+class FilesSourceSpec(_Files):
     """Files that are there, and files that arrive."""
 
     max_files_per_batch: Count | None = Field(default=None, description="Most files one batch reads; default: all.")
@@ -67,7 +67,7 @@ class RateTrace(Model):
     scale: Positive = Field(default=1.0, description="Factor on every rate.")
 
 
-class ReplaySource(_Files):
+class ReplaySourceSpec(_Files):
     """A recording replayed as if it happened now; at its own speed unless one of the three says otherwise."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -80,7 +80,7 @@ class ReplaySource(_Files):
     rate_trace: RateTrace | None = Field(default=None, description="A rate that follows a recorded trace.")
 
 
-class RateSource(Model):
+class RateSourceSpec(Model):
     """Generated records ``timestamp TIMESTAMP, key STRING, value DOUBLE``."""
 
     records_per_second: Positive = Field(default=1000.0, description="Records per second.")
@@ -100,7 +100,7 @@ class NexmarkStream(StrEnum):
     PERSON = "person"
 
 
-class NexmarkSource(Model):
+class NexmarkSourceSpec(Model):
     """Generated records of the NEXMark auction site; streams with the same settings belong together."""
 
     stream: NexmarkStream = Field(default=NexmarkStream.BID, description="Which of the three streams.")
@@ -145,7 +145,7 @@ class TopicPartition(Model):
     ending_offset: WholeNumber | None = Field(default=None, description="Offset to stop before.")
 
 
-class KafkaSource(KafkaConnection):
+class KafkaSourceSpec(KafkaConnection):
     """Kafka topics."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -254,7 +254,7 @@ class CorruptPolicy(StrEnum):
     DEAD_LETTER = "deadLetter"
 
 
-class CorruptRecords(Model):
+class CorruptRecordsSpec(Model):
     """What to do with records that do not decode."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -296,7 +296,7 @@ _KAFKA_METADATA = (
 )
 
 
-class Source(Model):
+class SourceSpec(Model):
     """One named stream of records; its name is the table's name in the SQL."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -353,11 +353,11 @@ class Source(Model):
         ),
     )
 
-    files: FilesSource | None = Field(default=None, description="Files that are there, and files that arrive.")
-    replay: ReplaySource | None = Field(default=None, description="A recording replayed as a stream.")
-    rate: RateSource | None = Field(default=None, description="Generated records timestamp, key, value.")
-    kafka: KafkaSource | None = Field(default=None, description="Kafka topics.")
-    nexmark: NexmarkSource | None = Field(default=None, description="Generated records of the NEXMark benchmark.")
+    files: FilesSourceSpec | None = Field(default=None, description="Files that are there, and files that arrive.")
+    replay: ReplaySourceSpec | None = Field(default=None, description="A recording replayed as a stream.")
+    rate: RateSourceSpec | None = Field(default=None, description="Generated records timestamp, key, value.")
+    kafka: KafkaSourceSpec | None = Field(default=None, description="Kafka topics.")
+    nexmark: NexmarkSourceSpec | None = Field(default=None, description="Generated records of the NEXMark benchmark.")
     format: RecordFormat | None = Field(default=None, description="How kafka messages are written; default json.")
     ddl: Text | None = Field(
         default=None,
@@ -370,8 +370,8 @@ class Source(Model):
     timestamp_format: TimestampFormat = Field(
         default=TimestampFormat.ISO, description="How TIMESTAMP columns are written in text formats."
     )
-    corrupt_records: CorruptRecords = Field(
-        default=CorruptRecords(), description="What to do with records that do not decode."
+    corrupt_records: CorruptRecordsSpec = Field(
+        default=CorruptRecordsSpec(), description="What to do with records that do not decode."
     )
 
     @property

@@ -67,7 +67,7 @@ class PlanStatus(Model):
     applied_epoch: int | None = Field(default=None, description="The last plan the job acknowledged.")
 
 
-class Load(Model):
+class ObservedLoad(Model):
     """What the job was last seen doing; fields without an answer are absent."""
 
     utilization: float | None = Field(default=None, description="Processing time over batch interval, W.")
@@ -120,7 +120,7 @@ class Attempt(Model):
     message: _Text = Field(default="", description="The driver's own error.")
 
 
-class Rejected(Model):
+class RejectedSpec(Model):
     """A spec that did not become healthy, so that the last healthy one was put back in its place."""
 
     revision: str = Field(description="Of the part of the spec that needs another driver; another one is tried.")
@@ -141,7 +141,7 @@ class Status(Model):
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
     plan: PlanStatus | None = Field(default=None, description="The plan.")
-    load: Load | None = Field(default=None, description="What the job was last seen doing.")
+    load: ObservedLoad | None = Field(default=None, description="What the job was last seen doing.")
     last_scaling: LastScaling | None = Field(default=None, description="The last scaling decision.")
     driver: DriverStatus | None = Field(default=None, description="The driver pod.")
     attempts: tuple[Attempt, ...] = Field(
@@ -153,5 +153,5 @@ class Status(Model):
     revision_time: _Time | None = Field(default=None, description="When that part was first followed.")
     failures: int = Field(default=0, description="Runs of this revision that failed since it was last healthy.")
     retry_time: _Time | None = Field(default=None, description="When the driver is started again after a failure.")
-    rejected: Rejected | None = Field(default=None, description="The spec that was rolled back, if one was.")
+    rejected: RejectedSpec | None = Field(default=None, description="The spec that was rolled back, if one was.")
     selector: str | None = Field(default=None, description="Selects the executor pods.")

@@ -8,10 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from millrace_api.base import Model, Rule
-from millrace_api.deployment import Checkpoint, Executors, Parallelism, Partitioner, Placement, Pod, Scaling
+from millrace_api.deployment import CheckpointSpec, ExecutorsSpec, Parallelism, PartitionerSpec, Placement, Pod, Scaling
 from millrace_api.query import Query
-from millrace_api.sinks import Sink
-from millrace_api.sources import Source
+from millrace_api.sinks import SinkSpec
+from millrace_api.sources import SourceSpec
 from millrace_api.status import Status
 from millrace_api.values import SOURCE_NAME, ObjectName, PositiveDuration, SourceName, Text, WholeNumber
 
@@ -19,7 +19,7 @@ API_VERSION = "millrace.io/v1alpha1"
 KIND = "StreamQuery"
 
 
-class State(StrEnum):
+class QueryState(StrEnum):
     """Whether the query should run."""
 
     RUNNING = "Running"
@@ -114,15 +114,17 @@ class Spec(Model):
         ),
     )
 
-    state: State = Field(default=State.RUNNING, description="Running, or Suspended: stopped with its state kept.")
-    sources: dict[SourceName, Source] = Field(
+    state: QueryState = Field(
+        default=QueryState.RUNNING, description="Running, or Suspended: stopped with its state kept."
+    )
+    sources: dict[SourceName, SourceSpec] = Field(
         min_length=1,
         max_length=16,
         description="Streams of records by name; the names are the tables of the SQL.",
         examples=["{trips: {files: {path: data/*.csv, format: csv}, schema: city STRING}}"],
     )
     query: Query = Field(description="What is computed.", examples=["{sql: SELECT ...}"])
-    sink: Sink = Field(description="Where the results go.", examples=["{console: {}}"])
+    sink: SinkSpec = Field(description="Where the results go.", examples=["{console: {}}"])
     emit: Emit = Field(
         default=Emit.ON_UPDATE,
         description="OnUpdate: every change at once. OnWindowClose: final results only.",
@@ -130,12 +132,12 @@ class Spec(Model):
     batch_interval: PositiveDuration = Field(
         default=PositiveDuration("2s"), description="Time from one micro-batch to the next."
     )
-    partitioner: Partitioner = Field(default=Partitioner(), description="How records are placed on workers.")
+    partitioner: PartitionerSpec = Field(default=PartitionerSpec(), description="How records are placed on workers.")
     parallelism: Parallelism = Field(default=Parallelism(), description="Number n of workers.")
-    executors: Executors = Field(default=Executors(), description="Number and size of the Spark executors.")
+    executors: ExecutorsSpec = Field(default=ExecutorsSpec(), description="Number and size of the Spark executors.")
     driver: Pod = Field(default=Pod(), description="Size of the Spark driver.")
     scaling: Scaling = Field(default=Scaling(), description="When and whether to scale.")
-    checkpoint: Checkpoint | None = Field(
+    checkpoint: CheckpointSpec | None = Field(
         default=None, description="Where offsets, plans and state are kept; cannot be changed later."
     )
     image: Text | None = Field(default=None, description="Container image of the job; default: the operator's own.")

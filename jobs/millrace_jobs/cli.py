@@ -217,14 +217,16 @@ def partitioners(
     nearly equal contiguous parts.
     """
     from millrace_api.plot_files import check_plotting
-    from millrace_jobs.benchmark.compare import Request, compare
+    from millrace_jobs.benchmark.compare import ComparisonRequest, compare
     from millrace_jobs.benchmark.plot import write_plot
     from millrace_jobs.benchmark.table import print_tables
 
     if plot is not None:
         check_plotting(plot)
     report = compare(
-        Request(input, key, time, workers, replicas, window, slide or window, algorithm, seed, assignments, resize)
+        ComparisonRequest(
+            input, key, time, workers, replicas, window, slide or window, algorithm, seed, assignments, resize
+        )
     )
     if plot is not None:
         write_plot(report, plot)

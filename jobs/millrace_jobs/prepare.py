@@ -48,9 +48,9 @@ def _records() -> str:
 
 
 def _compile_kernels(stream: Path) -> None:
-    from millrace_jobs.benchmark.compare import Request, compare
+    from millrace_jobs.benchmark.compare import ComparisonRequest, compare
 
-    compare(Request(stream, ["word", "number"], None, 4, 2, "1000", "500", "all", 0, None, 6))
+    compare(ComparisonRequest(stream, ["word", "number"], None, 4, 2, "1000", "500", "all", 0, None, 6))
 
 
 def _note_classes(classes: Path, folder: Path) -> bool:

@@ -44,7 +44,7 @@ _PATIENCE = 10.0
 
 
 @dataclass(frozen=True)
-class Request:
+class ForkRequest:
     """A Python process that is wanted: ``-m MODULE ARGUMENTS``, in its environment and folder.
 
     ``streams`` are file descriptors of its input, output and errors.
@@ -56,7 +56,7 @@ class Request:
     streams: Sequence[int]
 
 
-class Zygote:
+class ZygoteServer:
     """Serves requests until the process that has started it ends; ``listener`` is closed then."""
 
     def __init__(self, listener: socket.socket) -> None:
@@ -137,7 +137,7 @@ class Zygote:
         self._selector.register(connection, selectors.EVENT_READ, signalled)
         self._selector.register(ended, selectors.EVENT_READ, reap)
 
-    def _work(self, connection: socket.socket, request: Request) -> None:
+    def _work(self, connection: socket.socket, request: ForkRequest) -> None:
         """Be the child, which keeps nothing of the zygote."""
         status = 1
         try:
@@ -160,7 +160,7 @@ class Zygote:
             os._exit(status)
 
 
-def _receive(connection: socket.socket) -> Request:
+def _receive(connection: socket.socket) -> ForkRequest:
     """Raises ValueError where a client has gone before it has said what it wants."""
     _, streams, _, _ = socket.recv_fds(connection, 1, _STREAMS)
     try:
@@ -170,10 +170,10 @@ def _receive(connection: socket.socket) -> Request:
         for stream in streams:
             os.close(stream)
         raise
-    return Request(arguments, environment, folder, streams)
+    return ForkRequest(arguments, environment, folder, streams)
 
 
-def become(request: Request) -> None:
+def become(request: ForkRequest) -> None:
     """Do the work of the process that is wanted, in this one."""
     for target, stream in enumerate(request.streams):
         os.dup2(stream, target)
@@ -225,7 +225,7 @@ def main() -> None:
                 return
             gc.collect()
             gc.freeze()
-            Zygote(listener).serve()
+            ZygoteServer(listener).serve()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -8,7 +8,7 @@ import kopf
 
 from millrace_api.crd import GROUP, PLURAL, VERSION
 
-from .handlers.operator import Operator, Options
+from .handlers.operator import Operator, OperatorOptions
 from .handlers.query import query_changed
 from .kube.relisting import mend_watches
 
@@ -25,7 +25,7 @@ def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
     settings.process.ultimate_exiting_timeout = 60
     mend_watches()
     if "operator" not in memo:
-        memo.operator = Operator(Options())
+        memo.operator = Operator(OperatorOptions())
     memo.operator.start()
 
 

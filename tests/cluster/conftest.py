@@ -49,5 +49,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         "to load images": cluster_containerd.seconds_to_load,
         "to end it": lab.seconds_to_stop,
     }
-    for deed, seconds in took.items():
-        terminalreporter.line(f"Cluster: seconds {deed}: {', '.join(f'{each:.1f}' for each in seconds)}")
+    for action, seconds in took.items():
+        terminalreporter.line(f"Cluster: seconds {action}: {', '.join(f'{each:.1f}' for each in seconds)}")

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from lab.kafka import Broker
 from millrace_api.loading import load_queries
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
-from millrace_jobs.pipeline.analysis import plan_query
+from millrace_jobs.pipeline.analysis import compile_query
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.plan.following import FixedPlan
@@ -63,7 +63,7 @@ class LiveQuery:
         checkpoint.open(self.query)
         state = checkpoint.source_folder("events")
         source = open_source("events", spec.sources["events"], state, self._folder / "cache")
-        planned = plan_query(self._spark, spec, {"events": source.schema})
+        planned = compile_query(self._spark, spec, {"events": source.schema})
         sink = open_sink(self.query, result_keys(planned, spec), checkpoint.id, lambda *_: None)
         sink.prepare(checkpoint.last_batch())
         return QueryRun(

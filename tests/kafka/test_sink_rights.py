@@ -18,7 +18,7 @@ from lab.kafka import running_broker
 from millrace_api.errors import MillraceError, TransientError
 from millrace_api.kafka import KafkaConnection
 from millrace_jobs.kafka.connection import Connection
-from millrace_jobs.sinks.base import Batch, LastBatch, ResultKeys
+from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
 from millrace_jobs.sinks.kafka.table import TableSink
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sinks.kafka.transactions import BatchTransactions
@@ -76,10 +76,10 @@ def test_each_missing_right_is_told(guarded, monkeypatch):
     assert f"writing a first transaction to topic {name}" in refused(lambda: writer.open(NEW, None))
     allow(guarded, ResourceType.TOPIC, name, AclOperation.READ)  # Kafka wants it for the group's offset
     writer.open(NEW, None)
-    assert f"writing batch 0 to topic {name}" in refused(lambda: writer.write(Batch(0, 1, 0), [(None, "a")]))
+    assert f"writing batch 0 to topic {name}" in refused(lambda: writer.write(ResultBatch(0, 1, 0), [(None, "a")]))
     allow(guarded, ResourceType.TOPIC, name, AclOperation.WRITE)
     writer.open(NEW, None)
-    writer.write(Batch(0, 1, 0), [(None, "b")])
+    writer.write(ResultBatch(0, 1, 0), [(None, "b")])
     writer.close()
     assert [message.value for message in topics.committed(guarded, name)] == [b"b"]
 

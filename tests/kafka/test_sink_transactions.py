@@ -12,7 +12,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from lab.kafka import running_broker
 from millrace_api.errors import MillraceError, TransientError
 from millrace_jobs.kafka.connection import Connection
-from millrace_jobs.sinks.base import Batch, LastBatch, WindowColumn
+from millrace_jobs.sinks.base import LastBatch, ResultBatch, WindowColumn
 from millrace_jobs.sinks.kafka.live_rows import read_live_rows
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sinks.kafka.transactions import BatchTransactions
@@ -37,7 +37,7 @@ def driver(broker, topic, last=NEW, checkpoint="c1"):
 
 
 def batch(number, epoch=3):
-    return Batch(number, epoch, 0)
+    return ResultBatch(number, epoch, 0)
 
 
 def values(broker, topic):

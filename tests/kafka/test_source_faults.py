@@ -27,11 +27,11 @@ RECORDS = 300_000
 T = TypeVar("T")
 
 
-def meanwhile(read: Callable[[], T], *deeds: Callable[[], object]) -> T:
+def meanwhile(read: Callable[[], T], *actions: Callable[[], object]) -> T:
     """What ``read`` gives, while something else is done; a broker ends with the thread that started it, so in this one."""
     with ThreadPoolExecutor(1) as thread:
         reading = thread.submit(read)
-        for do in deeds:
+        for do in actions:
             do()
         return reading.result()
 

@@ -26,7 +26,7 @@ KINDS = {
 _CONNECT_SECONDS = 5.0
 
 
-class _Deed(Enum):
+class _Action(Enum):
     """What happens to a request."""
 
     PASS = "pass"
@@ -37,7 +37,7 @@ class _Deed(Enum):
 
 class _Moment(NamedTuple):
     kind: int
-    deed: _Deed
+    action: _Action
 
 
 class Proxy:
@@ -65,12 +65,12 @@ class Proxy:
 
     def cut_at(self, request: str, *, delivered: bool) -> None:
         """Cut when a request of this kind comes: before the broker gets it, or when only its answer is outstanding."""
-        self._await(request, _Deed.LOSE_ANSWER if delivered else _Deed.CUT)
+        self._await(request, _Action.LOSE_ANSWER if delivered else _Action.CUT)
 
     def hold_at(self, request: str) -> None:
         """Hold back the next request of this kind, and what follows on its connection, until ``heal``."""
         self._released.clear()
-        self._await(request, _Deed.HOLD)
+        self._await(request, _Action.HOLD)
 
     def wait_for_moment(self, seconds: float) -> bool:
         """Whether the moment of ``cut_at`` or ``hold_at`` has come within so many seconds."""
@@ -91,30 +91,30 @@ class Proxy:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
-    def pass_request(self, kind: int) -> _Deed:
+    def pass_request(self, kind: int) -> _Action:
         """Called with each request: what happens to it; returns when it may go on, if it may."""
         with self._lock:
             moment = self._moment
             if moment is None or moment.kind != kind:
-                return _Deed.PASS
+                return _Action.PASS
             self._moment = None
-        if moment.deed is _Deed.CUT:
+        if moment.action is _Action.CUT:
             self.cut()
-        if moment.deed is not _Deed.LOSE_ANSWER:
+        if moment.action is not _Action.LOSE_ANSWER:
             self._come.set()
-        if moment.deed is _Deed.HOLD:
+        if moment.action is _Action.HOLD:
             self._released.wait()
-        return moment.deed
+        return moment.action
 
     def lose_answer(self) -> None:
         """Called when the answer of the awaited request is there, in place of passing it."""
         self.cut()
         self._come.set()
 
-    def _await(self, request: str, deed: _Deed) -> None:
+    def _await(self, request: str, action: _Action) -> None:
         self._come.clear()
         with self._lock:
-            self._moment = _Moment(KINDS[request], deed)
+            self._moment = _Moment(KINDS[request], action)
 
     def _accept(self) -> None:
         while True:
@@ -165,10 +165,10 @@ class _Connection:
         with suppress(OSError):
             while frame := _frame(self._client):
                 kind, _, number = struct.unpack_from(">hhi", frame, 4)
-                deed = self._proxy.pass_request(kind)
-                if deed is _Deed.CUT:
+                action = self._proxy.pass_request(kind)
+                if action is _Action.CUT:
                     break
-                if deed is _Deed.LOSE_ANSWER:
+                if action is _Action.LOSE_ANSWER:
                     self._lost = number
                 self._broker.sendall(frame)
         self.close()

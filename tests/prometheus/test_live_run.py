@@ -13,7 +13,7 @@ from millrace_operator.scaling.decision.decide import Scaler
 from millrace_operator.scaling.decision.decision import Situation
 from millrace_operator.scaling.decision.settings import Settings
 from millrace_operator.scaling.observation import Observation
-from millrace_operator.scaling.plans import Bounds, Plan, Range
+from millrace_operator.scaling.plans import Bounds, Range, Shape
 from spark.cli import PATIENCE, Project, fields
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -27,7 +27,7 @@ RATE = {
     "rate": {"recordsPerSecond": 2000, "keys": 50},
 }
 BATCHES = 20
-PLAN = Plan(executors=1, parallelism=2, replicas=2)
+PLAN = Shape(executors=1, parallelism=2, replicas=2)
 BOUNDS = Bounds(Range(1, 4), Range(1, 2), Range(1, 8))
 
 

@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame
 
 from millrace_jobs.run.job import Job
 from millrace_jobs.run.platform import OneProcess
-from millrace_jobs.sinks.base import Batch
+from millrace_jobs.sinks.base import ResultBatch
 from millrace_jobs.sinks.files import FilesSink
 
 
-def die(sink: FilesSink, results: DataFrame, batch: Batch) -> int:
+def die(sink: FilesSink, results: DataFrame, batch: ResultBatch) -> int:
     """Compute the results in place of writing them."""
     results.write.format("noop").mode("overwrite").save()
     os.kill(os.getpid(), signal.SIGKILL)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from millrace_jobs.pod.executors import Executors
+from millrace_jobs.pod.executors import ExecutorScaler
 from millrace_jobs.session import local_session
 
 PATIENCE = 120.0
@@ -31,7 +31,7 @@ settings = {
 }
 spark = local_session("executors", 2, settings, folder, quiet=True)
 context: Any = spark.sparkContext
-executors = Executors(spark)
+executors = ExecutorScaler(spark)
 
 wanted = 3
 print("ready", wait_until(lambda ready: ready == wanted))

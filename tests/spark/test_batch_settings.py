@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace_jobs.run.batch_settings import BatchSettings
-from millrace_jobs.sinks.base import Batch
+from millrace_jobs.sinks.base import ResultBatch
 
 from .answers import assert_same, duckdb_rows, latest
 from .streams import FOREVER, Placing, Stream
@@ -37,7 +37,7 @@ class Spy(WrappedSink):
     spark: SparkSession
     compiled: list[bool] = field(default_factory=list)
 
-    def write(self, results: DataFrame, batch: Batch) -> int:
+    def write(self, results: DataFrame, batch: ResultBatch) -> int:
         (query,) = self.spark.streams.active
         self.compiled.append("*(" in query._jsq.explainInternal(False))
         return super().write(results, batch)

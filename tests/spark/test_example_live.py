@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from millrace_api.sources import Source
+from millrace_api.sources import SourceSpec
 from millrace_jobs.sources.generated import GeneratedRows
 from millrace_jobs.sources.opening import open_source
 
@@ -44,7 +44,7 @@ def test_windows_of_a_generated_stream_are_right_when_it_is_stopped(tmp_path: Pa
     assert position is not None
     assert ended.summary["rows"] == position[1]
     source = open_source(
-        "bid", Source.model_validate({"nexmark": document["spec"]["sources"]["bid"]["nexmark"]}), tmp_path, tmp_path
+        "bid", SourceSpec.model_validate({"nexmark": document["spec"]["sources"]["bid"]["nexmark"]}), tmp_path, tmp_path
     )
     bids = pa.Table.from_batches(source.read(GeneratedRows(0, int(position[1]), int(position[2])), ""))
 

@@ -13,7 +13,7 @@ from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.pipeline.route import Router
 from millrace_jobs.plan.pin import Pin
-from millrace_jobs.sinks.base import Batch
+from millrace_jobs.sinks.base import ResultBatch
 from millrace_jobs.sources.base import Slice
 from millrace_jobs.sources.files import FilesSource
 
@@ -51,7 +51,7 @@ class CrashingSink(WrappedSink):
     batch: int
     after_writing: bool
 
-    def write(self, results: DataFrame, batch: Batch) -> int:
+    def write(self, results: DataFrame, batch: ResultBatch) -> int:
         if batch.number == self.batch and not self.after_writing:
             raise RuntimeError("before writing, as the test wants it")
         written = super().write(results, batch)

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_jobs.run.loop import MAX_RESTARTS
-from millrace_jobs.sinks.base import Batch, LastBatch, Sink
+from millrace_jobs.sinks.base import LastBatch, ResultBatch, Sink
 
 from .answers import assert_same, duckdb_rows, latest
 from .streams import Placing, Stream
@@ -57,7 +57,7 @@ class TroubledSink:
     def shape(self, results: DataFrame) -> DataFrame:
         return self.inner.shape(results)
 
-    def write(self, results: DataFrame, batch: Batch) -> int:
+    def write(self, results: DataFrame, batch: ResultBatch) -> int:
         if self.before:
             self.trouble(batch.number)
         written = self.inner.write(results, batch)

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from millrace_api.streamquery import Spec, StreamQuery
-from millrace_jobs.pipeline.analysis import Routed, plan_query
+from millrace_jobs.pipeline.analysis import Routed, compile_query
 from millrace_jobs.pipeline.expressions.compiler import compile_projection
 from millrace_jobs.pipeline.merge import finish, merge_partials, single_record_partials
 from millrace_jobs.pipeline.projection import ArrowProjection
@@ -82,7 +82,7 @@ def test_a_routed_query_gives_what_spark_gives(spark: SparkSession, workspace: P
     if not path.exists():
         pq.write_table(TABLE, path)
     spec = spec_of(sql, path)
-    planned = plan_query(spark, spec, {"t": TABLE.schema})
+    planned = compile_query(spark, spec, {"t": TABLE.schema})
     assert isinstance(planned.plan, Routed), planned.plan
     assert planned.plan.aggregation is not None
     records = spark.read.parquet(str(path))
@@ -98,7 +98,7 @@ def test_a_routed_query_gives_what_spark_gives(spark: SparkSession, workspace: P
 
 def test_a_setting_that_changes_what_expressions_mean_leaves_them_to_spark(spark: SparkSession) -> None:
     def planned() -> Routed:
-        plan = plan_query(spark, spec_of("SELECT sum(b + 1) FROM t", Path("t.parquet")), {"t": TABLE.schema}).plan
+        plan = compile_query(spark, spec_of("SELECT sum(b + 1) FROM t", Path("t.parquet")), {"t": TABLE.schema}).plan
         assert isinstance(plan, Routed)
         return plan
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from millrace_jobs.sinks.base import Batch
+from millrace_jobs.sinks.base import ResultBatch
 
 from .streams import Placing, Stream
 from .tables import parquet
@@ -36,7 +36,7 @@ class FetchingSink(WrappedSink):
     spark: SparkSession
     names: list[str | None] = field(default_factory=list)
 
-    def write(self, results: DataFrame, batch: Batch) -> int:
+    def write(self, results: DataFrame, batch: ResultBatch) -> int:
         self.names.append(self.spark.sparkContext.getLocalProperty("callSite.short"))
         results.toArrow()
         return super().write(results, batch)

@@ -14,7 +14,7 @@ from millrace_api.errors import MillraceError
 from millrace_api.spark_functions import AGGREGATES, BUILTIN, SYNTAX
 from millrace_api.sql import parse_query
 from millrace_api.streamquery import Spec
-from millrace_jobs.pipeline.analysis import PlannedQuery, plan_query
+from millrace_jobs.pipeline.analysis import CompiledQuery, compile_query
 from millrace_jobs.pipeline.front_end import Native
 from millrace_jobs.pipeline.streaming_check import check_streaming
 from millrace_jobs.sources.opening import open_source
@@ -35,8 +35,8 @@ def check(spark: SparkSession, folder: Path, setting: Setting, sql: str) -> None
         by_name=False,
     )
     sources = {name: open_source(name, each, folder / name, folder / "cache") for name, each in spec.sources.items()}
-    planned = plan_query(spark, spec, {name: each.schema for name, each in sources.items()})
-    native = PlannedQuery(Native(sql, ""), planned.result, planned.aggregates, planned.longest_window)
+    planned = compile_query(spark, spec, {name: each.schema for name, each in sources.items()})
+    native = CompiledQuery(Native(sql, ""), planned.result, planned.aggregates, planned.longest_window)
     check_streaming(native, spec, spark, sources)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from millrace_jobs.sinks.base import Batch, LastBatch, Sink
+from millrace_jobs.sinks.base import LastBatch, ResultBatch, Sink
 
 
 @dataclass
@@ -31,5 +31,5 @@ class WrappedSink:
     def shape(self, results: DataFrame) -> DataFrame:
         return self.inner.shape(results)
 
-    def write(self, results: DataFrame, batch: Batch) -> int:
+    def write(self, results: DataFrame, batch: ResultBatch) -> int:
         return self.inner.write(results, batch)

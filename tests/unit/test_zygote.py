@@ -15,7 +15,7 @@ import pytest
 
 import millrace_jobs
 from millrace_jobs.zygote import Zygote
-from millrace_jobs.zygote_server import Zygote as Server
+from millrace_jobs.zygote_server import ZygoteServer as Server
 
 PYTHON = Path(millrace_jobs.__file__).with_name("worker-python")
 

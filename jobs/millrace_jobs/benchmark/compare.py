@@ -13,10 +13,10 @@ from millrace_jobs.partitioners import registry
 from millrace_jobs.partitioners.base import Hashes, Partitioner, Workers
 from millrace_jobs.partitioners.moved_keys import MovedKeys, moved_on_resize
 
-from .contenders import Contender, Setting, parse_contender, parse_contenders
+from .contenders import ComparisonSetting, Contender, parse_contender, parse_contenders
 from .reading import read_stream
 from .replaying import SlideRun, last_window, replay
-from .report import Input, Report, Result, Slide, Window
+from .report import ComparisonReport, InputStream, Result, Slide, StreamWindow
 from .slides import Slides, cut, parse_spans
 from .window_costs import Codes, PlacedStream, key_codes
 
@@ -24,7 +24,7 @@ _MOST_WORKERS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Request:
+class ComparisonRequest:
     """What to compare, as the user wrote it; see ``millrace bench partitioners --help``."""
 
     file: Path
@@ -40,7 +40,7 @@ class Request:
     resize: int | None = None
 
 
-def compare(request: Request) -> Report:
+def compare(request: ComparisonRequest) -> ComparisonReport:
     """Run the comparison. Raises MillraceError, in one sentence, on anything that is wrong with the request."""
     _check_count("--workers", request.workers, 1)
     _check_count("--replicas", request.replicas, 1)
@@ -49,7 +49,7 @@ def compare(request: Request) -> Report:
     _check_count("--seed", request.seed, 0, most=2**64 - 1)
     spans = parse_spans(request.window, request.slide, timed=request.time is not None)
     contenders = parse_contenders(request.algorithms, spans.slides)
-    setting = Setting(request.workers, request.replicas, request.seed, spans.slides, request.resize)
+    setting = ComparisonSetting(request.workers, request.replicas, request.seed, spans.slides, request.resize)
     if request.assignments is not None:
         _make_folder(request.assignments)
     stream = read_stream(request.file, request.keys, request.time)
@@ -62,8 +62,8 @@ def compare(request: Request) -> Report:
         results.append(result)
         if request.assignments is not None:
             np.save(request.assignments / f"{contender.file_stem}.npy", ids)
-    return Report(
-        Input(
+    return ComparisonReport(
+        InputStream(
             str(request.file),
             list(request.keys),
             request.time,
@@ -84,7 +84,7 @@ def compare(request: Request) -> Report:
 class _Bench:
     """The stream, ready to be placed."""
 
-    def __init__(self, setting: Setting, slides: Slides, hashes: Hashes, codes: Codes, keys: int) -> None:
+    def __init__(self, setting: ComparisonSetting, slides: Slides, hashes: Hashes, codes: Codes, keys: int) -> None:
         self._setting = setting
         self._slides = slides
         self._hashes = hashes
@@ -102,7 +102,7 @@ class _Bench:
         numbers = self._slides.numbers.tolist()
         costs = placed.windows(self._slides, self._setting.slides)
         windows = [
-            Window(number, cost, moved if place else None)
+            StreamWindow(number, cost, moved if place else None)
             for place, (number, (cost, moved)) in enumerate(zip(numbers, costs, strict=True))
         ]
         rows = np.diff(self._slides.edges).tolist()

@@ -30,7 +30,7 @@ _HINT = f"write {ALL}, or some of: {', '.join(ROUTED)}"
 
 
 @dataclass(frozen=True)
-class Setting:
+class ComparisonSetting:
     """Where all contenders run: ``replicas`` over ``workers``; windows of ``slides`` slides.
 
     At the end of the stream they are resized to ``resize`` workers, unless it is None.
@@ -56,7 +56,7 @@ class Contender:
         """The label as a file name: what is no letter, digit, '.', '=', '_' or '-' becomes '-'."""
         return re.sub(r"[^A-Za-z0-9.=_-]", "-", self.label)
 
-    def replicas(self, setting: Setting) -> list[Partitioner]:
+    def replicas(self, setting: ComparisonSetting) -> list[Partitioner]:
         """New replicas of the algorithm."""
         return [
             registry.make(

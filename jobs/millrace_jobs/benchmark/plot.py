@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.filesize import decimal
 
-from .report import Report, Result, Window
+from .report import ComparisonReport, Result, StreamWindow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,7 +18,7 @@ _DASHES = ("-", "--", ":")
 _LONGEST_MARKED = 60
 """Windows up to which each is marked by a dot."""
 
-_OVER_TIME: Sequence[tuple[str, Callable[[Window], float | None]]] = (
+_OVER_TIME: Sequence[tuple[str, Callable[[StreamWindow], float | None]]] = (
     ("load imbalance, of the mean load", lambda window: window.cost.load_imbalance_ratio),
     ("cardinality imbalance, of the mean keys", lambda window: window.cost.cardinality_imbalance_ratio),
     ("replication factor Γ/‖S‖ = KSR", lambda window: window.cost.replication_factor),
@@ -27,7 +27,7 @@ _OVER_TIME: Sequence[tuple[str, Callable[[Window], float | None]]] = (
 _PERCENT = {0, 1, 3}
 
 
-def write_plot(report: Report, file: Path) -> None:
+def write_plot(report: ComparisonReport, file: Path) -> None:
     """Draw the report as an SVG picture: four metrics over time, the trade-off, and the speed."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -56,7 +56,7 @@ def _style(place: int) -> dict[str, Any]:
 
 
 def _draw_over_time(
-    axes: Axes, report: Report, title: str, value: Callable[[Window], float | None], *, percent: bool
+    axes: Axes, report: ComparisonReport, title: str, value: Callable[[StreamWindow], float | None], *, percent: bool
 ) -> None:
     for place, result in enumerate(report.results):
         drawn = [(window, figure) for window in result.windows if (figure := value(window)) is not None]
@@ -81,7 +81,7 @@ def _draw_over_time(
         axes.set_xlabel("records")
 
 
-def _draw_trade_off(axes: Axes, report: Report) -> None:
+def _draw_trade_off(axes: Axes, report: ComparisonReport) -> None:
     """As paper 000's Figure 4 sketches it: the nearer to the corner, the better at both."""
     for place, result in enumerate(report.results):
         means = result.means()
@@ -100,7 +100,7 @@ def _draw_trade_off(axes: Axes, report: Report) -> None:
     axes.grid(alpha=0.3)
 
 
-def _draw_speed(axes: Axes, report: Report) -> None:
+def _draw_speed(axes: Axes, report: ComparisonReport) -> None:
     labels = [result.contender.label for result in report.results]
     speeds = [result.records_per_second / 1e6 for result in report.results]
     bars = axes.barh(labels, speeds, color=[_style(place)["color"] for place in range(len(labels))])

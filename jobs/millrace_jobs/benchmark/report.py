@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from millrace_jobs.partitioners.metrics import PartitioningImbalance, PlacementCost
 from millrace_jobs.partitioners.moved_keys import MovedKeys
 
-from .contenders import Contender, Setting
+from .contenders import ComparisonSetting, Contender
 from .slides import Spans
 
 EXACT = "all placement metrics, and moved keys: counted from the worker and the 64-bit key hash of every record"
@@ -25,7 +25,7 @@ CLOCK_TICK = 1e-9
 
 
 @dataclass(frozen=True)
-class Window:
+class StreamWindow:
     """A window of the stream under one algorithm; ``moved`` is None for the first."""
 
     number: int
@@ -53,7 +53,7 @@ class Result:
     contender: Contender
     total: PlacementCost
     """Of the whole input as one window."""
-    windows: Sequence[Window]
+    windows: Sequence[StreamWindow]
     slides: Sequence[Slide]
     moved_on_resize: MovedKeys | None = None
     """When the stream has ended, its last window is placed again, all replicas are resized, and it is placed once more.
@@ -104,7 +104,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Input:
+class InputStream:
     """The stream."""
 
     file: str
@@ -119,11 +119,11 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Report:
+class ComparisonReport:
     """A comparison; ``hashing`` and ``shuffle`` are those that paper 004's relative figures refer to."""
 
-    input: Input
-    setting: Setting
+    input: InputStream
+    setting: ComparisonSetting
     spans: Spans
     results: Sequence[Result]
     hashing: PartitioningImbalance

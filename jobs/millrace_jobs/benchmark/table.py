@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from .report import CLOCK_TICK, Report, Result
+from .report import CLOCK_TICK, ComparisonReport, Result
 
 _WIDEST = 250
 """Columns of text that a table may have: no figure is cut, and on a narrow terminal its lines wrap."""
 
 
-def print_tables(report: Report, console: Console) -> None:
+def print_tables(report: ComparisonReport, console: Console) -> None:
     """Print what was compared, the tables, and what is exact and what is measured."""
     console.width = _WIDEST
     for line in _introduction(report):
@@ -28,7 +28,7 @@ def print_tables(report: Report, console: Console) -> None:
     )
 
 
-def _introduction(report: Report) -> list[str]:
+def _introduction(report: ComparisonReport) -> list[str]:
     given, setting, spans = report.input, report.setting, report.spans
     unit = "s" if spans.timed else " records"
     scale = 1_000_000 if spans.timed else 1
@@ -47,7 +47,7 @@ def _introduction(report: Report) -> list[str]:
     return lines
 
 
-def _windows(report: Report) -> Table:
+def _windows(report: ComparisonReport) -> Table:
     resize = report.setting.resize
     means = report.results[0].means()
     least, most = (_figure(means[f"aggregation_cost_{bound}"]) for bound in ("least", "most"))
@@ -91,7 +91,7 @@ def _windows(report: Report) -> Table:
     return table
 
 
-def _total(report: Report) -> Table:
+def _total(report: ComparisonReport) -> Table:
     first = report.results[0].total
     least, most = first.aggregation_cost_bounds or (0, 0)
     table = _table(
@@ -117,7 +117,7 @@ def _total(report: Report) -> Table:
     return table
 
 
-def _work(report: Report) -> Table:
+def _work(report: ComparisonReport) -> Table:
     table = _table("What it takes", "records/s", "ms at the end\nof a slide", "largest state\nof a replica", "kept")
     for result in report.results:
         ending = sum(slide.advance_seconds for slide in result.slides) / len(result.slides)
@@ -140,7 +140,7 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def _relative(report: Report, result: Result) -> str:
+def _relative(report: ComparisonReport, result: Result) -> str:
     mpi = report.relative(result).mpi
     return "-" if math.isnan(mpi) else f"{mpi:.3f}"
 

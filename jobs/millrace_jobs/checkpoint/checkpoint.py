@@ -18,7 +18,7 @@ from typing import IO, Any
 from urllib.parse import unquote, urlparse
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.sinks import Sink
+from millrace_api.sinks import SinkSpec
 from millrace_api.streamquery import StreamQuery
 from millrace_jobs.checkpoint.evolution import changes, check_layout
 from millrace_jobs.checkpoint.lease import Lease
@@ -26,7 +26,7 @@ from millrace_jobs.checkpoint.marker import Marker
 from millrace_jobs.checkpoint.spark_copy import places, settle
 from millrace_jobs.checkpoint.spark_log import SparkLog, damaged
 from millrace_jobs.disk import make_folder, remove_folders
-from millrace_jobs.sinks.base import Batch, LastBatch
+from millrace_jobs.sinks.base import LastBatch, ResultBatch
 
 
 class Checkpoint(SparkLog):
@@ -130,7 +130,7 @@ class Checkpoint(SparkLog):
         """The last batch that was begun, and the last that was committed; and where the results of both have gone."""
         return replace(super().last_batch(), elsewhere=self._sink_has_changed)
 
-    def batch(self, number: int) -> Batch:
+    def batch(self, number: int) -> ResultBatch:
         """A batch that was begun, whose sink may ask whether this process still is the driver."""
         return replace(super().batch(number), require_lease=self.require_lease)
 
@@ -242,7 +242,7 @@ def checkpoint_root(query: StreamQuery) -> Path:
     return Path(unquote(uri.path))
 
 
-def _is_another_topic(before: Sink, now: Sink) -> bool:
+def _is_another_topic(before: SinkSpec, now: SinkSpec) -> bool:
     """Whether results now go to a Kafka topic that they did not go to."""
     old, new = before.kafka or before.table, now.kafka or now.table
     return new is not None and (old is None or old.topic != new.topic or not old.is_cluster_of(new))

@@ -21,7 +21,7 @@ from millrace_jobs.pipeline.front_end import longest_window
 from millrace_jobs.pipeline.state_layout import Outline, outline, same_sql
 
 
-class Change(Enum):
+class SpecChange(Enum):
     """Whether a field may change: FREE; FIXED, with the reason; or as far as the state stays the same."""
 
     FREE = "it may change"
@@ -34,66 +34,66 @@ class Change(Enum):
     SQL = "filter and output may change, but not what the state is built by"
 
 
-FIELDS: Mapping[str, Change] = {
-    "apiVersion": Change.FREE,
-    "kind": Change.FREE,
-    "metadata": Change.FREE,
-    "metadata.name": Change.NAME,
-    "status": Change.FREE,
-    "spec.state": Change.FREE,
-    "spec.sources.*.files.path": Change.RECORDS,
-    "spec.sources.*.files.format": Change.RECORDS,
-    "spec.sources.*.files.header": Change.RECORDS,
-    "spec.sources.*.files.delimiter": Change.RECORDS,
-    "spec.sources.*.files.maxFilesPerBatch": Change.FREE,
-    "spec.sources.*.replay.path": Change.RECORDS,
-    "spec.sources.*.replay.format": Change.RECORDS,
-    "spec.sources.*.replay.header": Change.RECORDS,
-    "spec.sources.*.replay.delimiter": Change.RECORDS,
-    "spec.sources.*.replay.timeColumn": Change.FREE,
-    "spec.sources.*.replay.speed": Change.FREE,
-    "spec.sources.*.replay.rate": Change.FREE,
-    "spec.sources.*.replay.rateTrace": Change.FREE,
-    "spec.sources.*.rate": Change.RECORDS,
-    "spec.sources.*.nexmark": Change.RECORDS,
-    "spec.sources.*.kafka.bootstrapServers": Change.FREE,
-    "spec.sources.*.kafka.tls": Change.FREE,
-    "spec.sources.*.kafka.sasl": Change.FREE,
-    "spec.sources.*.kafka.topic": Change.RECORDS,
-    "spec.sources.*.kafka.topics": Change.RECORDS,
-    "spec.sources.*.kafka.topicPattern": Change.RECORDS,
-    "spec.sources.*.kafka.partitions": Change.RECORDS,
-    "spec.sources.*.kafka.startingOffsets": Change.START,
-    "spec.sources.*.kafka.startingTimestamp": Change.START,
-    "spec.sources.*.kafka.endingOffsets": Change.START,
-    "spec.sources.*.kafka.endingTimestamp": Change.START,
-    "spec.sources.*.kafka.includeMetadata": Change.FREE,
-    "spec.sources.*.kafka.maxRecordsPerBatch": Change.FREE,
-    "spec.sources.*.kafka.maxBytesPerBatch": Change.FREE,
-    "spec.sources.*.format": Change.RECORDS,
-    "spec.sources.*.schema": Change.SCHEMA,
-    "spec.sources.*.avro.writerSchema": Change.RECORDS,
-    "spec.sources.*.avro.registry": Change.FREE,
-    "spec.sources.*.watermark.column": Change.STATE,
-    "spec.sources.*.watermark.delay": Change.FREE,
-    "spec.sources.*.timestampFormat": Change.RECORDS,
-    "spec.sources.*.corruptRecords": Change.FREE,
-    "spec.query.sql": Change.SQL,
-    "spec.query.python": Change.STATE,
-    "spec.sink": Change.FREE,
-    "spec.emit": Change.EMIT,
-    "spec.batchInterval": Change.FREE,
-    "spec.partitioner": Change.FREE,
-    "spec.parallelism": Change.FREE,
-    "spec.executors": Change.FREE,
-    "spec.driver": Change.FREE,
-    "spec.scaling": Change.FREE,
-    "spec.checkpoint": Change.FREE,
-    "spec.image": Change.FREE,
-    "spec.serviceAccountName": Change.FREE,
-    "spec.sparkConf": Change.FREE,
-    "spec.restartNonce": Change.FREE,
-    "spec.replanNonce": Change.FREE,
+FIELDS: Mapping[str, SpecChange] = {
+    "apiVersion": SpecChange.FREE,
+    "kind": SpecChange.FREE,
+    "metadata": SpecChange.FREE,
+    "metadata.name": SpecChange.NAME,
+    "status": SpecChange.FREE,
+    "spec.state": SpecChange.FREE,
+    "spec.sources.*.files.path": SpecChange.RECORDS,
+    "spec.sources.*.files.format": SpecChange.RECORDS,
+    "spec.sources.*.files.header": SpecChange.RECORDS,
+    "spec.sources.*.files.delimiter": SpecChange.RECORDS,
+    "spec.sources.*.files.maxFilesPerBatch": SpecChange.FREE,
+    "spec.sources.*.replay.path": SpecChange.RECORDS,
+    "spec.sources.*.replay.format": SpecChange.RECORDS,
+    "spec.sources.*.replay.header": SpecChange.RECORDS,
+    "spec.sources.*.replay.delimiter": SpecChange.RECORDS,
+    "spec.sources.*.replay.timeColumn": SpecChange.FREE,
+    "spec.sources.*.replay.speed": SpecChange.FREE,
+    "spec.sources.*.replay.rate": SpecChange.FREE,
+    "spec.sources.*.replay.rateTrace": SpecChange.FREE,
+    "spec.sources.*.rate": SpecChange.RECORDS,
+    "spec.sources.*.nexmark": SpecChange.RECORDS,
+    "spec.sources.*.kafka.bootstrapServers": SpecChange.FREE,
+    "spec.sources.*.kafka.tls": SpecChange.FREE,
+    "spec.sources.*.kafka.sasl": SpecChange.FREE,
+    "spec.sources.*.kafka.topic": SpecChange.RECORDS,
+    "spec.sources.*.kafka.topics": SpecChange.RECORDS,
+    "spec.sources.*.kafka.topicPattern": SpecChange.RECORDS,
+    "spec.sources.*.kafka.partitions": SpecChange.RECORDS,
+    "spec.sources.*.kafka.startingOffsets": SpecChange.START,
+    "spec.sources.*.kafka.startingTimestamp": SpecChange.START,
+    "spec.sources.*.kafka.endingOffsets": SpecChange.START,
+    "spec.sources.*.kafka.endingTimestamp": SpecChange.START,
+    "spec.sources.*.kafka.includeMetadata": SpecChange.FREE,
+    "spec.sources.*.kafka.maxRecordsPerBatch": SpecChange.FREE,
+    "spec.sources.*.kafka.maxBytesPerBatch": SpecChange.FREE,
+    "spec.sources.*.format": SpecChange.RECORDS,
+    "spec.sources.*.schema": SpecChange.SCHEMA,
+    "spec.sources.*.avro.writerSchema": SpecChange.RECORDS,
+    "spec.sources.*.avro.registry": SpecChange.FREE,
+    "spec.sources.*.watermark.column": SpecChange.STATE,
+    "spec.sources.*.watermark.delay": SpecChange.FREE,
+    "spec.sources.*.timestampFormat": SpecChange.RECORDS,
+    "spec.sources.*.corruptRecords": SpecChange.FREE,
+    "spec.query.sql": SpecChange.SQL,
+    "spec.query.python": SpecChange.STATE,
+    "spec.sink": SpecChange.FREE,
+    "spec.emit": SpecChange.EMIT,
+    "spec.batchInterval": SpecChange.FREE,
+    "spec.partitioner": SpecChange.FREE,
+    "spec.parallelism": SpecChange.FREE,
+    "spec.executors": SpecChange.FREE,
+    "spec.driver": SpecChange.FREE,
+    "spec.scaling": SpecChange.FREE,
+    "spec.checkpoint": SpecChange.FREE,
+    "spec.image": SpecChange.FREE,
+    "spec.serviceAccountName": SpecChange.FREE,
+    "spec.sparkConf": SpecChange.FREE,
+    "spec.restartNonce": SpecChange.FREE,
+    "spec.replanNonce": SpecChange.FREE,
 }
 """Every field of a StreamQuery, as in YAML; of one that is not here, what it is part of is.
 
@@ -114,14 +114,14 @@ def changes(before: StreamQuery, now: StreamQuery, log: SparkLog) -> tuple[str, 
     problems, remarks = [], []
     for field, old, new in differences(before.to_document(), now.to_document()):
         change = change_of(field)
-        if change is Change.SQL and old and new:
+        if change is SpecChange.SQL and old and new:
             objections = _compare_sql(_outline(before), _outline(now))
             if not objections and _outline(before).where != _outline(now).where and _outline(now).state:
                 remarks.append(f"{field}: {_FILTER_CHANGED}")
-        elif change is Change.SCHEMA and old and new:
+        elif change is SpecChange.SCHEMA and old and new:
             objections = _compare_schemas(old, new)
         else:
-            objections = [] if change is Change.FREE else [(_shown(old), _shown(new))]
+            objections = [] if change is SpecChange.FREE else [(_shown(old), _shown(new))]
         for was, becomes in objections:
             message = f"the checkpoint {log.spark.parent} was made with {was}, not with {becomes}: {change.value}"
             problems.append(Problem(message, _way_out(before, log), field=field))
@@ -142,7 +142,7 @@ def differences(old: Any, new: Any, field: str = "") -> Iterator[tuple[str, Any,
         yield from differences(old.get(name), new.get(name), f"{field}.{name}" if field else name)
 
 
-def change_of(field: str) -> Change:
+def change_of(field: str) -> SpecChange:
     """Whether a field may change. Raises KeyError where neither it nor what it is part of is in the table."""
     parts = _pattern(field).split(".")
     for length in range(len(parts), 0, -1):

@@ -13,7 +13,7 @@ from millrace_api.deployment import ANOTHER_CHECKPOINT
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.checkpoint.checksums import changed_files, is_as_written
 from millrace_jobs.plan.pin import Pin
-from millrace_jobs.sinks.base import Batch, LastBatch
+from millrace_jobs.sinks.base import LastBatch, ResultBatch
 
 _MISSED = re.compile(r"streaming state file of (?:file:)?(/.+?) does not exist")
 
@@ -62,11 +62,11 @@ class SparkLog:
         """The last batch that was begun, and the last that was committed."""
         return LastBatch(_newest(self.spark / "offsets"), _newest(self.spark / "commits"))
 
-    def batch(self, number: int) -> Batch:
+    def batch(self, number: int) -> ResultBatch:
         """A batch that was begun."""
         pin = self._pin(number)
         watermark = self._line("offsets", number, 1).get("batchWatermarkMs", 0)
-        return Batch(number, pin.epoch if pin is not None else 0, int(watermark))
+        return ResultBatch(number, pin.epoch if pin is not None else 0, int(watermark))
 
     def committed(self) -> dict[str, Mapping[str, Any]]:
         """Offset of each source after the last batch that was finished."""

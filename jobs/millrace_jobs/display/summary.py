@@ -39,7 +39,7 @@ class Summary:
 
 
 @dataclass
-class Tally:
+class RunTally:
     """Adds up the batches of a run, in memory that does not grow with their number."""
 
     batches: int = 0

@@ -49,7 +49,7 @@ class Topic:
     partitions: tuple[Partition, ...]
 
 
-class Cluster:
+class KafkaCluster:
     """Asks one cluster; not picklable. Every method raises MillraceError, after patience where that may help.
 
     ``answered`` says that the cluster has answered before, in another process.

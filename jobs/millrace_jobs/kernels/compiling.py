@@ -9,15 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
+import numba
 import numpy as np
 from numba import njit
-from numba.core.caching import (
-    CompileResultCacheImpl,
-    FunctionCache,
-    InTreeCacheLocator,
-    UserProvidedCacheLocator,
-    UserWideCacheLocator,
-)
+from numba.core.caching import FunctionCache
 from numpy.typing import NDArray
 
 P = ParamSpec("P")
@@ -44,37 +39,22 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
     compiled: Any = njit(nogil=True, error_model="numpy")(function)
     try:
         # As ``Dispatcher.enable_caching`` does with a cache of Numba's own.
-        compiled._cache = _KernelCache(function)  # type: ignore[no-untyped-call]
+        compiled._cache = _KernelCache(function)
     except RuntimeError:  # Numba's answer when no directory for the cache is writable
         _warn_uncached()
     return cast("Callable[P, R]", compiled)
 
 
-class _SourcesStamp:
-    """A locator of cached kernels that finds them stale when the source of any kernel has changed."""
-
-    def get_source_stamp(self) -> object:
-        return super().get_source_stamp(), _own_digest()  # type: ignore[misc]
-
-
-class _ProvidedFolder(_SourcesStamp, UserProvidedCacheLocator):
-    """In ``NUMBA_CACHE_DIR``."""
-
-
-class _SourceFolder(_SourcesStamp, InTreeCacheLocator):
-    """In ``__pycache__`` beside the source."""
-
-
-class _UserFolder(_SourcesStamp, UserWideCacheLocator):
-    """In the user's cache directory."""
-
-
-class _KernelCacheImpl(CompileResultCacheImpl):
-    _locator_classes: list[type[object]] = [_ProvidedFolder, _SourceFolder, _UserFolder]  # noqa: RUF012
-
-
 class _KernelCache(FunctionCache):
-    _impl_class = _KernelCacheImpl
+    """Numba's cache, whose files are of no use to other versions of Numba, nor to other sources of kernels.
+
+    Numba does not unpickle the index of another version. A stamp beside the index, which it has for stale sources, is
+    unpickled with it, and that fails where a class in the signature of a kernel has another name since.
+    """
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call]
+        self._cache_file._version = f"{numba.__version__} {_own_digest()}"
 
 
 @functools.cache

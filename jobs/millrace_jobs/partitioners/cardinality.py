@@ -37,7 +37,7 @@ from .cardinality_choice import Cardinalities, Loads
 from .cardinality_exact import ExactSets
 from .cardinality_hll import SketchedSets
 from .local_loads import LocalLoads
-from .state import State, pack, unpack
+from .state import PartitionerState, pack, unpack
 
 
 class WorkerSets(Protocol):
@@ -142,7 +142,7 @@ class CardinalityAware:
         Exact cardinalities take 16 bytes per key over up to 64 workers, estimated ones 4 KiB per worker.
         """
         vectors = {**self._loads.vectors(), **self._sets.vectors()}
-        return pack(State(self.NAME, self.VERSION, self._workers, {"slide": self._slide}, vectors))
+        return pack(PartitionerState(self.NAME, self.VERSION, self._workers, {"slide": self._slide}, vectors))
 
     def restore(self, state: bytes) -> None:
         """Adopt a saved window and its number of workers.

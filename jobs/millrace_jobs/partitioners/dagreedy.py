@@ -30,13 +30,13 @@ from numpy.typing import NDArray
 from millrace_jobs.kernels.compiling import kernel
 from millrace_jobs.kernels.inlining import inlined
 from millrace_jobs.kernels.mixing import salts, seeded_hash
-from millrace_jobs.sketches.space_saving import Counters, SpaceSaving, count, is_frequent
+from millrace_jobs.sketches.space_saving import SpaceSaving, SpaceSavingCounters, count, is_frequent
 
 from .arguments import key_block, whole_number
 from .base import Hashes, Workers
 from .least_loaded import least_loaded
 from .parameters import Number
-from .state import State, pack, unpack
+from .state import PartitionerState, pack, unpack
 
 HEAD = Number(default=0.01, least=0.01, most=2.0)
 """The parameter ``head``: n times the frequency from which a key is frequent."""
@@ -114,7 +114,7 @@ class DAGreedy:
 
     def save(self) -> bytes:
         """The window's loads and, for each key that is counted, 24 bytes and n bits per slide."""
-        return pack(State(self.NAME, self.VERSION, self._workers, {}, self._vectors()))
+        return pack(PartitionerState(self.NAME, self.VERSION, self._workers, {}, self._vectors()))
 
     def restore(self, state: bytes) -> None:
         """Adopt a saved state and its number of workers. Raises ValueError on anything else."""
@@ -207,7 +207,7 @@ def _place(
     ids: Workers,
     salt: np.uint64,
     theta: float,
-    counters: Counters,
+    counters: SpaceSavingCounters,
     owners: NDArray[np.uint64],
     fragments: Fragments,
     loads: NDArray[np.int64],

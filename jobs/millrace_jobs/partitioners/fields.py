@@ -12,7 +12,7 @@ from millrace_jobs.kernels.mixing import salts, seeded_hash
 
 from .arguments import key_block, whole_number
 from .base import Hashes, Workers
-from .state import State, pack, unpack
+from .state import PartitionerState, pack, unpack
 
 
 class Hash:
@@ -39,7 +39,7 @@ class Hash:
 
     def save(self) -> bytes:
         """Only the number of workers: there is no other state."""
-        return pack(State(self.NAME, self.VERSION, self._workers, {}, {}))
+        return pack(PartitionerState(self.NAME, self.VERSION, self._workers, {}, {}))
 
     def restore(self, state: bytes) -> None:
         """Adopt the saved number of workers. Raises ValueError on anything but a state of this algorithm."""

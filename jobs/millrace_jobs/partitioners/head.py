@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from millrace_jobs.kernels.compiling import kernel
 from millrace_jobs.kernels.mixing import salts
-from millrace_jobs.sketches.space_saving import Counters, SpaceSaving, count, is_frequent
+from millrace_jobs.sketches.space_saving import SpaceSaving, SpaceSavingCounters, count, is_frequent
 
 from .arguments import key_block, whole_number
 from .base import Hashes, Workers
@@ -40,7 +40,7 @@ from .candidates import draw
 from .least_loaded import least_loaded
 from .local_loads import LocalLoads
 from .parameters import Number
-from .state import State, pack, unpack
+from .state import PartitionerState, pack, unpack
 
 HEAD = Number(default=0.2, least=0.2, most=2.0)
 """The parameter ``head``: theta times n. The source considers thetas from 1/(5n) to 2/n."""
@@ -132,7 +132,7 @@ class HeadSplitting:
         """The loads and the summary, whose 2 / theta counters take 24 bytes each: at most 240 n bytes."""
         counters = {"choices": self._choices, "due": self._due}
         vectors = {**self._loads.vectors(), **self._summary.vectors()}
-        return pack(State(self.NAME, self.VERSION, self._workers, counters, vectors))
+        return pack(PartitionerState(self.NAME, self.VERSION, self._workers, counters, vectors))
 
     def restore(self, state: bytes) -> None:
         """Adopt saved loads and frequencies, and their number of workers. Raises ValueError on anything else."""
@@ -211,7 +211,7 @@ def _place(
     seeds: NDArray[np.uint64],
     theta: float,
     choices: int,
-    counters: Counters,
+    counters: SpaceSavingCounters,
     owners: NDArray[np.uint64],
     candidates: NDArray[np.int32],
     loads: NDArray[np.int64],

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .state import State
+from .state import PartitionerState
 
 _MOST = 1 << 56
 """The largest count in a state that is taken for real: 45 years of 50 million records/s to one worker."""
@@ -69,14 +69,14 @@ class LocalLoads:
         return {"loads": self.leads, "shared": self._shared}
 
     @classmethod
-    def restored(cls, saved: State) -> Self:
+    def restored(cls, saved: PartitionerState) -> Self:
         """The loads whose ``vectors`` are in a state. Raises ValueError where they cannot be."""
         restored = cls(saved.workers)
         restored.leads, restored._shared = (_vector(saved, name) for name in restored.vectors())
         return restored
 
 
-def _vector(saved: State, name: str) -> NDArray[np.int64]:
+def _vector(saved: PartitionerState, name: str) -> NDArray[np.int64]:
     vector = saved.vectors.get(name, np.empty(0, np.int64))
     if len(vector) != saved.workers or vector.min() < -_MOST or vector.max() > _MOST:
         raise ValueError(f"the saved state of {saved.algorithm} has no usable {name} for its {saved.workers} workers")

@@ -20,7 +20,7 @@ from .arguments import key_block, whole_number
 from .base import Hashes, Workers
 from .candidates import draw
 from .local_loads import LocalLoads
-from .state import State, pack, unpack
+from .state import PartitionerState, pack, unpack
 
 
 class PartialKeyGrouping:
@@ -87,7 +87,9 @@ class PartialKeyGrouping:
 
     def save(self) -> bytes:
         """The loads; seed, choices and slides belong to the plan."""
-        return pack(State(self.NAME, self.VERSION, self._workers, {"slide": self._slide}, self._loads.vectors()))
+        return pack(
+            PartitionerState(self.NAME, self.VERSION, self._workers, {"slide": self._slide}, self._loads.vectors())
+        )
 
     def restore(self, state: bytes) -> None:
         """Adopt saved loads and their number of workers. Raises ValueError on anything else."""

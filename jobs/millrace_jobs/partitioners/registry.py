@@ -24,7 +24,7 @@ from .fields import Hash
 from .head import HEAD, DChoices, WChoices
 from .parameters import Number, OneOf, Parameter, Value, WholeNumber, resolve
 from .pkg import PartialKeyGrouping
-from .prompt.partitioner import BUFFERING, PACKING, Prompt
+from .prompt.partitioner import BUFFERING, PACKING, PromptPartitioner
 from .shuffle import Shuffle
 
 NATIVE = "native"
@@ -32,7 +32,7 @@ NATIVE = "native"
 
 
 @dataclass(frozen=True)
-class Setting:
+class ReplicaSetting:
     """Where a partitioner finds itself: replica ``replica`` of ``replicas``, over ``workers`` workers."""
 
     workers: int
@@ -48,7 +48,7 @@ class Declaration:
     ``cooperative``: replicas learn together, so that each begins a batch with what all of them know.
     """
 
-    build: Callable[[Setting, dict[str, Any]], Partitioner]
+    build: Callable[[ReplicaSetting, dict[str, Any]], Partitioner]
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     cooperative: bool = False
 
@@ -105,8 +105,8 @@ _DECLARED: Mapping[str, Declaration] = MappingProxyType(
             },
             cooperative=True,
         ),
-        Prompt.NAME: Declaration(
-            lambda at, given: Prompt(workers=at.workers, **given),
+        PromptPartitioner.NAME: Declaration(
+            lambda at, given: PromptPartitioner(workers=at.workers, **given),
             {
                 "budget": WholeNumber(default=10, least=1),
                 "buffering": OneOf(BUFFERING),
@@ -163,7 +163,7 @@ def make(
         raise ValueError(
             f"partitioner {algorithm} routes nothing, so none can be made; write one of: {', '.join(_DECLARED)}"
         )
-    return declaration.build(Setting(workers, replica, replicas, seed), resolved)
+    return declaration.build(ReplicaSetting(workers, replica, replicas, seed), resolved)
 
 
 def _declaration(algorithm: str) -> Declaration | None:

@@ -11,7 +11,7 @@ from millrace_jobs.kernels.compiling import kernel
 
 from .arguments import key_block, whole_number
 from .base import Hashes, Workers
-from .state import State, pack, unpack
+from .state import PartitionerState, pack, unpack
 
 
 class Shuffle:
@@ -48,7 +48,7 @@ class Shuffle:
 
     def save(self) -> bytes:
         """The turn, counted from the replica's own start: any replica may restore it."""
-        return pack(State(self.NAME, self.VERSION, self._workers, {"turn": self._turn}, {}))
+        return pack(PartitionerState(self.NAME, self.VERSION, self._workers, {"turn": self._turn}, {}))
 
     def restore(self, state: bytes) -> None:
         """Adopt a saved turn and its number of workers. Raises ValueError on anything else."""

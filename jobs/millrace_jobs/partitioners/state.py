@@ -24,7 +24,7 @@ _MAGIC = b"MRPS"
 
 
 @dataclass(frozen=True)
-class State:
+class PartitionerState:
     """What a partitioner of ``algorithm`` knows; ``version`` counts the changes of what the fields mean."""
 
     algorithm: str
@@ -35,7 +35,7 @@ class State:
     """One ``int64`` array of one dimension per name."""
 
 
-def pack(state: State) -> bytes:
+def pack(state: PartitionerState) -> bytes:
     """The bytes from which ``unpack`` makes the same state; equal states give equal bytes."""
     header = json.dumps(
         {
@@ -51,7 +51,7 @@ def pack(state: State) -> bytes:
     return _PREFIX.pack(_MAGIC, zlib.crc32(body, len(header)), len(header)) + body
 
 
-def unpack(data: bytes, algorithm: str, version: int) -> State:
+def unpack(data: bytes, algorithm: str, version: int) -> PartitionerState:
     """The state in ``data``. Raises ValueError unless ``pack`` made it for that algorithm and version."""
     body, header_length = _checked(data)
     try:
@@ -77,10 +77,10 @@ def _checked(data: bytes) -> tuple[bytes, int]:
     return body, header_length
 
 
-def _parse(header: dict[str, Any], arrays: bytes) -> State:
+def _parse(header: dict[str, Any], arrays: bytes) -> PartitionerState:
     vectors, at = {}, 0
     for name, length in header["vectors"].items():
         vectors[name] = np.frombuffer(arrays, "<i8", length, at).astype(np.int64)
         at += 8 * length
     workers = whole_number("the saved number of workers", header["workers"], 1)
-    return State(header["algorithm"], header["version"], workers, dict(header["counters"]), vectors)
+    return PartitionerState(header["algorithm"], header["version"], workers, dict(header["counters"]), vectors)

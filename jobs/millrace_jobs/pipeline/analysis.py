@@ -54,7 +54,7 @@ class Routed:
 
 
 @dataclass(frozen=True)
-class PlannedQuery:
+class CompiledQuery:
     """A query ready to be built: routed, or ``Native`` with the reason; ``result`` is its schema.
 
     ``aggregates`` tells whether it groups at all, ``longest_window`` is in microseconds.
@@ -66,7 +66,7 @@ class PlannedQuery:
     longest_window: int
 
 
-def plan_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Schema]) -> PlannedQuery:
+def compile_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Schema]) -> CompiledQuery:
     """Plan the query of a spec over sources with these schemas.
 
     Raises:
@@ -80,7 +80,7 @@ def plan_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Schema]
     return _plan_sql(spark, spec.query.sql, schemas)
 
 
-def _plan_sql(spark: SparkSession, sql: str, schemas: Mapping[str, pa.Schema]) -> PlannedQuery:
+def _plan_sql(spark: SparkSession, sql: str, schemas: Mapping[str, pa.Schema]) -> CompiledQuery:
     try:
         result = spark.sql(sql).schema
     except (AnalysisException, ParseException) as error:
@@ -95,7 +95,7 @@ def _plan_sql(spark: SparkSession, sql: str, schemas: Mapping[str, pa.Schema]) -
 
     logical = plan_sql(sql, schemas, type_of)
     plan = logical if isinstance(logical, Native) else _routed(spark, logical)
-    return PlannedQuery(plan, result, groups(sql), longest_window(sql))
+    return CompiledQuery(plan, result, groups(sql), longest_window(sql))
 
 
 def sql_problem(error: AnalysisException | ParseException) -> Problem:
@@ -160,7 +160,7 @@ def _part_type(reduce: str, kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _plan_python(query: PythonQuery, schemas: Mapping[str, pa.Schema]) -> PlannedQuery:
+def _plan_python(query: PythonQuery, schemas: Mapping[str, pa.Schema]) -> CompiledQuery:
     source = query.source or next(iter(schemas))
     schema = schemas[source]
     aggregator = load_aggregator(query.aggregator, query.options)
@@ -189,4 +189,4 @@ def _plan_python(query: PythonQuery, schemas: Mapping[str, pa.Schema]) -> Planne
     reduction = PythonReduction(query.group_by, pa.schema(keys), window, aggregator, STATE_BUCKETS)
     routed = Routed(source, window, projection, reduction, None)
     result = from_arrow_schema(reduction.result_schema)
-    return PlannedQuery(routed, result, True, window.size if window else 0)
+    return CompiledQuery(routed, result, True, window.size if window else 0)

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from millrace_api.streamquery import Emit, Spec
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.pipeline import blocks
-from millrace_jobs.pipeline.analysis import PlannedQuery, Routed
+from millrace_jobs.pipeline.analysis import CompiledQuery, Routed
 from millrace_jobs.pipeline.combine import REPORT, Combiner
 from millrace_jobs.pipeline.expressions.compiler import compile_projection
 from millrace_jobs.pipeline.front_end import Native
@@ -34,7 +34,7 @@ from millrace_jobs.windows import AT
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class RunContext:
     """What a query runs in: its sources, and the files it shares with them."""
 
     spark: SparkSession
@@ -45,7 +45,7 @@ class Surroundings:
     everything: bool
 
 
-def build(query: PlannedQuery, spec: Spec, around: Surroundings, *, routed: bool) -> DataFrame:
+def build(query: CompiledQuery, spec: Spec, around: RunContext, *, routed: bool) -> DataFrame:
     """The streaming DataFrame of a query's results."""
     plan = query.plan
     if isinstance(plan, Native):
@@ -63,7 +63,7 @@ def build(query: PlannedQuery, spec: Spec, around: Surroundings, *, routed: bool
     return finish(merged, plan.aggregation, query.result, retracts=retracts(query, spec))
 
 
-def is_per_record(query: PlannedQuery, around: Surroundings, *, routed: bool) -> bool:
+def is_per_record(query: CompiledQuery, around: RunContext, *, routed: bool) -> bool:
     """Whether Spark's own operators see every record, instead of what Millrace's have made of many."""
     plan = query.plan
     if isinstance(plan, Native):
@@ -71,12 +71,12 @@ def is_per_record(query: PlannedQuery, around: Surroundings, *, routed: bool) ->
     return isinstance(_router(plan, around).project, SparkProjection) if routed else plan.aggregation is not None
 
 
-def records(name: str, spec: Spec, around: Surroundings) -> DataFrame:
+def records(name: str, spec: Spec, around: RunContext) -> DataFrame:
     """A source as a table: under its watermark, its control rows observed and left out."""
     return watched(_rows(name, spec, around), name, CONTROL, _watermark(spec, name))
 
 
-def _rows(name: str, spec: Spec, around: Surroundings) -> DataFrame:
+def _rows(name: str, spec: Spec, around: RunContext) -> DataFrame:
     watermark = spec.sources[name].watermark
     schema = around.sources[name].schema.append(pa.field(CONTROL, pa.string()))
     return _read(name, SourceTask("rows", watermark.column if watermark else None), schema, around)
@@ -89,7 +89,7 @@ def _watermark(spec: Spec, name: str, column: str | None = None) -> tuple[str, s
     return column or watermark.column, f"{watermark.delay.microseconds} microseconds"
 
 
-def _routed_partials(plan: Routed, spec: Spec, around: Surroundings) -> DataFrame:
+def _routed_partials(plan: Routed, spec: Spec, around: RunContext) -> DataFrame:
     """Partial results of the workers that the records are routed to."""
     router = _router(plan, around)
     if isinstance(router.project, ArrowProjection):
@@ -102,7 +102,7 @@ def _routed_partials(plan: Routed, spec: Spec, around: Surroundings) -> DataFram
     return _partials(placed.mapInArrow(combiner, from_arrow_schema(combiner.schema)), plan, spec)
 
 
-def _native_partials(plan: Routed, spec: Spec, around: Surroundings) -> DataFrame:
+def _native_partials(plan: Routed, spec: Spec, around: RunContext) -> DataFrame:
     """Partial results without routing: of single records, or of each replica's slice."""
     if plan.aggregation is not None:
         types = from_arrow_schema(plan.reduction.schema)
@@ -123,7 +123,7 @@ def _closing_watermark(plan: Routed, spec: Spec) -> tuple[str, str] | None:
     return _watermark(spec, plan.source, AT) if on_window else None
 
 
-def _projected(plan: Routed, spec: Spec, around: Surroundings) -> DataFrame:
+def _projected(plan: Routed, spec: Spec, around: RunContext) -> DataFrame:
     """The block columns and the filter, computed by Spark: for expressions that Arrow does not have."""
     keep = f"({CONTROL} IS NULL) AND coalesce({plan.projection.where or 'true'}, false) AS {KEEP}"
     columns = [f"{_filtered(name, sql, plan.projection.where)} AS `{name}`" for name, sql in plan.projection.columns]
@@ -138,7 +138,7 @@ def _filtered(name: str, sql: str, where: str) -> str:
     return sql if name == AT or not where else f"CASE WHEN {where} THEN {sql} END"
 
 
-def _router(plan: Routed, around: Surroundings) -> Router:
+def _router(plan: Routed, around: RunContext) -> Router:
     compiled = compile_projection(plan.projection, around.sources[plan.source].schema)
     time = plan.window.column if plan.window else ""
     if isinstance(compiled, str):
@@ -150,7 +150,7 @@ def _combiner(plan: Routed) -> Combiner:
     return Combiner(plan.projection.schema, plan.reduction)
 
 
-def _read(name: str, task: SourceTask, schema: pa.Schema, around: Surroundings) -> DataFrame:
+def _read(name: str, task: SourceTask, schema: pa.Schema, around: RunContext) -> DataFrame:
     config = ReaderConfig(
         name=name,
         source=around.sources[name],

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from millrace_api.streamquery import Emit, Spec
 from millrace_jobs.aggregates.python_reducing import PythonReduction
-from millrace_jobs.pipeline.analysis import PlannedQuery, Routed
+from millrace_jobs.pipeline.analysis import CompiledQuery, Routed
 from millrace_jobs.pipeline.expressions.compiler import compile_projection
 from millrace_jobs.pipeline.front_end import Native
 from millrace_jobs.plan.pin import Pin
 from millrace_jobs.sources.base import Source
 
 
-def explain(query: PlannedQuery, spec: Spec, sources: dict[str, Source], pin: Pin) -> str:
+def explain(query: CompiledQuery, spec: Spec, sources: dict[str, Source], pin: Pin) -> str:
     """The text of ``millrace explain``."""
     plan = query.plan
     if isinstance(plan, Native):
@@ -76,7 +76,7 @@ def _combining(plan: Routed) -> str:
     return f"{', '.join(aggregate.call for aggregate in plan.aggregation.aggregates)} by {what}"
 
 
-def _merge_steps(query: PlannedQuery, plan: Routed, spec: Spec) -> list[str]:
+def _merge_steps(query: CompiledQuery, plan: Routed, spec: Spec) -> list[str]:
     watermark = spec.sources[plan.source].watermark
     if plan.window is None:
         state = "state for ever"

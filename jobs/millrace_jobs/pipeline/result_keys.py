@@ -10,13 +10,13 @@ from millrace_api.row_keys import row_key
 from millrace_api.sql import parse_query
 from millrace_api.sql_groups import Group, filters_groups
 from millrace_api.streamquery import Emit, Spec
-from millrace_jobs.pipeline.analysis import PlannedQuery, Routed
+from millrace_jobs.pipeline.analysis import CompiledQuery, Routed
 from millrace_jobs.pipeline.front_end import Native
 from millrace_jobs.sinks.base import ResultKeys, WindowColumn
 from millrace_jobs.sinks.kafka.messages import require_json
 
 
-def result_keys(planned: PlannedQuery, spec: Spec) -> ResultKeys:
+def result_keys(planned: CompiledQuery, spec: Spec) -> ResultKeys:
     """What the sink of a spec has to know of its results.
 
     Raises:
@@ -36,7 +36,7 @@ def result_keys(planned: PlannedQuery, spec: Spec) -> ResultKeys:
     return ResultKeys(columns, next(windows, None), retracts(planned, spec))
 
 
-def retracts(planned: PlannedQuery, spec: Spec) -> bool:
+def retracts(planned: CompiledQuery, spec: Spec) -> bool:
     """Whether HAVING marks the rows of a table, instead of keeping from it those it does not admit."""
     plan = planned.plan
     having = isinstance(plan, Routed) and plan.aggregation is not None and plan.aggregation.having
@@ -57,7 +57,7 @@ def _closing_windows(groups: tuple[Group, ...], names: list[str], spec: Spec) ->
                     yield WindowColumn(names[column.position], column.part, group.size)
 
 
-def _require_retractable(planned: PlannedQuery, spec: Spec) -> None:
+def _require_retractable(planned: CompiledQuery, spec: Spec) -> None:
     """Spark's own plan keeps back what HAVING does not admit, and nobody knows what had been admitted before."""
     if isinstance(planned.plan, Native) and filters_groups(parse_query(planned.plan.sql)):
         message = f"a table cannot take back rows that HAVING no longer admits, since {planned.plan.reason}"

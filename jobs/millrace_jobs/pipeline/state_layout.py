@@ -13,7 +13,7 @@ from sqlglot.errors import SqlglotError
 
 from millrace_api.sql import parse_expression, parse_query, to_sql
 from millrace_jobs.aggregates.python_reducing import PythonReduction
-from millrace_jobs.pipeline.analysis import STATE_BUCKETS, PlannedQuery, Routed
+from millrace_jobs.pipeline.analysis import STATE_BUCKETS, CompiledQuery, Routed
 from millrace_jobs.pipeline.front_end import Native
 
 _PLAIN = frozenset({"expressions", "from", "from_", "where", "group", "having", "kind", "operation_modifiers"})
@@ -57,7 +57,7 @@ def outline(sql: str, columns: AbstractSet[str]) -> Outline:
     return Outline(state, to_sql(where) if where else "")
 
 
-def layout(query: PlannedQuery) -> dict[str, Any]:
+def layout(query: CompiledQuery) -> dict[str, Any]:
     """How a planned query lays out its state, as plain values to be kept and compared."""
     plan = query.plan
     if not isinstance(plan, Routed):
@@ -76,7 +76,7 @@ def layout(query: PlannedQuery) -> dict[str, Any]:
     }
 
 
-def as_before(query: PlannedQuery, sql: str | None, before: Mapping[str, Any] | None) -> PlannedQuery:
+def as_before(query: CompiledQuery, sql: str | None, before: Mapping[str, Any] | None) -> CompiledQuery:
     """Return the query as it goes on from a state of layout ``before``: natively if Spark's own plan has built that.
 
     What can be routed grows with each version, and with a query that is written in another way. Neither kind of

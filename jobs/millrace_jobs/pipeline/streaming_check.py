@@ -11,20 +11,20 @@ from pyspark.sql import SparkSession
 
 from millrace_api.errors import MillraceError
 from millrace_api.streamquery import Emit, Spec
-from millrace_jobs.pipeline.analysis import PlannedQuery, sql_problem
-from millrace_jobs.pipeline.build import Surroundings, build
+from millrace_jobs.pipeline.analysis import CompiledQuery, sql_problem
+from millrace_jobs.pipeline.build import RunContext, build
 from millrace_jobs.pipeline.front_end import Native
 from millrace_jobs.sources.base import Source
 
 _CHECKED = "spark.sql.streaming.unsupportedOperationCheck"
 
 
-def output_mode(query: PlannedQuery, spec: Spec) -> Literal["update", "append"]:
+def output_mode(query: CompiledQuery, spec: Spec) -> Literal["update", "append"]:
     """Spark's name for when the results of a query are emitted."""
     return "update" if spec.emit is Emit.ON_UPDATE and query.aggregates else "append"
 
 
-def check_streaming(query: PlannedQuery, spec: Spec, spark: SparkSession, sources: Mapping[str, Source]) -> None:
+def check_streaming(query: CompiledQuery, spec: Spec, spark: SparkSession, sources: Mapping[str, Source]) -> None:
     """Make the check of Spark's plan that every start of a stream begins with; nothing is started or written.
 
     Of a query that can be routed, Spark's part is always the same, and runs.
@@ -35,7 +35,7 @@ def check_streaming(query: PlannedQuery, spec: Spec, spark: SparkSession, source
     if not isinstance(query.plan, Native) or spark.conf.get(_CHECKED) != "true":
         return
     nowhere = Path("nowhere")  # no folder is looked at before a batch
-    around = Surroundings(spark, sources, nowhere, nowhere, nowhere, everything=True)
+    around = RunContext(spark, sources, nowhere, nowhere, nowhere, everything=True)
     jvm = spark._jvm
     assert jvm is not None
     modes = jvm.org.apache.spark.sql.streaming.OutputMode

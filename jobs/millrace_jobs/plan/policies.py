@@ -42,7 +42,7 @@ def state_of(text: str) -> bytes:
 
 
 @dataclass(frozen=True)
-class Policy:
+class LearnedState:
     """What replicas ended a batch with: ``states`` by replica, as ``state_text`` makes them."""
 
     algorithm: str
@@ -60,10 +60,10 @@ class Policies:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._newest: tuple[int, Policy] | None = None
+        self._newest: tuple[int, LearnedState] | None = None
         self._looked = False  # whether ``_newest`` is known
 
-    def _find_newest(self) -> tuple[int, Policy] | None:
+    def _find_newest(self) -> tuple[int, LearnedState] | None:
         """What an earlier run has left."""
         readable = ((batch, self.read(batch)) for batch in reversed(_batches(self._folder)))
         return next(((batch, policy) for batch, policy in readable if policy is not None), None)
@@ -92,7 +92,7 @@ class Policies:
             return
         known = self._begun_with(pin) if len(states) < pin.replicas else {}
         known |= {replica: state for replica, state in states.items() if state is not None}
-        policy = Policy(pin.algorithm, dict(pin.parameters), pin.seed, tuple(known[i] for i in sorted(known)))
+        policy = LearnedState(pin.algorithm, dict(pin.parameters), pin.seed, tuple(known[i] for i in sorted(known)))
         self._folder.mkdir(exist_ok=True)
         partial = self._folder / "new"
         with partial.open("w", encoding="utf-8") as file:
@@ -104,12 +104,12 @@ class Policies:
         for old in _batches(self._folder)[:-_KEPT]:
             (self._folder / f"{old}.json").unlink(missing_ok=True)
 
-    def read(self, batch: int) -> Policy | None:
+    def read(self, batch: int) -> LearnedState | None:
         """What a batch has left; None, with a warning, where the file is gone or damaged."""
         path = self._folder / f"{batch}.json"
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            return Policy(**content | {"states": tuple(content["states"])})
+            return LearnedState(**content | {"states": tuple(content["states"])})
         except (OSError, ValueError, KeyError, TypeError) as error:
             log.warning("the policy in %s cannot be read, so partitioners learn anew: %s", path, error)
             return None

@@ -13,7 +13,7 @@ from millrace_api.applied import APPLIED_KEY, Applied
 from millrace_api.deployment import Algorithm
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.pin import Pin
-from millrace_jobs.pod.executors import Executors
+from millrace_jobs.pod.executors import ExecutorScaler
 from millrace_jobs.pod.plan_watch import TIMEOUT, PlanWatch, what_it_says
 
 PERIOD = 1.0
@@ -48,7 +48,7 @@ class Agent:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self, executors: Executors, partitions: int) -> None:
+    def start(self, executors: ExecutorScaler, partitions: int) -> None:
         """Begin; ``partitions`` are those of the state."""
         self._partitions = partitions
         self._thread = threading.Thread(target=self._work, args=(executors,), name="agent", daemon=True)
@@ -81,7 +81,7 @@ class Agent:
         algorithm = Algorithm(pin.algorithm)
         return Applied(epoch=pin.epoch, algorithm=algorithm, state_partitions=self._partitions, executors_ready=0)
 
-    def _work(self, executors: Executors) -> None:
+    def _work(self, executors: ExecutorScaler) -> None:
         pause, silent, trouble = _SHORTEST, 0.0, ""
         while not self._stopped.wait(PERIOD):
             try:

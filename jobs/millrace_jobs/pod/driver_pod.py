@@ -22,7 +22,7 @@ from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.following import PlanSource
 from millrace_jobs.plan.pin import Pin
 from millrace_jobs.pod.agent import Agent
-from millrace_jobs.pod.executors import Executors
+from millrace_jobs.pod.executors import ExecutorScaler
 from millrace_jobs.pod.plan_watch import TIMEOUT, PlanWatch, what_it_says
 from millrace_jobs.session import pod_session, silence
 
@@ -93,7 +93,7 @@ class DriverPod:
 
     def started(self, spark: SparkSession, partitions: int) -> None:
         """Let executors and acknowledgement follow the plan from now on."""
-        self._agent.start(Executors(spark), partitions)
+        self._agent.start(ExecutorScaler(spark), partitions)
 
     def batch(self, report: BatchReport) -> None:
         """Of which the operator is told the plan."""

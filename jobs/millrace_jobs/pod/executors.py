@@ -20,7 +20,7 @@ class _Executor:
     id: str
 
 
-class Executors:
+class ExecutorScaler:
     """The executors of a Spark application on Kubernetes; safe in any thread.
 
     Spark itself replaces those that die, up to the number that was asked for last.

@@ -40,10 +40,10 @@ def produce(
     With the YAML file of a query, the topic, its cluster with logins, and the format are those of the query's kafka
     source. Without --rate, generated records are a thousand to a second of event time.
     """
-    from millrace_jobs.produce.job import Request, run
+    from millrace_jobs.produce.job import ProduceRequest, run
 
     run(
-        Request(
+        ProduceRequest(
             file=file,
             query=query,
             source=source,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.sources import NexmarkSource as NexmarkSpec
-from millrace_api.sources import NexmarkStream, Source
+from millrace_api.sources import NexmarkSourceSpec as NexmarkSpec
+from millrace_api.sources import NexmarkStream, SourceSpec
 from millrace_jobs.sources.generated import GeneratedSource
 from millrace_jobs.sources.nexmark import NexmarkSource, share
 from millrace_jobs.sources.opening import schema_of
@@ -35,6 +35,6 @@ def generator(
         return RateSource(name, pace, keys=keys, skew=skew, drift=drift, seed=seed, start_time=start)
     if name not in NAMES:
         raise MillraceError(Problem(f"--generate {name} is unknown", f"write one of {', '.join(NAMES)}"))
-    schema = schema_of(name, Source(nexmark=NexmarkSpec(stream=NexmarkStream(name))))
+    schema = schema_of(name, SourceSpec(nexmark=NexmarkSpec(stream=NexmarkStream(name))))
     events = pace.scaled(1 / share(name))
     return NexmarkSource(name, schema, name, events, skew=skew, drift=drift, seed=seed, start_time=start)

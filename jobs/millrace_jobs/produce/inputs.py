@@ -27,7 +27,7 @@ _ROWS = 10_000
 """Rows of a generator at a time."""
 
 
-class Input(Protocol):
+class RecordInput(Protocol):
     """Records, from the first to the last or for ever."""
 
     @property

@@ -24,9 +24,9 @@ from millrace_jobs.produce.delivery import Delivery
 from millrace_jobs.produce.display import Sent, print_summary, progress
 from millrace_jobs.produce.encoding import Encode, csv_encoder, json_encoder, key_encoder
 from millrace_jobs.produce.generators import generator
-from millrace_jobs.produce.inputs import GeneratorInput, Input, file_input
-from millrace_jobs.produce.sending import Limits, Messages, send_all
-from millrace_jobs.produce.target import Target, named_target, query_target, require_topic
+from millrace_jobs.produce.inputs import GeneratorInput, RecordInput, file_input
+from millrace_jobs.produce.sending import Messages, SendLimits, send_all
+from millrace_jobs.produce.target import ProduceTarget, named_target, query_target, require_topic
 from millrace_jobs.sources.pacing import RatePace, read_rate_trace
 
 _EVENT_RATE = 1000.0
@@ -34,7 +34,7 @@ _EVENT_RATE = 1000.0
 
 
 @dataclass(frozen=True)
-class Request:
+class ProduceRequest:
     """The options of the command, as they were written."""
 
     file: Path | None
@@ -62,7 +62,7 @@ class Request:
     duration: str | None
 
 
-def run(request: Request) -> None:
+def run(request: ProduceRequest) -> None:
     """Fill the topic and say what was done.
 
     Raises:
@@ -111,7 +111,7 @@ def _stop_on_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _target(request: Request) -> Target:
+def _target(request: ProduceRequest) -> ProduceTarget:
     if request.file is None:
         return named_target(request.topic, request.servers, request.format or "json")
     for option, value in (("--bootstrap-servers", request.servers), ("--format", request.format)):
@@ -120,7 +120,7 @@ def _target(request: Request) -> Target:
     return query_target(request.file, request.query, request.source, request.topic)
 
 
-def _pace(request: Request) -> RatePace | None:
+def _pace(request: ProduceRequest) -> RatePace | None:
     if request.rate is not None and request.rate_trace is not None:
         raise MillraceError(Problem("--rate and --rate-trace exclude one another", "keep one of them"))
     for option, value in (("--rate", request.rate), ("--rate-scale", request.rate_scale)):
@@ -131,7 +131,7 @@ def _pace(request: Request) -> RatePace | None:
     return RatePace.constant(request.rate) if request.rate is not None else None
 
 
-def _input(request: Request, target: Target, pace: RatePace | None) -> Input:
+def _input(request: ProduceRequest, target: ProduceTarget, pace: RatePace | None) -> RecordInput:
     if (request.input is None) == (request.generate is None):
         raise MillraceError(
             Problem("exactly one of --input and --generate is needed", "write --input FILE, or --generate rate")
@@ -161,7 +161,7 @@ def _input(request: Request, target: Target, pace: RatePace | None) -> Input:
     )
 
 
-def _encoder(request: Request, target: Target, schema: pa.Schema) -> Callable[[pa.RecordBatch], Messages]:
+def _encoder(request: ProduceRequest, target: ProduceTarget, schema: pa.Schema) -> Callable[[pa.RecordBatch], Messages]:
     if request.key is not None and request.key not in schema.names:
         raise MillraceError(
             Problem(f"--key {request.key} is no column of the records", f"write one of {', '.join(schema.names)}")
@@ -171,7 +171,7 @@ def _encoder(request: Request, target: Target, schema: pa.Schema) -> Callable[[p
     return lambda records: (values(records), keys(records) if keys is not None else None)
 
 
-def _value_encoder(target: Target, schema: pa.Schema) -> Encode:
+def _value_encoder(target: ProduceTarget, schema: pa.Schema) -> Encode:
     if target.format is RecordFormat.RAW:
         return lambda records: records.column(0).to_pylist()
     if target.format is RecordFormat.AVRO:
@@ -181,11 +181,11 @@ def _value_encoder(target: Target, schema: pa.Schema) -> Encode:
     return encoder(schema, target.timestamp_format)
 
 
-def _limits(request: Request, pace: RatePace | None) -> Limits:
+def _limits(request: ProduceRequest, pace: RatePace | None) -> SendLimits:
     duration = _seconds(request.duration, "--duration")
     if duration is None and request.rate_trace is not None and pace is not None:
         duration = float(pace.times[-1]) or None
-    return Limits(request.count, duration)
+    return SendLimits(request.count, duration)
 
 
 def _seconds(text: str | None, option: str) -> float | None:

@@ -32,7 +32,7 @@ class Outlet(Protocol):
 
 
 @dataclass(frozen=True)
-class Limits:
+class SendLimits:
     """When to end: after ``count`` messages, after ``duration`` seconds; None is never."""
 
     count: int | None = None
@@ -49,7 +49,7 @@ def send_all(
     outlet: Outlet,
     *,
     pace: Pace | None,
-    limits: Limits,
+    limits: SendLimits,
     stop: Event,
     advanced: Callable[[int], None],
     clock: Callable[[], float] = time.monotonic,

@@ -12,9 +12,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.kafka import KafkaConnection
 from millrace_api.loading import load_queries
-from millrace_api.sources import KafkaSource, RecordFormat, Source
+from millrace_api.sources import KafkaSourceSpec, RecordFormat, SourceSpec
 from millrace_api.streamquery import StreamQuery
-from millrace_jobs.kafka.cluster import Cluster
+from millrace_jobs.kafka.cluster import KafkaCluster
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.kafka.errors import error_of, patiently
 
@@ -23,7 +23,7 @@ _ANSWER = 10.0
 
 
 @dataclass(frozen=True)
-class Target:
+class ProduceTarget:
     """A topic, how to reach it, and how its messages are written."""
 
     connection: Connection
@@ -36,7 +36,7 @@ class Target:
     """Avro schema, for format avro."""
 
 
-def named_target(topic: str | None, servers: str | None, format: str) -> Target:
+def named_target(topic: str | None, servers: str | None, format: str) -> ProduceTarget:
     """The topic of ``--topic`` on a cluster without logins. Raises MillraceError where something is missing."""
     if topic is None or servers is None:
         missing = "--topic" if topic is None else "--bootstrap-servers"
@@ -45,10 +45,10 @@ def named_target(topic: str | None, servers: str | None, format: str) -> Target:
     if format not in ("json", "csv", "raw"):
         hint = "write json, csv or raw; for avro, name the YAML file of a query that has the writer schema"
         raise MillraceError(Problem(f"--format {format} is unknown", hint))
-    return Target(Connection.of(KafkaConnection(bootstrap_servers=servers)), topic, RecordFormat(format))
+    return ProduceTarget(Connection.of(KafkaConnection(bootstrap_servers=servers)), topic, RecordFormat(format))
 
 
-def query_target(file: Path, query: str | None, source: str | None, topic: str | None) -> Target:
+def query_target(file: Path, query: str | None, source: str | None, topic: str | None) -> ProduceTarget:
     """The topic that a query's Kafka source reads, on its cluster, in its format.
 
     Raises:
@@ -65,7 +65,7 @@ def query_target(file: Path, query: str | None, source: str | None, topic: str |
         raise MillraceError(Problem(f"the file has {there}", "choose one by --query and --source", str(file)))
     (spec,) = found.values()
     assert spec.kafka is not None
-    return Target(
+    return ProduceTarget(
         Connection.of(spec.kafka),
         topic or _only_topic(spec.kafka, file),
         spec.format or RecordFormat.JSON,
@@ -75,13 +75,13 @@ def query_target(file: Path, query: str | None, source: str | None, topic: str |
     )
 
 
-def require_topic(target: Target, partitions: int | None) -> int:
+def require_topic(target: ProduceTarget, partitions: int | None) -> int:
     """How many partitions the topic has; makes it with so many where it is not there.
 
     Raises:
         MillraceError: it is not there and is not to be made, or the cluster cannot be reached.
     """
-    cluster = Cluster(target.connection)
+    cluster = KafkaCluster(target.connection)
     topic = cluster.topics([target.topic], None).get(target.topic)
     if topic is not None:
         return len(topic.partitions)
@@ -110,14 +110,14 @@ def _chosen(queries: Sequence[StreamQuery], name: str | None, file: Path) -> lis
     return chosen
 
 
-def _only_topic(kafka: KafkaSource, file: Path) -> str:
+def _only_topic(kafka: KafkaSourceSpec, file: Path) -> str:
     topics = kafka.topics or tuple({partition.topic for partition in kafka.partitions or ()})
     if kafka.topic is not None or len(topics) == 1:
         return kafka.topic or topics[0]
     raise MillraceError(Problem("the source may read several topics", "choose one by --topic", str(file)))
 
 
-def _writer_schema(spec: Source, file: Path) -> str | None:
+def _writer_schema(spec: SourceSpec, file: Path) -> str | None:
     if spec.avro is None:
         return None
     if spec.avro.writer_schema is None:

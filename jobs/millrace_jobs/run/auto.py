@@ -10,7 +10,7 @@ from millrace_jobs.pipeline.analysis import Routed
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.following import PlanSource
 from millrace_jobs.plan.pin import Pin
-from millrace_jobs.selection.costs import Batch, Resources
+from millrace_jobs.selection.costs import MeasuredBatch, Resources
 from millrace_jobs.selection.prior import Prior, python_prior, sql_prior
 from millrace_jobs.selection.rule import starting_algorithm
 from millrace_jobs.selection.selector import CANDIDATES, Selector
@@ -83,11 +83,11 @@ def prior_of(routed: Routed) -> Prior:
     return sql_prior(routed.window.per_record if routed.window is not None else 1)
 
 
-def measured(report: BatchReport) -> Batch:
+def measured(report: BatchReport) -> MeasuredBatch:
     """What the selector has to know of a batch, which must have a pin."""
     pin = report.pin
     assert pin is not None
-    return Batch(
+    return MeasuredBatch(
         number=report.batch,
         algorithm=pin.algorithm,
         workers=pin.workers,

@@ -27,8 +27,8 @@ from millrace_jobs import jvm
 from millrace_jobs.cache import cache_folder
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.display.display import Display, display_for
-from millrace_jobs.display.summary import Outcome, Tally
-from millrace_jobs.pipeline.analysis import PlannedQuery, Routed, plan_query
+from millrace_jobs.display.summary import Outcome, RunTally
+from millrace_jobs.pipeline.analysis import CompiledQuery, Routed, compile_query
 from millrace_jobs.pipeline.explain import explain
 from millrace_jobs.pipeline.front_end import Native
 from millrace_jobs.pipeline.progress import BatchReport
@@ -63,7 +63,7 @@ class Observer:
     health: Health
     platform: Platform
     auto: AutoPlans | None = None
-    tally: Tally = field(default_factory=Tally)
+    tally: RunTally = field(default_factory=RunTally)
 
     def batch(self, report: BatchReport) -> None:
         """A batch has been finished."""
@@ -155,7 +155,7 @@ class Job:
         if self.stop_requested:
             return
         display.starting("planning the query")
-        planned = plan_query(spark, self.query.spec, {name: source.schema for name, source in sources.items()})
+        planned = compile_query(spark, self.query.spec, {name: source.schema for name, source in sources.items()})
         planned = self._as_before(planned, checkpoint, display)
         sink = self._prepared_sink(planned, checkpoint, display)
         if self.stop_requested:
@@ -192,7 +192,7 @@ class Job:
         given = self._given_plans()
         sources = self._open_sources(self._workspace / "sources")
         spark = self._spark(self.platform.state_partitions(self.query.spec))
-        planned = plan_query(spark, self.query.spec, {name: source.schema for name, source in sources.items()})
+        planned = compile_query(spark, self.query.spec, {name: source.schema for name, source in sources.items()})
         check_streaming(planned, self.query.spec, spark, sources)
         plan = given.current() if given is not None else None
         return explain(planned, self.query.spec, sources, pin_of(plan or self._first_plan(planned)))
@@ -276,7 +276,7 @@ class Job:
         self._stack.callback(self.platform.close)
         return spark
 
-    def _as_before(self, planned: PlannedQuery, checkpoint: Checkpoint, display: Display) -> PlannedQuery:
+    def _as_before(self, planned: CompiledQuery, checkpoint: Checkpoint, display: Display) -> CompiledQuery:
         """The query, with the plan that can go on from the state in the checkpoint."""
         continued = as_before(planned, self.query.spec.query.sql, checkpoint.layout)
         if isinstance(continued.plan, Native) and continued is not planned:
@@ -284,7 +284,7 @@ class Job:
             display.message(f"the query runs natively, though it can be routed: {continued.plan.reason}: {hint}")
         return continued
 
-    def _prepared_sink(self, planned: PlannedQuery, checkpoint: Checkpoint, display: Display) -> Sink:
+    def _prepared_sink(self, planned: CompiledQuery, checkpoint: Checkpoint, display: Display) -> Sink:
         """The sink, ready for the first batch; with that the query has taken the checkpoint over."""
         self._check_sink(planned)
         checkpoint.keep_layout(layout(planned))
@@ -300,7 +300,7 @@ class Job:
     def _plans(
         self,
         given: PlanSource | None,
-        planned: PlannedQuery,
+        planned: CompiledQuery,
         spark: SparkSession,
         checkpoint: Checkpoint,
         display: Display,
@@ -317,7 +317,7 @@ class Job:
 
         return AutoPlans(plans, first.algorithm, planned.plan, resources, display.message)
 
-    def _first_plan(self, planned: PlannedQuery, last: Pin | None = None) -> Plan:
+    def _first_plan(self, planned: CompiledQuery, last: Pin | None = None) -> Plan:
         """The plan without a plan file; a query that is not routed has only ``native``."""
         routed = planned.plan if isinstance(planned.plan, Routed) else None
         return Plan.initial(self.query.spec, auto=first_algorithm(routed, last) if routed else Algorithm.NATIVE)
@@ -330,7 +330,7 @@ class Job:
             raise MillraceError(problem)
         return given
 
-    def _check_sink(self, planned: PlannedQuery) -> None:
+    def _check_sink(self, planned: CompiledQuery) -> None:
         files = self.query.spec.sink.files
         if files is None or files.format is not FileFormat.CSV:
             return

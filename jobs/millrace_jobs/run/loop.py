@@ -21,8 +21,8 @@ from millrace_api.failures import FailureClass
 from millrace_api.streamquery import Emit, Spec
 from millrace_jobs import jvm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
-from millrace_jobs.pipeline.analysis import PlannedQuery, sql_problem
-from millrace_jobs.pipeline.build import Surroundings, build, is_per_record
+from millrace_jobs.pipeline.analysis import CompiledQuery, sql_problem
+from millrace_jobs.pipeline.build import RunContext, build, is_per_record
 from millrace_jobs.pipeline.front_end import Native
 from millrace_jobs.pipeline.progress import BatchReport, batch_report
 from millrace_jobs.pipeline.streaming_check import output_mode
@@ -108,7 +108,7 @@ class QueryRun:
     spark: SparkSession
     name: str
     spec: Spec
-    query: PlannedQuery
+    query: CompiledQuery
     sources: Mapping[str, Source]
     sink: Sink
     checkpoint: Checkpoint
@@ -261,7 +261,7 @@ class QueryRun:
         )
 
     def _start(self, *, routed: bool, paced: bool) -> StreamingQuery:
-        around = Surroundings(
+        around = RunContext(
             self.spark,
             self.sources,
             self._steering.control,

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from millrace_jobs.partitioners.streaming_metrics import PlacementSketch
 from millrace_jobs.pipeline.progress import STEPS, BatchReport, placement_of
-from millrace_jobs.selection.selector import Outcome
+from millrace_jobs.selection.selector import SwitchOutcome
 from millrace_jobs.selection.switch import REASONS, Switch
 
 # Of batch intervals between 0.1 s and some minutes; two neighbours differ by at most a factor of 2.
@@ -23,7 +23,7 @@ _TASK_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 12
 
 
 @dataclass(frozen=True)
-class Metric:
+class JobMetric:
     """One metric that the job exports. ``buckets`` are the upper bounds of a histogram, in its unit."""
 
     name: str
@@ -36,58 +36,60 @@ class Metric:
 _BY_STAGE = ("query", "stage")
 
 CONTRACT = (
-    Metric("millrace_batches_total", "counter", "Batches finished."),
-    Metric(
+    JobMetric("millrace_batches_total", "counter", "Batches finished."),
+    JobMetric(
         "millrace_batch_processing_seconds",
         "histogram",
         "Processing time of a batch, from its trigger to its commit.",
         buckets=_BATCH_BUCKETS,
     ),
-    Metric(
+    JobMetric(
         "millrace_batch_step_seconds_total",
         "counter",
         f"Time that the steps of batches took. step is {', '.join(STEPS)}, as Spark names them; tasks run in addBatch.",
         ("query", "step"),
     ),
-    Metric("millrace_batch_interval_seconds", "gauge", "The batch interval: processing time should stay below it."),
-    Metric("millrace_input_rows_total", "counter", "Records read from the sources."),
-    Metric("millrace_rejected_rows_total", "counter", "Records that could not be decoded, dropped or dead-lettered."),
-    Metric("millrace_late_rows_total", "counter", "Records behind the watermark, which no result counts."),
-    Metric("millrace_source_lag_rows", "gauge", "Records the sources had left when the last batch was planned."),
-    Metric(
+    JobMetric("millrace_batch_interval_seconds", "gauge", "The batch interval: processing time should stay below it."),
+    JobMetric("millrace_input_rows_total", "counter", "Records read from the sources."),
+    JobMetric(
+        "millrace_rejected_rows_total", "counter", "Records that could not be decoded, dropped or dead-lettered."
+    ),
+    JobMetric("millrace_late_rows_total", "counter", "Records behind the watermark, which no result counts."),
+    JobMetric("millrace_source_lag_rows", "gauge", "Records the sources had left when the last batch was planned."),
+    JobMetric(
         "millrace_distinct_keys", "gauge", "Different keys in the last batch: exact below 256, else an estimate to 7 %."
     ),
-    Metric(
+    JobMetric(
         "millrace_load_imbalance_ratio",
         "gauge",
         "Largest load of a worker less the average one, as a fraction of the average, in the last batch; "
         "absent while no record is routed. stage is combine.",
         _BY_STAGE,
     ),
-    Metric(
+    JobMetric(
         "millrace_cardinality_imbalance_ratio",
         "gauge",
         "Most distinct keys of a worker less the average number, as a fraction of the average, in the last batch; "
         "absent while no record is routed. stage is combine.",
         _BY_STAGE,
     ),
-    Metric(
+    JobMetric(
         "millrace_aggregation_cost_keys",
         "gauge",
         "Distinct keys of each worker, summed over the workers, in the last batch; absent while no record is routed.",
     ),
-    Metric(
+    JobMetric(
         "millrace_replication_factor_ratio",
         "gauge",
         "Workers a key was sent to, on average, in the last batch; absent while no record is routed.",
     ),
-    Metric(
+    JobMetric(
         "millrace_moved_keys_ratio",
         "gauge",
         "Of a sample of the keys that were also in the batch before, the part that went to other workers than there; "
         "absent while no record is routed, and where the batches share no key of the sample.",
     ),
-    Metric(
+    JobMetric(
         "millrace_stage_task_seconds",
         "histogram",
         "Time of each task of a stage. stage is route or combine; Spark tells the merge's only as a sum, see "
@@ -95,45 +97,45 @@ CONTRACT = (
         _BY_STAGE,
         _TASK_BUCKETS,
     ),
-    Metric(
+    JobMetric(
         "millrace_merge_task_seconds_total",
         "counter",
         "Time spent on updating and committing state, summed over the tasks of the merge.",
     ),
-    Metric(
+    JobMetric(
         "millrace_partial_results_total",
         "counter",
         "What combine reduced records to: of each task one partial result for each key and pane.",
     ),
-    Metric("millrace_state_updates_total", "counter", "Results whose state changed."),
-    Metric("millrace_plan_epoch", "gauge", "Epoch of the plan that the last batch ran under."),
-    Metric("millrace_plan_workers", "gauge", "Workers (n) in the plan of the last batch."),
-    Metric("millrace_plan_replicas", "gauge", "Partitioner replicas (m) in the plan of the last batch."),
-    Metric(
+    JobMetric("millrace_state_updates_total", "counter", "Results whose state changed."),
+    JobMetric("millrace_plan_epoch", "gauge", "Epoch of the plan that the last batch ran under."),
+    JobMetric("millrace_plan_workers", "gauge", "Workers (n) in the plan of the last batch."),
+    JobMetric("millrace_plan_replicas", "gauge", "Partitioner replicas (m) in the plan of the last batch."),
+    JobMetric(
         "millrace_plan_info",
         "gauge",
         "Always 1; the label algorithm names the partitioner in the plan of the last batch.",
         ("query", "algorithm"),
     ),
-    Metric(
+    JobMetric(
         "millrace_auto_switches_total",
         "counter",
         "Switches of algorithm auto. reason is imbalance, aggregation cost, routing, measured or trial.",
         ("query", "reason"),
     ),
-    Metric(
+    JobMetric(
         "millrace_auto_prediction_error_ratio",
         "gauge",
         "Batch time that algorithm auto last predicted less the one that was then observed, as a fraction of the "
         "latter; absent before anything was predicted.",
     ),
-    Metric(
+    JobMetric(
         "millrace_watermark_delay_seconds",
         "gauge",
         "Event time by which the watermark of the last batch was behind the newest record seen.",
     ),
-    Metric("millrace_state_rows", "gauge", "Rows in the state store after the last batch."),
-    Metric("millrace_state_bytes", "gauge", "Memory that the state store used after the last batch."),
+    JobMetric("millrace_state_rows", "gauge", "Rows in the state store after the last batch."),
+    JobMetric("millrace_state_bytes", "gauge", "Memory that the state store used after the last batch."),
 )
 """Everything the job exports; each series has the label ``query``."""
 
@@ -175,7 +177,7 @@ class JobMetrics(Collector):
             self._show_plan(report)
             self._show_placement(report)
 
-    def record_choice(self, outcomes: Sequence[Outcome], switch: Switch | None) -> None:
+    def record_choice(self, outcomes: Sequence[SwitchOutcome], switch: Switch | None) -> None:
         """Take in what ``algorithm: auto`` made of the batch that was recorded last."""
         with self._lock:
             if outcomes:
@@ -253,5 +255,5 @@ class JobMetrics(Collector):
             self._gauges[name].labels(self._query, *labels).set(value)
 
 
-def _of_kind(kind: str) -> list[Metric]:
+def _of_kind(kind: str) -> list[JobMetric]:
     return [metric for metric in CONTRACT if metric.kind == kind]

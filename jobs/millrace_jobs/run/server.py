@@ -30,7 +30,7 @@ _BUSY = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 
 _log = logging.getLogger(__name__)
 
 
-class Server:
+class JobServer:
     """A running endpoint."""
 
     def __init__(self, listener: _Listener) -> None:
@@ -56,7 +56,7 @@ class Server:
         self._thread.join()
 
 
-def start_server(registry: CollectorRegistry, health: Health, host: str = "127.0.0.1", port: int = 0) -> Server:
+def start_server(registry: CollectorRegistry, health: Health, host: str = "127.0.0.1", port: int = 0) -> JobServer:
     """Serve metrics and probes on a thread of their own until ``close``.
 
     Args:
@@ -69,7 +69,7 @@ def start_server(registry: CollectorRegistry, health: Health, host: str = "127.0
         MillraceError: the address cannot be listened on, for example because the port is taken.
     """
     try:
-        return Server(_Listener((host, port), registry, health))
+        return JobServer(_Listener((host, port), registry, health))
     except (OSError, OverflowError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise MillraceError(
@@ -92,7 +92,7 @@ class _Listener(socketserver.ThreadingTCPServer):
         self._slots = BoundedSemaphore(MAX_CONNECTIONS)
         self._since: dict[socket.socket, float] = {}
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        super().__init__(address, _Handler)
+        super().__init__(address, _JobHandler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Give the connection to a thread, where one is free."""
@@ -125,7 +125,7 @@ class _Listener(socketserver.ThreadingTCPServer):
         _log.log(level, "request from %s failed: %r", client_address[0], error)
 
 
-class _Handler(MetricsHandler):
+class _JobHandler(MetricsHandler):
     """Answers one request; the metrics themselves are written by prometheus_client."""
 
     server: _Listener

@@ -14,8 +14,8 @@ from millrace_jobs.sketches.key_profile import KeyProfile
 
 from .least_squares import fit_costs
 from .prior import TASK_SECONDS, Prior
-from .shadow import Placement
-from .work import Loads, Task, makespan
+from .shadow import ShadowPlacement
+from .work import Task, TaskLoads, makespan
 
 BATCHES = 32
 """Batches of which each cost remembers its measurements."""
@@ -29,7 +29,7 @@ EASE = 0.5
 
 
 @dataclass(frozen=True)
-class Batch:
+class MeasuredBatch:
     """What a finished batch measured.
 
     ``rows`` were read. ``seconds`` is the processing time, ``route_seconds`` and ``merge_seconds`` those of all tasks
@@ -95,7 +95,7 @@ class BatchTime:
 
 
 @dataclass(frozen=True, eq=False)
-class Costs:
+class AlgorithmCosts:
     """Costs in seconds of one core: ``combine`` and ``merge`` as in ``Prior``, the others for a record.
 
     ``route`` has the algorithms that were measured; ``own`` has what each partitioner alone takes, and
@@ -114,7 +114,7 @@ class Costs:
         """Seconds to project, route and cut a record: as measured, or by the partitioner's own speed."""
         return self.route.get(algorithm, self.route_base + self.own.get(algorithm, 0.0))
 
-    def predict(self, algorithm: str, loads: Loads, replicas: int, rest: float) -> BatchTime:
+    def predict(self, algorithm: str, loads: TaskLoads, replicas: int, rest: float) -> BatchTime:
         """The time of a batch whose combine tasks have these loads; ``rest`` is in seconds, beside the stages."""
         cores = self.resources.cores
         merge = float(self.merge @ [1.0, loads.groups.sum()]) / min(cores, self.resources.state_partitions)
@@ -138,7 +138,7 @@ class Measurements:
         self._route: dict[str, deque[float]] = {}
         self._own: dict[str, float] = {}
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: MeasuredBatch) -> None:
         """Take in what a batch measured.
 
         Under ``native`` the tasks also read and route, of which only the latter is measured: what they tell of
@@ -167,19 +167,19 @@ class Measurements:
         if seconds > 0:
             self._merge.append((groups, seconds))
 
-    def add_partitioners(self, placements: Iterable[Placement]) -> None:
+    def add_partitioners(self, placements: Iterable[ShadowPlacement]) -> None:
         """Take in what the partitioners themselves took in a shadow run; the quickest run counts."""
         for placed in placements:
             self._own[placed.algorithm] = min(placed.route_seconds, self._own.get(placed.algorithm, np.inf))
 
-    def costs(self, resources: Resources) -> Costs:
+    def costs(self, resources: Resources) -> AlgorithmCosts:
         """What everything costs by these measurements, and by the prior where there are none."""
         prior = self._prior
         route = {name: float(np.median(rates)) for name, rates in self._route.items()}
         beside = [max(seconds - self._own.get(name, 0.0), 0.0) for name, seconds in route.items()]
         base = float(np.median(beside)) if beside else prior.route
         speed = base / prior.route
-        return Costs(
+        return AlgorithmCosts(
             combine=_fitted(prior.combine, self._combine or self._slices, speed),
             merge=_fitted(prior.merge, [_merge_work(*one) for one in self._merge], speed),
             route=route,

@@ -11,13 +11,13 @@ from millrace_jobs.kernels.mixing import seeded
 from millrace_jobs.sketches.key_counts import added
 from millrace_jobs.sketches.key_profile import KeyProfile, profile
 
-from .costs import Batch, Measurements, Resources
+from .costs import MeasuredBatch, Measurements, Resources
 from .prior import Prior
 from .residuals import Observed, Residuals
 from .rule import by_rule
 from .shadow import Clock, Shadow
 from .switch import Candidate
-from .work import Loads
+from .work import TaskLoads
 
 
 class Forecaster:
@@ -27,10 +27,10 @@ class Forecaster:
         self.residuals = Residuals()
         self._prior, self._among, self._clock = prior, tuple(among), clock
         self._measured = Measurements(prior)
-        self._profiled: Batch | None = None
+        self._profiled: MeasuredBatch | None = None
         self._panes = 1.0
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: MeasuredBatch) -> None:
         """Take in a batch."""
         self._measured.add(batch)
         if batch.profile is not None:
@@ -41,7 +41,7 @@ class Forecaster:
         """Whether a routed batch has told what combining costs."""
         return self._measured.routed
 
-    def forecast(self, window: Sequence[Batch], resources: Resources) -> dict[str, Candidate]:
+    def forecast(self, window: Sequence[MeasuredBatch], resources: Resources) -> dict[str, Candidate]:
         """What is predicted of each candidate for a batch like those of the window, which ran under one plan.
 
         Candidates are judged by the work their tasks would have, and by what batches really took beyond that.
@@ -71,7 +71,7 @@ class Forecaster:
             for name, load in loads.items()
         }
 
-    def _loads(self, now: Batch) -> dict[str, Loads]:
+    def _loads(self, now: MeasuredBatch) -> dict[str, TaskLoads]:
         """What each candidate's tasks would get of the last batch whose keys are known.
 
         Spark's own plan tells nothing of keys but how many there are. Before anything else is known, they are taken
@@ -85,7 +85,9 @@ class Forecaster:
         self._measured.add_partitioners(placements.values())
         if basis.algorithm == now.algorithm and basis.groups:
             self._panes = placements[basis.algorithm].panes(basis.groups)
-        return {name: Loads(placed.rows, placed.groups(self._panes), basis.rows) for name, placed in placements.items()}
+        return {
+            name: TaskLoads(placed.rows, placed.groups(self._panes), basis.rows) for name, placed in placements.items()
+        }
 
 
 def _equal_keys(rows: int, keys: int) -> KeyProfile:

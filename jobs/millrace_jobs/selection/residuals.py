@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .prior import REST_SECONDS
-from .work import Loads
+from .work import TaskLoads
 
 _KEPT = 64
 _RECENT = 6
@@ -25,7 +25,7 @@ class Observed:
     algorithm: str
     seconds: float
     rows: float
-    loads: Loads | None
+    loads: TaskLoads | None
 
 
 class Residuals:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from millrace_jobs.partitioners.registry import ALGORITHMS, NATIVE
 
-from .costs import Batch, Resources
+from .costs import MeasuredBatch, Resources
 from .forecast import Forecaster
 from .prior import Prior
 from .shadow import Clock
@@ -53,7 +53,7 @@ _TIE = 0.01
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SwitchOutcome:
     """What was predicted of batches, and what they took: median seconds up to ``batch``."""
 
     batch: int
@@ -84,7 +84,7 @@ class Selector:
     ) -> None:
         self.algorithm = algorithm
         self.candidates: Mapping[str, Candidate] = MappingProxyType({})
-        self.outcomes: deque[Outcome] = deque(maxlen=64)
+        self.outcomes: deque[SwitchOutcome] = deque(maxlen=64)
         self._forecaster = Forecaster(prior, among, clock)
         self._resources = resources
         self._tasks: tuple[int, int] | None = None
@@ -100,12 +100,12 @@ class Selector:
 
     def _watch(self) -> None:
         """Begin to watch a plan."""
-        self._window: list[Batch] = []
+        self._window: list[MeasuredBatch] = []
         self._warm = False
         self._every, self._agreed = 1, 0
         self._expected: float | None = None
 
-    def observe(self, batch: Batch) -> Switch | None:
+    def observe(self, batch: MeasuredBatch) -> Switch | None:
         """Take in a finished batch; a switch where the next ones shall run under another algorithm.
 
         The first batch under a plan does not count: in it, processes start and kernels are compiled.
@@ -131,16 +131,18 @@ class Selector:
         self._at_ease = 2 * sum(batch.is_at_ease for batch in window) > len(window)
         return self._decide(batch.number, statistics.median(batch.rows for batch in window))
 
-    def _is_slow(self, batch: Batch) -> bool:
+    def _is_slow(self, batch: MeasuredBatch) -> bool:
         """Whether it took so much longer than predicted that its records must have changed."""
         return self._expected is not None and batch.seconds > (1 + PLAIN) * self._expected * batch.rows
 
-    def _compare(self, window: Sequence[Batch]) -> None:
+    def _compare(self, window: Sequence[MeasuredBatch]) -> None:
         """Note what was predicted of these batches and what they took, by record since batches differ in size."""
         rows = statistics.median(batch.rows for batch in window)
         if self._expected is not None:
             observed = statistics.median(batch.seconds / batch.rows for batch in window)
-            self.outcomes.append(Outcome(window[-1].number, self.algorithm, self._expected * rows, observed * rows))
+            self.outcomes.append(
+                SwitchOutcome(window[-1].number, self.algorithm, self._expected * rows, observed * rows)
+            )
         self._expected = self.candidates[self.algorithm].time.total / rows
 
     def _decide(self, number: int, rows: float) -> Switch | None:

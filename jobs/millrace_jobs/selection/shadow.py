@@ -30,7 +30,7 @@ Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, eq=False)
-class Placement:
+class ShadowPlacement:
     """What each combine task of a batch would get.
 
     ``rows`` are the tasks' records, shape ``(tasks,)``. A *pair* is a key and a task that has records of it;
@@ -84,7 +84,7 @@ class Shadow:
         self._stream = sample_stream(self._keys, workers, most, seed)
         self._workers, self._replicas, self._seed, self._clock = workers, replicas, seed, clock
 
-    def place(self, algorithm: str) -> Placement:
+    def place(self, algorithm: str) -> ShadowPlacement:
         """Where the algorithm would place the batch.
 
         ``hash`` places a key whatever came before it, and so is tried on all keys, without the noise of a sample;
@@ -105,20 +105,22 @@ class Shadow:
         each = seconds / max(len(stream.keys), 1)
         return self._counted(algorithm, np.concatenate(placed), self._workers, each)
 
-    def _place_keys(self) -> Placement:
+    def _place_keys(self) -> ShadowPlacement:
         keys = self._keys
         ids, seconds = self._route(Hash.NAME, keys.hashes, 0)
         rows = _totals(ids, keys.counts * keys.stands_for, self._workers)
         counts = keys.counts.astype(np.float64)
-        return Placement(Hash.NAME, rows, ids, counts, keys.stands_for, seconds / max(len(ids), 1))
+        return ShadowPlacement(Hash.NAME, rows, ids, counts, keys.stands_for, seconds / max(len(ids), 1))
 
-    def _counted(self, algorithm: str, ids: NDArray[np.integer[Any]], tasks: int, route_seconds: float) -> Placement:
+    def _counted(
+        self, algorithm: str, ids: NDArray[np.integer[Any]], tasks: int, route_seconds: float
+    ) -> ShadowPlacement:
         stream = self._stream
         pairs, counts = np.unique(stream.keys * tasks + ids, return_counts=True)
         keys = pairs // tasks
         rows = _totals(ids, np.full(len(ids), stream.rows / max(len(ids), 1)), tasks)
         records = counts * stream.scale[keys]
-        return Placement(algorithm, rows, pairs % tasks, records, stream.stands_for[keys], route_seconds)
+        return ShadowPlacement(algorithm, rows, pairs % tasks, records, stream.stands_for[keys], route_seconds)
 
     def _route(self, algorithm: str, keys: Hashes, replica: int) -> tuple[Workers, float]:
         """Worker ids, and the seconds it took. What learns from batch to batch has seen some before."""

@@ -20,7 +20,7 @@ class Task:
 
 
 @dataclass(frozen=True, eq=False)
-class Loads:
+class TaskLoads:
     """What combine tasks would get of a batch in which ``read`` records are read.
 
     ``rows``, which the filter lets through, and ``groups``, partial results, have shape ``(tasks,)``.
@@ -30,9 +30,9 @@ class Loads:
     groups: NDArray[np.float64]
     read: float
 
-    def scaled(self, read: float) -> Loads:
+    def scaled(self, read: float) -> TaskLoads:
         """The loads of a batch of another size."""
-        return Loads(self.rows * (read / self.read), self.groups * (read / self.read), read)
+        return TaskLoads(self.rows * (read / self.read), self.groups * (read / self.read), read)
 
     @property
     def imbalance(self) -> float:

@@ -20,7 +20,7 @@ TIMES_AS_TEXT: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Batch:
+class ResultBatch:
     """Which batch results are of.
 
     ``epoch`` is that of the plan it was pinned to. ``watermark`` is in milliseconds since 1970: windows that end at
@@ -99,7 +99,7 @@ class Sink(Protocol):
         """The streaming results as ``write`` takes them: a part of the query's own plan, not of one for each batch."""
         ...
 
-    def write(self, results: DataFrame, batch: Batch) -> int:
+    def write(self, results: DataFrame, batch: ResultBatch) -> int:
         """Write the shaped results of a batch in one action over all partitions; returns how many rows were written.
 
         After a crash Spark calls it again with the same batch number and the same results.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
-from millrace_jobs.sinks.base import Batch, Head, LastBatch
+from millrace_jobs.sinks.base import Head, LastBatch, ResultBatch
 
 ShowTable = Callable[[str, Sequence[str], Sequence[Sequence[object]]], None]
 
@@ -28,7 +28,7 @@ class ConsoleSink:
         """As they are."""
         return results
 
-    def write(self, results: DataFrame, batch: Batch) -> int:
+    def write(self, results: DataFrame, batch: ResultBatch) -> int:
         """Show a batch."""
         counted = Observation()
         observed = results.observe(counted, F.count(F.lit(1)).alias("rows"))

@@ -25,7 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.disk import make_folder, remove_folders, sync
-from millrace_jobs.sinks.base import TIMES_AS_TEXT, Batch, LastBatch
+from millrace_jobs.sinks.base import TIMES_AS_TEXT, LastBatch, ResultBatch
 
 BATCH_ID = "_batch_id"
 """Column that tells the updates of a key apart: the row with the highest is the answer."""
@@ -80,7 +80,7 @@ class FilesSink:
         """As they are."""
         return results
 
-    def write(self, results: DataFrame, batch: Batch) -> int:
+    def write(self, results: DataFrame, batch: ResultBatch) -> int:
         """Write a batch; its files appear when all of them are complete."""
         if self._updates:
             results = results.withColumn(BATCH_ID, F.lit(batch.number).cast("bigint"))

@@ -46,7 +46,7 @@ _COUNTER = np.dtype(
 _SIZE, _TOTAL, _MISSED, _SPARE = range(4)
 
 
-class Counters(NamedTuple):
+class SpaceSavingCounters(NamedTuple):
     """The stream summary: what ``count`` works on.
 
     Counters are ranked by descending counts. Those with equal counts are a group; within it, places are free,
@@ -177,7 +177,7 @@ class SpaceSaving:
 
 def _counters(
     capacity: int, keys: Hashes, counts: NDArray[np.int64], errors: NDArray[np.int64], missed: int, total: int
-) -> Counters:
+) -> SpaceSavingCounters:
     """These counters, in order of rank, or as many of them as there can be; slots have the number of the rank."""
     taken = len(keys[:capacity])
     missed = max(missed, int(counts[taken:].max(initial=0)))
@@ -191,12 +191,12 @@ def _counters(
     rows["spare"][: capacity - len(firsts)] = np.arange(len(firsts), capacity)
     table = empty_table(capacity + capacity // 2, 1)  # at most half full: look-ups in vain end soon
     _enter_all(rows, table, read_only(keys[:taken]), read_only(errors[:taken]))
-    return Counters(rows, table, np.array([taken, total, missed, capacity - len(firsts)], np.int64))
+    return SpaceSavingCounters(rows, table, np.array([taken, total, missed, capacity - len(firsts)], np.int64))
 
 
 @inlined
 def count(rows: NDArray[np.void], table: Rows, numbers: NDArray[np.int64], key: np.uint64) -> np.int64:
-    """Count one record, in constant time; the slot of its key's counter. Takes ``Counters`` apart."""
+    """Count one record, in constant time; the slot of its key's counter. Takes ``SpaceSavingCounters`` apart."""
     numbers[_TOTAL] += 1
     place = find(table, key)
     if is_empty(table, place):

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sources.dead_letters import Rejects
-from millrace_jobs.sources.formats.file_formats import MAX_ROWS, FileFormat
+from millrace_jobs.sources.formats.file_formats import MAX_ROWS, FormatReader
 from millrace_jobs.sources.pacing import NO_TIME
 
 
@@ -57,7 +57,7 @@ class Recording:
 
 def open_recording(
     path: str,
-    file_format: FileFormat,
+    file_format: FormatReader,
     schema: pa.Schema,
     time_column: str,
     cache_directory: str,

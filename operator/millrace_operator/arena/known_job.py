@@ -6,7 +6,7 @@ import math
 from functools import cache
 from statistics import NormalDist
 
-from ..scaling.plans import Bounds, Plan
+from ..scaling.plans import Bounds, Shape
 from ..simulation.expected import ExpectedSeconds
 from ..simulation.job import JobProfile
 from ..simulation.keys import Keys
@@ -29,11 +29,11 @@ class KnownJob:
         self._seconds = profile.interval * math.exp(-NormalDist().inv_cdf(_SURE) * profile.noise.batch)
         self.shape = cache(self._shape)
 
-    def capacity(self, plan: Plan, keys: Keys) -> float:
+    def capacity(self, plan: Shape, keys: Keys) -> float:
         """Records per second at which nearly all ordinary batches are within the interval."""
         return self._expected.most_rows(plan, plan.executors, self._seconds, keys) / self._interval
 
-    def cheapest(self, rate: float, keys: Keys) -> Plan:
+    def cheapest(self, rate: float, keys: Keys) -> Shape:
         """The least plan with a capacity of ``rate`` records per second; the largest plan where none has that."""
         executors = self._bounds.executors
         plans = (self.shape(size, keys) for size in range(executors.low, executors.high))
@@ -42,9 +42,9 @@ class KnownJob:
             self.shape(executors.high, keys),
         )
 
-    def _shape(self, executors: int, keys: Keys) -> Plan:
+    def _shape(self, executors: int, keys: Keys) -> Shape:
         """The plan with so many executors whose parallelism and replicas give it the most capacity."""
         cores = executors * self._bounds.executor_cores
         counts = [max(round(waves * cores), 1) for waves in _WAVES]
-        plans = {self._bounds.nearest(Plan(executors, n, m)) for n in counts for m in counts}
+        plans = {self._bounds.nearest(Shape(executors, n, m)) for n in counts for m in counts}
         return max(sorted(plans), key=lambda plan: self.capacity(plan, keys))

@@ -8,7 +8,7 @@ from functools import cache
 
 from ..scaling.plans import Bounds
 from ..simulation.job import JobProfile
-from ..simulation.run import Policy, Scenario
+from ..simulation.run import ScalingPolicy, Scenario
 from .known_job import KnownJob
 from .policies.cpu import Cpu
 from .policies.ds2 import Ds2
@@ -17,7 +17,7 @@ from .policies.flink import Flink
 from .policies.lag import Lag
 from .policies.millrace import Millrace
 from .policies.oracle import Oracle
-from .policies.prompt import Prompt
+from .policies.prompt import PromptPolicy
 from .policies.spark_ratio import SparkRatio
 
 
@@ -40,9 +40,9 @@ def _fixed(name: str, rate: float, scenario: Scenario) -> Fixed:
     return Fixed(name, job.cheapest(rate, scenario.keys.at(0.0)))
 
 
-POLICIES: Mapping[str, Callable[[Scenario], Policy]] = {
+POLICIES: Mapping[str, Callable[[Scenario], ScalingPolicy]] = {
     "millrace": lambda scenario: Millrace(scenario.bounds, scenario.job.state_partitions),
-    "prompt": lambda scenario: Prompt(scenario.bounds, scenario.initial.executors, scenario.job.interval),
+    "prompt": lambda scenario: PromptPolicy(scenario.bounds, scenario.initial.executors, scenario.job.interval),
     "spark-ratio": lambda scenario: SparkRatio(scenario.bounds, scenario.job.interval),
     "ds2": lambda scenario: Ds2(scenario.bounds, scenario.trace.arrived),
     "flink": lambda scenario: Flink(scenario.bounds, scenario.job.state_partitions, scenario.trace.arrived),

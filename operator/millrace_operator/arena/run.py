@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ..scaling.plans import Bounds, Plan, Range
+from ..scaling.plans import Bounds, Range, Shape
 from ..simulation.job import JobProfile
 from ..simulation.keys import always
 from ..simulation.metrics import MetricsProfile
-from ..simulation.run import ClusterView, Policy, Run, Scenario, simulate
+from ..simulation.run import ClusterView, Run, ScalingPolicy, Scenario, simulate
 from ..simulation.traces import DAY, Trace
 from .figures import Figures, figures
 from .registry import POLICIES, known_job
-from .synthetic import KEYS, SYNTHETIC, Load
+from .synthetic import KEYS, SYNTHETIC, SyntheticLoad
 
 _OF_LARGEST = 0.8
 """Share of what the largest plan can do that the peak of a load is, where no peak is given."""
@@ -30,7 +30,7 @@ _TASKS_PER_CORE, _MOST_TASKS_PER_CORE = 2, 4
 
 
 @dataclass(frozen=True)
-class Setting:
+class ScenarioSetting:
     """What a scenario is made for.
 
     Attributes:
@@ -73,19 +73,19 @@ class Comparison:
         }
 
 
-def synthetic(name: str, setting: Setting) -> Scenario:
+def synthetic(name: str, setting: ScenarioSetting) -> Scenario:
     """The scenario of one of the synthetic loads."""
     job, bounds = _job_and_bounds(setting)
     return _scenario(name, SYNTHETIC[name](_peak(setting, job, bounds), setting.seed), job, bounds, setting.seed)
 
 
-def recorded(trace: Trace, setting: Setting) -> Scenario:
+def recorded(trace: Trace, setting: ScenarioSetting) -> Scenario:
     """The scenario of a recorded trace, or of its busiest part, scaled to the peak."""
     job, bounds = _job_and_bounds(setting)
     part = busiest(trace, setting.longest)
     if np.median(np.diff(part.times)) > _COARSE_SECONDS:
         part = part.noisy(_SCATTER, _SCATTER_SECONDS, setting.seed)
-    load = Load(part.scaled(peak=_peak(setting, job, bounds)), always(KEYS))
+    load = SyntheticLoad(part.scaled(peak=_peak(setting, job, bounds)), always(KEYS))
     return _scenario(trace.name, load, job, bounds, setting.seed)
 
 
@@ -106,7 +106,7 @@ def busiest(trace: Trace, seconds: float) -> Trace:
     return trace.between(since, since + seconds)
 
 
-def _run(scenario: Scenario, policy: Policy, seed: int) -> Run:
+def _run(scenario: Scenario, policy: ScalingPolicy, seed: int) -> Run:
     """Run a policy from the plan that it would begin with, before there is any answer."""
     initial = scenario.initial
     view = ClusterView(initial.executors, None, scenario.cluster.quota)
@@ -114,19 +114,19 @@ def _run(scenario: Scenario, policy: Policy, seed: int) -> Run:
     return simulate(replace(scenario, initial=first), policy, seed)
 
 
-def _job_and_bounds(setting: Setting) -> tuple[JobProfile, Bounds]:
+def _job_and_bounds(setting: ScenarioSetting) -> tuple[JobProfile, Bounds]:
     most = _MOST_TASKS_PER_CORE * setting.max_executors * _CORES
     bounds = Bounds(Range(1, setting.max_executors), Range(2, most), Range(1, most), _CORES)
     return JobProfile(interval=setting.interval), bounds
 
 
-def _peak(setting: Setting, job: JobProfile, bounds: Bounds) -> float:
+def _peak(setting: ScenarioSetting, job: JobProfile, bounds: Bounds) -> float:
     known = known_job(job, bounds)
     largest = known.shape(bounds.executors.high, KEYS)
     return setting.peak or _OF_LARGEST * known.capacity(largest, KEYS)
 
 
-def _scenario(name: str, load: Load, job: JobProfile, bounds: Bounds, seed: int) -> Scenario:
+def _scenario(name: str, load: SyntheticLoad, job: JobProfile, bounds: Bounds, seed: int) -> Scenario:
     """Begin with the executors that the first rate needs.
 
     There are two combine tasks for each core that there may be, as Spark's tuning guide has it, and one slice of the
@@ -134,7 +134,7 @@ def _scenario(name: str, load: Load, job: JobProfile, bounds: Bounds, seed: int)
     """
     needed = known_job(job, bounds).cheapest(load.trace.rate(0.0), load.keys.at(0.0))
     cores = bounds.executors.high * bounds.executor_cores
-    initial = bounds.nearest(Plan(needed.executors, _TASKS_PER_CORE * cores, cores))
+    initial = bounds.nearest(Shape(needed.executors, _TASKS_PER_CORE * cores, cores))
     return Scenario(name, load.trace, load.keys, bounds, initial, job, metrics=_metrics(seed))
 
 

@@ -18,14 +18,14 @@ _LEVELS, _LEVEL_SECONDS = 24, 1200.0
 
 
 @dataclass(frozen=True, eq=False)
-class Load:
+class SyntheticLoad:
     """What comes to the source, and its keys."""
 
     trace: Trace
     keys: KeySchedule
 
 
-def _steps(peak: float, seed: int) -> Load:
+def _steps(peak: float, seed: int) -> SyntheticLoad:
     """Levels of 20 minutes each, at random, next to each other never within 20 % of the peak."""
     rng = np.random.default_rng(seed)
     levels = [0.5]
@@ -35,38 +35,38 @@ def _steps(peak: float, seed: int) -> Load:
             levels.append(level)
     since = [number * _LEVEL_SECONDS for number in range(_LEVELS)]
     trace = shapes.steps([peak * level for level in levels], since, _LEVELS * _LEVEL_SECONDS)
-    return Load(trace, always(KEYS))
+    return SyntheticLoad(trace, always(KEYS))
 
 
-def _noise(peak: float, seed: int) -> Load:
+def _noise(peak: float, seed: int) -> SyntheticLoad:
     trace = shapes.constant(0.5 * peak, 4 * _HOUR).noisy(scatter=0.05, every=10.0, seed=seed)
-    return Load(trace, always(KEYS))
+    return SyntheticLoad(trace, always(KEYS))
 
 
-def _skew_shift(peak: float, seed: int) -> Load:
+def _skew_shift(peak: float, seed: int) -> SyntheticLoad:
     """The same rate throughout; after an hour one key has a tenth of the records, and after two hours another one."""
     shifts = [(0.0, KEYS)]
     for hour, salt in ((1, 1), (2, 2)):
         shifts.append((hour * _HOUR, Keys(KEYS.distinct, KEYS.exponent, hot=0.1, salt=salt)))
-    return Load(shapes.constant(0.5 * peak, 3 * _HOUR), KeySchedule(shifts))
+    return SyntheticLoad(shapes.constant(0.5 * peak, 3 * _HOUR), KeySchedule(shifts))
 
 
-def _key_growth(peak: float, seed: int) -> Load:
+def _key_growth(peak: float, seed: int) -> SyntheticLoad:
     """The same rate throughout, while the keys become ten times as many in the course of an hour."""
     keys = growth(KEYS, 10 * KEYS.distinct, since=_HOUR, until=2 * _HOUR)
-    return Load(shapes.constant(0.5 * peak, 3 * _HOUR), keys)
+    return SyntheticLoad(shapes.constant(0.5 * peak, 3 * _HOUR), keys)
 
 
-SYNTHETIC: Mapping[str, Callable[[float, int], Load]] = {
-    "constant": lambda peak, seed: Load(shapes.constant(0.5 * peak, 2 * _HOUR), always(KEYS)),
+SYNTHETIC: Mapping[str, Callable[[float, int], SyntheticLoad]] = {
+    "constant": lambda peak, seed: SyntheticLoad(shapes.constant(0.5 * peak, 2 * _HOUR), always(KEYS)),
     "noise": _noise,
-    "step": lambda peak, seed: Load(shapes.step(0.3 * peak, peak, _HOUR, 2 * _HOUR), always(KEYS)),
-    "step-down": lambda peak, seed: Load(shapes.step(peak, 0.3 * peak, _HOUR, 2 * _HOUR), always(KEYS)),
+    "step": lambda peak, seed: SyntheticLoad(shapes.step(0.3 * peak, peak, _HOUR, 2 * _HOUR), always(KEYS)),
+    "step-down": lambda peak, seed: SyntheticLoad(shapes.step(peak, 0.3 * peak, _HOUR, 2 * _HOUR), always(KEYS)),
     "steps": _steps,
-    "ramp": lambda peak, seed: Load(shapes.ramp(0.2 * peak, peak, _HOUR, 2 * _HOUR, 3 * _HOUR), always(KEYS)),
-    "spike": lambda peak, seed: Load(shapes.spike(0.3 * peak, peak, _HOUR, 300.0, 2 * _HOUR), always(KEYS)),
-    "sawtooth": lambda peak, seed: Load(shapes.sawtooth(0.2 * peak, peak, _HOUR, 6 * _HOUR), always(KEYS)),
-    "diurnal": lambda peak, seed: Load(shapes.diurnal(0.15 * peak, peak), always(KEYS)),
+    "ramp": lambda peak, seed: SyntheticLoad(shapes.ramp(0.2 * peak, peak, _HOUR, 2 * _HOUR, 3 * _HOUR), always(KEYS)),
+    "spike": lambda peak, seed: SyntheticLoad(shapes.spike(0.3 * peak, peak, _HOUR, 300.0, 2 * _HOUR), always(KEYS)),
+    "sawtooth": lambda peak, seed: SyntheticLoad(shapes.sawtooth(0.2 * peak, peak, _HOUR, 6 * _HOUR), always(KEYS)),
+    "diurnal": lambda peak, seed: SyntheticLoad(shapes.diurnal(0.15 * peak, peak), always(KEYS)),
     "skew-shift": _skew_shift,
     "key-growth": _key_growth,
 }

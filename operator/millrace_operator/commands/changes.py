@@ -9,7 +9,7 @@ import typer
 
 from millrace_api.annotations import PAUSED, PAUSED_SCALE_IN, PAUSED_SCALE_OUT
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.streamquery import State
+from millrace_api.streamquery import QueryState
 
 from ..kube.cluster import Cluster
 from ..kube.user_queries import UserQueries
@@ -28,14 +28,14 @@ def resume(cluster: Cluster, name: str) -> QueryView:
     """Take back all pauses, and let it run where it is suspended."""
     view = QueryView(UserQueries(cluster).get(name))
     patch: dict[str, Any] = {"metadata": {"annotations": dict.fromkeys(PAUSES)}}
-    if view.state is State.SUSPENDED:
-        patch["spec"] = {"state": State.RUNNING.value}
+    if view.state is QueryState.SUSPENDED:
+        patch["spec"] = {"state": QueryState.RUNNING.value}
     return _changed(cluster, name, patch, lambda view: f"{_paused(view)}, {_state(view)}")
 
 
 def suspend(cluster: Cluster, name: str) -> QueryView:
     """Want it suspended."""
-    return _changed(cluster, name, {"spec": {"state": State.SUSPENDED.value}}, _state)
+    return _changed(cluster, name, {"spec": {"state": QueryState.SUSPENDED.value}}, _state)
 
 
 def restart(cluster: Cluster, name: str) -> QueryView:
@@ -46,7 +46,7 @@ def restart(cluster: Cluster, name: str) -> QueryView:
     """
     queries = UserQueries(cluster)
     before = QueryView(queries.get(name))
-    if before.state is State.SUSPENDED:
+    if before.state is QueryState.SUSPENDED:
         raise MillraceError(Problem(f"{name} is suspended, so nothing can be restarted", f"millrace resume {name}"))
     return _say(before, QueryView(queries.restart(name)), _nonce)
 

@@ -14,7 +14,7 @@ from millrace_api.plot_files import check_plotting
 
 from ..arena.plot import write_plot
 from ..arena.registry import POLICIES
-from ..arena.run import Setting, compare, recorded, synthetic
+from ..arena.run import ScenarioSetting, compare, recorded, synthetic
 from ..arena.synthetic import SYNTHETIC
 from ..simulation.run import Scenario
 from ..simulation.trace_files import TraceFileError, read_trace
@@ -24,7 +24,7 @@ _ALL = "all"
 _FEWEST_BATCHES = 10
 
 
-def show_comparison(trace: str, policies: str, setting: Setting, *, plot: Path | None, as_json: bool) -> None:
+def show_comparison(trace: str, policies: str, setting: ScenarioSetting, *, plot: Path | None, as_json: bool) -> None:
     """Run the named policies on a trace, and print their figures; draw them into ``plot``.
 
     Raises:
@@ -62,7 +62,7 @@ def _policies(given: str) -> list[str]:
     return names
 
 
-def _check(setting: Setting) -> None:
+def _check(setting: ScenarioSetting) -> None:
     if not 0.5 <= setting.interval <= 600:
         raise MillraceError(Problem(f"--interval is {setting.interval:g}", "write 0.5 to 600 seconds"))
     if not 1 <= setting.max_executors <= 32:
@@ -74,7 +74,7 @@ def _check(setting: Setting) -> None:
         raise MillraceError(Problem(f"--seed is {setting.seed}", "write 0 or more"))
 
 
-def _scenario(trace: str, setting: Setting) -> Scenario:
+def _scenario(trace: str, setting: ScenarioSetting) -> Scenario:
     if trace in SYNTHETIC:
         return synthetic(trace, setting)
     try:

@@ -16,7 +16,7 @@ from millrace_api.status import ConditionType
 
 from ..kube.cluster import Cluster
 from ..kube.user_queries import UserQueries
-from ..scaling.decision.changes import Outcome
+from ..scaling.decision.changes import ChangeOutcome
 from ..scaling.decision.decision import Decision, Inputs
 from ..scaling.decision.search import Forecast
 from .query_view import QueryView
@@ -95,7 +95,7 @@ def _forecast(forecast: Forecast) -> str:
     )
 
 
-def _outcome(outcome: Outcome | None) -> str:
+def _outcome(outcome: ChangeOutcome | None) -> str:
     """What came of the last change."""
     if outcome is None:
         return "there was none, or its effect is not known yet"

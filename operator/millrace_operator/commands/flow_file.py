@@ -15,15 +15,15 @@ from millrace_api.explain_errors import Location, dotted, explain, field_locatio
 from millrace_api.salvage import details
 from millrace_api.values import Count, Positive, text
 from millrace_api.yaml_nodes import Document, read_documents
-from millrace_operator.scaling.dataflow.flow import Connection, Flow, FlowError, Mistake, Operator, Sizing
+from millrace_operator.scaling.dataflow.flow import Flow, FlowError, FlowOperator, Mistake, Sizing, StreamConnection
 
 NANOSECONDS = 1e9
 MEGABIT = 1e6
 
 
 def _connection(value: Any) -> Any:
-    if value not in list(Connection):
-        raise problem(f"{quote(value)} is not a connection", f"write one of {', '.join(Connection)}")
+    if value not in list(StreamConnection):
+        raise problem(f"{quote(value)} is not a connection", f"write one of {', '.join(StreamConnection)}")
     return value
 
 
@@ -36,7 +36,7 @@ _Amount = Annotated[float, Field(strict=True, ge=0)]
 class OperatorFields(Model):
     """An operator as it is written; see :class:`Operator`."""
 
-    inputs: dict[_OperatorName, Annotated[Connection, BeforeValidator(_connection)]] = Field(
+    inputs: dict[_OperatorName, Annotated[StreamConnection, BeforeValidator(_connection)]] = Field(
         default={}, description="Producers, and how each is connected."
     )
     fetch_nanoseconds: _Amount = Field(default=0.0, description="To take one batch from the input queue.")
@@ -47,9 +47,9 @@ class OperatorFields(Model):
     tasks: Count = Field(default=1, description="Degree of parallelism.")
     batch: Count = Field(default=1, description="Records of an output batch.")
 
-    def operator(self, name: str) -> Operator:
+    def operator(self, name: str) -> FlowOperator:
         """The operator, in seconds."""
-        return Operator(
+        return FlowOperator(
             name=name,
             inputs=self.inputs,
             fetch_seconds=self.fetch_nanoseconds / NANOSECONDS,

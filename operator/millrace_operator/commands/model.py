@@ -13,14 +13,14 @@ import typer
 app = typer.Typer(help="Plan the capacity of a data flow from its costs.", no_args_is_help=True, rich_markup_mode=None)
 
 
-class OutputFormat(StrEnum):
+class ReportFormat(StrEnum):
     """How results are printed."""
 
     TABLE = "table"
     JSON = "json"
 
 
-class Switch(StrEnum):
+class OnOff(StrEnum):
     """Whether operators may send records in batches."""
 
     ON = "on"
@@ -32,31 +32,29 @@ Rates = Annotated[
     list[str],
     typer.Option("--rate", help="Records/s of each source; with several sources also --rate NAME=R for each."),
 ]
-Batching = Annotated[Switch, typer.Option(help="off: every record is sent by itself, whatever batches the file has.")]
-Format = Annotated[OutputFormat, typer.Option(help="table, or json with all figures.")]
+Batching = Annotated[OnOff, typer.Option(help="off: every record is sent by itself, whatever batches the file has.")]
+Format = Annotated[ReportFormat, typer.Option(help="table, or json with all figures.")]
 
 
 @app.command()
-def predict(file: FlowPath, rate: Rates, batching: Batching = Switch.ON, format: Format = OutputFormat.TABLE) -> None:
+def predict(file: FlowPath, rate: Rates, batching: Batching = OnOff.ON, format: Format = ReportFormat.TABLE) -> None:
     """Predict rates, capacity and throughput with the tasks and batches of the file, and what batching costs."""
     from . import model_report, model_table
     from .flow_file import read_flow
     from .rates import workload
 
-    given = read_flow(file, batching=batching is Switch.ON)
+    given = read_flow(file, batching=batching is OnOff.ON)
     _print(model_report.prediction(given, workload(given, rate)), format, model_table.prediction)
 
 
 @app.command()
-def bottleneck(
-    file: FlowPath, rate: Rates, batching: Batching = Switch.ON, format: Format = OutputFormat.TABLE
-) -> None:
+def bottleneck(file: FlowPath, rate: Rates, batching: Batching = OnOff.ON, format: Format = ReportFormat.TABLE) -> None:
     """Name the operators that the tasks and batches of the file overload, what they lack, and what would help."""
     from . import model_report, model_table
     from .flow_file import read_flow
     from .rates import workload
 
-    given = read_flow(file, batching=batching is Switch.ON)
+    given = read_flow(file, batching=batching is OnOff.ON)
     _print(model_report.bottlenecks(given, workload(given, rate)), format, model_table.bottlenecks)
 
 
@@ -64,8 +62,8 @@ def bottleneck(
 def minimize(
     file: FlowPath,
     rate: Rates,
-    batching: Annotated[Switch, typer.Option(help="Whether records may be sent in batches.")] = Switch.ON,
-    format: Format = OutputFormat.TABLE,
+    batching: Annotated[OnOff, typer.Option(help="Whether records may be sent in batches.")] = OnOff.ON,
+    format: Format = ReportFormat.TABLE,
 ) -> None:
     """Find the fewest tasks that carry the rates without a bottleneck, and the batches that this takes."""
     from . import model_report, model_table
@@ -73,12 +71,12 @@ def minimize(
     from .rates import workload
 
     given = read_flow(file)
-    report = model_report.least(given, workload(given, rate), batching=batching is Switch.ON)
+    report = model_report.least(given, workload(given, rate), batching=batching is OnOff.ON)
     _print(report, format, model_table.least)
 
 
-def _print(report: dict[str, Any], format: OutputFormat, table: Callable[[dict[str, Any]], None]) -> None:
-    if format is OutputFormat.JSON:
+def _print(report: dict[str, Any], format: ReportFormat, table: Callable[[dict[str, Any]], None]) -> None:
+    if format is ReportFormat.JSON:
         typer.echo(json.dumps(report, indent=2, allow_nan=False))
     else:
         table(report)

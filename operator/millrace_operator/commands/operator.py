@@ -14,7 +14,7 @@ from millrace_api.errors import MillraceError, Problem
 from ..telemetry.logs import LogFormat, configure
 
 if TYPE_CHECKING:
-    from ..handlers.operator import Options
+    from ..handlers.operator import OperatorOptions
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -71,7 +71,7 @@ def operator(
     A standby ends with status 0 at SIGTERM, as a leader does when it has finished what it was doing; a leader that has
     lost its Lease ends with status 1, to be started again.
     """
-    from ..handlers.operator import Options
+    from ..handlers.operator import OperatorOptions
     from ..leadership.election import Timing
     from ..leadership.shard import Shard
     from ..metrics_source.settings import PrometheusSettings
@@ -89,7 +89,7 @@ def operator(
             user=prometheus_user,
             password_file=prometheus_password_file,
         )
-    options = Options(
+    options = OperatorOptions(
         image=image,
         namespaces=namespaces,
         shard=Shard.parse(shard),
@@ -105,7 +105,7 @@ def operator(
     _run(options)
 
 
-def _run(options: Options) -> None:
+def _run(options: OperatorOptions) -> None:
     import kopf
 
     from .. import main  # noqa: F401 - its decorators fill kopf's registry

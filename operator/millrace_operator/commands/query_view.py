@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from millrace_api.annotations import PAUSED, PAUSED_SCALE_IN, PAUSED_SCALE_OUT, is_set
 from millrace_api.status import Condition, ConditionStatus, ConditionType, LastScaling, Status
-from millrace_api.streamquery import State
+from millrace_api.streamquery import QueryState
 
 PAUSES = {PAUSED: "everything", PAUSED_SCALE_IN: "scale-in", PAUSED_SCALE_OUT: "scale-out"}
 """Annotations by which a query is paused, and what each of them holds back."""
@@ -42,9 +42,9 @@ class QueryView:
         return int(self.body["metadata"]["generation"])
 
     @property
-    def state(self) -> State:
+    def state(self) -> QueryState:
         """What the spec wants it to be."""
-        return State(self.body["spec"].get("state", State.RUNNING))
+        return QueryState(self.body["spec"].get("state", QueryState.RUNNING))
 
     @cached_property
     def status(self) -> Status:

@@ -12,7 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from millrace_api.status import Condition, ConditionStatus, ConditionType, Load, Phase
+from millrace_api.status import Condition, ConditionStatus, ConditionType, ObservedLoad, Phase
 
 from ..kube.cluster import Cluster
 from ..kube.user_queries import UserQueries
@@ -104,7 +104,7 @@ def _plan(view: QueryView) -> str:
     return f"{shape}, {_many(plan.replicas, 'replica')}; epoch {plan.epoch}, applied {applied}"
 
 
-def _load(load: Load | None, now: datetime) -> str:
+def _load(load: ObservedLoad | None, now: datetime) -> str:
     if load is None or load.utilization is None:
         return "not observed yet"
     seen = "" if load.observed_time is None else f"; {ago(load.observed_time, now)}"

@@ -24,7 +24,7 @@ from ..lifecycle.autoscaler import Autoscaler
 from ..lifecycle.reconcile import Reconciler
 from ..metrics_source.settings import PrometheusSettings
 from ..telemetry.metrics import OperatorMetrics
-from ..telemetry.server import Server
+from ..telemetry.server import OperatorServer
 from .canary import Canary
 from .objects import OwnedObjects
 from .scaling import asks
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Options:
+class OperatorOptions:
     """What ``millrace operator`` was told; as they are here without it."""
 
     image: str = field(default_factory=lambda: os.environ.get("MILLRACE_IMAGE") or "millrace-jobs")
@@ -61,7 +61,7 @@ class Operator:
         MillraceError: there is no cluster to work on, it does not know StreamQueries, or the port is taken.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: OperatorOptions) -> None:
         load_configuration()
         self.shard = options.shard
         home = options.lease_namespace or _home(options)
@@ -89,7 +89,9 @@ class Operator:
         self._works = (self.reconciler, self.autoscaler)
         self._turning = threading.Lock()
         self._working = self._ended = False
-        self._server = Server(options.bind, options.port, self._metrics.registry, self._unhealthy, self._unready)
+        self._server = OperatorServer(
+            options.bind, options.port, self._metrics.registry, self._unhealthy, self._unready
+        )
         self._metrics.show(
             queue_depth=lambda: len(self.reconciler.queue),
             phases=self.reconciler.observations.phases,
@@ -155,7 +157,7 @@ def canary_of(lease: str) -> str:
     return f"{lease.removesuffix('-operator')}-canary"
 
 
-def _home(options: Options) -> str:
+def _home(options: OperatorOptions) -> str:
     """The pod's namespace; elsewhere the first that is watched."""
     return own_namespace() or (options.namespaces[0] if options.namespaces else "default")
 

@@ -14,7 +14,7 @@ from millrace_api.labels import QUERY
 
 from ..resources.names import Manifest
 from ..telemetry.logs import in_short
-from .raw import Kind, Raw
+from .raw import Raw, ResourceKind
 
 PAGE = 500
 """Objects that are listed at once."""
@@ -29,7 +29,7 @@ _KEPT = ("name", "namespace", "uid", "labels", "resourceVersion")
 
 log = logging.getLogger(__name__)
 
-Told = Callable[[str, Manifest], None]
+EventHandler = Callable[[str, Manifest], None]
 
 
 class _TooOldError(Exception):
@@ -48,7 +48,7 @@ class Informer:
         told: is told of them; the bodies have their kind.
     """
 
-    def __init__(self, raw: Raw, kind: Kind, namespace: str | None, told: Told) -> None:
+    def __init__(self, raw: Raw, kind: ResourceKind, namespace: str | None, told: EventHandler) -> None:
         self.listed = threading.Event()
         self._raw = raw
         self._kind = kind

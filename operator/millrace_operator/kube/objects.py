@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 from kubernetes.client import ApiException
 
-from ..lifecycle.reconcile import RefusedError
+from ..lifecycle.reconcile import ObjectRefusedError
 from ..resources.names import Manifest
 from .queries import APPLY, MANAGER
 from .raw import OWNED, Raw
@@ -40,7 +40,7 @@ class ObjectApi:
             return self._raw.patch(path, manifest, APPLY, query)
         except ApiException as error:
             if error.status in _FAULTS or _UNTYPED in str(error.body):
-                raise RefusedError(words(error)) from None
+                raise ObjectRefusedError(words(error)) from None
             raise
 
     def drain(self, namespace: str, stateful_set: str) -> Manifest:

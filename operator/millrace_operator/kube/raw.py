@@ -14,7 +14,7 @@ from .client import Client
 from .queries import TIMEOUT
 
 
-class Kind(NamedTuple):
+class ResourceKind(NamedTuple):
     """A kind of object, and where it is: ``api/v1`` or ``apis/GROUP/VERSION``, and its plural."""
 
     name: str
@@ -33,15 +33,15 @@ class Kind(NamedTuple):
 
 
 OWNED = (
-    Kind("ServiceAccount", "api/v1", "serviceaccounts"),
-    Kind("ConfigMap", "api/v1", "configmaps"),
-    Kind("Service", "api/v1", "services"),
-    Kind("Pod", "api/v1", "pods"),
-    Kind("Role", "apis/rbac.authorization.k8s.io/v1", "roles"),
-    Kind("RoleBinding", "apis/rbac.authorization.k8s.io/v1", "rolebindings"),
-    Kind("NetworkPolicy", "apis/networking.k8s.io/v1", "networkpolicies"),
-    Kind("PodDisruptionBudget", "apis/policy/v1", "poddisruptionbudgets"),
-    Kind("StatefulSet", "apis/apps/v1", "statefulsets"),
+    ResourceKind("ServiceAccount", "api/v1", "serviceaccounts"),
+    ResourceKind("ConfigMap", "api/v1", "configmaps"),
+    ResourceKind("Service", "api/v1", "services"),
+    ResourceKind("Pod", "api/v1", "pods"),
+    ResourceKind("Role", "apis/rbac.authorization.k8s.io/v1", "roles"),
+    ResourceKind("RoleBinding", "apis/rbac.authorization.k8s.io/v1", "rolebindings"),
+    ResourceKind("NetworkPolicy", "apis/networking.k8s.io/v1", "networkpolicies"),
+    ResourceKind("PodDisruptionBudget", "apis/policy/v1", "poddisruptionbudgets"),
+    ResourceKind("StatefulSet", "apis/apps/v1", "statefulsets"),
 )
 """Kinds of what belongs to queries."""
 

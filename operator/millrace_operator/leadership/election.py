@@ -48,7 +48,7 @@ class Record:
     acquired: datetime | None = None
 
 
-class Deed(Enum):
+class ElectionStep(Enum):
     """What a candidate does next."""
 
     READ = auto()
@@ -79,21 +79,21 @@ class Election:
         self._renewed: float | None = None
         """When the last successful renewal was sent."""
 
-    def next(self, now: float) -> tuple[Deed, float]:
-        """The next deed, and how many seconds to wait before it where it is WAIT."""
+    def next(self, now: float) -> tuple[ElectionStep, float]:
+        """The next action, and how many seconds to wait before it where it is WAIT."""
         if now < self._pause_until:
-            return Deed.WAIT, self._pause_until - now
+            return ElectionStep.WAIT, self._pause_until - now
         if self._read_at is None:
-            return Deed.READ, 0.0
+            return ElectionStep.READ, 0.0
         since = self._read_at if self._renewed is None else self._renewed
         if self._holds():
             due = self._renewed is None or now >= since + self._timing.retry
-            return (Deed.WRITE, 0.0) if due else (Deed.WAIT, since + self._timing.retry - now)
+            return (ElectionStep.WRITE, 0.0) if due else (ElectionStep.WAIT, since + self._timing.retry - now)
         if now >= self._read_at + self._timing.retry:
-            return Deed.READ, 0.0
+            return ElectionStep.READ, 0.0
         if now >= self._free_at():
-            return Deed.WRITE, 0.0
-        return Deed.WAIT, min(self._read_at + self._timing.retry, self._free_at()) - now
+            return ElectionStep.WRITE, 0.0
+        return ElectionStep.WAIT, min(self._read_at + self._timing.retry, self._free_at()) - now
 
     def wanted(self) -> Record:
         """What to write: the record with oneself as its holder."""

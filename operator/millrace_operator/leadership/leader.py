@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ..telemetry.logs import in_short
-from .election import Deed, Election, Record, Timing
+from .election import Election, ElectionStep, Record, Timing
 
 log = logging.getLogger(__name__)
 
@@ -105,12 +105,12 @@ class Leader:
 
     def _run(self) -> None:
         while not self._ending.is_set():
-            deed, seconds = self._election.next(self._clock())
-            if deed is Deed.WAIT:
+            action, seconds = self._election.next(self._clock())
+            if action is ElectionStep.WAIT:
                 self._ending.wait(seconds)
                 continue
             try:
-                self._do(deed)
+                self._do(action)
             except Exception as error:  # refused, late or lost, or of a newer kind: it is looked at again
                 log.warning("no answer about the lease: %s", in_short(error))
                 self._election.failed(self._clock())
@@ -119,8 +119,8 @@ class Leader:
                 self._watch.start()
                 self._on_lead()
 
-    def _do(self, deed: Deed) -> None:
-        if deed is Deed.READ:
+    def _do(self, action: ElectionStep) -> None:
+        if action is ElectionStep.READ:
             found = self._leases.read(self._timing.request)
             self._election.read(found, self._clock())
         else:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from millrace_api.deployment import ScalingMode
 from millrace_api.plan import Plan
-from millrace_api.status import LastScaling, Load, Phase
+from millrace_api.status import LastScaling, ObservedLoad, Phase
 from millrace_api.streamquery import Spec, StreamQuery
 
 from ..scaling.decision.decide import Scaler
@@ -19,7 +19,7 @@ from ..scaling.decision.decision import Decision, Reason
 from ..scaling.observation import Answer
 from ..telemetry.logs import about
 from ..telemetry.metrics import OperatorMetrics
-from .observe import QueryKey, Seen
+from .observe import ObservedQuery, QueryKey
 from .reconcile import Objects, Reconciler
 from .scaled import Scaled
 from .scaling_case import bounds_of, settings_of, situation_of, state_partitions
@@ -65,7 +65,7 @@ class Ask(Protocol):
 
 
 @dataclass
-class _Mind:
+class _ScalerState:
     """What is kept of one query between two looks.
 
     Attributes:
@@ -80,7 +80,7 @@ class _Mind:
     scaler: Scaler
     answered: float
     last: Decision | None = None
-    load: Load | None = None
+    load: ObservedLoad | None = None
     told: float = 0.0
     saved: float = 0.0
     epoch: int = 0
@@ -110,7 +110,7 @@ class Autoscaler:
         self._metrics = metrics
         self._ask = ask
         self._clock = clock
-        self._minds: dict[QueryKey, _Mind] = {}
+        self._minds: dict[QueryKey, _ScalerState] = {}
         self._queue: WorkQueue[QueryKey] = WorkQueue()
         self._stopped = threading.Event()
         self._threads = [threading.Thread(target=self._work, name=f"scale-{i}") for i in range(WORKERS)]
@@ -150,7 +150,9 @@ class Autoscaler:
             self._objects.apply(memory(seen.owner, mind.last, mind.scaler))
             mind.saved, mind.epoch = now.timestamp(), plan.epoch
 
-    def _decide(self, key: QueryKey, seen: Seen, spec: Spec, plan: Plan, mind: _Mind, now: datetime) -> Scaled:
+    def _decide(
+        self, key: QueryKey, seen: ObservedQuery, spec: Spec, plan: Plan, mind: _ScalerState, now: datetime
+    ) -> Scaled:
         situation = situation_of(seen, plan, now)
         answer, trouble = self._answer(key, situation.now, situation.executors_ready)
         decision = mind.scaler.step(answer, situation)
@@ -192,7 +194,7 @@ class Autoscaler:
         except MetricsError as error:
             return None, (MetricsReason.UNREACHABLE, str(error))
 
-    def _mind_of(self, key: QueryKey, seen: Seen, spec: Spec, now: float) -> _Mind:
+    def _mind_of(self, key: QueryKey, seen: ObservedQuery, spec: Spec, now: float) -> _ScalerState:
         """A new one where the query is another, or is scaled in another way; with what an earlier operator kept."""
         settings, bounds, partitions = settings_of(spec), bounds_of(spec), state_partitions(seen, spec)
         fingerprint = (seen.owner.uid, settings, bounds, partitions, seen.status.revision, spec.replan_nonce)
@@ -202,7 +204,7 @@ class Autoscaler:
             if mind is None and not recall(scaler, seen):
                 scaler = Scaler(settings, bounds, partitions)
             epoch = seen.plan.epoch if seen.plan is not None else 0
-            mind = self._minds[key] = _Mind(fingerprint, scaler, answered=now, saved=now, epoch=epoch)
+            mind = self._minds[key] = _ScalerState(fingerprint, scaler, answered=now, saved=now, epoch=epoch)
         return mind
 
     def _tick(self) -> None:

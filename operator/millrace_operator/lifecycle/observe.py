@@ -40,7 +40,7 @@ class QueryKey(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedQuery:
     """One query as it was last seen: ``body`` is the whole object, ``objects`` all that carry its label."""
 
     body: Mapping[str, Any]
@@ -197,11 +197,11 @@ class Observations:
                 del self._objects[key]
         return key
 
-    def of(self, key: QueryKey) -> Seen | None:
+    def of(self, key: QueryKey) -> ObservedQuery | None:
         """What was seen of a query; None where there is none any more."""
         with self._lock:
             body = self._queries.get(key)
-            return None if body is None else Seen(body, dict(self._objects.get(key, {})))
+            return None if body is None else ObservedQuery(body, dict(self._objects.get(key, {})))
 
     def queries(self) -> list[QueryKey]:
         """All queries."""

@@ -8,13 +8,13 @@ from typing import Any
 from kubernetes.utils.quantity import parse_quantity
 
 from ..resources.names import Manifest
-from .observe import Seen
+from .observe import ObservedQuery
 
 _QUANTITIES = frozenset({"cpu", "memory", "storage", "ephemeral-storage", "sizeLimit"})
 """What is written in more than one way: the API server makes 7Gi of 7168Mi."""
 
 
-def missing_of(seen: Seen, wanted: Iterable[Manifest]) -> list[Manifest]:
+def missing_of(seen: ObservedQuery, wanted: Iterable[Manifest]) -> list[Manifest]:
     """Objects that are not there, or are not as they shall be; in the order in which to apply them."""
     return [each for each in wanted if not covers(seen.objects.get((each["kind"], each["metadata"]["name"])), each)]
 

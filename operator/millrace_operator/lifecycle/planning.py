@@ -11,11 +11,11 @@ from millrace_api.status import PlanShape, PlanStatus
 from millrace_api.streamquery import Spec, StreamQuery
 
 from ..resources.objects import asked
-from .observe import Seen
+from .observe import ObservedQuery
 from .scaled import Scaled
 
 
-def plan_for(seen: Seen, query: StreamQuery, scaled: Scaled | None = None) -> Plan:
+def plan_for(seen: ObservedQuery, query: StreamQuery, scaled: Scaled | None = None) -> Plan:
     """The plan there is, with what the spec asks for since then, or else what scaling decided; within its bounds.
 
     A plan is in the status before it is written for the driver, so the status has the newer one after a crash.
@@ -39,7 +39,7 @@ def shape_of(plan: Plan) -> PlanShape:
     return PlanShape(executors=plan.executors, parallelism=plan.parallelism, replicas=plan.replicas)
 
 
-def _held(seen: Seen, spec: Spec) -> Plan | None:
+def _held(seen: ObservedQuery, spec: Spec) -> Plan | None:
     """The newer of the plan that was written and the one that was announced."""
     announced, written = seen.status.plan, seen.plan
     if announced is None or (written is not None and written.epoch >= announced.epoch):

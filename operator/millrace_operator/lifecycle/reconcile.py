@@ -19,17 +19,17 @@ from ..telemetry.logs import about, in_short
 from ..telemetry.metrics import OperatorMetrics
 from .event_budget import EventBudget
 from .news import news
-from .observe import Observations, QueryKey, Seen
+from .observe import Observations, ObservedQuery, QueryKey
 from .rounds import Rounds
 from .scaled import Scaled
-from .step import FINALIZER, Apply, Deed, Drain, Finalize, Step, next_step
+from .step import FINALIZER, Action, Apply, Drain, Finalize, Step, next_step
 from .workqueue import WorkQueue
 
 WORKERS = 8
 """Queries that are worked on at the same time."""
 
 LOOK_AGAIN_SECONDS = 0.25
-"""After deeds; what comes of them is looked at together."""
+"""After actions; what comes of them is looked at together."""
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class GoneError(Exception):
     """The object that was to be changed is not there any more."""
 
 
-class RefusedError(Exception):
+class ObjectRefusedError(Exception):
     """The API server finds fault with an object, and always will; the message says with what."""
 
 
@@ -140,7 +140,7 @@ class Reconciler:
             self._try(step)
             self._report(key, seen, step.status)
             self._do(key, seen, step)
-        except RefusedError as error:
+        except ObjectRefusedError as error:
             self._valid[key] = (seen.owner.uid, seen.generation, MillraceError(str(error)))
             self.queue.add(key)
             return
@@ -152,7 +152,7 @@ class Reconciler:
         if step.wake is not None:
             self.queue.add_later(key, max((step.wake - now).total_seconds(), 0.0) + 0.5)
 
-    def query_of(self, key: QueryKey, seen: Seen) -> StreamQuery | MillraceError:
+    def query_of(self, key: QueryKey, seen: ObservedQuery) -> StreamQuery | MillraceError:
         """The query, or what is wrong with it; worked out once for each generation of its spec."""
         held = self._valid.get(key)
         if held is None or held[:2] != (seen.owner.uid, seen.generation):
@@ -165,7 +165,7 @@ class Reconciler:
         self._valid.pop(key, None)
         self.scaled.pop(key, None)
 
-    def _report(self, key: QueryKey, seen: Seen, now: Status) -> None:
+    def _report(self, key: QueryKey, seen: ObservedQuery, now: Status) -> None:
         """Write the status where it has changed, and events of what people should know of that."""
         before = seen.status
         if now == before:
@@ -178,28 +178,28 @@ class Reconciler:
 
     def _try(self, step: Step) -> None:
         """Find out whether the API server takes what shall come after a drain, before there is one."""
-        for deed in step.deeds:
-            if isinstance(deed, Drain) and deed.trial is not None:
-                self._objects.apply(deed.trial, trial=True)
+        for action in step.actions:
+            if isinstance(action, Drain) and action.trial is not None:
+                self._objects.apply(action.trial, trial=True)
 
-    def _do(self, key: QueryKey, seen: Seen, step: Step) -> None:
-        if not step.deeds:
+    def _do(self, key: QueryKey, seen: ObservedQuery, step: Step) -> None:
+        if not step.actions:
             return
-        wait = self._rounds.wait(key, step.deeds)
+        wait = self._rounds.wait(key, step.actions)
         if wait > 0:
             self.queue.add_later(key, wait)
             return
         try:
-            for deed in step.deeds:
-                self._carry_out(deed, key, seen)
+            for action in step.actions:
+                self._carry_out(action, key, seen)
         except Exception:
             self._rounds.forget(key)  # nobody has changed it back: when to try again is the queue's affair alone
             raise
         self.queue.add_later(key, LOOK_AGAIN_SECONDS)
 
-    def _carry_out(self, deed: Deed, key: QueryKey, seen: Seen) -> None:
+    def _carry_out(self, action: Action, key: QueryKey, seen: ObservedQuery) -> None:
         """Do it, and take down what is there then: the watches tell the same later."""
-        match deed:
+        match action:
             case Apply(manifest):
                 self.observations.object_seen(self._objects.apply(_at_the_version_seen(manifest, seen)))
             case Drain():
@@ -225,7 +225,7 @@ class Reconciler:
             self.queue.done(key)
 
 
-def _at_the_version_seen(manifest: Manifest, seen: Seen) -> Manifest:
+def _at_the_version_seen(manifest: Manifest, seen: ObservedQuery) -> Manifest:
     """A plan must not go back: one that another operator has written meanwhile is not overwritten.
 
     Everything else is the same whoever applies it.
@@ -237,7 +237,7 @@ def _at_the_version_seen(manifest: Manifest, seen: Seen) -> Manifest:
     return manifest | {"metadata": manifest["metadata"] | version}
 
 
-def _checked(seen: Seen) -> StreamQuery | MillraceError:
+def _checked(seen: ObservedQuery) -> StreamQuery | MillraceError:
     try:
         query = read_query(seen.body)
         if forbidden := problems(query):

@@ -27,13 +27,13 @@ from ..resources.names import Manifest
 from .conditions import DegradedReason, ProgressingReason, ReadyReason, condition, holds, merged, stamp
 from .failures import blocked
 from .health import ready_since, waiting_for
-from .observe import Seen
+from .observe import ObservedQuery
 from .scaled import Scaled
-from .target import NOT_MADE, Target, is_unmade
+from .target import NOT_MADE, DriverTarget, is_unmade
 
 
 @dataclass(frozen=True)
-class Report:
+class StepReport:
     """What is known of a step besides what was seen.
 
     Attributes:
@@ -69,7 +69,7 @@ _AT_REST = (
 )
 
 
-def situation(seen: Seen, target: Target, report: Report, now: datetime) -> Status:
+def situation(seen: ObservedQuery, target: DriverTarget, report: StepReport, now: datetime) -> Status:
     """The status of a valid query; equal to the one it has where nothing has changed."""
     found = _found(seen, target, report, now)
     if report.applying:
@@ -107,7 +107,7 @@ def _with_scaling(status: Status, scaled: Scaled | None) -> Status:
     return status.model_copy(update=changes)
 
 
-def invalid(seen: Seen, error: MillraceError, now: datetime, before: Status | None = None) -> Status:
+def invalid(seen: ObservedQuery, error: MillraceError, now: datetime, before: Status | None = None) -> Status:
     """An invalid change tears nothing down: what runs goes on, and the condition says why it is not followed.
 
     ``before``: the status without that.
@@ -118,7 +118,7 @@ def invalid(seen: Seen, error: MillraceError, now: datetime, before: Status | No
     return (before or seen.status).model_copy(update=_common(seen, found, now))
 
 
-def healthy_lost(seen: Seen, now: datetime) -> Status:
+def healthy_lost(seen: ObservedQuery, now: datetime) -> Status:
     """The status of a query whose driver runs a spec that was healthy, and of which nothing else is left."""
     said = "the last healthy spec, which runs, is lost: correct the spec, or change spec.restartNonce to try it again"
     runs = seen.driver is not None and ready_since(seen.driver) is not None
@@ -130,14 +130,14 @@ def healthy_lost(seen: Seen, now: datetime) -> Status:
     return seen.status.model_copy(update=_common(seen, found, now))
 
 
-def deleting(seen: Seen, until: datetime, now: datetime) -> Status:
+def deleting(seen: ObservedQuery, until: datetime, now: datetime) -> Status:
     """The status of a query that waits for its driver to end."""
     said = f"the query is deleted once its driver has ended, at {stamp(until)} at the latest"
     found = _Found(Phase.DRAINING, ReadyReason.DELETING, said, ProgressingReason.DELETING)
     return seen.status.model_copy(update=_common(seen, found, now))
 
 
-def _common(seen: Seen, found: _Found, now: datetime, degraded: Condition | None = None) -> dict[str, object]:
+def _common(seen: ObservedQuery, found: _Found, now: datetime, degraded: Condition | None = None) -> dict[str, object]:
     progress, ready = found.progress, found.reason is ReadyReason.RUNNING
     current = [
         condition(ConditionType.READY, holds(ready), found.reason, found.message, seen.generation, now),
@@ -155,7 +155,7 @@ def _common(seen: Seen, found: _Found, now: datetime, degraded: Condition | None
     }
 
 
-def _found(seen: Seen, target: Target, report: Report, now: datetime) -> _Found:
+def _found(seen: ObservedQuery, target: DriverTarget, report: StepReport, now: datetime) -> _Found:
     pod, last = seen.driver, target.tally.last
     if last is not None and target.running:
         retry = target.tally.retry_time(now)
@@ -182,7 +182,7 @@ def _draining() -> _Found:
     return _Found(Phase.DRAINING, ReadyReason.DRAINING, said, ProgressingReason.DRAINING)
 
 
-def _degraded(seen: Seen, target: Target, now: datetime) -> Condition:
+def _degraded(seen: ObservedQuery, target: DriverTarget, now: datetime) -> Condition:
     """Whether something is wrong that somebody has to look at."""
     reason: str = DegradedReason.HEALTHY
     message, last = "", target.tally.last

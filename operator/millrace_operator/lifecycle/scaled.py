@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millrace_api.status import Condition, LastScaling, Load, PlanShape
+from millrace_api.status import Condition, LastScaling, ObservedLoad, PlanShape
 
 
 @dataclass(frozen=True)
@@ -24,5 +24,5 @@ class Scaled:
     account: LastScaling | None = None
     change: PlanShape | None = None
     epoch: int = 0
-    load: Load | None = None
+    load: ObservedLoad | None = None
     conditions: tuple[Condition, ...] = ()

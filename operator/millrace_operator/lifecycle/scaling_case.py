@@ -13,11 +13,10 @@ from millrace_api.streamquery import Spec
 from ..resources.names import Manifest
 from ..scaling.decision.decision import Situation
 from ..scaling.decision.settings import Mode, Settings
-from ..scaling.plans import Bounds, Range
-from ..scaling.plans import Plan as Shape
+from ..scaling.plans import Bounds, Range, Shape
 from .conditions import moment
 from .health import created, ready_since
-from .observe import Seen
+from .observe import ObservedQuery
 
 
 def settings_of(spec: Spec) -> Settings:
@@ -43,14 +42,14 @@ def bounds_of(spec: Spec) -> Bounds:
     )
 
 
-def state_partitions(seen: Seen, spec: Spec) -> int:
+def state_partitions(seen: ObservedQuery, spec: Spec) -> int:
     """Of the merge: those of the checkpoint, which the driver tells; until then, those that a new one would have."""
     if seen.applied is not None:
         return seen.applied.state_partitions
     return spec.state_partitions(spec.executors.max * spec.executors.cores)
 
 
-def situation_of(seen: Seen, plan: Plan, now: datetime) -> Situation:
+def situation_of(seen: ObservedQuery, plan: Plan, now: datetime) -> Situation:
     """Plan, executors, and what is paused. An executor is ready when it takes tasks, some time after its pod is."""
     pods = executors(seen)
     ready = sum(1 for each in pods if ready_since(each) is not None)
@@ -69,7 +68,7 @@ def situation_of(seen: Seen, plan: Plan, now: datetime) -> Situation:
     )
 
 
-def executors(seen: Seen) -> list[Manifest]:
+def executors(seen: ObservedQuery) -> list[Manifest]:
     """The executors' pods that are there to stay."""
     return [
         each

@@ -11,7 +11,7 @@ from ..resources.names import Manifest, Owner
 from ..resources.texts import to_json
 from ..scaling.decision.decide import Scaler
 from ..scaling.decision.decision import Decision
-from .observe import Seen
+from .observe import ObservedQuery
 
 DECISION, LEARNED = "decision.json", "learned.json"
 """Entries of the ConfigMap; ``millrace explain`` shows the first."""
@@ -25,7 +25,7 @@ def memory(owner: Owner, decision: Decision, scaler: Scaler) -> Manifest:
     return owner.manifest("v1", "ConfigMap", owner.scaling, {"data": data})
 
 
-def recall(scaler: Scaler, seen: Seen) -> bool:
+def recall(scaler: Scaler, seen: ObservedQuery) -> bool:
     """Let a new scaler go on with what an earlier one kept, if that is there and can be read.
 
     Returns whether the scaler can be used: what another version has kept may have left it half filled.

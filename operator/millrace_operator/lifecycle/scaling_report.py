@@ -6,14 +6,14 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from millrace_api.deployment import ScalingMode
-from millrace_api.status import Condition, ConditionType, LastScaling, Load, PlanShape
+from millrace_api.status import Condition, ConditionType, LastScaling, ObservedLoad, PlanShape
 from millrace_api.streamquery import Spec
 
 from ..scaling.decision.decision import Decision, Reason
 from ..scaling.decision.settings import Guard
 from ..scaling.no_answer import NoAnswerReason
 from ..scaling.observation import Answer
-from ..scaling.plans import Plan as Shape
+from ..scaling.plans import Shape
 from .conditions import condition, holds, shortened, stamp
 from .scaled import Scaled
 
@@ -83,12 +83,12 @@ def conditions(
     )
 
 
-def load_of(decision: Decision, answer: Answer, ready: int) -> Load | None:
+def load_of(decision: Decision, answer: Answer, ready: int) -> ObservedLoad | None:
     """What the job was seen doing; None where the decision rests on nothing."""
     inputs = decision.inputs
     if inputs is None:
         return None
-    return Load(
+    return ObservedLoad(
         utilization=round(inputs.utilization, 3),
         processing_seconds=round(inputs.utilization * inputs.interval, 3),
         input_rate=round(inputs.arrival, 1),
@@ -149,7 +149,7 @@ def _told(scaled: Scaled) -> list[tuple[object, ...]]:
     return [(each.status, each.reason, each.observed_generation) for each in scaled.conditions]
 
 
-def _notable(before: Load | None, now: Load | None) -> bool:
+def _notable(before: ObservedLoad | None, now: ObservedLoad | None) -> bool:
     if before is None or now is None:
         return True
     apart = abs((now.utilization or 0.0) - (before.utilization or 0.0))

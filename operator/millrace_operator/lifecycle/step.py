@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from millrace_api.annotations import PAUSED, SKIP_DRAIN
 from millrace_api.errors import MillraceError
 from millrace_api.status import Status
-from millrace_api.streamquery import ObjectMeta, State, StreamQuery
+from millrace_api.streamquery import ObjectMeta, QueryState, StreamQuery
 
 from ..resources.names import Manifest
 from ..resources.objects import healthy_spec, objects
@@ -17,12 +17,12 @@ from ..resources.spec_fields import replaced_fields, revision
 from .conditions import ProgressingReason, moment
 from .failures import STUCK_AFTER, UNSCHEDULABLE_AFTER
 from .health import created
-from .observe import Seen
+from .observe import ObservedQuery
 from .outstanding import missing_of
 from .planning import plan_for, shape_of
-from .report import Report, deleting, healthy_lost, invalid, situation
+from .report import StepReport, deleting, healthy_lost, invalid, situation
 from .scaled import Scaled
-from .target import UNMADE_AFTER, Target, healthy_from, target_of, unmade_since
+from .target import UNMADE_AFTER, DriverTarget, healthy_from, target_of, unmade_since
 
 FINALIZER = "millrace.io/drain"
 """Keeps a query that is being deleted until its driver has ended its running batch."""
@@ -56,7 +56,7 @@ class Finalize:
     present: bool
 
 
-Deed = Apply | Drain | Finalize
+Action = Apply | Drain | Finalize
 
 
 @dataclass(frozen=True)
@@ -65,17 +65,17 @@ class Step:
 
     Attributes:
         status: that the query shall have before anything is done.
-        deeds: to do, in this order; none where all is as it shall be, or something has to happen first.
+        actions: to do, in this order; none where all is as it shall be, or something has to happen first.
         wake: when to look again, if nothing happens before.
     """
 
     status: Status
-    deeds: tuple[Deed, ...] = ()
+    actions: tuple[Action, ...] = ()
     wake: datetime | None = None
 
 
 def next_step(
-    seen: Seen, query: StreamQuery | MillraceError, image: str, now: datetime, scaled: Scaled | None = None
+    seen: ObservedQuery, query: StreamQuery | MillraceError, image: str, now: datetime, scaled: Scaled | None = None
 ) -> Step:
     """The step that brings a query nearer to its spec.
 
@@ -92,13 +92,13 @@ def next_step(
     running = target.running and not target.tally.given_up and retry is None
     if seen.is_set(PAUSED):
         paused = f"the annotation {PAUSED} is set: nothing is changed"
-        return _report(seen, target, now, Report(progress=(ProgressingReason.PAUSED, paused)), wake=retry)
+        return _report(seen, target, now, StepReport(progress=(ProgressingReason.PAUSED, paused)), wake=retry)
     if _must_drain(seen, target, running=running):
         return _drain(seen, target, image, now, running=running, wake=retry)
     return _settle(seen, target, image, now, scaled, running=running, retry=retry)
 
 
-def _healthy_is_lost(seen: Seen, query: StreamQuery) -> bool:
+def _healthy_is_lost(seen: ObservedQuery, query: StreamQuery) -> bool:
     """Whether a driver runs a spec that nobody knows any more, and the one that is known did not become healthy."""
     rejected = seen.status.rejected
     if rejected is None or rejected.revision != revision(query.spec) or seen.healthy is not None:
@@ -106,9 +106,9 @@ def _healthy_is_lost(seen: Seen, query: StreamQuery) -> bool:
     return seen.revision not in (None, rejected.revision)
 
 
-def _keep_running(seen: Seen, error: MillraceError, image: str, now: datetime) -> Step:
+def _keep_running(seen: ObservedQuery, error: MillraceError, image: str, now: datetime) -> Step:
     """What runs goes on when a change is invalid; where it has just been drained, the last healthy spec runs again."""
-    wants_none = (seen.body.get("spec") or {}).get("state") == State.SUSPENDED
+    wants_none = (seen.body.get("spec") or {}).get("state") == QueryState.SUSPENDED
     if seen.healthy is None or seen.stateful_set is None or not seen.is_drained or wants_none or seen.is_set(PAUSED):
         return Step(invalid(seen, error, now))
     metadata = ObjectMeta(name=seen.owner.name, namespace=seen.owner.namespace)
@@ -120,24 +120,26 @@ def _keep_running(seen: Seen, error: MillraceError, image: str, now: datetime) -
     return replace(step, status=invalid(seen, error, now, step.status))
 
 
-def _must_drain(seen: Seen, target: Target, *, running: bool) -> bool:
+def _must_drain(seen: ObservedQuery, target: DriverTarget, *, running: bool) -> bool:
     """Whether a driver has to end before the objects may become what they shall be."""
     if seen.stateful_set is None:
         return False
     return not seen.is_drained and (not running or seen.revision not in (None, target.revision))
 
 
-def _drain(seen: Seen, target: Target, image: str, now: datetime, *, running: bool, wake: datetime | None) -> Step:
+def _drain(
+    seen: ObservedQuery, target: DriverTarget, image: str, now: datetime, *, running: bool, wake: datetime | None
+) -> Step:
     report = _draining(target, seen)
     plan = plan_for(seen, target.query)
     trial = objects(target.query, seen.owner, plan, image, running=True)[-1] if running else None
-    deeds = (Drain(trial),) if _wants_pods(seen) else ()
-    return _report(seen, target, now, report, deeds, _soonest((wake, _stuck_until(seen)), now))
+    actions = (Drain(trial),) if _wants_pods(seen) else ()
+    return _report(seen, target, now, report, actions, _soonest((wake, _stuck_until(seen)), now))
 
 
 def _settle(
-    seen: Seen,
-    target: Target,
+    seen: ObservedQuery,
+    target: DriverTarget,
     image: str,
     now: datetime,
     scaled: Scaled | None,
@@ -149,7 +151,7 @@ def _settle(
     plan = plan_for(seen, target.query, scaled)
     wanted = objects(target.query, seen.owner, plan, image, running=running)
     missing = missing_of(seen, wanted)
-    deeds: tuple[Deed, ...] = tuple(Apply(each) for each in missing)
+    actions: tuple[Action, ...] = tuple(Apply(each) for each in missing)
     healthy = healthy_from(seen.driver) if running else None
     wakes = [target.wake, retry, _unscheduled_until(seen), _unmade_until(seen, target, now)]
     if healthy is not None and seen.revision == target.revision:
@@ -157,79 +159,79 @@ def _settle(
         if healthy > now:
             wakes.append(healthy)
         elif not kept:
-            deeds = (*deeds, Apply(healthy_spec(target.query, seen.owner)))
+            actions = (*actions, Apply(healthy_spec(target.query, seen.owner)))
     if scaled is not None and scaled.change is not None and scaled.change != shape_of(plan):
         scaled = replace(scaled, account=None)  # something else has come before it
-    report = Report(applying=missing, plan=plan, scaled=scaled)
+    report = StepReport(applying=missing, plan=plan, scaled=scaled)
     held = () if _has_finalizer(seen) else (Finalize(present=True),)
-    return _report(seen, target, now, report, (*held, *deeds), _soonest(wakes, now))
+    return _report(seen, target, now, report, (*held, *actions), _soonest(wakes, now))
 
 
 def _report(
-    seen: Seen,
-    target: Target,
+    seen: ObservedQuery,
+    target: DriverTarget,
     now: datetime,
-    report: Report,
-    deeds: tuple[Deed, ...] = (),
+    report: StepReport,
+    actions: tuple[Action, ...] = (),
     wake: datetime | None = None,
 ) -> Step:
-    return Step(situation(seen, target, report, now), deeds, wake)
+    return Step(situation(seen, target, report, now), actions, wake)
 
 
-def _draining(target: Target, seen: Seen) -> Report:
+def _draining(target: DriverTarget, seen: ObservedQuery) -> StepReport:
     """Why the driver is drained."""
     if target.rejected is not None and seen.revision == target.rejected.revision:
-        return Report(progress=(ProgressingReason.ROLLING_BACK, target.rejected.message), draining=True)
+        return StepReport(progress=(ProgressingReason.ROLLING_BACK, target.rejected.message), draining=True)
     if not target.running:
-        return Report(progress=(ProgressingReason.DRAINING, "spec.state is Suspended"), draining=True)
+        return StepReport(progress=(ProgressingReason.DRAINING, "spec.state is Suspended"), draining=True)
     if target.tally.last is not None and seen.revision == target.revision:
-        return Report(draining=True)
+        return StepReport(draining=True)
     changed = [] if seen.healthy is None else replaced_fields(seen.healthy[1], target.query.spec)
     fields = ", ".join(changed) or "the spec"
     said = f"{fields} changed: the driver ends after its running batch, and another goes on from the checkpoint"
-    return Report(progress=(ProgressingReason.REPLACING, said), draining=True)
+    return StepReport(progress=(ProgressingReason.REPLACING, said), draining=True)
 
 
-def _delete(seen: Seen, asked: datetime, now: datetime) -> Step:
+def _delete(seen: ObservedQuery, asked: datetime, now: datetime) -> Step:
     """Let go of the query once its driver has ended; the garbage collector then takes what it owns."""
     if not _has_finalizer(seen):
         return Step(seen.status)
     until = asked + timedelta(seconds=_grace(seen)) + DRAIN_MARGIN
     if seen.is_drained or seen.is_set(SKIP_DRAIN) or now >= until:
         return Step(seen.status, (Finalize(present=False),))
-    deeds = (Drain(),) if seen.stateful_set is not None and _wants_pods(seen) else ()
-    return Step(deleting(seen, until, now), deeds, until)
+    actions = (Drain(),) if seen.stateful_set is not None and _wants_pods(seen) else ()
+    return Step(deleting(seen, until, now), actions, until)
 
 
-def _unscheduled_until(seen: Seen) -> datetime | None:
+def _unscheduled_until(seen: ObservedQuery) -> datetime | None:
     """When it is looked again whether the driver has found a node; None where it has."""
     pod = seen.driver
     return None if pod is None or pod.get("spec", {}).get("nodeName") else moment(created(pod)) + UNSCHEDULABLE_AFTER
 
 
-def _unmade_until(seen: Seen, target: Target, now: datetime) -> datetime | None:
+def _unmade_until(seen: ObservedQuery, target: DriverTarget, now: datetime) -> datetime | None:
     """When it is looked again whether there is a pod for the driver; None where there is one."""
     since = unmade_since(seen, target.revision, target.tally, now)
     return None if since is None else since + UNMADE_AFTER
 
 
-def _stuck_until(seen: Seen) -> datetime | None:
+def _stuck_until(seen: ObservedQuery) -> datetime | None:
     """When it is looked again whether a driver that shall end has ended."""
     gone = None if seen.driver is None else seen.driver["metadata"].get("deletionTimestamp")
     return None if gone is None else moment(gone) + STUCK_AFTER
 
 
-def _grace(seen: Seen) -> int:
+def _grace(seen: ObservedQuery) -> int:
     pod = seen.driver or {}
     return int(pod.get("spec", {}).get("terminationGracePeriodSeconds", 30))
 
 
-def _wants_pods(seen: Seen) -> bool:
+def _wants_pods(seen: ObservedQuery) -> bool:
     held = seen.stateful_set
     return held is not None and held["spec"].get("replicas", 1) != 0
 
 
-def _has_finalizer(seen: Seen) -> bool:
+def _has_finalizer(seen: ObservedQuery) -> bool:
     return FINALIZER in (seen.body["metadata"].get("finalizers") or ())
 
 

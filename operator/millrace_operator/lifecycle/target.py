@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
 
-from millrace_api.status import Attempt, ConditionStatus, ConditionType, Rejected
-from millrace_api.streamquery import Spec, State, StreamQuery
+from millrace_api.status import Attempt, ConditionStatus, ConditionType, RejectedSpec
+from millrace_api.streamquery import QueryState, Spec, StreamQuery
 
 from ..resources.names import Manifest
 from ..resources.spec_fields import revision, with_in_place
 from .conditions import condition_of, moment, shortened, stamp
 from .failures import failed_runs, patience_with, retry_at
 from .health import HEALTH_DEADLINE, HEALTHY_AFTER, created, ready_since, waiting_for
-from .observe import Seen
+from .observe import ObservedQuery
 
 RUNS_TO_ROLL_BACK = 3
 """Runs of a changed spec that may fail before the last healthy one is put back, if its class does not say less."""
@@ -27,7 +27,7 @@ NOT_MADE = "the driver's pod is not made: see the events of its StatefulSet"
 
 
 @dataclass(frozen=True)
-class Tally:
+class FailedRuns:
     """The failed runs: the last ones, and how many of them there were in a row under this revision."""
 
     attempts: tuple[Attempt, ...] = ()
@@ -56,7 +56,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Target:
+class DriverTarget:
     """What the driver shall run.
 
     ``rejected``: the spec that was applied is not it, since it did not become healthy. ``wake``: when to look again
@@ -65,28 +65,28 @@ class Target:
 
     query: StreamQuery
     revision: str
-    tally: Tally
-    rejected: Rejected | None = None
+    tally: FailedRuns
+    rejected: RejectedSpec | None = None
     wake: datetime | None = None
 
     @property
     def running(self) -> bool:
         """Whether the user wants a driver."""
-        return self.query.spec.state is State.RUNNING
+        return self.query.spec.state is QueryState.RUNNING
 
 
-def target_of(seen: Seen, query: StreamQuery, now: datetime) -> Target:
+def target_of(seen: ObservedQuery, query: StreamQuery, now: datetime) -> DriverTarget:
     """The spec to follow now."""
     wanted, rejected = revision(query.spec), seen.status.rejected
     if rejected is not None and rejected.revision == wanted and seen.healthy is not None:
         return _rolled_back(seen, query, rejected, now)
-    target = Target(query, wanted, _tally(seen, wanted, now))
+    target = DriverTarget(query, wanted, _tally(seen, wanted, now))
     if not target.running:  # whoever lets it run again wants another try
         return replace(target, tally=replace(target.tally, failures=0))
     if seen.healthy is None or seen.healthy[0] == wanted:
         return target
     if reason := _unhealthy(seen, target, now):
-        given_up = Rejected(
+        given_up = RejectedSpec(
             revision=wanted, generation=seen.generation, time=stamp(now), message=shortened(reason, 2048)
         )
         back = _rolled_back(seen, query, given_up, now)
@@ -102,15 +102,15 @@ def healthy_from(pod: Manifest | None) -> datetime | None:
     return None if since is None else since + HEALTHY_AFTER
 
 
-def _rolled_back(seen: Seen, query: StreamQuery, rejected: Rejected, now: datetime) -> Target:
+def _rolled_back(seen: ObservedQuery, query: StreamQuery, rejected: RejectedSpec, now: datetime) -> DriverTarget:
     """The last healthy spec; what needs no other driver is as the user wants it now."""
     assert seen.healthy is not None
     healthy, spec = seen.healthy
     spec = with_in_place(spec, query.spec)
-    return Target(query.model_copy(update={"spec": spec}), healthy, _tally(seen, healthy, now), rejected)
+    return DriverTarget(query.model_copy(update={"spec": spec}), healthy, _tally(seen, healthy, now), rejected)
 
 
-def followed(seen: Seen, spec: Spec) -> Spec:
+def followed(seen: ObservedQuery, spec: Spec) -> Spec:
     """The spec that the driver runs, or shall: this one, or the last healthy one with what needs no other driver."""
     rejected, healthy = seen.status.rejected, seen.healthy
     if rejected is None or healthy is None or rejected.revision != revision(spec):
@@ -118,7 +118,7 @@ def followed(seen: Seen, spec: Spec) -> Spec:
     return with_in_place(healthy[1], spec)
 
 
-def _unhealthy(seen: Seen, target: Target, now: datetime) -> str:
+def _unhealthy(seen: ObservedQuery, target: DriverTarget, now: datetime) -> str:
     """Why a changed spec is given up; empty where it is not."""
     tally, pod = target.tally, _own_pod(seen, target.revision)
     limited = tally.last is not None and patience_with(tally.last).runs is not None
@@ -132,7 +132,7 @@ def _unhealthy(seen: Seen, target: Target, now: datetime) -> str:
     return f"not ready within {HEALTH_DEADLINE.seconds // 60} minutes: {waiting_for(pod)}"
 
 
-def unmade_since(seen: Seen, wanted: str, tally: Tally, now: datetime) -> datetime | None:
+def unmade_since(seen: ObservedQuery, wanted: str, tally: FailedRuns, now: datetime) -> datetime | None:
     """Since when there should be a pod for the driver and is none; None where there is one, or should be none."""
     if seen.status.revision != wanted:  # which has just been applied
         return None
@@ -146,7 +146,7 @@ def unmade_since(seen: Seen, wanted: str, tally: Tally, now: datetime) -> dateti
     return max(each for each in times if each is not None)
 
 
-def is_unmade(seen: Seen, target: Target, now: datetime) -> bool:
+def is_unmade(seen: ObservedQuery, target: DriverTarget, now: datetime) -> bool:
     """Whether there is no pod for the driver for so long that somebody should look."""
     since = unmade_since(seen, target.revision, target.tally, now)
     return target.running and since is not None and now >= since + UNMADE_AFTER
@@ -157,19 +157,19 @@ def _not_later(attempt: Attempt, now: datetime) -> Attempt:
     return attempt if moment(attempt.time) <= now else attempt.model_copy(update={"time": stamp(now)})
 
 
-def _own_pod(seen: Seen, wanted: str) -> Manifest | None:
+def _own_pod(seen: ObservedQuery, wanted: str) -> Manifest | None:
     """The driver's pod, where it was made from this revision."""
     return seen.driver if seen.revision == wanted else None
 
 
-def _tally(seen: Seen, wanted: str, now: datetime) -> Tally:
+def _tally(seen: ObservedQuery, wanted: str, now: datetime) -> FailedRuns:
     """What was counted before, and the runs that failed since."""
     before, pod = seen.status, _own_pod(seen, wanted)
     failures = before.failures if before.revision == wanted else 0
     if pod is None or "deletionTimestamp" in pod["metadata"]:
-        return Tally(before.attempts, failures)
+        return FailedRuns(before.attempts, failures)
     known = {each.run for each in before.attempts}
     new = [_not_later(each, now) for each in failed_runs(pod) if each.run not in known]
     healthy = healthy_from(pod)
     failures = 0 if healthy is not None and healthy <= now else failures + len(new)
-    return Tally((*before.attempts, *new)[-10:], failures)
+    return FailedRuns((*before.attempts, *new)[-10:], failures)

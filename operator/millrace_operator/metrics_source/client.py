@@ -13,7 +13,7 @@ from millrace_api.errors import Problem
 
 from .credentials import login
 from .error import PrometheusError
-from .result import RefusedError, Series, read
+from .result import QueryRefusedError, Series, read
 from .settings import PrometheusSettings
 
 MAX_ANSWER = 16 << 20
@@ -81,7 +81,7 @@ class Prometheus:
             raise self._error(f"redirects to {_without_secrets(place)}, and that is not followed", "correct its URL")
         try:
             series = read(body)
-        except RefusedError as error:
+        except QueryRefusedError as error:
             raise self._error(f"says: {error}") from None
         except ValueError as error:
             said = f"HTTP {status} {reason}: {_beginning(body)}"

@@ -63,7 +63,7 @@ class _Failure(BaseModel):
 _RESPONSE: TypeAdapter[_Success | _Failure] = TypeAdapter(Annotated[_Success | _Failure, Field(discriminator="status")])
 
 
-class RefusedError(Exception):
+class QueryRefusedError(Exception):
     """Prometheus' own words: why it does not answer, or what is wrong with its answer."""
 
 
@@ -81,9 +81,9 @@ def read(body: bytes) -> tuple[Series, ...]:
         place = ".".join(str(part) for part in first["loc"])
         raise ValueError(f"{place}: {first['msg']}" if place else first["msg"]) from None
     if isinstance(said, _Failure):
-        raise RefusedError(f"{said.kind}: {said.error}")
+        raise QueryRefusedError(f"{said.kind}: {said.error}")
     if said.warnings:
-        raise RefusedError(f"warning: {'; '.join(said.warnings)}")
+        raise QueryRefusedError(f"warning: {'; '.join(said.warnings)}")
     if isinstance(said.data, _Scalar):
         return (Series({}, (Sample(*said.data.result),)),)
     return tuple(_series(found) for found in said.data.result)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from millrace_api.deployment import Checkpoint
+from millrace_api.deployment import CheckpointSpec
 from millrace_api.errors import Problem
 from millrace_api.streamquery import StreamQuery
 
@@ -69,7 +69,7 @@ def problems(query: StreamQuery) -> list[Problem]:
     return found
 
 
-def _checkpoint_problems(checkpoint: Checkpoint | None) -> Iterator[Problem]:
+def _checkpoint_problems(checkpoint: CheckpointSpec | None) -> Iterator[Problem]:
     """Executors keep state that the next driver reads: it has to be where all of them are."""
     hint = "write checkpoint: {claim: NAME}, a PersistentVolumeClaim that driver and executors can mount"
     if checkpoint is None:

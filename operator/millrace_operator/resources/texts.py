@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 
-class _Dumper(yaml.SafeDumper):
+class _ManifestDumper(yaml.SafeDumper):
     """Without anchors; with ``|`` for texts of several lines."""
 
     def ignore_aliases(self, data: Any) -> bool:
@@ -19,12 +19,12 @@ def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
 
 
-_Dumper.add_representer(str, _text)
+_ManifestDumper.add_representer(str, _text)
 
 
 def to_yaml(*documents: Any) -> str:
     """The documents, in the order of their fields."""
-    return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=120)
+    return yaml.dump_all(documents, Dumper=_ManifestDumper, sort_keys=False, width=120)
 
 
 def to_json(value: Any) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from .difference import contradiction, fallen, most_batches, observation
 from .no_answer import NoAnswer, NoAnswerReason, impossible, missing
 from .observation import Answer, Observation
-from .plans import Plan
+from .plans import Shape
 
 __all__ = ["MAX_AGE", "NoAnswer", "NoAnswerReason", "Reading"]
 
@@ -59,7 +59,7 @@ class Reading:
         self._max_age = max_age
         self._base: _Base | None = None
 
-    def step(self, answer: Answer | None, now: float, epoch: int, plan: Plan | None = None) -> Observation | NoAnswer:
+    def step(self, answer: Answer | None, now: float, epoch: int, plan: Shape | None = None) -> Observation | NoAnswer:
         """What ``answer``, read at ``now``, tells about batches under the plan that was decided last.
 
         Args:
@@ -174,7 +174,7 @@ class Reading:
         return found
 
 
-def _other_plan(answer: Answer, epoch: int, plan: Plan | None) -> NoAnswer | None:
+def _other_plan(answer: Answer, epoch: int, plan: Shape | None) -> NoAnswer | None:
     if answer.epoch != epoch:
         message = f"the last batch ran under the plan of epoch {answer.epoch:g}, and {epoch} was decided last"
         return NoAnswer(NoAnswerReason.OTHER_PLAN, message)

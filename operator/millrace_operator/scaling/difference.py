@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .no_answer import COUNTERS, ROUNDING, NoAnswer, NoAnswerReason
 from .observation import Answer, Observation, Stage
-from .plans import Plan
+from .plans import Shape
 
 MOST_ROWS = 1e9
 """Records a second that no job processes."""
@@ -76,7 +76,7 @@ def observation(base: Answer, answer: Answer, seen: float, seconds_before: float
         since=base.time,
         until=answer.time,
         epoch=int(_value(answer, "epoch")),
-        plan=Plan(*(int(_value(answer, name)) for name in ("executors", "parallelism", "replicas"))),
+        plan=Shape(*(int(_value(answer, name)) for name in ("executors", "parallelism", "replicas"))),
         batches=int(batches),
         interval=interval,
         seconds=seconds,

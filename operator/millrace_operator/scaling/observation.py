@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .plans import Plan
+from .plans import Shape
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Observation:
     since: float
     until: float
     epoch: int
-    plan: Plan
+    plan: Shape
     batches: int
     interval: float
     seconds: float

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, order=True)
-class Plan:
+class Shape:
     """Shape of a job: ``executors``, ``parallelism`` n of combine tasks, and ``replicas`` m of the partitioner."""
 
     executors: int
@@ -50,7 +50,7 @@ class Bounds:
     executor_cores: int = 2
     replica_cores: float = 0.0
 
-    def __contains__(self, plan: Plan) -> bool:
+    def __contains__(self, plan: Shape) -> bool:
         return (
             plan.executors in self.executors and plan.parallelism in self.parallelism and plan.replicas in self.replicas
         )
@@ -60,14 +60,14 @@ class Bounds:
         """Whether partitioner replicas are pods of their own."""
         return self.replica_cores > 0
 
-    def nearest(self, plan: Plan) -> Plan:
+    def nearest(self, plan: Shape) -> Shape:
         """The plan within bounds that is nearest to ``plan``."""
-        return Plan(
+        return Shape(
             self.executors.nearest(plan.executors),
             self.parallelism.nearest(plan.parallelism),
             self.replicas.nearest(plan.replicas),
         )
 
-    def cores(self, plan: Plan) -> float:
+    def cores(self, plan: Shape) -> float:
         """Cores that a plan takes: of its executors, and of replicas in pods of their own."""
         return plan.executors * self.executor_cores + plan.replicas * self.replica_cores

@@ -7,7 +7,7 @@ from collections import deque
 from .plans import Range
 
 
-class Prompt:
+class PromptElasticity:
     """Map and reduce tasks of the next batch, one more or one less at a time.
 
     The printed listing has only scaling out, its indentation is damaged, and it never resets the count where W is not

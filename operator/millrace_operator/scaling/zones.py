@@ -11,7 +11,7 @@ from typing import Any
 
 from .answers import MAX_AGE
 from .observation import Observation
-from .plans import Plan
+from .plans import Shape
 from .trends import LEAST_FOR_TREND, Outlook, noise, outlook, present_level, trend
 
 
@@ -58,7 +58,7 @@ class Zones:
         self._target, self._step = target, step
         self._window, self._grace = window, grace
         self._epoch: int | None = None
-        self._plan: Plan | None = None
+        self._plan: Shape | None = None
         self._grace_left = 0
         self._batches: deque[tuple[int, float]] = deque(maxlen=window + 3)
         self._loads: deque[tuple[float, float, float | None]] = deque(maxlen=KEPT)
@@ -122,7 +122,7 @@ class Zones:
         """Go on from what ``to_json`` gave."""
         zones = cls(target, step, window, grace)
         zones._epoch, zones._grace_left = saved["epoch"], saved["grace_left"]
-        zones._plan = None if saved["plan"] is None else Plan(**saved["plan"])
+        zones._plan = None if saved["plan"] is None else Shape(**saved["plan"])
         zones._batches.extend((batches, w) for batches, w in saved["batches"])
         zones._loads.extend((time, rate, keys) for time, rate, keys in saved["loads"])
         zones._chosen = {Driver(name): level for name, level in saved["chosen"].items()}

@@ -12,7 +12,7 @@ _BATCHES = 3
 """Batches of which the one that allows most tells what comes next: one that was held up says nothing."""
 
 
-class Admission(Protocol):
+class AdmissionPolicy(Protocol):
     """Decides how many records the next batch may have. Made with the seconds of a batch interval."""
 
     def limit(self, waiting: int) -> int | None:

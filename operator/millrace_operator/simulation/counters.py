@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from millrace_operator.scaling.observation import Answer
 
-from .record import Batch
+from .record import SimulatedBatch
 
 
-class Counters:
+class SimulatedCounters:
     """Counters since the start of the driver, and gauges of the last finished batch."""
 
     def __init__(self, interval: float, dedicated: bool) -> None:
@@ -24,7 +24,7 @@ class Counters:
         self._updates = 0
         self._lag: int | None = None
         self._imbalance: float | None = None
-        self._last: Batch | None = None
+        self._last: SimulatedBatch | None = None
         self._running: dict[str, list[float]] = {}
 
     def ran(self, stage: str, tasks: list[float]) -> None:
@@ -35,7 +35,9 @@ class Counters:
         self._running[stage] = tasks
         self._busy += sum(tasks)
 
-    def finished(self, batch: Batch, waiting: int, partials: int, results: int, imbalance: float | None) -> None:
+    def finished(
+        self, batch: SimulatedBatch, waiting: int, partials: int, results: int, imbalance: float | None
+    ) -> None:
         """The running batch is done.
 
         Args:

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from millrace_operator.scaling.plans import Bounds, Plan
+from millrace_operator.scaling.plans import Bounds, Shape
 
-from .job import Job, JobProfile
+from .job import JobProfile, SimulatedJob
 from .keys import Keys
 from .schedule import makespans
 
@@ -30,10 +30,10 @@ class ExpectedSeconds:
     """
 
     def __init__(self, profile: JobProfile, bounds: Bounds) -> None:
-        self._job = Job(profile, bounds)
-        self._tables: dict[tuple[Plan, Keys], NDArray[np.float64]] = {}
+        self._job = SimulatedJob(profile, bounds)
+        self._tables: dict[tuple[Shape, Keys], NDArray[np.float64]] = {}
 
-    def __call__(self, plan: Plan, executors: int, rows: ArrayLike, keys: Keys) -> NDArray[np.float64]:
+    def __call__(self, plan: Shape, executors: int, rows: ArrayLike, keys: Keys) -> NDArray[np.float64]:
         """Seconds of batches with ``rows`` records each, of any shape; returns the same shape.
 
         Args:
@@ -47,19 +47,19 @@ class ExpectedSeconds:
         beyond = np.maximum(rows - _ROWS[-1], 0.0) * (table[-1] - table[-2]) / (_ROWS[-1] - _ROWS[-2])
         return np.where(rows > 0, np.interp(rows, _ROWS, table) + beyond, self._job.profile.idle)
 
-    def most_rows(self, plan: Plan, executors: int, seconds: float, keys: Keys) -> float:
+    def most_rows(self, plan: Shape, executors: int, seconds: float, keys: Keys) -> float:
         """Records of a batch that takes ``seconds`` on average; 0 if even the smallest takes longer."""
         table = self._table(replace(plan, executors=executors), keys)
         return float(np.interp(seconds, np.maximum.accumulate(table), _ROWS, left=0.0))
 
-    def _table(self, plan: Plan, keys: Keys) -> NDArray[np.float64]:
+    def _table(self, plan: Shape, keys: Keys) -> NDArray[np.float64]:
         """Seconds at each of ``_ROWS``."""
         table = self._tables.get((plan, keys))
         if table is None:
             table = self._tables[plan, keys] = self._new_table(plan, keys)
         return table
 
-    def _new_table(self, plan: Plan, keys: Keys) -> NDArray[np.float64]:
+    def _new_table(self, plan: Shape, keys: Keys) -> NDArray[np.float64]:
         job, noise = self._job, self._job.profile.noise
         cores = plan.executors * job.executor_cores
         rng = np.random.default_rng(0)

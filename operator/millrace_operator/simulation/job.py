@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from millrace_operator.scaling.plans import Bounds
 
-from .admission import Admission, TwoIntervals
+from .admission import AdmissionPolicy, TwoIntervals
 from .keys import Keys
-from .placement import Partitioner, key_shares, merge_shares, row_shares
+from .placement import SimulatedPartitioner, key_shares, merge_shares, row_shares
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,11 @@ class JobProfile:
     combine: StageCost = field(default=StageCost(task=0.015, row=3e-6, block=3e-4, partial=2e-6))
     merge: StageCost = field(default=StageCost(task=0.010, partial=1e-5))
     state_partitions: int = 8
-    partitioner: Partitioner = Partitioner.HASH
+    partitioner: SimulatedPartitioner = SimulatedPartitioner.HASH
     panes: int = 1
     noise: Noise = field(default=Noise())
     max_rows: int | None = None
-    admission: Callable[[float], Admission] = TwoIntervals
+    admission: Callable[[float], AdmissionPolicy] = TwoIntervals
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class StageWork:
 
 
 @dataclass(frozen=True)
-class Work:
+class SimulatedWork:
     """What batches are made of under one plan and with the same keys.
 
     Attributes:
@@ -121,16 +121,16 @@ class Work:
     imbalance: float
 
 
-class Job:
+class SimulatedJob:
     """The job on executors of a known size."""
 
     def __init__(self, profile: JobProfile, bounds: Bounds) -> None:
         self.profile = profile
         self.executor_cores = bounds.executor_cores
         self.dedicated = bounds.dedicated
-        self._work: dict[tuple[int, int, Keys], Work] = {}
+        self._work: dict[tuple[int, int, Keys], SimulatedWork] = {}
 
-    def work(self, n: int, m: int, keys: Keys) -> Work:
+    def work(self, n: int, m: int, keys: Keys) -> SimulatedWork:
         """Work of a batch with ``n`` combine tasks and ``m`` replicas."""
         work = self._work.get((n, m, keys))
         if work is None:
@@ -149,7 +149,7 @@ class Job:
         """Expected results of a batch: distinct keys by pane, summed."""
         return self.profile.panes * keys.appearing(rows / self.profile.panes)
 
-    def _new_work(self, n: int, m: int, keys: Keys) -> Work:
+    def _new_work(self, n: int, m: int, keys: Keys) -> SimulatedWork:
         profile = self.profile
         shares = row_shares(profile.partitioner, keys, n)
         stages = (
@@ -157,7 +157,7 @@ class Job:
             _stage("combine", profile.combine, m, shares, key_shares(profile.partitioner, keys, n)),
             _stage("merge", profile.merge, 0, None, merge_shares(keys, profile.state_partitions)),
         )
-        return Work(stages[1:] if self.dedicated else stages, max(shares) * n - 1)
+        return SimulatedWork(stages[1:] if self.dedicated else stages, max(shares) * n - 1)
 
 
 def _stage(

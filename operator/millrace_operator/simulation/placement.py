@@ -18,7 +18,7 @@ _LEVEL = 0.01
 """Loads of two tasks within this share of each other are level: their keys come to the one now, to the other then."""
 
 
-class Partitioner(StrEnum):
+class SimulatedPartitioner(StrEnum):
     """How combine tasks get their records."""
 
     HASH = "hash"
@@ -33,30 +33,30 @@ class Partitioner(StrEnum):
 
         A key that is shared out among c tasks is as c streams, each with a c-th of the records.
         """
-        if self is Partitioner.SHUFFLE:
+        if self is SimulatedPartitioner.SHUFFLE:
             return n * keys.appearing(rows / n)
-        if self is Partitioner.PKG and n > 1:
+        if self is SimulatedPartitioner.PKG and n > 1:
             split = _two_choices(keys, n).split
             return split * 2 * keys.appearing(rows / 2) + (1 - split) * keys.appearing(rows)
         return keys.appearing(rows)
 
 
 @lru_cache(maxsize=4096)
-def row_shares(partitioner: Partitioner, keys: Keys, n: int) -> tuple[float, ...]:
+def row_shares(partitioner: SimulatedPartitioner, keys: Keys, n: int) -> tuple[float, ...]:
     """Share of the records for each of ``n`` combine tasks; sum 1."""
-    if partitioner is Partitioner.SHUFFLE:
+    if partitioner is SimulatedPartitioner.SHUFFLE:
         return (1 / n,) * n
-    if partitioner is Partitioner.PKG and n > 1:
+    if partitioner is SimulatedPartitioner.PKG and n > 1:
         return _two_choices(keys, n).rows
     return tuple(np.bincount(_places(keys, n, 1), weights=frequencies(keys), minlength=n).tolist())
 
 
 @lru_cache(maxsize=4096)
-def key_shares(partitioner: Partitioner, keys: Keys, n: int) -> tuple[float, ...]:
+def key_shares(partitioner: SimulatedPartitioner, keys: Keys, n: int) -> tuple[float, ...]:
     """Share of the partial results for each of ``n`` combine tasks; sum 1."""
-    if partitioner is Partitioner.HASH:
+    if partitioner is SimulatedPartitioner.HASH:
         return tuple((np.bincount(_places(keys, n, 1), minlength=n) / keys.distinct).tolist())
-    if partitioner is Partitioner.PKG and n > 1:
+    if partitioner is SimulatedPartitioner.PKG and n > 1:
         return _two_choices(keys, n).keys
     return (1 / n,) * n
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millrace_operator.scaling.observation import Answer
-from millrace_operator.scaling.plans import Plan
+from millrace_operator.scaling.plans import Shape
 
 from .latency import Latencies
 
@@ -18,7 +18,7 @@ LATE_INTERVALS = 2
 """Records are late whose latency is more than so many batch intervals."""
 
 
-class Batch(NamedTuple):
+class SimulatedBatch(NamedTuple):
     """One finished batch.
 
     Attributes:
@@ -40,7 +40,7 @@ class Batch(NamedTuple):
     backlog: int
     distinct: int
     epoch: int
-    plan: Plan
+    plan: Shape
     executors: int
 
 
@@ -48,11 +48,11 @@ class Rescale(NamedTuple):
     """A change of plan which the policy asked for at ``time``, seconds."""
 
     time: float
-    before: Plan
-    after: Plan
+    before: Shape
+    after: Shape
 
 
-class Told(NamedTuple):
+class PolicyAnswer(NamedTuple):
     """What the policy was told at ``time``, seconds."""
 
     time: float
@@ -63,7 +63,7 @@ class Told(NamedTuple):
 class Run:
     """A simulated run.
 
-    Arrays have the shape (batches,) and are in the order of the batches; their meaning is that of ``Batch``.
+    Arrays have the shape (batches,) and are in the order of the batches; their meaning is that of ``SimulatedBatch``.
 
     Attributes:
         scenario: its name.
@@ -84,13 +84,13 @@ class Run:
     seed: int
     duration: float
     interval: float
-    batches: tuple[Batch, ...]
+    batches: tuple[SimulatedBatch, ...]
     rescales: tuple[Rescale, ...]
     core_seconds: float
     arrived: int
     unfinished: int
     unfinished_since: float
-    told: tuple[Told, ...]
+    told: tuple[PolicyAnswer, ...]
 
     @cached_property
     def start(self) -> NDArray[np.float64]:

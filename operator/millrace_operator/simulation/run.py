@@ -10,20 +10,20 @@ from typing import Protocol
 import numpy as np
 
 from millrace_operator.scaling.observation import Answer
-from millrace_operator.scaling.plans import Bounds, Plan
+from millrace_operator.scaling.plans import Bounds, Shape
 
 from .cluster import ClusterProfile, Fleet
-from .counters import Counters
+from .counters import SimulatedCounters
 from .dice import Dice
-from .job import Job, JobProfile, StageWork
+from .job import JobProfile, SimulatedJob, StageWork
 from .keys import KeySchedule
 from .metrics import MetricsPath, MetricsProfile
-from .record import Batch, Rescale, Run, Told
+from .record import PolicyAnswer, Rescale, Run, SimulatedBatch
 from .schedule import makespan
-from .source import Source
+from .source import SimulatedSource
 from .traces import Trace
 
-__all__ = ["ClusterView", "Policy", "Run", "Scenario", "simulate"]
+__all__ = ["ClusterView", "Run", "ScalingPolicy", "Scenario", "simulate"]
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,13 @@ class ClusterView:
     quota: int | None
 
 
-class Policy(Protocol):
+class ScalingPolicy(Protocol):
     """Decides about the plan of a job; called every ``period`` seconds, for the first time after one."""
 
     name: str
     period: float
 
-    def step(self, answer: Answer | None, now: float, plan: Plan, epoch: int, cluster: ClusterView) -> Plan | None:
+    def step(self, answer: Answer | None, now: float, plan: Shape, epoch: int, cluster: ClusterView) -> Shape | None:
         """The plan to go on with; None, or the same one, changes nothing.
 
         Args:
@@ -78,13 +78,13 @@ class Scenario:
     trace: Trace
     keys: KeySchedule
     bounds: Bounds
-    initial: Plan
+    initial: Shape
     job: JobProfile = field(default=JobProfile())
     cluster: ClusterProfile = field(default=ClusterProfile())
     metrics: MetricsProfile = field(default=MetricsProfile())
 
 
-def simulate(scenario: Scenario, policy: Policy, seed: int) -> Run:
+def simulate(scenario: Scenario, policy: ScalingPolicy, seed: int) -> Run:
     """Run ``policy`` through ``scenario``; the same three give the same run, but for a policy's own whims.
 
     Raises:
@@ -96,7 +96,7 @@ def simulate(scenario: Scenario, policy: Policy, seed: int) -> Run:
 class _Simulation:
     """A run under way. Batches are gone through one by one, and what happens meanwhile is caught up with by stage."""
 
-    def __init__(self, scenario: Scenario, policy: Policy, seed: int) -> None:
+    def __init__(self, scenario: Scenario, policy: ScalingPolicy, seed: int) -> None:
         self._scenario = scenario
         self._policy = policy
         self._seed = seed
@@ -105,23 +105,23 @@ class _Simulation:
             np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(4)
         )
         profile, bounds = scenario.job, scenario.bounds
-        self._job = Job(profile, bounds)
+        self._job = SimulatedJob(profile, bounds)
         triggers = math.ceil(self._duration / profile.interval) + 1
         self._dice = Dice(profile.noise, triggers, noise)
-        self._source = Source(scenario.trace, profile.route.row if bounds.dedicated else None)
+        self._source = SimulatedSource(scenario.trace, profile.route.row if bounds.dedicated else None)
         self._executors = Fleet(scenario.cluster, scenario.initial.executors, cluster)
         self._replicas = Fleet(scenario.cluster, scenario.initial.replicas if bounds.dedicated else 0, replicas)
         self._metrics = MetricsPath(scenario.metrics, metrics)
         self._admission = profile.admission(profile.interval)
-        self._counters = Counters(profile.interval, bounds.dedicated)
+        self._counters = SimulatedCounters(profile.interval, bounds.dedicated)
         self._plan, self._epoch = self._checked(scenario.initial), 0
         self._next_scrape = scenario.metrics.first_scrape
         self._next_step = policy.period
         self._warm = self._waiting = 0
         self._done = self._work = 0.0
-        self._batches: list[Batch] = []
+        self._batches: list[SimulatedBatch] = []
         self._rescales: list[Rescale] = []
-        self._told: list[Told] = []
+        self._told: list[PolicyAnswer] = []
 
     def run(self) -> Run:
         """Triggers as Spark's ``ProcessingTimeExecutor`` has them: at multiples of the interval, or late at once."""
@@ -154,7 +154,9 @@ class _Simulation:
         self._catch_up(end)
         if math.isfinite(end):
             seconds, backlog = end - planned, self._source.waiting(end)
-            batch = Batch(planned, seconds, rows, self._done, newest, backlog, distinct, epoch, plan, executors)
+            batch = SimulatedBatch(
+                planned, seconds, rows, self._done, newest, backlog, distinct, epoch, plan, executors
+            )
             self._admission.finished(rows, seconds, self._work, (plan.parallelism, plan.replicas))
             self._counters.finished(batch, waiting, partials, results, imbalance)
             self._batches.append(batch)
@@ -242,7 +244,7 @@ class _Simulation:
     def _step(self, now: float) -> None:
         """Ask the policy, and do what it says."""
         fleet, answer = self._executors, self._metrics.read(now)
-        self._told.append(Told(now, answer))
+        self._told.append(PolicyAnswer(now, answer))
         cluster = ClusterView(fleet.ready, fleet.pending_since, self._scenario.cluster.quota)
         plan = self._policy.step(answer, now, self._plan, self._epoch, cluster)
         if plan is None or plan == self._plan:
@@ -253,7 +255,7 @@ class _Simulation:
         if self._scenario.bounds.dedicated:
             self._replicas.resize(plan.replicas, now)
 
-    def _checked(self, plan: Plan) -> Plan:
+    def _checked(self, plan: Shape) -> Shape:
         if plan not in self._scenario.bounds:
             raise ValueError(f"plan {plan} is out of bounds: {self._scenario.bounds}")
         return plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .traces import Trace
 
 
-class Source:
+class SimulatedSource:
     """Records of a trace, taken by batches; time only goes on, from 0.
 
     Attributes:

@@ -19,7 +19,7 @@ _RATIOS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5)
 
 
 @dataclass(frozen=True)
-class Metric:
+class OperatorMetric:
     """One metric that the operator exports. ``buckets`` are the upper bounds of a histogram, in its unit."""
 
     name: str
@@ -32,49 +32,51 @@ class Metric:
 _REQUEST = ("verb", "resource", "code")
 
 CONTRACT = (
-    Metric(
+    OperatorMetric(
         "millrace_operator_reconciles_total",
         "counter",
         "Steps taken for queries. result is success, or error: it is tried again.",
         ("result",),
     ),
-    Metric("millrace_operator_reconcile_seconds", "histogram", "Time that a step took.", buckets=_SECONDS),
-    Metric("millrace_operator_retries_total", "counter", "Queries put back into the queue after an error."),
-    Metric("millrace_operator_queue_depth", "gauge", "Queries that wait to be worked on."),
-    Metric(
+    OperatorMetric("millrace_operator_reconcile_seconds", "histogram", "Time that a step took.", buckets=_SECONDS),
+    OperatorMetric("millrace_operator_retries_total", "counter", "Queries put back into the queue after an error."),
+    OperatorMetric("millrace_operator_queue_depth", "gauge", "Queries that wait to be worked on."),
+    OperatorMetric(
         "millrace_operator_queue_seconds",
         "histogram",
         "Time that a query waited to be worked on, while there was somebody to do so.",
         buckets=_WAITING,
     ),
-    Metric("millrace_operator_queries", "gauge", "Queries of this operator, by the phase in their status.", ("phase",)),
-    Metric(
+    OperatorMetric(
+        "millrace_operator_queries", "gauge", "Queries of this operator, by the phase in their status.", ("phase",)
+    ),
+    OperatorMetric(
         "millrace_operator_api_requests_total",
         "counter",
         "Requests to the API server, other than watches. verb is the HTTP method; resource is the plural, with a "
         "subresource behind a slash; code is the HTTP status, or none where there was no answer.",
         _REQUEST,
     ),
-    Metric(
+    OperatorMetric(
         "millrace_operator_api_request_seconds",
         "histogram",
         "Time that such a request took.",
         ("verb", "resource"),
         _SECONDS,
     ),
-    Metric("millrace_operator_leader", "gauge", "1 where this operator leads, 0 where it stands by."),
-    Metric(
+    OperatorMetric("millrace_operator_leader", "gauge", "1 where this operator leads, 0 where it stands by."),
+    OperatorMetric(
         "millrace_operator_canary_age_seconds",
         "gauge",
         "Time since the watch last showed a touch of the canary; absent before the first.",
     ),
-    Metric(
+    OperatorMetric(
         "millrace_operator_scaling_decisions_total",
         "counter",
         "Decisions of the autoscaler, by their reason.",
         ("reason",),
     ),
-    Metric(
+    OperatorMetric(
         "millrace_operator_prediction_error_ratio",
         "histogram",
         "Difference of the predicted and the observed processing time after a change, as a fraction of the latter.",
@@ -166,5 +168,5 @@ class OperatorMetrics(Collector):
             yield family
 
 
-def _of(kind: str) -> list[Metric]:
+def _of(kind: str) -> list[OperatorMetric]:
     return [metric for metric in CONTRACT if metric.kind == kind]

@@ -31,7 +31,7 @@ Probe = Callable[[], str]
 log = logging.getLogger(__name__)
 
 
-class Server(ThreadingHTTPServer):
+class OperatorServer(ThreadingHTTPServer):
     """Listens from the beginning, and answers from ``start`` to ``stop``.
 
     Args:
@@ -53,7 +53,7 @@ class Server(ThreadingHTTPServer):
         self._slots = BoundedSemaphore(MAX_CONNECTIONS)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            super().__init__((host, port), _Handler)
+            super().__init__((host, port), _OperatorHandler)
         except (OSError, OverflowError) as error:
             raise MillraceError(
                 Problem(
@@ -96,10 +96,10 @@ class Server(ThreadingHTTPServer):
         log.debug("a request from %s failed", client_address[0], exc_info=True)
 
 
-class _Handler(MetricsHandler):
+class _OperatorHandler(MetricsHandler):
     """Answers one request; the metrics themselves are written by prometheus_client."""
 
-    server: Server
+    server: OperatorServer
 
     @property
     def registry(self) -> CollectorRegistry:  # type: ignore[override]

@@ -2,7 +2,7 @@ import pytest
 
 from millrace_api.errors import MillraceError
 from millrace_api.row_keys import row_key
-from millrace_api.sinks import Sink
+from millrace_api.sinks import SinkSpec
 
 from .documents import MINIMAL, PYTHON, changed, problems
 
@@ -11,7 +11,7 @@ GROUPS = [("window(at, '10 minutes')", ("since", "until")), ("cell", ("Cell",))]
 
 
 def sink(kind, *key):
-    return Sink.model_validate({kind: {"bootstrapServers": "kafka:9092", "topic": "out", "key": list(key)}})
+    return SinkSpec.model_validate({kind: {"bootstrapServers": "kafka:9092", "topic": "out", "key": list(key)}})
 
 
 @pytest.mark.parametrize("kind", ["kafka", "table"])

@@ -1,7 +1,7 @@
 """What policies are shown in their tests, made by hand."""
 
 from millrace_operator.scaling.observation import Answer
-from millrace_operator.scaling.plans import Bounds, Plan, Range
+from millrace_operator.scaling.plans import Bounds, Range, Shape
 from millrace_operator.simulation.run import ClusterView
 
 BOUNDS = Bounds(Range(1, 10), Range(2, 64), Range(1, 64), executor_cores=2)
@@ -13,7 +13,7 @@ def ready(executors):
 
 
 def plan(executors):
-    return Plan(executors, 16, 8)
+    return Shape(executors, 16, 8)
 
 
 def batches(time, count, seconds, rows=1000.0, **more):

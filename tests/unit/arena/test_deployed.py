@@ -4,7 +4,7 @@ import pytest
 from bench.arena.deployed import DEPLOYED, AsDeployed, deployed
 
 from millrace_operator.arena.registry import OURS, POLICIES
-from millrace_operator.arena.run import Setting, synthetic
+from millrace_operator.arena.run import ScenarioSetting, synthetic
 from millrace_operator.scaling.decision.settings import Settings
 from millrace_operator.simulation import shapes
 from millrace_operator.simulation.run import simulate
@@ -14,7 +14,7 @@ STEP, END = 1200.0, 2400.0
 
 def stepping(before, after, seed):
     """A job as deployed, whose load jumps between two shares of what the cluster can just take."""
-    scenario = synthetic("step", Setting(seed=seed))
+    scenario = synthetic("step", ScenarioSetting(seed=seed))
     peak = scenario.trace.peak
     trace = shapes.step(before * peak, after * peak, STEP, END)
     return replace(scenario, trace=trace, job=replace(scenario.job, admission=AsDeployed))

@@ -2,14 +2,14 @@
 
 import pytest
 
-from millrace_operator.arena.policies.ds2 import Ds2, Operator, instances
+from millrace_operator.arena.policies.ds2 import Ds2, Ds2Operator, instances
 from millrace_operator.scaling.observation import Answer
 
 from .states import BOUNDS, plan, ready
 
 
 def operator(true_input_rate, true_output_rate):
-    return Operator(records_in=true_input_rate, records_out=true_output_rate, useful_seconds=1.0)
+    return Ds2Operator(records_in=true_input_rate, records_out=true_output_rate, useful_seconds=1.0)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from millrace_operator.arena.figures import Settling, figures, oscillations, settling, step_changes
-from millrace_operator.scaling.plans import Plan
+from millrace_operator.scaling.plans import Shape
 from millrace_operator.simulation import shapes
-from millrace_operator.simulation.record import Batch, Rescale, Run
+from millrace_operator.simulation.record import Rescale, Run, SimulatedBatch
 
 from .states import BOUNDS, INTERVAL
 
@@ -16,8 +16,8 @@ RATE = 100.0
 def run_of(seconds, rescales=(), backlog=0, duration=None):
     """Batches every two seconds which take ``seconds``; rescales are (time, executors before, executors after)."""
     batches = tuple(
-        Batch(
-            INTERVAL * number, took, 200, INTERVAL * (number - 1), INTERVAL * number, backlog, 10, 0, Plan(2, 8, 4), 2
+        SimulatedBatch(
+            INTERVAL * number, took, 200, INTERVAL * (number - 1), INTERVAL * number, backlog, 10, 0, Shape(2, 8, 4), 2
         )
         for number, took in enumerate(seconds)
     )
@@ -28,7 +28,7 @@ def run_of(seconds, rescales=(), backlog=0, duration=None):
         duration=duration or INTERVAL * len(batches),
         interval=INTERVAL,
         batches=batches,
-        rescales=tuple(Rescale(time, Plan(low, 8, 4), Plan(high, 8, 4)) for time, low, high in rescales),
+        rescales=tuple(Rescale(time, Shape(low, 8, 4), Shape(high, 8, 4)) for time, low, high in rescales),
         core_seconds=7200.0,
         arrived=200 * len(batches),
         unfinished=0,
@@ -114,7 +114,7 @@ def test_a_backlog_that_is_gone_explains_a_rescale():
 def test_rescales_of_tasks_only_are_no_oscillation():
     run = run_of([1.0] * 1800, [(1000.0, 2, 4), (1200.0, 4, 2)])
     reshaped = tuple(
-        Rescale(rescale.time, Plan(2, 8, 4), Plan(2, tasks, 4))
+        Rescale(rescale.time, Shape(2, 8, 4), Shape(2, tasks, 4))
         for rescale, tasks in zip(run.rescales, (16, 8), strict=True)
     )
     assert oscillations(dataclasses.replace(run, rescales=reshaped), shapes.constant(RATE, 3600.0), BOUNDS) == 0

@@ -6,12 +6,12 @@ import pytest
 from millrace_operator.arena.policies.flink import Flink
 from millrace_operator.arena.policies.flink_evaluation import Evaluated
 from millrace_operator.scaling.observation import Answer
-from millrace_operator.scaling.plans import Bounds, Plan, Range
+from millrace_operator.scaling.plans import Bounds, Range, Shape
 from millrace_operator.simulation.run import ClusterView, simulate
 from unit.simulation.scenes import rates, scene
 
 BOUNDS = Bounds(Range(1, 8), Range(1, 64), Range(1, 64))
-SMALL = Plan(2, 4, 4)
+SMALL = Shape(2, 4, 4)
 FIRST = 1260.0  # the first answer at 60, settled at 360, and a window of 900 from then on
 
 
@@ -53,7 +53,7 @@ class Job:
 def test_a_job_that_falls_behind_is_scaled_up_as_soon_as_its_window_is_full():
     # It needs 1200 / 0.7, and 1200 * 5 of 30 minutes for the restart, and 200 * 1260 / 1800 for the lag: 2.05 times
     # what it does with 4 slots. The merge has 8 key groups.
-    assert Job(busy=1.0, arriving=1200.0).first(5000) == (FIRST, Plan(5, 9, 9))
+    assert Job(busy=1.0, arriving=1200.0).first(5000) == (FIRST, Shape(5, 9, 9))
 
 
 def test_a_job_within_its_bounds_is_left_alone():
@@ -63,18 +63,18 @@ def test_a_job_within_its_bounds_is_left_alone():
 
 def test_a_job_is_scaled_down_after_an_hour_and_by_no_more_than_60_percent():
     # 16 slots, of which route and combine keep 6.4; the merge has 8, of which it keeps 3.2, and 4 divide its groups.
-    assert Job(busy=0.1, plan=Plan(8, 32, 16)).first(10_000) == (FIRST + 3600, Plan(4, 7, 7))
+    assert Job(busy=0.1, plan=Shape(8, 32, 16)).first(10_000) == (FIRST + 3600, Shape(4, 7, 7))
 
 
 def test_numbers_of_tasks_beyond_the_slots_stay_where_their_vertex_does():
-    job = Job(busy=0.1, plan=Plan(1, 32, 1), bounds=replace(BOUNDS, executor_cores=1))
+    job = Job(busy=0.1, plan=Shape(1, 32, 1), bounds=replace(BOUNDS, executor_cores=1))
     assert job.first(10_000) is None  # one slot is the least
-    job = Job(busy=1.0, arriving=1200.0, plan=Plan(8, 64, 3))
-    assert job.first(2000) == (FIRST, Plan(8, 64, 7))  # 16 slots are all there are
+    job = Job(busy=1.0, arriving=1200.0, plan=Shape(8, 64, 3))
+    assert job.first(2000) == (FIRST, Shape(8, 64, 7))  # 16 slots are all there are
 
 
 def test_executors_follow_the_widest_vertex():
-    assert Job(busy=1.0, arriving=1200.0, plan=Plan(3, 2, 5)).first(2000) == (FIRST, Plan(6, 5, 11))
+    assert Job(busy=1.0, arriving=1200.0, plan=Shape(3, 2, 5)).first(2000) == (FIRST, Shape(6, 5, 11))
 
 
 def test_a_rescaled_job_needs_a_new_window():
@@ -119,7 +119,7 @@ def test_an_answer_that_says_nothing_of_the_job_is_passed_over(changes):
     job = Job(busy=1.0, arriving=1200.0)
     assert job.first(900) is None
     assert job.step(960.0, job.answer(960.0, **changes)) is None
-    assert job.first(5000, since=1020) == (FIRST, Plan(5, 9, 9))
+    assert job.first(5000, since=1020) == (FIRST, Shape(5, 9, 9))
 
 
 def test_without_an_answer_or_executors_nothing_is_asked_for():
@@ -133,10 +133,10 @@ def test_partitioner_pods_are_scaled_by_their_own_time_and_need_no_executors():
     dedicated = replace(BOUNDS, replica_cores=1.0)
     # Batches could do 2000 records per second, four pods no more than the 1000 they do.
     slow = Job(busy=0.5, arriving=1200.0, bounds=dedicated, routing=4.0)
-    assert slow.first(5000) == (FIRST, Plan(4, 5, 9))
+    assert slow.first(5000) == (FIRST, Shape(4, 5, 9))
     # Pods that are busy a fifth of the time do not hold it up; that there are too many is set right on the way.
     held_up = Job(busy=1.0, arriving=1200.0, bounds=dedicated, routing=0.8)
-    assert held_up.first(5000) == (FIRST, Plan(5, 9, 2))
+    assert held_up.first(5000) == (FIRST, Shape(5, 9, 2))
 
 
 def test_rates_on_their_bounds_are_within():

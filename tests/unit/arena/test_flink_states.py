@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from millrace_operator.arena.policies.flink_decision import Memory, Rescaled, decide
+from millrace_operator.arena.policies.flink_decision import FlinkMemory, Rescaled, decide
 from millrace_operator.arena.policies.flink_evaluation import evaluate
-from millrace_operator.arena.policies.flink_metrics import Metric, Vertex, Window, observed_rate
-from millrace_operator.arena.policies.flink_options import Options
+from millrace_operator.arena.policies.flink_metrics import FlinkMetric, MetricWindow, Vertex, observed_rate
+from millrace_operator.arena.policies.flink_options import FlinkOptions
 
 FACTS = json.loads((Path(__file__).parent / "flink_states.json").read_text())
 STATES = FACTS["states"]
@@ -23,11 +23,11 @@ def vertices_of(state):
 
 def window_of(state):
     count = len(state["times"])
-    return Window(
+    return MetricWindow(
         state["times"],
         {
             name: [
-                {Metric(metric): number(values[at]) for metric, values in series.items() if values[at] is not None}
+                {FlinkMetric(metric): number(values[at]) for metric, values in series.items() if values[at] is not None}
                 for at in range(count)
             ]
             for name, series in state["samples"].items()
@@ -36,7 +36,7 @@ def window_of(state):
 
 
 def options_of(state):
-    return Options(**(state["options"] | {"excluded": frozenset(state["options"].get("excluded", []))}))
+    return FlinkOptions(**(state["options"] | {"excluded": frozenset(state["options"].get("excluded", []))}))
 
 
 def evaluated(state):
@@ -63,7 +63,7 @@ def test_it_evaluates_and_decides_as_flink_does(state):
             seen.idle_above,
         ]
         assert ours == pytest.approx([number(fact) for fact in facts], rel=0, abs=1e-6, nan_ok=True), name
-    memory = Memory({name: Rescaled(*past) for name, past in state["past"].items()}, state["delayed"])
+    memory = FlinkMemory({name: Rescaled(*past) for name, past in state["past"].items()}, state["delayed"])
     parallelism, after = decide(vertices_of(state), found, memory, options_of(state), state["now"])
     assert parallelism == state["parallelism"]
     assert after.waiting == pytest.approx(state["delayed_after"])
@@ -75,5 +75,5 @@ def test_it_evaluates_and_decides_as_flink_does(state):
 @pytest.mark.parametrize("facts", FACTS["observed"])
 def test_it_observes_sources_as_flink_does(facts):
     threshold, rate, lag, held_up, before, result = facts
-    ours = observed_rate(rate, lag, held_up / 1000, number(before), Options(observed_lag=threshold))
+    ours = observed_rate(rate, lag, held_up / 1000, number(before), FlinkOptions(observed_lag=threshold))
     assert ours == pytest.approx(number(result), nan_ok=True)

@@ -2,15 +2,15 @@ import math
 
 import pytest
 
-from millrace_operator.arena.policies.flink_metrics import Metric, Window
-from millrace_operator.arena.policies.flink_options import Options
+from millrace_operator.arena.policies.flink_metrics import FlinkMetric, MetricWindow
+from millrace_operator.arena.policies.flink_options import FlinkOptions
 from millrace_operator.arena.policies.flink_window import Collector
 
-OPTIONS = Options(stabilization=300, metrics_window=900)
+OPTIONS = FlinkOptions(stabilization=300, metrics_window=900)
 
 
 def sample(lag=1.0):
-    return {"route": {Metric.LAG: lag}}
+    return {"route": {FlinkMetric.LAG: lag}}
 
 
 def test_a_window_is_full_after_the_job_has_settled_and_its_length_has_passed():
@@ -38,17 +38,18 @@ def test_after_a_gap_a_window_fills_anew():
 
 
 def test_rates_and_means_leave_out_what_is_unknown():
-    window = Window(
-        (0.0, 10.0, 20.0, 40.0), {"route": [{}, {Metric.LAG: 5.0}, {Metric.LAG: math.nan}, {Metric.LAG: 35.0}]}
+    window = MetricWindow(
+        (0.0, 10.0, 20.0, 40.0),
+        {"route": [{}, {FlinkMetric.LAG: 5.0}, {FlinkMetric.LAG: math.nan}, {FlinkMetric.LAG: 35.0}]},
     )
-    assert window.rate("route", Metric.LAG) == 1.0
-    assert window.average("route", Metric.LAG) == 20.0
-    assert math.isnan(window.average("route", Metric.LAG, at_least=3))
-    assert math.isnan(window.rate("route", Metric.LOAD))
-    assert window.latest("route", Metric.LOAD, 7.0) == 7.0
+    assert window.rate("route", FlinkMetric.LAG) == 1.0
+    assert window.average("route", FlinkMetric.LAG) == 20.0
+    assert math.isnan(window.average("route", FlinkMetric.LAG, at_least=3))
+    assert math.isnan(window.rate("route", FlinkMetric.LOAD))
+    assert window.latest("route", FlinkMetric.LOAD, 7.0) == 7.0
 
 
 @pytest.mark.parametrize(("values", "mean"), [((math.inf, math.inf), math.inf), ((math.inf, 3.0), 3.0)])
 def test_an_idle_time_is_no_part_of_a_mean_unless_there_is_nothing_else(values, mean):
-    window = Window((0.0, 1.0), {"route": [{Metric.OBSERVED: value} for value in values]})
-    assert window.average("route", Metric.OBSERVED) == mean
+    window = MetricWindow((0.0, 1.0), {"route": [{FlinkMetric.OBSERVED: value} for value in values]})
+    assert window.average("route", FlinkMetric.OBSERVED) == mean

@@ -3,10 +3,10 @@ import pytest
 from millrace_operator.arena.known_job import KnownJob
 from millrace_operator.arena.policies.fixed import Fixed
 from millrace_operator.arena.policies.oracle import Oracle
-from millrace_operator.arena.policies.prompt import Prompt
-from millrace_operator.arena.run import Setting, compare, synthetic
+from millrace_operator.arena.policies.prompt import PromptPolicy
+from millrace_operator.arena.run import ScenarioSetting, compare, synthetic
 from millrace_operator.arena.synthetic import KEYS
-from millrace_operator.scaling.plans import Plan
+from millrace_operator.scaling.plans import Shape
 from millrace_operator.simulation.job import JobProfile
 from millrace_operator.simulation.record import LATE_INTERVALS
 
@@ -16,26 +16,26 @@ JOB = KnownJob(JobProfile(), BOUNDS)
 
 
 def test_prompt_begins_with_a_task_for_each_core():
-    assert Prompt(BOUNDS, 3, INTERVAL).step(None, 0.0, plan(3), 0, ready(3)) == Plan(3, 6, 6)
+    assert PromptPolicy(BOUNDS, 3, INTERVAL).step(None, 0.0, plan(3), 0, ready(3)) == Shape(3, 6, 6)
 
 
 def test_prompt_adds_a_map_task_for_more_records_and_an_executor_to_run_it():
-    policy = Prompt(BOUNDS, 3, INTERVAL)
+    policy = PromptPolicy(BOUNDS, 3, INTERVAL)
     for count in range(1, 9):
         found = policy.step(batches(2.0 * count, count, 1.9, 1000.0 + count), 0.0, plan(3), 0, ready(3))
-    assert found == Plan(4, 6, 7)
+    assert found == Shape(4, 6, 7)
 
 
 def test_prompt_sees_each_of_the_batches_between_two_answers():
-    policy = Prompt(BOUNDS, 3, INTERVAL)
+    policy = PromptPolicy(BOUNDS, 3, INTERVAL)
     policy.step(batches(0.0, 0, 1.9), 0.0, plan(3), 0, ready(3))
     policy.step(batches(2.0, 1, 1.9), 0.0, plan(3), 0, ready(3))
-    assert policy.step(batches(14.0, 7, 1.9, 1100.0), 0.0, plan(3), 0, ready(3)) == Plan(4, 6, 7)
+    assert policy.step(batches(14.0, 7, 1.9, 1100.0), 0.0, plan(3), 0, ready(3)) == Shape(4, 6, 7)
 
 
 def test_prompt_keeps_its_tasks_without_metrics():
-    policy = Prompt(BOUNDS, 3, INTERVAL)
-    assert {policy.step(None, 2.0 * step, plan(3), 0, ready(3)) for step in range(20)} == {Plan(3, 6, 6)}
+    policy = PromptPolicy(BOUNDS, 3, INTERVAL)
+    assert {policy.step(None, 2.0 * step, plan(3), 0, ready(3)) for step in range(20)} == {Shape(3, 6, 6)}
 
 
 def test_fixed_never_changes():
@@ -54,11 +54,11 @@ def test_capacity_grows_with_executors_and_the_cheapest_plan_has_just_enough():
 
 def test_the_shape_is_no_worse_than_any_other_that_is_tried():
     best = JOB.capacity(JOB.shape(4, KEYS), KEYS)
-    assert all(JOB.capacity(Plan(4, n, m), KEYS) <= best for n in (4, 8, 16, 24) for m in (4, 8, 16, 24))
+    assert all(JOB.capacity(Shape(4, n, m), KEYS) <= best for n in (4, 8, 16, 24) for m in (4, 8, 16, 24))
 
 
 def test_the_oracle_has_executors_before_they_are_needed_and_not_much_longer():
-    scenario = synthetic("step", Setting())
+    scenario = synthetic("step", ScenarioSetting())
     policy = Oracle(scenario, KnownJob(scenario.job, scenario.bounds))
     sizes = {
         time: policy.step(None, time, scenario.initial, 0, ready(1)).executors for time in (0.0, 3400.0, 3560.0, 3600.0)
@@ -68,7 +68,7 @@ def test_the_oracle_has_executors_before_they_are_needed_and_not_much_longer():
 
 @pytest.mark.parametrize("name", ["step-down", "ramp"])
 def test_the_oracle_keeps_nearly_all_batches_within_the_interval(name):
-    scenario = synthetic(name, Setting())
+    scenario = synthetic(name, ScenarioSetting())
     run = compare(scenario, ["oracle"], 0).runs[0]
     assert (run.seconds > run.interval).mean() < 0.02
     assert run.latencies.quantiles([0.99])[0] < LATE_INTERVALS * run.interval

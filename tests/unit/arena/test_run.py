@@ -4,12 +4,12 @@ import pytest
 
 from millrace_operator.arena.plot import write_plot
 from millrace_operator.arena.registry import POLICIES, REAL
-from millrace_operator.arena.run import Setting, busiest, compare, recorded, synthetic
+from millrace_operator.arena.run import ScenarioSetting, busiest, compare, recorded, synthetic
 from millrace_operator.arena.synthetic import SYNTHETIC
 from millrace_operator.simulation import shapes
 from millrace_operator.simulation.traces import DAY, trace
 
-SHORT = recorded(shapes.step(100.0, 300.0, 600.0, 900.0), Setting(max_executors=4))
+SHORT = recorded(shapes.step(100.0, 300.0, 600.0, 900.0), ScenarioSetting(max_executors=4))
 
 
 def test_every_policy_runs_and_the_figures_are_json():
@@ -44,13 +44,13 @@ def test_policies_that_say_nothing_of_tasks_keep_them():
 
 @pytest.mark.parametrize("name", SYNTHETIC)
 def test_synthetic_loads_reach_the_peak_but_not_beyond(name):
-    load = synthetic(name, Setting(peak=1000.0)).trace
+    load = synthetic(name, ScenarioSetting(peak=1000.0)).trace
     assert 490 <= load.peak <= (1000.1 if name != "noise" else 650)
     assert load.duration >= 7200.0
 
 
 def test_the_peak_is_four_fifths_of_what_the_largest_plan_does():
-    scenario = synthetic("step", Setting())
+    scenario = synthetic("step", ScenarioSetting())
     found = compare(scenario, ["fixed-peak"], seed=0)
     assert found.runs[0].batches[0].plan.executors == scenario.bounds.executors.high - 1
     assert found.figures[0].over_interval < 0.02
@@ -68,9 +68,9 @@ def test_of_a_long_trace_the_busiest_day_is_taken():
 def test_coarse_traces_get_noise_and_fine_ones_do_not():
     coarse = shapes.diurnal(1.0, 2.0)
     fine = coarse.noisy(0.0, 30.0, seed=0)
-    assert len(recorded(coarse, Setting()).trace.times) > 8000
-    assert len(recorded(fine, Setting()).trace.times) == len(fine.times)
-    assert recorded(coarse, Setting(peak=500.0)).trace.peak == pytest.approx(500.0)
+    assert len(recorded(coarse, ScenarioSetting()).trace.times) > 8000
+    assert len(recorded(fine, ScenarioSetting()).trace.times) == len(fine.times)
+    assert recorded(coarse, ScenarioSetting(peak=500.0)).trace.peak == pytest.approx(500.0)
 
 
 def test_real_policies_are_told_nothing_of_the_future():
@@ -87,7 +87,7 @@ def test_the_picture_shows_all_policies(tmp_path):
 
 
 def test_a_run_that_falls_behind_can_be_drawn(tmp_path):
-    scenario = recorded(shapes.constant(1.0, 600.0), Setting(max_executors=2, peak=5e6))
+    scenario = recorded(shapes.constant(1.0, 600.0), ScenarioSetting(max_executors=2, peak=5e6))
     comparison = compare(scenario, ["fixed-mean"], seed=0)
     assert comparison.figures[0].violations > 0.9
     write_plot(comparison, tmp_path / "out.svg")

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from millrace_api.errors import MillraceError
 from millrace_api.plot_files import check_plotting
-from millrace_jobs.benchmark.compare import Request, compare
+from millrace_jobs.benchmark.compare import ComparisonRequest, compare
 from millrace_jobs.benchmark.plot import write_plot
 from millrace_jobs.benchmark.table import print_tables
 from millrace_jobs.partitioners import registry
@@ -35,7 +35,7 @@ def ask(tmp_path):
         pq.write_table(pa.table({"at": np.sort(random.integers(0, 600, 300)), "key": keys}), file)
         given = {"time": "at", "window": "2 minutes", "slide": "60s", "algorithms": "hash,shuffle,pkg:choices=3"}
         given |= {"workers": WORKERS, "replicas": 2, "seed": 3}
-        return Request(**{"file": file, "keys": ["key"], **given, **changes})
+        return ComparisonRequest(**{"file": file, "keys": ["key"], **given, **changes})
 
     return ask
 

@@ -1,7 +1,7 @@
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.benchmark.contenders import Setting, parse_contender, parse_contenders
+from millrace_jobs.benchmark.contenders import ComparisonSetting, parse_contender, parse_contenders
 from millrace_jobs.partitioners import registry
 from millrace_jobs.partitioners.parameters import Number, OneOf, WholeNumber
 
@@ -21,7 +21,7 @@ def test_all_is_every_algorithm_that_routes():
 
 
 def test_each_replica_is_made_in_its_place():
-    replicas = parse_contender("shuffle", 1).replicas(Setting(workers=8, replicas=4, seed=0, slides=1))
+    replicas = parse_contender("shuffle", 1).replicas(ComparisonSetting(workers=8, replicas=4, seed=0, slides=1))
     assert [replica.workers for replica in replicas] == [8] * 4
     assert len(replicas) == 4
 

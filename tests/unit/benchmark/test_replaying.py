@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_jobs.benchmark import replaying
-from millrace_jobs.benchmark.contenders import Contender, Setting, parse_contender
+from millrace_jobs.benchmark.contenders import ComparisonSetting, Contender, parse_contender
 from millrace_jobs.benchmark.replaying import last_window, replay
 from millrace_jobs.benchmark.slides import Slides
 from millrace_jobs.partitioners.base import BatchPartitioner
@@ -117,7 +117,7 @@ def test_replicas_that_learn_together_merge_copies_of_the_others_after_they_adva
 
 def test_dalton_keeps_its_own_window_and_adopts_what_all_have_learned():
     contender = parse_contender("dalton:slides=3:fragmentation=window", 1)
-    setting = Setting(workers=20, replicas=3, seed=1, slides=3)
+    setting = ComparisonSetting(workers=20, replicas=3, seed=1, slides=3)
     replicas = contender.replicas(setting)
     stream = (np.random.default_rng(2).zipf(1.4, 5 * 900) % 200).astype(np.uint64)
     slides = Slides(np.arange(5), np.arange(6) * 900, 0, 0)
@@ -156,7 +156,7 @@ def test_more_replicas_than_records():
 @pytest.mark.parametrize("label", ["hash", "shuffle", "pkg:slides=0"])
 def test_without_windows_it_is_route(label):
     contender: Contender = parse_contender(label, 1)
-    setting = Setting(workers=5, replicas=1, seed=3, slides=1)
+    setting = ComparisonSetting(workers=5, replicas=1, seed=3, slides=1)
     hashes = np.arange(20, dtype=np.uint64)
     slides = Slides(np.array([0, 1]), np.array([0, 11, 20]), 0, 0)
     runs = replay(contender.replicas(setting), hashes, slides, slides_per_window=1, states=False)

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from millrace_api.errors import MillraceError
 from millrace_api.streamquery import StreamQuery
-from millrace_jobs.checkpoint.evolution import FIELDS, Change, change_of, changes, check_layout
+from millrace_jobs.checkpoint.evolution import FIELDS, SpecChange, change_of, changes, check_layout
 from millrace_jobs.checkpoint.spark_log import SparkLog
 
 SQL = (
@@ -163,18 +163,18 @@ def test_what_of_a_source_may_change(log, source, path, value):
 @pytest.mark.parametrize(
     ("source", "path", "value", "field", "change"),
     [
-        (FILES, ("files", "path"), "b/*.csv", "files.path", Change.RECORDS),
-        (FILES, ("files", "delimiter"), ";", "files.delimiter", Change.RECORDS),
-        (FILES, ("schema",), "at TIMESTAMP, city STRING, fare FLOAT", "schema", Change.SCHEMA),
-        (FILES, ("timestampFormat",), "seconds", "timestampFormat", Change.RECORDS),
-        (FILES, ("watermark", "column"), "later", "watermark.column", Change.STATE),
-        (FILES, ("watermark",), None, "watermark.column", Change.STATE),
-        (KAFKA, ("kafka", "topic"), "rides", "kafka.topic", Change.RECORDS),
-        (KAFKA, ("kafka", "startingOffsets"), "latest", "kafka.startingOffsets", Change.START),
-        (KAFKA, ("kafka", "endingOffsets"), "latest", "kafka.endingOffsets", Change.START),
-        (BOUNDED, ("kafka", "endingOffsets"), None, "kafka.endingOffsets", Change.START),
-        (KAFKA, ("kafka", "endingTimestamp"), "2024-06-10T00:00:00Z", "kafka.endingTimestamp", Change.START),
-        (KAFKA, ("format",), "csv", "format", Change.RECORDS),
+        (FILES, ("files", "path"), "b/*.csv", "files.path", SpecChange.RECORDS),
+        (FILES, ("files", "delimiter"), ";", "files.delimiter", SpecChange.RECORDS),
+        (FILES, ("schema",), "at TIMESTAMP, city STRING, fare FLOAT", "schema", SpecChange.SCHEMA),
+        (FILES, ("timestampFormat",), "seconds", "timestampFormat", SpecChange.RECORDS),
+        (FILES, ("watermark", "column"), "later", "watermark.column", SpecChange.STATE),
+        (FILES, ("watermark",), None, "watermark.column", SpecChange.STATE),
+        (KAFKA, ("kafka", "topic"), "rides", "kafka.topic", SpecChange.RECORDS),
+        (KAFKA, ("kafka", "startingOffsets"), "latest", "kafka.startingOffsets", SpecChange.START),
+        (KAFKA, ("kafka", "endingOffsets"), "latest", "kafka.endingOffsets", SpecChange.START),
+        (BOUNDED, ("kafka", "endingOffsets"), None, "kafka.endingOffsets", SpecChange.START),
+        (KAFKA, ("kafka", "endingTimestamp"), "2024-06-10T00:00:00Z", "kafka.endingTimestamp", SpecChange.START),
+        (KAFKA, ("format",), "csv", "format", SpecChange.RECORDS),
     ],
 )
 def test_what_of_a_source_has_to_stay(log, source, path, value, field, change):

@@ -7,7 +7,7 @@ import pytest
 from builders import a_query
 from millrace_api.errors import MillraceError
 from millrace_jobs.plan.pin import Pin
-from millrace_jobs.sinks.base import Batch, LastBatch
+from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from spark_logs import Log, offset, with_checksums
 
 
@@ -28,7 +28,7 @@ def test_what_is_committed_is_the_offset_of_the_last_finished_batch(open_checkpo
     assert checkpoint.begun_under() is None
     assert checkpoint.last_pin() is not None
     assert checkpoint.last_batch() == LastBatch(begun=10, committed=10)
-    assert checkpoint.batch(9) == Batch(9, epoch=9, watermark=9000)
+    assert checkpoint.batch(9) == ResultBatch(9, epoch=9, watermark=9000)
 
     log.begin(11, offset(11, epoch=7))
     assert checkpoint.committed() == {"trips": offset(10, epoch=10)}

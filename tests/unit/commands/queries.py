@@ -13,11 +13,11 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-from millrace_operator.scaling.decision.changes import Change, Line, Outcome
+from millrace_operator.scaling.decision.changes import Change, ChangeOutcome, Line
 from millrace_operator.scaling.decision.decision import Decision, Inputs, Reason
 from millrace_operator.scaling.decision.search import Forecast
 from millrace_operator.scaling.decision.settings import Guard
-from millrace_operator.scaling.plans import Plan
+from millrace_operator.scaling.plans import Shape
 from millrace_operator.scaling.zones import Driver, Zone
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
@@ -101,8 +101,8 @@ def query(
 
 def decision() -> Decision:
     """More executors, though fewer than wanted; the change before had helped."""
-    small, large = Plan(2, 8, 2), Plan(3, 12, 2)
-    change = Change(NOW.timestamp() - 3600, Plan(1, 4, 2), small, 20_000.0, (Line(0.2, 1e-5), Line(0.2, 5e-6)))
+    small, large = Shape(2, 8, 2), Shape(3, 12, 2)
+    change = Change(NOW.timestamp() - 3600, Shape(1, 4, 2), small, 20_000.0, (Line(0.2, 1e-5), Line(0.2, 5e-6)))
     return Decision(
         time=NOW.timestamp() - 300,
         before=small,
@@ -115,8 +115,8 @@ def decision() -> Decision:
         inputs=Inputs(2.0, 1.02, 0.98, 0.97, 51234.5, 0.2, 12000.0, 61000.0, 1000.0),
         present=Forecast(small, 1.1, 1.0, 1.21, "combine"),
         chosen=Forecast(large, 0.86, 0.8, 0.93, "fixed"),
-        ruled_out=((Plan(4, 16, 2), "the quota allows 3 executors"), (small, "W 1.15 is above 0.90")),
-        outcome=Outcome(change, without=2.1, predicted=1.5, observed=1.6),
+        ruled_out=((Shape(4, 16, 2), "the quota allows 3 executors"), (small, "W 1.15 is above 0.90")),
+        outcome=ChangeOutcome(change, without=2.1, predicted=1.5, observed=1.6),
         sentence="W was 1.02 of 2 s: 2/8/2 -> 3/12/2 is the cheapest plan that is allowed.",
     )
 

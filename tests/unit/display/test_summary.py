@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import a_batch
-from millrace_jobs.display.summary import Tally
+from millrace_jobs.display.summary import RunTally
 
 
 def summary(*reports, seconds=10.0):
-    tally = Tally()
+    tally = RunTally()
     for report in reports:
         tally.add(report)
     return tally.summary("finished", results=7, seconds=seconds, plan_changes=2, output="out")
@@ -38,7 +38,7 @@ def test_the_percentile_is_the_nearest_rank_to_a_hundredth(utilizations):
 
 
 def test_memory_does_not_grow_with_the_batches():
-    tally = Tally()
+    tally = RunTally()
     for step in range(30_000):
         tally.add(a_batch(seconds=step / 100, interval=1.0))
     assert len(tally._percents) == 10_001

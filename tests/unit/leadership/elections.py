@@ -6,7 +6,7 @@ import heapq
 import itertools
 from dataclasses import dataclass, replace
 
-from millrace_operator.leadership.election import Deed, Election, Record, Timing
+from millrace_operator.leadership.election import Election, ElectionStep, Record, Timing
 
 TIMING = Timing(15)
 
@@ -89,11 +89,11 @@ class Simulation:
         self._at(when, name, act)
 
     def _decide(self, name):
-        deed, seconds = self.elections[name].next(self.clock(name))
-        if deed is Deed.WAIT:
+        action, seconds = self.elections[name].next(self.clock(name))
+        if action is ElectionStep.WAIT:
             self._later(self.now + max(seconds, TICK), name, self._decide)
         else:
-            record = self.elections[name].wanted() if deed is Deed.WRITE else None
+            record = self.elections[name].wanted() if action is ElectionStep.WRITE else None
             sent = self.clock(name)
             self._later(self.now, name, lambda name: self._send(name, record, sent))
 

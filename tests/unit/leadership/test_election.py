@@ -5,7 +5,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace_operator.leadership.election import Deed, Election, Timing
+from millrace_operator.leadership.election import Election, ElectionStep, Timing
 
 from .elections import TIMING, Faults, Simulation, held_by
 
@@ -75,11 +75,11 @@ def test_a_lease_that_somebody_deletes_is_taken_when_its_time_is_over():
     election = Election("me", Timing(15))
     election.read(held_by("other"), 100.0)
     election.read(None, 102.0)
-    assert election.next(103.0) == (Deed.WAIT, 1.0)
+    assert election.next(103.0) == (ElectionStep.WAIT, 1.0)
     election.read(None, 104.0)
-    assert election.next(104.5)[0] is Deed.WAIT
+    assert election.next(104.5)[0] is ElectionStep.WAIT
     election.read(None, 117.0)
-    assert election.next(117.0)[0] is Deed.WRITE
+    assert election.next(117.0)[0] is ElectionStep.WRITE
     assert election.wanted().version == ""
 
 
@@ -87,20 +87,20 @@ def test_the_duration_counts_that_the_holder_has_asked_for():
     election = Election("me", Timing(15))
     election.read(held_by("other", seconds=60), 0.0)
     election.read(held_by("other", seconds=60), 59.0)
-    assert election.next(59.5)[0] is Deed.WAIT
-    assert election.next(60.0)[0] is Deed.WRITE
+    assert election.next(59.5)[0] is ElectionStep.WAIT
+    assert election.next(60.0)[0] is ElectionStep.WRITE
 
 
 def test_an_answer_that_was_lost_is_found_by_reading():
     election = Election("me", Timing(15))
     election.read(None, 0.0)
-    assert election.next(0.0)[0] is Deed.WRITE
+    assert election.next(0.0)[0] is ElectionStep.WRITE
     election.failed(2.5)
     assert not election.leads(2.5)
-    assert election.next(4.5)[0] is Deed.READ
+    assert election.next(4.5)[0] is ElectionStep.READ
     election.read(held_by("me"), 4.6)
     assert not election.leads(4.6)
-    assert election.next(4.6)[0] is Deed.WRITE
+    assert election.next(4.6)[0] is ElectionStep.WRITE
     election.written(held_by("me", "8"), 4.6, 4.7)
     assert election.leads(14.5)
     assert not election.leads(14.7)

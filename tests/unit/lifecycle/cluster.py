@@ -10,7 +10,7 @@ from millrace_api.applied import APPLIED_KEY, Applied
 from millrace_api.plan import Plan
 from millrace_api.status import Status
 from millrace_operator.lifecycle.observe import QueryKey
-from millrace_operator.lifecycle.reconcile import GoneError, Reconciler, RefusedError
+from millrace_operator.lifecycle.reconcile import GoneError, ObjectRefusedError, Reconciler
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 KEY = QueryKey("default", "trips-by-cell")
@@ -33,7 +33,7 @@ class Cluster:
         self.time = NOW
         self.query = None
         self.objects = {}
-        self.writes, self.told, self.deeds = 0, [], []
+        self.writes, self.told, self.actions = 0, [], []
         self.dies_at = None
         self._versions = itertools.count(1)
         self._lives = itertools.count(1)
@@ -73,7 +73,7 @@ class Cluster:
     # What the operator asks of the API server.
 
     def write_status(self, key, uid, status):
-        self._deed(("status", status.phase and str(status.phase)))
+        self._act(("status", status.phase and str(status.phase)))
         if self.query is None or self.query["metadata"]["uid"] != uid:
             raise GoneError
         self.writes += 1
@@ -81,26 +81,26 @@ class Cluster:
         return self._changed(self.query)
 
     def finalize(self, key, uid, finalizer):
-        self._deed(("finalizer", True))
+        self._act(("finalizer", True))
         self.query["metadata"]["finalizers"] = [finalizer]
         return copy.deepcopy(self.query)
 
     def let_go(self, key, body, finalizer):
-        self._deed(("finalizer", False))
+        self._act(("finalizer", False))
         self.query["metadata"]["finalizers"] = []
         self._collect_query()
 
     def tell(self, key, uid, *, warning, reason, message):
-        self._deed(("event", reason))
+        self._act(("event", reason))
         self.told.append((warning, reason))
 
     def apply(self, manifest, *, trial=False):
         key = (manifest["kind"], manifest["metadata"]["name"])
         if "nodeselector" in str(manifest):
-            raise RefusedError(".spec.template.spec.nodeselector: field not declared in schema")
+            raise ObjectRefusedError(".spec.template.spec.nodeselector: field not declared in schema")
         if trial:
             return {}
-        self._deed(("apply", *key))
+        self._act(("apply", *key))
         version = manifest["metadata"].get("resourceVersion")
         if version is not None and version != self.objects[key]["metadata"]["resourceVersion"]:
             raise ConflictError
@@ -112,7 +112,7 @@ class Cluster:
         return self._changed(held)
 
     def drain(self, namespace, stateful_set):
-        self._deed(("drain", stateful_set))
+        self._act(("drain", stateful_set))
         self.objects[SET]["spec"]["replicas"] = 0
         return self._changed(self.objects[SET])
 
@@ -204,7 +204,7 @@ class Cluster:
             self.show()
             if (self.query, self.objects) == before:
                 return self.status
-        raise AssertionError(f"it does not settle: {self.deeds[-20:]}")
+        raise AssertionError(f"it does not settle: {self.actions[-20:]}")
 
     @property
     def status(self):
@@ -220,12 +220,12 @@ class Cluster:
         for each in self.objects.values():
             self.reconciler.observations.object_seen(copy.deepcopy(each))
 
-    def _deed(self, deed):
+    def _act(self, action):
         if self.dies_at is not None:
             if self.dies_at == 0:
                 raise ConnectionError("the operator dies here")
             self.dies_at -= 1
-        self.deeds.append(deed)
+        self.actions.append(action)
 
     def _changed(self, body):
         body["metadata"]["resourceVersion"] = str(next(self._versions))

@@ -8,16 +8,16 @@ from datetime import timedelta
 import pytest
 
 from millrace_operator.arena.policies.millrace import Millrace
-from millrace_operator.arena.run import Setting, synthetic
+from millrace_operator.arena.run import ScenarioSetting, synthetic
 from millrace_operator.lifecycle.autoscaler import Autoscaler, MetricsError
-from millrace_operator.scaling.plans import Plan
+from millrace_operator.scaling.plans import Shape
 from millrace_operator.simulation.run import simulate
 from millrace_operator.telemetry.metrics import OperatorMetrics
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import KEY, NOW, Cluster, stamp
 
-_STEP = synthetic("step", Setting(max_executors=6))
+_STEP = synthetic("step", ScenarioSetting(max_executors=6))
 SCENARIO = replace(_STEP, trace=_STEP.trace.between(3000, 4500))
 """The rate goes up to three times as much after ten minutes."""
 
@@ -77,7 +77,7 @@ class Operated:
     @property
     def plan(self):
         held = self.cluster.status.plan
-        return Plan(held.executors, held.parallelism, held.replicas)
+        return Shape(held.executors, held.parallelism, held.replicas)
 
     def _show_executors(self, ready, pending_since):
         pods = [(f"exec-{number}", stamp(NOW), True) for number in range(ready)]

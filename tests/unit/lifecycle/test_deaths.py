@@ -36,7 +36,7 @@ def _failed(cluster):
 
 
 def end_of(acts, deaths):
-    """What there is after the acts; the operator dies before the deed of each number, counted from the one before."""
+    """What there is after the acts; the operator dies before the action of each number, counted from the one before."""
     cluster, left = Cluster(), list(deaths)
     for act in ("create", *acts):
         ACTS[act](cluster)

@@ -9,14 +9,14 @@ def running(cluster):
     cluster.put(MINIMAL)
     cluster.settle()
     cluster.pod_is_ready()
-    cluster.deeds.clear()
+    cluster.actions.clear()
 
 
 def test_the_driver_drains_before_its_query_is_gone(cluster):
     running(cluster)
     cluster.delete()
     cluster.settle()
-    assert cluster.deeds == [
+    assert cluster.actions == [
         ("status", "Draining"),
         ("event", "Deleting"),
         ("drain", "trips-by-cell-driver"),
@@ -46,7 +46,7 @@ def test_whoever_is_in_a_hurry_skips_the_drain(cluster):
     cluster.query["metadata"]["annotations"] = {"millrace.io/skip-drain": "true"}
     cluster.delete()
     cluster.settle()
-    assert cluster.deeds == [("finalizer", False)]
+    assert cluster.actions == [("finalizer", False)]
 
 
 def test_a_query_that_never_ran_goes_at_once(cluster):

@@ -22,7 +22,7 @@ def see(cluster, text):
 
 
 def applied(cluster):
-    return [deed[1:] for deed in cluster.deeds if deed[0] == "apply"]
+    return [action[1:] for action in cluster.actions if action[0] == "apply"]
 
 
 def ready_of(cluster):
@@ -87,7 +87,7 @@ def test_a_suspended_query_drains_and_is_suspended_and_comes_back(cluster):
     see(cluster, MINIMAL)
     cluster.pod_is_ready()
     assert see(cluster, SUSPENDED).phase == "Suspended"
-    phases = [deed[1] for deed in cluster.deeds if deed[0] == "status"]
+    phases = [action[1] for action in cluster.actions if action[0] == "status"]
     assert phases[-2:] == ["Draining", "Suspended"]
     assert cluster.pod is None
     assert see(cluster, MINIMAL).phase == "Deploying"
@@ -101,7 +101,7 @@ def test_what_somebody_takes_away_or_changes_is_put_right(cluster):
     budget = cluster.objects["PodDisruptionBudget", "trips-by-cell-exec"]
     budget["spec"]["minAvailable"] = 7
     budget["spec"]["unhealthyPodEvictionPolicy"] = "AlwaysAllow"  # somebody's own
-    cluster.deeds.clear()
+    cluster.actions.clear()
     cluster.settle()
     assert applied(cluster) == [("Service", "trips-by-cell-driver"), ("PodDisruptionBudget", "trips-by-cell-exec")]
 
@@ -171,12 +171,12 @@ def test_nothing_is_written_where_nothing_has_changed(cluster):
     see(cluster, MINIMAL)
     cluster.pod_is_ready()
     cluster.pass_time(minutes=2)
-    done = len(cluster.deeds)
+    done = len(cluster.actions)
     for _ in range(3):
         cluster.pass_time(minutes=1)
     cluster.start_operator()
     cluster.pass_time(minutes=1)
-    assert cluster.deeds[done:] == []
+    assert cluster.actions[done:] == []
 
 
 def test_a_condition_keeps_the_time_of_its_change_while_its_status_stays(cluster):

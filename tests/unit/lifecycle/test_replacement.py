@@ -23,7 +23,7 @@ def healthy(cluster):
     assert ("ConfigMap", "trips-by-cell-healthy") not in cluster.objects
     cluster.pass_time(seconds=61)
     assert ("ConfigMap", "trips-by-cell-healthy") in cluster.objects
-    cluster.deeds.clear()
+    cluster.actions.clear()
     return cluster
 
 
@@ -39,11 +39,11 @@ def test_a_replacement_drains_and_goes_on_with_the_new_spec(healthy):
     pod, before = healthy.pod["metadata"]["uid"], runs(healthy)
     healthy.put(OTHER_SQL)
     healthy.settle()
-    kinds = [deed for deed in healthy.deeds if deed[0] in ("drain", "apply")]
+    kinds = [action for action in healthy.actions if action[0] in ("drain", "apply")]
     assert kinds[0] == ("drain", SET[1])
     assert ("apply", *SET) in kinds
     assert (healthy.pod["metadata"]["uid"], runs(healthy)) != (pod, before)
-    messages = [deed for deed in healthy.deeds if deed[0] == "status"]
+    messages = [action for action in healthy.actions if action[0] == "status"]
     assert messages[0] == ("status", "Draining")
     assert healthy.pod_is_ready().phase == "Running"
     assert healthy.condition("Degraded").status == "False"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_operator.metrics_source.result import RefusedError, Sample, Series, read
+from millrace_operator.metrics_source.result import QueryRefusedError, Sample, Series, read
 
 TIMES = st.integers(0, 2**42).map(lambda milliseconds: milliseconds / 1000)
 SAMPLES = st.builds(Sample, TIMES, st.floats(allow_nan=False))
@@ -57,12 +57,12 @@ def test_infos_are_no_warnings():
 
 
 def test_warnings_are_refusals():
-    with pytest.raises(RefusedError, match="warning: a store is away; so is another"):
+    with pytest.raises(QueryRefusedError, match="warning: a store is away; so is another"):
         read(body("vector", [], warnings=["a store is away", "so is another"]))
 
 
 def test_errors_are_told_in_their_own_words():
-    with pytest.raises(RefusedError, match="bad_data: parse error: unexpected end"):
+    with pytest.raises(QueryRefusedError, match="bad_data: parse error: unexpected end"):
         read(b'{"status":"error","errorType":"bad_data","error":"parse error: unexpected end"}')
 
 

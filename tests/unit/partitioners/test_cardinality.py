@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace_jobs.partitioners.state import State, pack, unpack
+from millrace_jobs.partitioners.state import PartitionerState, pack, unpack
 
 from .oracles import candidates
 from .oracles_cardinality import HyperLogLog, Partition
@@ -74,7 +74,7 @@ def test_agrees_with_the_oracle_beyond_linear_counting(name):
     filled.route(np.arange(90_000, dtype=np.uint64))
     vectors = unpack(filled.save(), "cm", 1).vectors
     partitioner, oracle = make(name, 3, cardinality="hll"), Partition(name, 3, cardinality="hll")
-    partitioner.restore(pack(State(name, 1, 3, {"slide": 0}, vectors)))
+    partitioner.restore(pack(PartitionerState(name, 1, 3, {"slide": 0}, vectors)))
     oracle.loads = vectors["loads"].tolist()
     oracle.sets = [HyperLogLog(registers) for registers in vectors["registers"].view(np.uint8).reshape(3, 4096)]
     assert min(oracle.cardinalities()) > 2.5 * 4096
@@ -84,7 +84,9 @@ def test_agrees_with_the_oracle_beyond_linear_counting(name):
 def state(name, loads, holders):
     """A window with ``loads``, and keys 0, 1, ... on the workers whose bits are ``holders``; n = 3."""
     vectors = {"loads": loads, "shared": [0, 0, 0], "keys": range(len(holders)), "holders": holders}
-    return pack(State(name, 1, 3, {"slide": 0}, {name: np.array(v, np.int64) for name, v in vectors.items()}))
+    return pack(
+        PartitionerState(name, 1, 3, {"slide": 0}, {name: np.array(v, np.int64) for name, v in vectors.items()})
+    )
 
 
 # Worker 0 has two keys and 1 record, worker 1 has none and 5, worker 2 has one and 11; key 9 may go to any of them.

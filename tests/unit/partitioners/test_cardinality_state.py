@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace_jobs.partitioners.state import State, pack, unpack
+from millrace_jobs.partitioners.state import PartitionerState, pack, unpack
 
 from .streams import keys, make, workers, zipf
 
@@ -179,7 +179,7 @@ GOOD = {"loads": [0, 0, 0], "shared": [0, 0, 0], "keys": [3, 5], "holders": [0b0
 def test_an_impossible_state_is_refused_and_leaves_no_trace(changed, message):
     def saved(vectors, slide=0):
         arrays = {name: np.array(vector, np.int64) for name, vector in vectors.items() if vector is not None}
-        return pack(State("am", 1, 3, {"slide": slide}, arrays))
+        return pack(PartitionerState("am", 1, 3, {"slide": slide}, arrays))
 
     partitioner = make("am", 5)
     before = partitioner.save()
@@ -195,7 +195,7 @@ def test_an_impossible_state_is_refused_and_leaves_no_trace(changed, message):
 @pytest.mark.parametrize("registers", [np.zeros(3, np.int64), np.full(3 * 512, 32, np.int64)])
 def test_impossible_registers_are_refused(registers):
     loads = np.zeros(3, np.int64)
-    state = pack(State("cm", 1, 3, {"slide": 0}, {"loads": loads, "shared": loads, "registers": registers}))
+    state = pack(PartitionerState("cm", 1, 3, {"slide": 0}, {"loads": loads, "shared": loads, "registers": registers}))
     with pytest.raises(ValueError, match="it has not 4096 registers of at most 31 for each of its 3 workers"):
         make("cm", 3, cardinality="hll").restore(state)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from millrace_jobs.partitioners.dagreedy import DAGreedy
 from millrace_jobs.partitioners.metrics import placement_cost
-from millrace_jobs.partitioners.state import State, pack, unpack
+from millrace_jobs.partitioners.state import PartitionerState, pack, unpack
 
 from .oracles import hash_grouping
 from .oracles_dagreedy import PlainDAGreedy
@@ -221,7 +221,7 @@ def test_a_damaged_state_with_a_sound_checksum_is_refused_and_leaves_no_trace(ve
     saved = unpack(before, "dagreedy", 1)
     arrays = {name: np.array(vector, np.int64) for name, vector in vectors.items()}
     with pytest.raises(ValueError):
-        partitioner.restore(pack(State("dagreedy", 1, 4, saved.counters, {**saved.vectors, **arrays})))
+        partitioner.restore(pack(PartitionerState("dagreedy", 1, 4, saved.counters, {**saved.vectors, **arrays})))
     assert partitioner.save() == before
     with pytest.raises(ValueError, match="not of 2 slides"):
         dagreedy(4, slides=2).restore(before)
@@ -231,5 +231,5 @@ def test_loads_at_the_limit_still_decide():
     loads = np.array([2**48, 0, 2**48], np.int64)
     partitioner = dagreedy(3)
     vectors = {**unpack(partitioner.save(), "dagreedy", 1).vectors, "loads": loads}
-    partitioner.restore(pack(State("dagreedy", 1, 3, {}, vectors)))
+    partitioner.restore(pack(PartitionerState("dagreedy", 1, 3, {}, vectors)))
     assert partitioner.route(np.arange(5, dtype=np.uint64)).tolist() == [1] * 5

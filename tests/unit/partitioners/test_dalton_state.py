@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.partitioners.state import State, pack, unpack
+from millrace_jobs.partitioners.state import PartitionerState, pack, unpack
 
 from .streams import keys, make, workers, zipf
 
@@ -83,7 +83,7 @@ def test_counts_at_the_limit_still_decide_and_do_not_overflow():
     saved = unpack(partitioner.save(), "dalton", 1)
     vectors = saved.vectors | {"loads": np.array([2**48, 0, 2**48, 2**48]), "frequencies": np.array([2**48])}
     counters = saved.counters | {"load": 2**48, "local_load": 2**48, "seen": 2**48}
-    partitioner.restore(pack(State("dalton", 1, 4, counters, vectors)))
+    partitioner.restore(pack(PartitionerState("dalton", 1, 4, counters, vectors)))
     ids = partitioner.route(np.full(2000, 5, np.uint64))
     assert partitioner.loads.sum() == 3 * 2**48 + 2000
     assert np.bincount(ids, minlength=4)[1] > 1500  # the one that is far behind
@@ -127,7 +127,7 @@ def test_a_state_that_cannot_be_is_refused_and_leaves_no_trace(change, message):
     saved = unpack(before, "dalton", 1)
     assert saved.vectors["keys"].tolist() == [5, 6]
     with pytest.raises(ValueError, match=message):
-        partitioner.restore(pack(State("dalton", 1, 4, saved.counters, saved.vectors | change)))
+        partitioner.restore(pack(PartitionerState("dalton", 1, 4, saved.counters, saved.vectors | change)))
     assert partitioner.save() == before
 
 
@@ -148,7 +148,7 @@ def test_counters_that_cannot_be_are_refused(change, message):
     before = partitioner.save()
     saved = unpack(before, "dalton", 1)
     with pytest.raises(ValueError, match=message):
-        partitioner.restore(pack(State("dalton", 1, 4, saved.counters | change, saved.vectors)))
+        partitioner.restore(pack(PartitionerState("dalton", 1, 4, saved.counters | change, saved.vectors)))
     assert partitioner.save() == before
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_jobs.partitioners.dalton.cooperative import GlobalPolicy, SyncMessage
-from millrace_jobs.partitioners.dalton.syncing import Phase, QtableReducer, SyncTimer
+from millrace_jobs.partitioners.dalton.syncing import QtableReducer, SyncPhase, SyncTimer
 
 from .streams import make, zipf
 
@@ -25,9 +25,9 @@ def test_a_replica_synchronises_every_interval():
     timer = SyncTimer(interval=10, now=100)
     assert [timer.due(now) for now in (100, 109, 110)] == [False, False, True]
     timer.sent(110)
-    assert timer.phase is Phase.AWAIT
+    assert timer.phase is SyncPhase.AWAIT
     timer.received(policy(None))
-    assert timer.phase is Phase.PREPARE
+    assert timer.phase is SyncPhase.PREPARE
     assert [timer.due(now) for now in (119, 120)] == [False, True]
 
 

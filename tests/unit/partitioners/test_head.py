@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from millrace_jobs.partitioners.head import DChoices, WChoices, _least_choices
 from millrace_jobs.partitioners.metrics import placement_cost
-from millrace_jobs.partitioners.state import State, pack, unpack
+from millrace_jobs.partitioners.state import PartitionerState, pack, unpack
 
 from .oracles import candidates
 from .oracles_head import PlainHeadSplitting, balances, least_choices
@@ -230,7 +230,7 @@ def test_a_state_may_come_from_long_ago(kind):
     saved = unpack(old.save(), kind.NAME, 1)
     vectors = dict(saved.vectors)
     vectors["counts"], vectors["totals"] = vectors["counts"] << 50, vectors["totals"] << 50
-    fresh.restore(pack(State(kind.NAME, 1, 4, {"choices": 4, "due": 0}, vectors)))
+    fresh.restore(pack(PartitionerState(kind.NAME, 1, 4, {"choices": 4, "due": 0}, vectors)))
     stream = np.arange(4000, dtype=np.uint64)
     assert np.bincount(fresh.route(stream), minlength=4).max() < 1100
     assert fresh.summary.total == (40 << 50) + 4000
@@ -265,7 +265,7 @@ def test_a_damaged_state_with_a_sound_checksum_is_refused_and_leaves_no_trace(ki
     before = partitioner.save()
     saved = unpack(before, kind.NAME, 1)
     arrays = {name: np.array(vector, np.int64) for name, vector in vectors.items()}
-    damaged = State(kind.NAME, 1, 4, {**saved.counters, **counted}, {**saved.vectors, **arrays})
+    damaged = PartitionerState(kind.NAME, 1, 4, {**saved.counters, **counted}, {**saved.vectors, **arrays})
     with pytest.raises(ValueError):
         partitioner.restore(pack(damaged))
     assert partitioner.save() == before

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from millrace_jobs.partitioners.metrics import placement_cost
 from millrace_jobs.partitioners.pkg import PartialKeyGrouping
-from millrace_jobs.partitioners.state import State, pack
+from millrace_jobs.partitioners.state import PartitionerState, pack
 
 from . import oracles
 from .streams import blocks, keys, make, seeds, workers, zipf
@@ -191,7 +191,7 @@ def test_what_came_by_merge_counts_once_also_across_a_resize(before, after, n, r
 
 def test_loads_at_the_limit_still_decide_and_do_not_overflow():
     loads = np.array([2**56, 0, 2**56], np.int64)
-    state = pack(State("pkg", 1, 3, {"slide": 0}, {"loads": loads, "shared": np.zeros(3, np.int64)}))
+    state = pack(PartitionerState("pkg", 1, 3, {"slide": 0}, {"loads": loads, "shared": np.zeros(3, np.int64)}))
     replicas = [pkg(3, choices=3) for _ in range(65)]
     for replica in replicas:
         replica.restore(state)
@@ -213,4 +213,4 @@ def test_loads_at_the_limit_still_decide_and_do_not_overflow():
 def test_a_state_without_usable_loads_is_refused(vectors):
     arrays = {name: np.array(vector, np.int64) for name, vector in vectors.items()}
     with pytest.raises(ValueError, match="the saved state of pkg has no usable"):
-        pkg(3).restore(pack(State("pkg", 1, 3, {"slide": 0}, arrays)))
+        pkg(3).restore(pack(PartitionerState("pkg", 1, 3, {"slide": 0}, arrays)))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from millrace_jobs.partitioners.metrics import placement_cost
 from millrace_jobs.partitioners.prompt.accumulator import Estimate
-from millrace_jobs.partitioners.prompt.partitioner import BUFFERING, PACKING, Prompt
-from millrace_jobs.partitioners.state import State, pack
+from millrace_jobs.partitioners.prompt.partitioner import BUFFERING, PACKING, PromptPartitioner
+from millrace_jobs.partitioners.state import PartitionerState, pack
 
 from . import oracles_prompt as oracles
 from .streams import blocks, keys, make, workers, zipf
@@ -24,7 +24,7 @@ cuts = st.lists(st.integers(0, 200), max_size=5)
 
 
 def prompt(n, budget=10, buffering="count-tree", packing="zigzag"):
-    return Prompt(workers=n, budget=budget, buffering=buffering, packing=packing)
+    return PromptPartitioner(workers=n, budget=budget, buffering=buffering, packing=packing)
 
 
 def experienced(n, past, **parameters):
@@ -207,5 +207,5 @@ def test_a_state_without_usable_sizes_is_refused_and_leaves_no_trace(vectors):
     before = partitioner.save()
     arrays = {name: np.array(vector, np.int64) for name, vector in vectors.items()}
     with pytest.raises(ValueError, match="the saved state of prompt has"):
-        partitioner.restore(pack(State("prompt", 1, 5, {}, arrays)))
+        partitioner.restore(pack(PartitionerState("prompt", 1, 5, {}, arrays)))
     assert partitioner.save() == before

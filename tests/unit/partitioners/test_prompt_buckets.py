@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_jobs.partitioners.prompt.buckets import ReferenceTable, allocate
-from millrace_jobs.partitioners.prompt.partitioner import Prompt
+from millrace_jobs.partitioners.prompt.partitioner import PromptPartitioner
 
 from . import oracles_prompt as oracles
 from .streams import keys, make, seeds, workers, zipf
@@ -20,7 +20,7 @@ def table_of(entries):
 
 
 def partitioned(stream, n):
-    partitioner = Prompt(workers=n, budget=10, buffering="post-sort", packing="zigzag")
+    partitioner = PromptPartitioner(workers=n, budget=10, buffering="post-sort", packing="zigzag")
     partitioner.accumulate(stream)
     return partitioner.partition()
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.partitioners.state import State, pack, unpack
+from millrace_jobs.partitioners.state import PartitionerState, pack, unpack
 
 int64 = st.integers(-(2**63), 2**63 - 1)
 
@@ -19,7 +19,7 @@ int64 = st.integers(-(2**63), 2**63 - 1)
 )
 def test_what_is_packed_is_unpacked(workers, counters, vectors):
     arrays = {name: np.array(values, np.int64) for name, values in vectors.items()}
-    state = unpack(pack(State("pkg", 3, workers, counters, arrays)), "pkg", 3)
+    state = unpack(pack(PartitionerState("pkg", 3, workers, counters, arrays)), "pkg", 3)
     assert (state.algorithm, state.version, state.workers) == ("pkg", 3, workers)
     assert state.counters == counters
     assert {name: vector.tolist() for name, vector in state.vectors.items()} == vectors
@@ -27,7 +27,7 @@ def test_what_is_packed_is_unpacked(workers, counters, vectors):
 
 
 def test_the_layout_is_as_documented():
-    data = pack(State("pkg", 1, 2, {"a": 5}, {"loads": np.array([1, -1])}))
+    data = pack(PartitionerState("pkg", 1, 2, {"a": 5}, {"loads": np.array([1, -1])}))
     magic, checksum, length = struct.unpack_from("<4sII", data)
     assert magic == b"MRPS"
     assert checksum == zlib.crc32(data[12:], length)

@@ -5,7 +5,7 @@ from millrace_api.errors import MillraceError
 from millrace_api.sql import parse_query
 from millrace_api.sql_checks import output_names
 from millrace_api.streamquery import Spec
-from millrace_jobs.pipeline.analysis import PlannedQuery, Routed
+from millrace_jobs.pipeline.analysis import CompiledQuery, Routed
 from millrace_jobs.pipeline.front_end import Native
 from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.sinks.base import ResultKeys, WindowColumn
@@ -32,7 +32,7 @@ def planned(names, plan):
     for name in names:
         kind = TimestampType() if name in ("since", "until", "window_start", "window_end") else StringType()
         result.add(name, LongType() if name == "n" else kind)
-    return PlannedQuery(plan, result, True, 0)
+    return CompiledQuery(plan, result, True, 0)
 
 
 def native(sql):

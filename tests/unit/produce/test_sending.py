@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millrace_jobs.produce.sending import Limits, send_all
+from millrace_jobs.produce.sending import SendLimits, send_all
 from millrace_jobs.sources.pacing import RatePace
 
 
@@ -50,7 +50,7 @@ def send(records, outlet, pace=None, *, count=None, duration=None, stop=None, ke
         encode,
         outlet,
         pace=pace,
-        limits=Limits(count, duration),
+        limits=SendLimits(count, duration),
         stop=stop or Event(),
         advanced=advanced.append,
         clock=outlet.clock,

@@ -6,7 +6,7 @@ import yaml
 
 from millrace_api.objects import read_query
 from millrace_api.plan import Plan
-from millrace_api.streamquery import State, StreamQuery
+from millrace_api.streamquery import QueryState, StreamQuery
 from millrace_operator.resources.names import Manifest, Owner
 from millrace_operator.resources.objects import objects
 from millrace_operator.resources.texts import to_yaml
@@ -103,7 +103,7 @@ def query_of(text: str) -> StreamQuery:
 def objects_of(text: str, namespace: str = "cabs", uid: str = UID) -> list[Manifest]:
     """Its objects under its first plan."""
     query = query_of(text)
-    running = query.spec.state is State.RUNNING
+    running = query.spec.state is QueryState.RUNNING
     return objects(query, Owner(namespace, query.name, uid), Plan.initial(query.spec), IMAGE, running=running)
 
 

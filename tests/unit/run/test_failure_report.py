@@ -13,7 +13,7 @@ OURS = {"source": f"{sources.__path__[0]}/kafka_reading.py", "sink": f"{sinks.__
 
 
 def traceback(*files):
-    frames = "".join(f'  File "{file}", line 7, in something\n    deed()\n' for file in files)
+    frames = "".join(f'  File "{file}", line 7, in something\n    action()\n' for file in files)
     return f"Traceback (most recent call last):\n{frames}ValueError: no"
 
 

@@ -14,7 +14,7 @@ from millrace_jobs import jvm
 from millrace_jobs.plan.following import FixedPlan
 from millrace_jobs.run import loop as run_module
 from millrace_jobs.run.loop import QueryRun
-from millrace_jobs.sinks.base import Batch, LastBatch
+from millrace_jobs.sinks.base import LastBatch, ResultBatch
 
 MINUTE = 60_000_000
 DOCUMENT = {
@@ -54,7 +54,7 @@ class Checkpoint:
         return self.last
 
     def batch(self, number):
-        return Batch(number, 1, self.begun_with)
+        return ResultBatch(number, 1, self.begun_with)
 
     def watermark_ms(self):
         return self.next

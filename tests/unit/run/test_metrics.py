@@ -16,7 +16,7 @@ from millrace_jobs.partitioners.streaming_metrics import PlacementSketch
 from millrace_jobs.pipeline.progress import StageTimes
 from millrace_jobs.run.metrics import CONTRACT, JobMetrics
 from millrace_jobs.selection.costs import BatchTime
-from millrace_jobs.selection.selector import Outcome
+from millrace_jobs.selection.selector import SwitchOutcome
 from millrace_jobs.selection.switch import Candidate, Switch
 from millrace_jobs.selection.work import Task
 
@@ -59,7 +59,7 @@ def placed(*ids):
 
 def test_exports_exactly_the_contract():
     metrics = recorded(placed(0, 1), placed(0, 1))
-    metrics.record_choice([Outcome(1, "hash", 1.5, 1.0)], None)
+    metrics.record_choice([SwitchOutcome(1, "hash", 1.5, 1.0)], None)
     assert names(metrics) == {metric.name for metric in CONTRACT}
     labels = {metric.name: set(metric.labels) for metric in CONTRACT}
     for family in metrics.registry.collect():
@@ -179,7 +179,9 @@ def test_what_auto_predicted_and_switched():
     switches = QUERY | {"reason": "imbalance"}
     assert value(metrics, "millrace_auto_switches_total", switches) == 0
     assert value(metrics, "millrace_auto_prediction_error_ratio") is None
-    metrics.record_choice([Outcome(3, "hash", 2.0, 4.0), Outcome(5, "hash", 2.5, 2.0)], Switch(5, candidate, even))
+    metrics.record_choice(
+        [SwitchOutcome(3, "hash", 2.0, 4.0), SwitchOutcome(5, "hash", 2.5, 2.0)], Switch(5, candidate, even)
+    )
     assert value(metrics, "millrace_auto_switches_total", switches) == 1
     assert value(metrics, "millrace_auto_prediction_error_ratio") == 0.25
 

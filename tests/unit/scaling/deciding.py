@@ -6,12 +6,12 @@ from millrace_operator.scaling.decision.decide import Scaler
 from millrace_operator.scaling.decision.decision import Decision, Situation
 from millrace_operator.scaling.decision.settings import Settings
 from millrace_operator.scaling.observation import Answer
-from millrace_operator.scaling.plans import Bounds, Plan, Range
+from millrace_operator.scaling.plans import Bounds, Range, Shape
 from millrace_operator.simulation.keys import Keys, always
 from millrace_operator.simulation.run import Scenario, simulate
 
 SETTINGS = Settings()
-PLAN = Plan(2, 4, 4)
+PLAN = Shape(2, 4, 4)
 BOUNDS = Bounds(Range(1, 8), Range(2, 48), Range(1, 32), executor_cores=2)
 
 
@@ -64,7 +64,7 @@ class HandMade:
     """
 
     rate: float = 40_000.0
-    plan: Plan = PLAN
+    plan: Shape = PLAN
     interval: float = 2.0
     fixed: float = 0.2
     core_seconds: float = 1.4e-4

@@ -2,12 +2,12 @@
 
 from hypothesis import strategies as st
 
-from millrace_operator.scaling.dataflow.flow import Connection, Flow, Operator, Sizing
+from millrace_operator.scaling.dataflow.flow import Flow, FlowOperator, Sizing, StreamConnection
 
 NS = 1e-9
 GIGABIT = 1e9
 FETCH, EMIT = 7400 * NS, 2600 * NS
-RANDOM, HASH, BROADCAST = Connection.RANDOM, Connection.HASH, Connection.BROADCAST
+RANDOM, HASH, BROADCAST = StreamConnection.RANDOM, StreamConnection.HASH, StreamConnection.BROADCAST
 
 
 def linear_road(bandwidth=GIGABIT, **spout):
@@ -15,12 +15,12 @@ def linear_road(bandwidth=GIGABIT, **spout):
     spout = {"cpu_seconds": 1000 * NS, "emit_seconds": EMIT} | spout
     return Flow(
         [
-            Operator("spout", record_bytes=107, **spout),
-            Operator("parse", {"spout": RANDOM}, FETCH, 3500 * NS, EMIT, 0.99, 32),
-            Operator("agg", {"parse": HASH}, FETCH, 2600 * NS, EMIT, 0.0003, 24),
-            Operator("block", {"agg": HASH}, FETCH, 5000 * NS, 0.0, 0.002, 16),
-            Operator("move", {"agg": HASH}, FETCH, 7000 * NS, EMIT, 1.0, 24),
-            Operator("toll", {"move": HASH}, FETCH, 4500 * NS, 0.0, 1.0, 20),
+            FlowOperator("spout", record_bytes=107, **spout),
+            FlowOperator("parse", {"spout": RANDOM}, FETCH, 3500 * NS, EMIT, 0.99, 32),
+            FlowOperator("agg", {"parse": HASH}, FETCH, 2600 * NS, EMIT, 0.0003, 24),
+            FlowOperator("block", {"agg": HASH}, FETCH, 5000 * NS, 0.0, 0.002, 16),
+            FlowOperator("move", {"agg": HASH}, FETCH, 7000 * NS, EMIT, 1.0, 24),
+            FlowOperator("toll", {"move": HASH}, FETCH, 4500 * NS, 0.0, 1.0, 20),
         ],
         bandwidth,
     )
@@ -29,7 +29,7 @@ def linear_road(bandwidth=GIGABIT, **spout):
 def limited(name, rate, inputs=None, selectivity=1.0, record_bytes=0.0):
     """An operator that processes ``rate`` records a second in each task; None is any number."""
     inputs = dict.fromkeys(inputs or (), RANDOM)
-    return Operator(name, inputs, 0.0, 1 / rate if rate else 0.0, 0.0, selectivity, record_bytes)
+    return FlowOperator(name, inputs, 0.0, 1 / rate if rate else 0.0, 0.0, selectivity, record_bytes)
 
 
 def sizes(flow, **given):
@@ -42,7 +42,7 @@ def flows(draw, largest=5, sources=2, connections=(RANDOM, HASH), bandwidths=(No
     """Connected flows of at most ``largest`` operators, with costs around those that a few records a second need."""
     count = draw(st.integers(2, largest))
     cost = st.sampled_from([0.0, 0.05, 0.1, 0.3, 0.7])
-    operators = [Operator("o0", {}, 0.0, draw(cost), draw(cost), draw(st.sampled_from([0.5, 1.0, 2.0])), 20.0)]
+    operators = [FlowOperator("o0", {}, 0.0, draw(cost), draw(cost), draw(st.sampled_from([0.5, 1.0, 2.0])), 20.0)]
     taken = 1
     for index in range(1, count):
         is_source = taken < sources and index < count - 1 and draw(st.booleans())
@@ -53,7 +53,7 @@ def flows(draw, largest=5, sources=2, connections=(RANDOM, HASH), bandwidths=(No
             used = {name for operator in operators for name in operator.inputs}
             producers = sorted({*producers, *(name for name in known if name not in used)})
         operators.append(
-            Operator(
+            FlowOperator(
                 f"o{index}",
                 {name: draw(st.sampled_from(connections)) for name in producers},
                 0.0 if is_source else draw(cost),
@@ -65,7 +65,7 @@ def flows(draw, largest=5, sources=2, connections=(RANDOM, HASH), bandwidths=(No
         )
     fed = {name for operator in operators for name in operator.inputs}
     operators = [
-        Operator(
+        FlowOperator(
             o.name,
             o.inputs,
             o.fetch_seconds,

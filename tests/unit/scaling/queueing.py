@@ -15,7 +15,7 @@ from itertools import cycle
 import numpy as np
 
 from millrace_operator.scaling.dataflow.bottleneck import loads
-from millrace_operator.scaling.dataflow.flow import Connection
+from millrace_operator.scaling.dataflow.flow import StreamConnection
 
 ROOM = 8
 """Batches in a queue."""
@@ -87,7 +87,7 @@ def _network(flow, configuration, rates):
         interval = given.tasks / rates[operator.name] if not operator.inputs else 0.0
         tasks[operator.name] = own = [Task(operator, given.batch, interval) for _ in range(given.tasks)]
         for producer, connection in operator.inputs.items():
-            groups = [own] if connection is Connection.BROADCAST else [[task] for task in own]
+            groups = [own] if connection is StreamConnection.BROADCAST else [[task] for task in own]
             for index, task in enumerate(tasks[producer]):
                 task.consumers.append(cycle(groups[index % len(groups) :] + groups[: index % len(groups)]))
             for task in own:

@@ -6,7 +6,7 @@ import pytest
 from millrace_operator.scaling.answers import MAX_AGE, NoAnswer, NoAnswerReason, Reading
 from millrace_operator.scaling.no_answer import ESSENTIAL, SERIES
 from millrace_operator.scaling.observation import Observation, Stage
-from millrace_operator.scaling.plans import Plan
+from millrace_operator.scaling.plans import Shape
 
 from .told import Job, check_truth, read
 
@@ -20,7 +20,7 @@ def test_two_answers_tell_about_the_batches_between_them():
         since=10.0,
         until=15.0,
         epoch=1,
-        plan=Plan(2, 4, 3),
+        plan=Shape(2, 4, 3),
         batches=3,
         interval=2.0,
         seconds=pytest.approx(0.8),

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_operator.scaling.batch_time.batch_model import FIXED, BatchModel, Load
-from millrace_operator.scaling.batch_time.partials import Partials, Seen
+from millrace_operator.scaling.batch_time.batch_model import FIXED, BatchLoad, BatchModel
+from millrace_operator.scaling.batch_time.partials import ObservedPartials, Partials
 from millrace_operator.scaling.batch_time.skew import Skew
 from millrace_operator.scaling.batch_time.stage_work import COMBINE, MERGE, ROUTE, Skewed, StageShape, Tasks
 from unit.scaling.true_job import list_schedule, plan
@@ -23,9 +23,9 @@ MODEL = BatchModel(
     scatter=0.05,
     executor_cores=1,
     state_partitions=4,
-    partials=Partials(Seen(1e5, 4, 8000.0), filled=100.0, bend=1.0, by_tasks=0.0),
+    partials=Partials(ObservedPartials(1e5, 4, 8000.0), filled=100.0, bend=1.0, by_tasks=0.0),
 )
-LOAD = Load(1e5, 2.0)
+LOAD = BatchLoad(1e5, 2.0)
 
 
 def seconds(model, shape, load=LOAD):
@@ -126,4 +126,6 @@ def test_more_executors_are_never_slower(costs, shape, hot):
 @given(costs, shapes, st.floats(0, 3), st.floats(1, 1e7), st.floats(1, 10))
 def test_more_records_are_never_quicker(costs, shape, hot, rows, times):
     model = replace(MODEL, costs=costs, skew=Skew({4: hot}), contention=0.1)
-    assert seconds(model, shape, Load(rows * times, 2.0)) >= seconds(model, shape, Load(rows, 2.0)) * (1 - 1e-6)
+    assert seconds(model, shape, BatchLoad(rows * times, 2.0)) >= seconds(model, shape, BatchLoad(rows, 2.0)) * (
+        1 - 1e-6
+    )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from millrace_operator.scaling.dataflow.batching import Buffering, added_seconds, buffers
-from millrace_operator.scaling.dataflow.flow import Flow, Operator
+from millrace_operator.scaling.dataflow.flow import Flow, FlowOperator
 
 from .flows import BROADCAST, HASH, RANDOM, limited, sizes
 
@@ -14,7 +14,7 @@ DISTINCT, SHARED = Buffering.DISTINCT, Buffering.SHARED
 
 
 def producer(*connections):
-    consumers = [Operator(f"c{index}", {"p": connection}) for index, connection in enumerate(connections)]
+    consumers = [FlowOperator(f"c{index}", {"p": connection}) for index, connection in enumerate(connections)]
     return Flow([limited("p", None, record_bytes=10), *consumers])
 
 
@@ -90,9 +90,9 @@ def test_waits_add_up_on_the_slowest_way():
     flow = Flow(
         [
             limited("s", None),
-            Operator("fast", {"s": HASH}),
-            Operator("slow", {"s": HASH}),
-            Operator("end", {"fast": HASH, "slow": HASH}),
+            FlowOperator("fast", {"s": HASH}),
+            FlowOperator("slow", {"s": HASH}),
+            FlowOperator("end", {"fast": HASH, "slow": HASH}),
         ]
     )
     configuration = sizes(flow, s=(1, 11), fast=(2, 1), slow=(3, 5))

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given, settings
 
-from millrace_operator.scaling.dataflow.bottleneck import Kind, loads
-from millrace_operator.scaling.dataflow.flow import Flow, Operator, Sizing
+from millrace_operator.scaling.dataflow.bottleneck import BottleneckKind, loads
+from millrace_operator.scaling.dataflow.flow import Flow, FlowOperator, Sizing
 from millrace_operator.scaling.dataflow.remedy import Remedy, remedy
 
 from .flows import BROADCAST, HASH, RANDOM, flows, limited, sizes
@@ -21,51 +21,51 @@ def test_an_overloaded_operator_lets_through_its_capacity():
     result = loads(flow, sizes(flow), {"s": 30.0})
     assert {name: load.arriving.records for name, load in result.items()} == {"s": 30, "a": 30, "b": 40, "c": 40}
     assert result["a"].utilization == pytest.approx(1.5)
-    assert found(flow, sizes(flow), s=30.0) == {"a": (Kind.CPU,), "c": (Kind.CPU,)}
+    assert found(flow, sizes(flow), s=30.0) == {"a": (BottleneckKind.CPU,), "c": (BottleneckKind.CPU,)}
     assert found(flow, sizes(flow, a=(2, 1), c=(2, 1)), s=20.0) == {}
 
 
 def test_a_rate_of_just_the_capacity_is_no_bottleneck():
     flow = Flow([limited("s", 50), limited("t", 50, ["s"])])
     assert found(flow, sizes(flow), s=50.0) == {}
-    assert found(flow, sizes(flow), s=50.001) == {"s": (Kind.CPU,)}
+    assert found(flow, sizes(flow), s=50.001) == {"s": (BottleneckKind.CPU,)}
 
 
 @pytest.mark.parametrize(
     ("rate", "batches", "kinds"),
     [
-        (1.0, (1, 1), (Kind.QUEUE,)),
-        (1.0, (5, 10**9), (Kind.QUEUE,)),
+        (1.0, (1, 1), (BottleneckKind.QUEUE,)),
+        (1.0, (5, 10**9), (BottleneckKind.QUEUE,)),
         (1.0, (10, 90), ()),  # Example 13
         (1.0, (15, 25), ()),
         (1.0, (20, 20), ()),
-        (1.2, (10**9, 10**9), (Kind.CPU,)),
+        (1.2, (10**9, 10**9), (BottleneckKind.CPU,)),
     ],
 )
 def test_larger_batches_help_where_the_queues_take_the_time(rate, batches, kinds):
-    flow = Flow([limited("s", None), Operator("v", {"s": RANDOM}, 0.9, 0.9, 0.9), limited("t", None, ["v"])])
+    flow = Flow([limited("s", None), FlowOperator("v", {"s": RANDOM}, 0.9, 0.9, 0.9), limited("t", None, ["v"])])
     configuration = sizes(flow, s=(1, batches[0]), v=(1, batches[1]))
     assert found(flow, configuration, s=rate).get("v", ()) == kinds
 
 
 def test_networks():
     flow = Flow([limited("s", None, record_bytes=10), limited("t", 5, ["s"])], bandwidth=800.0)
-    assert found(flow, sizes(flow), s=12.0) == {"s": (Kind.OUTPUT_NETWORK,), "t": (Kind.CPU,)}
-    assert found(flow, sizes(flow, s=(2, 1)), s=12.0) == {"t": (Kind.CPU, Kind.INPUT_NETWORK)}
+    assert found(flow, sizes(flow), s=12.0) == {"s": (BottleneckKind.OUTPUT_NETWORK,), "t": (BottleneckKind.CPU,)}
+    assert found(flow, sizes(flow, s=(2, 1)), s=12.0) == {"t": (BottleneckKind.CPU, BottleneckKind.INPUT_NETWORK)}
     assert found(flow, sizes(flow, s=(2, 1), t=(3, 1)), s=12.0) == {}
 
 
 def test_more_tasks_do_not_help_with_a_broadcast():
-    flow = Flow([limited("s", None), Operator("t", {"s": BROADCAST}, cpu_seconds=0.1)])
+    flow = Flow([limited("s", None), FlowOperator("t", {"s": BROADCAST}, cpu_seconds=0.1)])
     for tasks in (1, 2, 50):
         configuration = sizes(flow, t=(tasks, 1))
-        assert found(flow, configuration, s=11.0) == {"t": (Kind.CPU,)}
+        assert found(flow, configuration, s=11.0) == {"t": (BottleneckKind.CPU,)}
         assert remedy(flow, configuration, "t", loads(flow, configuration, {"s": 11.0})) == Remedy(None, None)
         assert found(flow, configuration, s=10.0) == {}
 
 
 def test_what_relieves_a_queue():
-    flow = Flow([limited("s", None), Operator("v", {"s": RANDOM}, 0.9, 0.9, 0.9), limited("t", None, ["v"])])
+    flow = Flow([limited("s", None), FlowOperator("v", {"s": RANDOM}, 0.9, 0.9, 0.9), limited("t", None, ["v"])])
     configuration = sizes(flow)
     assert remedy(flow, configuration, "v", loads(flow, configuration, {"s": 1.0})) == Remedy(3, (10, 90))
     configuration = sizes(flow, s=(1, 20))
@@ -92,7 +92,7 @@ def test_a_remedy_is_just_enough(flow):
             for producer in flow.operators[name].inputs:
                 larger[producer] = Sizing(larger[producer].tasks, found.batches[0])
             larger[name] = Sizing(larger[name].tasks, found.batches[1])
-            assert Kind.QUEUE not in _at_rate(flow, larger, name, offered)
+            assert BottleneckKind.QUEUE not in _at_rate(flow, larger, name, offered)
 
 
 def _at_rate(flow, configuration, name, offered):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace_operator.scaling.batch_time.batch_model import Load
+from millrace_operator.scaling.batch_time.batch_model import BatchLoad
 from millrace_operator.scaling.batch_time.calibration import Calibration
 from millrace_operator.scaling.batch_time.recent import PER_PLAN, PLANS
 from millrace_operator.scaling.observation import Stage
@@ -31,7 +31,7 @@ def errors(calibration, job, rates=RATES):
     model = calibration.model()
     return np.array(
         [
-            model.predict([shape], Load(rows, INTERVAL)).seconds[0] / job.mean_seconds(shape, rows) - 1
+            model.predict([shape], BatchLoad(rows, INTERVAL)).seconds[0] / job.mean_seconds(shape, rows) - 1
             for shape in UNSEEN
             for rows in rates
         ]
@@ -125,7 +125,7 @@ def test_intervals_hold_what_they_promise():
         for shape in UNSEEN:
             for rows in (40_000, 300_000, 600_000):
                 seconds = job.observe(shape, rows, batches=1).seconds
-                predicted = model.predict([shape], Load(rows, INTERVAL))
+                predicted = model.predict([shape], BatchLoad(rows, INTERVAL))
                 covered.append(predicted.low[0] <= seconds <= predicted.high[0])
     assert 0.85 <= np.mean(covered) <= 1.0
 
@@ -134,7 +134,7 @@ def test_one_observation_leaves_wide_intervals_elsewhere():
     job, calibration = TrueJob(), Calibration(BOUNDS, PARTITIONS)
     calibration.add(job.observe(plan(2, 4, 2), 1e5))
     near, far = plan(2, 4, 2), plan(16, 64, 16)
-    predicted = calibration.model().predict([near, far], Load(1e5, INTERVAL))
+    predicted = calibration.model().predict([near, far], BatchLoad(1e5, INTERVAL))
     width = np.log(predicted.high / predicted.low)
     assert width[1] > 1.5 * width[0]
 
@@ -157,7 +157,7 @@ def test_it_survives_a_restart():
     stored = json.loads(json.dumps(before.to_json()))
     after = Calibration.from_json(stored, BOUNDS, PARTITIONS)
     assert after.to_json() == before.to_json()
-    loads = Load(2e5, INTERVAL)
+    loads = BatchLoad(2e5, INTERVAL)
     assert after.model().predict(UNSEEN, loads).seconds == pytest.approx(
         before.model().predict(UNSEEN, loads).seconds, rel=0.01
     )
@@ -189,7 +189,7 @@ def test_partitioners_in_pods_of_their_own_are_no_stage_of_a_batch():
         calibration.add(seen)
     model = calibration.model()
     assert model.stages == ("combine", "merge")
-    few, many = model.predict([plan(2, 4, 1), plan(2, 4, 8)], Load(1e5, INTERVAL)).seconds
+    few, many = model.predict([plan(2, 4, 1), plan(2, 4, 8)], BatchLoad(1e5, INTERVAL)).seconds
     assert few == many
     assert model.partitioner_load(np.array([1, 2, 8]), 2e4) == pytest.approx([0.8, 0.4, 0.1])
 
@@ -210,7 +210,7 @@ def test_whatever_is_reported_predictions_are_numbers(reports):
         seen = job.observe(SEEN[which], 1e4)
         combine = Stage(seen.plan.parallelism, clock)
         calibration.add(replace(seen, seconds=seconds, rows=rows, combine=combine, partials=partials))
-    predicted = calibration.model().predict([*SEEN, *UNSEEN], Load(1e5, INTERVAL))
+    predicted = calibration.model().predict([*SEEN, *UNSEEN], BatchLoad(1e5, INTERVAL))
     assert np.isfinite(predicted.seconds).all()
     assert np.isfinite(predicted.high).all()
     assert (predicted.low <= predicted.seconds).all()

@@ -15,27 +15,27 @@ from millrace_operator.scaling.dataflow.cost_model import (
     processing_seconds,
     work,
 )
-from millrace_operator.scaling.dataflow.flow import Flow, Operator
+from millrace_operator.scaling.dataflow.flow import Flow, FlowOperator
 
 from .flows import BROADCAST, HASH, RANDOM, limited, sizes
 
 
 def test_example_4_emitting_is_shared_by_the_records_of_a_batch():
     cost = processing_seconds(
-        Operator("v", fetch_seconds=7.0, cpu_seconds=2.0, emit_seconds=8.0, selectivity=0.5), 10, 20
+        FlowOperator("v", fetch_seconds=7.0, cpu_seconds=2.0, emit_seconds=8.0, selectivity=0.5), 10, 20
     )
     assert 10 * cost == pytest.approx(7.0 + 10 * 2.0 + 0.25 * 8.0)
 
 
 def test_single_records_cost_equation_3_6_and_large_batches_the_processing_alone():
-    operator = Operator("v", fetch_seconds=7.0, cpu_seconds=2.0, emit_seconds=8.0, selectivity=0.5)
+    operator = FlowOperator("v", fetch_seconds=7.0, cpu_seconds=2.0, emit_seconds=8.0, selectivity=0.5)
     assert processing_seconds(operator, 1, 1) == 7.0 + 2.0 + 0.5 * 8.0
     assert processing_seconds(operator, 1e12, 1e12) == pytest.approx(2.0)
 
 
 def two_producers(first, second, connection=RANDOM, bandwidth=None):
     operators = [limited("p1", None, record_bytes=first), limited("p2", None, record_bytes=second)]
-    return Flow([*operators, Operator("c", {"p1": RANDOM, "p2": connection}, cpu_seconds=0.1)], bandwidth)
+    return Flow([*operators, FlowOperator("c", {"p1": RANDOM, "p2": connection}, cpu_seconds=0.1)], bandwidth)
 
 
 def test_example_5_effective_input_batch():
@@ -87,7 +87,7 @@ def test_work_is_rate_over_capacity_and_adds_up():
     flow = Flow(
         [
             limited("s", None, record_bytes=50),
-            Operator("v", {"s": HASH}, 0.3, 0.1, 0.4, 0.5, 20),
+            FlowOperator("v", {"s": HASH}, 0.3, 0.1, 0.4, 0.5, 20),
             limited("t", None, ["v"]),
         ],
         bandwidth=5000.0,

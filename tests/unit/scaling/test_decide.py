@@ -5,7 +5,7 @@ import pytest
 from millrace_operator.scaling.decision.decide import Scaler
 from millrace_operator.scaling.decision.decision import Reason, Situation
 from millrace_operator.scaling.decision.settings import Guard, Settings
-from millrace_operator.scaling.plans import Plan
+from millrace_operator.scaling.plans import Shape
 from millrace_operator.scaling.zones import Driver, Zone
 from millrace_operator.simulation.cluster import ClusterProfile
 from millrace_operator.simulation.job import JobProfile, Noise
@@ -25,8 +25,8 @@ def known(mind, **more):
 
 
 def test_no_answer_changes_nothing():
-    decision = scaler().step(None, Situation(10.0, Plan(2, 4, 4), 0, 2))
-    assert (decision.reason, decision.plan, decision.changed) == (Reason.NO_ANSWER, Plan(2, 4, 4), False)
+    decision = scaler().step(None, Situation(10.0, Shape(2, 4, 4), 0, 2))
+    assert (decision.reason, decision.plan, decision.changed) == (Reason.NO_ANSWER, Shape(2, 4, 4), False)
     assert decision.detail == "Absent: the metrics gave no answer"
     assert decision.inputs is None
 
@@ -53,13 +53,13 @@ def test_a_decision_explains_itself():
     assert (decision.present.plan, decision.chosen.plan) == (decision.before, decision.plan)
     assert decision.chosen.low < decision.chosen.utilization < decision.chosen.high
     ruled_out = dict(decision.ruled_out)
-    assert "is above 0.90" in ruled_out[Plan(2, 4, 4)]
+    assert "is above 0.90" in ruled_out[Shape(2, 4, 4)]
     assert all(plan.executors < decision.plan.executors for plan in ruled_out)
     assert f"2/4/4 -> {decision.plan}" in decision.sentence
 
 
 def test_the_drivers_are_told():
-    _, policy = run(scenario(ramp(150e3, 400e3, 200, 500, 600), Plan(1, 4, 2)))
+    _, policy = run(scenario(ramp(150e3, 400e3, 200, 500, 600), Shape(1, 4, 2)))
     assert policy.changes[-1].drivers == {Driver.RATE}
 
 
@@ -77,14 +77,14 @@ def test_what_was_predicted_is_compared_with_what_came():
 
 def test_a_batch_that_catches_up_is_no_reason_to_scale():
     job = JobProfile(noise=Noise(slow=0.02, slow_seconds=5.0))
-    result, policy = run(scenario(constant(210e3, 900), Plan(1, 2, 2), job=job), seed=0)
+    result, policy = run(scenario(constant(210e3, 900), Shape(1, 2, 2), job=job), seed=0)
     assert (result.seconds > result.interval).sum() > 5
     assert not result.rescales
     assert Reason.DRAINING in policy.reasons
 
 
 def test_a_lag_that_drains_in_time_is_waited_for():
-    result, policy = run(scenario(spike(200e3, 900e3, 300, 4, 600), Plan(1, 2, 2)))
+    result, policy = run(scenario(spike(200e3, 900e3, 300, 4, 600), Shape(1, 2, 2)))
     assert result.largest_backlog > 1e6
     assert not result.rescales
     assert policy.reasons[-1] is not Reason.DRAINING
@@ -120,7 +120,7 @@ def test_executors_that_do_no_good_are_given_back():
 
 def test_after_a_step_change_there_are_two_rescales_at_most():
     for seed in range(3):
-        result, _ = run(scenario(step(150e3, 400e3, 200, 900), Plan(1, 4, 2)), seed)
+        result, _ = run(scenario(step(150e3, 400e3, 200, 900), Shape(1, 4, 2)), seed)
         assert 1 <= len(result.rescales) <= 2
         settled = result.start > 500
         assert (result.seconds > result.interval)[settled].mean() < 0.02
@@ -129,20 +129,20 @@ def test_after_a_step_change_there_are_two_rescales_at_most():
 def test_a_constant_load_with_noise_is_left_alone_once_its_plan_fits():
     for rate in (250e3, 330e3, 400e3):
         trace = constant(rate, 1200).noisy(0.08, 10.0, seed=3)
-        result, _ = run(scenario(trace, Plan(2, 8, 4)))
+        result, _ = run(scenario(trace, Shape(2, 8, 4)))
         executors = [rescale.after.executors for rescale in result.rescales]
         assert len(executors) <= 2
         assert executors == sorted(executors) or executors == sorted(executors, reverse=True)
 
 
 def test_a_growing_load_gets_executors_before_they_are_missing():
-    result, _ = run(scenario(ramp(150e3, 900e3, 200, 1400, 1500), Plan(1, 4, 4)))
+    result, _ = run(scenario(ramp(150e3, 900e3, 200, 1400, 1500), Shape(1, 4, 4)))
     assert result.rescales[-1].after.executors >= 3
     assert (result.seconds > result.interval).mean() < 0.06
 
 
 def test_a_restart_of_the_operator_changes_no_decision():
-    scene = scenario(step(150e3, 400e3, 200, 700), Plan(1, 4, 2))
+    scene = scenario(step(150e3, 400e3, 200, 700), Shape(1, 4, 2))
     straight, _ = run(scene)
     restarted, policy = run(scene, restarting=True)
     assert straight.rescales
@@ -153,7 +153,7 @@ def test_a_restart_of_the_operator_changes_no_decision():
 def test_executors_that_never_come_are_done_without():
     cluster = ClusterProfile(never=1.0)
     settings = Settings(patience=60.0)
-    result, policy = run(scenario(step(150e3, 400e3, 200, 700), Plan(1, 4, 2), cluster=cluster), settings=settings)
+    result, policy = run(scenario(step(150e3, 400e3, 200, 700), Shape(1, 4, 2), cluster=cluster), settings=settings)
     assert Guard.CLUSTER in policy.reasons
     assert result.rescales[-1].after.executors == 1
     assert len(result.rescales) == 2
@@ -161,8 +161,8 @@ def test_executors_that_never_come_are_done_without():
 
 def test_every_decision_has_a_sentence():
     for scene in (
-        scenario(spike(150e3, 900e3, 200, 120, 700), Plan(1, 4, 2)),
-        scenario(constant(50e3, 500), Plan(4, 8, 8)),
+        scenario(spike(150e3, 900e3, 200, 120, 700), Shape(1, 4, 2)),
+        scenario(constant(50e3, 500), Shape(4, 8, 8)),
     ):
         for decision in run(scene)[1].decisions:
             assert decision.sentence.endswith(".")

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from millrace_operator.scaling.plans import Plan
+from millrace_operator.scaling.plans import Shape
 from millrace_operator.simulation.job import JobProfile, StageCost
 from millrace_operator.simulation.shapes import step
 from unit.scaling.deciding import BOUNDS, run, scenario
@@ -14,7 +14,7 @@ JOB = JobProfile(route=StageCost(task=0.0, row=1e-5))
 
 def test_pods_and_executors_follow_the_load_together():
     load = step(80e3, 450e3, 300, 900)
-    result, _ = run(scenario(load, Plan(1, 4, 1), DEDICATED, job=JOB))
+    result, _ = run(scenario(load, Shape(1, 4, 1), DEDICATED, job=JOB))
     last = result.rescales[-1].after
     assert 5 <= last.replicas <= 8
     assert last.executors > 1
@@ -24,13 +24,13 @@ def test_pods_and_executors_follow_the_load_together():
 
 def test_pods_that_are_idle_are_given_back():
     load = step(450e3, 80e3, 300, 1500)
-    result, _ = run(scenario(load, Plan(4, 16, 6), DEDICATED, job=JOB))
+    result, _ = run(scenario(load, Shape(4, 16, 6), DEDICATED, job=JOB))
     assert result.rescales[-1].after.replicas <= 2
     assert result.rescales[-1].after.executors < 4
 
 
 def test_pods_that_are_busy_are_no_reason_for_executors():
     # 90,000 records a second are 0.9 of a pod, and little for three executors
-    result, _ = run(scenario(step(60e3, 92e3, 300, 900), Plan(3, 12, 1), DEDICATED, job=JOB))
+    result, _ = run(scenario(step(60e3, 92e3, 300, 900), Shape(3, 12, 1), DEDICATED, job=JOB))
     assert result.rescales[-1].after.replicas >= 2
     assert max(rescale.after.executors for rescale in result.rescales) <= 3

@@ -5,9 +5,9 @@ import pytest
 
 from millrace_operator.scaling.decision.demand import Demand
 from millrace_operator.scaling.observation import Observation
-from millrace_operator.scaling.plans import Plan
+from millrace_operator.scaling.plans import Shape
 
-SEEN = Observation(0.0, 10.0, 0, Plan(2, 4, 4), 5, 2.0, seconds=1.5, rows=2e4, arrival=1e4, lag=0.0)
+SEEN = Observation(0.0, 10.0, 0, Shape(2, 4, 4), 5, 2.0, seconds=1.5, rows=2e4, arrival=1e4, lag=0.0)
 
 
 def seeing(*rates, delay=180.0):

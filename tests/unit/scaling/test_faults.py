@@ -3,7 +3,7 @@
 import pytest
 
 from millrace_operator.scaling.decision.decision import Reason
-from millrace_operator.scaling.plans import Plan
+from millrace_operator.scaling.plans import Shape
 from millrace_operator.simulation.metrics import Fault, FaultyTime, MetricsProfile
 from millrace_operator.simulation.shapes import constant, step
 from unit.scaling.deciding import run, scenario
@@ -11,10 +11,10 @@ from unit.scaling.deciding import run, scenario
 SINCE, UNTIL, END = 300.0, 420.0, 480.0
 
 SCENES = {
-    "fits": (constant(180e3, END), Plan(1, 2, 2)),
-    "grew before": (step(150e3, 400e3, 100, END), Plan(1, 4, 2)),
-    "grows meanwhile": (step(150e3, 400e3, SINCE + 10, END), Plan(1, 4, 2)),
-    "shrinks meanwhile": (step(400e3, 60e3, 200, END), Plan(3, 12, 6)),
+    "fits": (constant(180e3, END), Shape(1, 2, 2)),
+    "grew before": (step(150e3, 400e3, 100, END), Shape(1, 4, 2)),
+    "grows meanwhile": (step(150e3, 400e3, SINCE + 10, END), Shape(1, 4, 2)),
+    "shrinks meanwhile": (step(400e3, 60e3, 200, END), Shape(3, 12, 6)),
 }
 
 WITHOUT_ANSWER = set(Fault) - {Fault.COUNTER_RESET}

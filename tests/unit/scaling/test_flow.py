@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from millrace_operator.scaling.dataflow.flow import Connection, Flow, FlowError, Operator, Sizing
+from millrace_operator.scaling.dataflow.flow import Flow, FlowError, FlowOperator, Sizing, StreamConnection
 
 from .flows import BROADCAST, HASH, RANDOM, limited
 
@@ -30,7 +30,7 @@ def test_example_9_levels_are_the_longest_way_from_a_source():
 
 def test_a_broadcast_is_as_many_copies_as_tasks():
     assert [connection.copies(7) for connection in (RANDOM, HASH, BROADCAST)] == [1, 1, 7]
-    assert Connection("hash") is HASH
+    assert StreamConnection("hash") is HASH
 
 
 def test_a_cycle():
@@ -59,7 +59,7 @@ def test_operators_of_two_flows():
 @pytest.mark.parametrize("field", ["fetch_seconds", "cpu_seconds", "emit_seconds", "selectivity", "record_bytes"])
 @pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
 def test_numbers(field, value):
-    (said,) = refused(Operator("a", **{field: value}))
+    (said,) = refused(FlowOperator("a", **{field: value}))
     assert said == f"a.{field}: {value} is not a cost, share or size; write 0 or more"
 
 
@@ -72,7 +72,7 @@ def test_bandwidth():
 
 
 def test_costs_of_queues_that_are_not_there():
-    said = refused(Operator("a", fetch_seconds=1.0), Operator("b", {"a": RANDOM}, emit_seconds=1.0))
+    said = refused(FlowOperator("a", fetch_seconds=1.0), FlowOperator("b", {"a": RANDOM}, emit_seconds=1.0))
     assert said[0].startswith("a.fetch_seconds: a source has no queue to fetch from")
     assert said[1].startswith("b.emit_seconds: has no consumers")
 

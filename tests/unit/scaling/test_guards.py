@@ -5,10 +5,10 @@ import pytest
 from millrace_operator.scaling.decision.decide import Scaler
 from millrace_operator.scaling.decision.decision import Reason
 from millrace_operator.scaling.decision.settings import Guard, Mode, Settings
-from millrace_operator.scaling.plans import Plan
+from millrace_operator.scaling.plans import Shape
 from unit.scaling.deciding import BOUNDS, HandMade
 
-IDLE = {"rate": 5_000.0, "plan": Plan(4, 8, 8)}
+IDLE = {"rate": 5_000.0, "plan": Shape(4, 8, 8)}
 
 
 def scaler(*off, bounds=BOUNDS, **settings):
@@ -17,7 +17,7 @@ def scaler(*off, bounds=BOUNDS, **settings):
 
 def calm(**more):
     """A job at a W of 0.8 that its scaler knows, and the scaler."""
-    return HandMade(**{"rate": 20_000.0, "plan": Plan(2, 4, 4)} | more)
+    return HandMade(**{"rate": 20_000.0, "plan": Shape(2, 4, 4)} | more)
 
 
 def overloaded(mind, **situation):
@@ -55,7 +55,7 @@ def test_bounds():
 def test_a_plan_outside_the_bounds_comes_back_even_without_an_answer():
     mind = scaler(bounds=replace(BOUNDS, executors=replace(BOUNDS.executors, low=3)))
     decision = calm().step(mind)
-    assert (decision.reason, decision.plan) == (Reason.OUT_OF_BOUNDS, Plan(3, 4, 4))
+    assert (decision.reason, decision.plan) == (Reason.OUT_OF_BOUNDS, Shape(3, 4, 4))
 
 
 def test_quota():
@@ -150,7 +150,7 @@ def test_calibrating():
         return calm(rate=40_000.0).until(scaler(*off))
 
     careful = first_change()
-    assert (careful.reason, careful.plan) == (Guard.CALIBRATING, Plan(4, 7, 7))  # W is 1.5, the target 0.9
+    assert (careful.reason, careful.plan) == (Guard.CALIBRATING, Shape(4, 7, 7))  # W is 1.5, the target 0.9
     assert calm(rate=45_000.0).until(scaler(), executors_quota=3).plan.executors == 3
     assert first_change(Guard.CALIBRATING).reason is not Guard.CALIBRATING
 
@@ -162,7 +162,7 @@ def test_no_cores_are_given_back_while_calibrating():
 
 def test_uncertain():
     # all that is fixed is as long as what cores share: one plan alone does not tell
-    job = {"rate": 16_000.0, "plan": Plan(2, 4, 4)}
+    job = {"rate": 16_000.0, "plan": Shape(2, 4, 4)}
     held_back = HandMade(**job).until(scaler(), 30)
     assert (held_back.reason, held_back.changed) == (Guard.UNCERTAIN, False)
     assert HandMade(**job).until(scaler(Guard.UNCERTAIN)).plan.executors == 1
@@ -179,7 +179,7 @@ def test_scale_in_is_delayed():
 
 def test_scale_in_is_limited():
     bounds = replace(BOUNDS, executors=replace(BOUNDS.executors, high=16))
-    job = {"rate": 5_000.0, "plan": Plan(12, 24, 24)}
+    job = {"rate": 5_000.0, "plan": Shape(12, 24, 24)}
     limited = HandMade(**job).until(scaler(bounds=bounds))
     assert (limited.plan.executors, limited.guard) == (3, Guard.SCALE_IN_LIMITED)
     assert HandMade(**job).until(scaler(Guard.SCALE_IN_LIMITED, bounds=bounds)).plan.executors < 3
@@ -187,7 +187,7 @@ def test_scale_in_is_limited():
 
 def test_as_few_executors_as_have_run_before_are_no_limit():
     bounds = replace(BOUNDS, executors=replace(BOUNDS.executors, high=16))
-    mind, job = scaler(Guard.FLAPPING, bounds=bounds), HandMade(rate=5_000.0, plan=Plan(2, 4, 4))
+    mind, job = scaler(Guard.FLAPPING, bounds=bounds), HandMade(rate=5_000.0, plan=Shape(2, 4, 4))
     job.steps(mind, 8)
     job.rate *= 12
     while job.plan.executors < 9:

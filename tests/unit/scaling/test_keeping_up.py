@@ -9,10 +9,10 @@ from millrace_operator.scaling.batch_time.calibration import Calibration
 from millrace_operator.scaling.decision.demand import Demand
 from millrace_operator.scaling.decision.keeping_up import FALLING_BEHIND, LASTING, KeepingUp
 from millrace_operator.scaling.observation import Observation, Stage
-from millrace_operator.scaling.plans import Plan
+from millrace_operator.scaling.plans import Shape
 from unit.scaling.deciding import BOUNDS
 
-PLAN = Plan(2, 4, 4)
+PLAN = Shape(2, 4, 4)
 
 
 def seen(rate=2e4, rows=None, lag=0.0, noise=1.0, **more):

@@ -3,25 +3,25 @@ from dataclasses import replace
 
 import pytest
 
-from millrace_operator.scaling.decision.changes import Change, Line, Outcome
+from millrace_operator.scaling.decision.changes import Change, ChangeOutcome, Line
 from millrace_operator.scaling.decision.memory import (
     FORGET_SECONDS,
     STARTUP_SECONDS,
     TOO_FEW_SECONDS,
     TRIED_SECONDS,
-    Memory,
+    ChangeMemory,
 )
 from millrace_operator.scaling.observation import Observation
-from millrace_operator.scaling.plans import Plan
+from millrace_operator.scaling.plans import Shape
 
-TWO, FOUR = Plan(2, 4, 4), Plan(4, 8, 8)
+TWO, FOUR = Shape(2, 4, 4), Shape(4, 8, 8)
 OUT = Change(100.0, TWO, FOUR, 1e4, (Line(0.2, 8e-5), Line(0.2, 4e-5)))  # 1.8 s for 20,000 records become 1.0 s
 SEEN = Observation(0.0, 10.0, 1, FOUR, 3, 2.0, seconds=1.0, rows=2e4, arrival=1e4, lag=0.0)
 GRACE, TELLING = 6, 6
 
 
 def after(change=OUT, ready_at=130.0, plan=FOUR):
-    memory = Memory()
+    memory = ChangeMemory()
     memory.begin(change)
     memory.follow(ready_at - 5, plan, change.before.executors, change.time, 180.0)
     memory.follow(ready_at, plan, plan.executors, None, 180.0)
@@ -34,7 +34,7 @@ def observed(memory, *seconds, seen=SEEN):
 
 
 def test_a_change_is_settled_when_executors_are_there_and_grace_is_over():
-    memory = Memory()
+    memory = ChangeMemory()
     assert memory.settled(6)
     memory.begin(OUT)
     memory.follow(105.0, FOUR, 3, 100.0, 180.0)
@@ -52,7 +52,7 @@ def test_what_came_of_a_change_is_known_after_its_grace():
     memory = after()
     outcomes = observed(memory, 3.0, 2.0, 1.0, 1.04, 9.0, 1.0)
     assert outcomes == [memory.outcome]
-    assert memory.outcome == Outcome(OUT, without=1.8, predicted=1.0, observed=pytest.approx(1.02))
+    assert memory.outcome == ChangeOutcome(OUT, without=1.8, predicted=1.0, observed=pytest.approx(1.02))
     assert memory.outcome.error == pytest.approx(1.0 / 1.02 - 1)
     assert memory.outcome.helped
 
@@ -65,26 +65,26 @@ def test_the_median_batch_tells_whether_a_change_helped():
 
 @pytest.mark.parametrize(("seconds", "helped"), [(1.0, True), (1.6, True), (1.7, False), (2.5, False)])
 def test_a_step_helped_if_a_good_part_of_the_gain_came(seconds, helped):
-    assert Outcome(OUT, 1.8, 1.0, seconds).helped is helped
+    assert ChangeOutcome(OUT, 1.8, 1.0, seconds).helped is helped
 
 
 def test_only_steps_that_were_meant_to_help_are_judged():
-    assert Outcome(OUT, 1.8, 1.7, 2.5).helped  # hardly anything was promised
-    assert Outcome(replace(OUT, before=FOUR, after=TWO), 1.8, 1.0, 2.5).helped
-    assert Outcome(replace(OUT, undoes=True), 1.8, 1.0, 2.5).helped
+    assert ChangeOutcome(OUT, 1.8, 1.7, 2.5).helped  # hardly anything was promised
+    assert ChangeOutcome(replace(OUT, before=FOUR, after=TWO), 1.8, 1.0, 2.5).helped
+    assert ChangeOutcome(replace(OUT, undoes=True), 1.8, 1.0, 2.5).helped
 
 
 def test_other_tasks_helped_if_they_did_no_harm():
-    reshaped = replace(OUT, after=Plan(2, 8, 4))
-    assert Outcome(reshaped, 1.8, 1.0, 1.85).helped
-    assert not Outcome(reshaped, 1.8, 1.0, 1.9).helped
+    reshaped = replace(OUT, after=Shape(2, 8, 4))
+    assert ChangeOutcome(reshaped, 1.8, 1.0, 1.85).helped
+    assert not ChangeOutcome(reshaped, 1.8, 1.0, 1.9).helped
 
 
 def test_a_failure_forbids_the_same_step_under_a_similar_load_for_a_time_that_grows():
-    memory = Memory()
+    memory = ChangeMemory()
     waits = []
     for _ in range(7):
-        memory.failed(Outcome(OUT, 1.8, 1.0, 1.8), now=1000.0)
+        memory.failed(ChangeOutcome(OUT, 1.8, 1.0, 1.8), now=1000.0)
         waits.append(memory.failures[-1].until - 1000.0)
     assert waits == [FORGET_SECONDS * times for times in (1, 2, 4, 8, 16, 16, 16)]
     assert memory.failures_like(1.2e4, 1000.0)
@@ -93,19 +93,19 @@ def test_a_failure_forbids_the_same_step_under_a_similar_load_for_a_time_that_gr
 
 
 def test_a_failure_forbids_the_direction_of_the_step():
-    memory = Memory()
-    memory.failed(Outcome(OUT, 1.8, 1.0, 1.8), 0.0)
-    memory.failed(Outcome(replace(OUT, after=Plan(2, 8, 4)), 1.8, 1.0, 1.8), 0.0)
+    memory = ChangeMemory()
+    memory.failed(ChangeOutcome(OUT, 1.8, 1.0, 1.8), 0.0)
+    memory.failed(ChangeOutcome(replace(OUT, after=Shape(2, 8, 4)), 1.8, 1.0, 1.8), 0.0)
     more, other_tasks = memory.failures
-    assert more.forbids(Plan(3, 6, 6))
-    assert not more.forbids(Plan(2, 8, 4))
-    assert other_tasks.forbids(Plan(2, 4, 8))
+    assert more.forbids(Shape(3, 6, 6))
+    assert not more.forbids(Shape(2, 8, 4))
+    assert other_tasks.forbids(Shape(2, 4, 8))
     assert not other_tasks.forbids(TWO)
-    assert not other_tasks.forbids(Plan(3, 6, 6))
+    assert not other_tasks.forbids(Shape(3, 6, 6))
 
 
 def test_too_few_executors_stay_too_few_until_the_load_is_clearly_lower_or_time_has_passed():
-    memory = Memory()
+    memory = ChangeMemory()
     memory.were_too_few(2, 1e4, now=0.0)
     memory.were_too_few(3, 2e4, now=0.0)
     assert memory.too_few_for(9.5e3, 10.0).executors == 2
@@ -117,7 +117,7 @@ def test_too_few_executors_stay_too_few_until_the_load_is_clearly_lower_or_time_
 
 
 def test_start_up_and_downtime_are_learned():
-    memory = Memory()
+    memory = ChangeMemory()
     assert (memory.startup, memory.downtime) == (STARTUP_SECONDS, 0.0)
     for seconds in (20.0, 20.0, 60.0, 24.0):
         memory.begin(OUT)
@@ -128,7 +128,7 @@ def test_start_up_and_downtime_are_learned():
 
 
 def test_executors_are_missing_since_the_last_one_came():
-    memory = Memory()
+    memory = ChangeMemory()
     memory.begin(OUT)
     memory.follow(110.0, FOUR, 2, 100.0, 180.0)
     assert memory.short_for(150.0) == 50.0
@@ -139,7 +139,7 @@ def test_executors_are_missing_since_the_last_one_came():
 
 
 def test_a_shortage_is_remembered_for_a_time_that_grows_while_it_comes_again():
-    memory = Memory()
+    memory = ChangeMemory()
     memory.ran_short(3, 0.0)
     assert (memory.shortage.executors, memory.shortage.until) == (3, FORGET_SECONDS)
     memory.ran_short(3, FORGET_SECONDS)
@@ -149,7 +149,7 @@ def test_a_shortage_is_remembered_for_a_time_that_grows_while_it_comes_again():
 
 
 def test_executors_that_were_tried_long_ago_are_forgotten():
-    memory = Memory()
+    memory = ChangeMemory()
     memory.observe(SEEN, 0.0, GRACE, TELLING)
     memory.observe(replace(SEEN, plan=TWO), 100.0, GRACE, TELLING)
     assert sorted(memory.tried(100.0)) == [2, 4]
@@ -159,7 +159,7 @@ def test_executors_that_were_tried_long_ago_are_forgotten():
 def test_memory_is_bounded_and_survives_a_restart():
     memory = after()
     for number in range(50):
-        memory.failed(Outcome(OUT, 1.8, 1.0, 1.8), 100.0 * number)
+        memory.failed(ChangeOutcome(OUT, 1.8, 1.0, 1.8), 100.0 * number)
         memory.were_too_few(2, 1e4 + number, 100.0)
         memory.begin(OUT)
         memory.follow(130.0, FOUR, 4, None, 180.0)
@@ -169,6 +169,6 @@ def test_memory_is_bounded_and_survives_a_restart():
     memory.follow(110.0, FOUR, 2, 100.0, 180.0)
     saved = json.loads(json.dumps(memory.save()))
     assert len(json.dumps(saved)) < 6000
-    other = Memory.restore(saved)
+    other = ChangeMemory.restore(saved)
     assert other.save() == memory.save()
     assert (other.outcome, other.change, other.shortage) == (memory.outcome, memory.change, memory.shortage)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 
 from millrace_operator.scaling.dataflow.bottleneck import loads
-from millrace_operator.scaling.dataflow.flow import Flow, Operator, Sizing
+from millrace_operator.scaling.dataflow.flow import Flow, FlowOperator, Sizing
 from millrace_operator.scaling.dataflow.minimizer import UnattainableError, minimize
 
 from .flows import BROADCAST, HASH, RANDOM, flows, limited
@@ -68,7 +68,7 @@ def test_what_is_found_has_no_bottleneck_on_larger_flows_either(flow):
 
 
 def chain(fetch=0.9, cpu=0.9, emit=0.9, rate=None):
-    return Flow([limited("s", rate), Operator("v", {"s": RANDOM}, fetch, cpu, emit), limited("t", None, ["v"])])
+    return Flow([limited("s", rate), FlowOperator("v", {"s": RANDOM}, fetch, cpu, emit), limited("t", None, ["v"])])
 
 
 def test_example_12_a_task_cannot_be_filled_by_processing_alone():
@@ -96,20 +96,20 @@ def test_where_the_input_batch_would_fit_to_the_brim_it_is_one_larger():
 
 def test_a_consumer_raises_the_smallest_batches_of_its_producers_until_it_has_enough():
     producers = {
-        "large": Operator("large", cpu_seconds=0.5, emit_seconds=49.9),  # needs batches of 100 itself
-        "small": Operator("small", cpu_seconds=0.5, emit_seconds=1.9),  # of 4
+        "large": FlowOperator("large", cpu_seconds=0.5, emit_seconds=49.9),  # needs batches of 100 itself
+        "small": FlowOperator("small", cpu_seconds=0.5, emit_seconds=1.9),  # of 4
         "silent": limited("silent", None, selectivity=0),
         "single": limited("single", None),
     }
     # 1.1 s for a fetch, and 0.25 s left of a record's third of a second: input batches of 5
-    flow = Flow([*producers.values(), Operator("c", dict.fromkeys(producers, HASH), 1.1, 1 / 12)])
+    flow = Flow([*producers.values(), FlowOperator("c", dict.fromkeys(producers, HASH), 1.1, 1 / 12)])
     found = minimize(flow, dict.fromkeys(producers, 1.0))
     assert {name: found[name].batch for name in producers} == {"large": 100, "small": 4, "silent": 1, "single": 5}
     assert found["c"].tasks == 1
 
 
 def test_nothing_arrives():
-    flow = Flow([limited("s", 1, selectivity=0), Operator("v", {"s": RANDOM}, 1, 1, 1), limited("t", 1, ["v"])])
+    flow = Flow([limited("s", 1, selectivity=0), FlowOperator("v", {"s": RANDOM}, 1, 1, 1), limited("t", 1, ["v"])])
     assert minimize(flow, {"s": 5.0}) == {"s": Sizing(5), "v": Sizing(), "t": Sizing()}
     assert minimize(flow, {"s": 0.0}, batching=False) == dict.fromkeys("svt", Sizing())
 
@@ -118,9 +118,9 @@ def test_broadcasts_burden_the_producer_and_every_task():
     def flow(rate):
         return Flow(
             [
-                Operator("rules", record_bytes=100),
+                FlowOperator("rules", record_bytes=100),
                 limited("events", None, record_bytes=1),
-                Operator("match", {"rules": BROADCAST, "events": HASH}, cpu_seconds=1 / rate),
+                FlowOperator("match", {"rules": BROADCAST, "events": HASH}, cpu_seconds=1 / rate),
             ],
             bandwidth=8 * 1000.0,
         )

@@ -6,7 +6,7 @@ import pytest
 from millrace_operator.scaling.answers import NoAnswer, NoAnswerReason, Reading
 from millrace_operator.scaling.no_answer import COUNTERS, ESSENTIAL, SERIES
 from millrace_operator.scaling.observation import Observation
-from millrace_operator.scaling.plans import Plan
+from millrace_operator.scaling.plans import Shape
 
 from .told import EPOCH, Job, check_truth, read, read_with, reasons
 
@@ -151,13 +151,13 @@ def test_batches_of_another_epoch():
     assert found[0].message == "the last batch ran under the plan of epoch 1, and 2 was decided last"
 
 
-@pytest.mark.parametrize(("name", "planned"), [("parallelism", Plan(2, 5, 3)), ("replicas", Plan(2, 4, 1))])
+@pytest.mark.parametrize(("name", "planned"), [("parallelism", Shape(2, 5, 3)), ("replicas", Shape(2, 4, 1))])
 def test_batches_with_other_tasks_than_the_plan_has(name, planned):
     answer = Job().run(10).answers[-1]
     found = Reading().step(answer, answer.time, EPOCH, planned)
     assert found.reason is NoAnswerReason.OTHER_PLAN
     assert found.message.startswith(f"{name} is {getattr(answer, name):g}, and the plan says")
-    assert Reading().step(answer, answer.time, EPOCH, Plan(9, 4, 3)).reason is NoAnswerReason.NO_BATCH
+    assert Reading().step(answer, answer.time, EPOCH, Shape(9, 4, 3)).reason is NoAnswerReason.NO_BATCH
 
 
 def test_no_observation_mixes_batches_of_two_plans():

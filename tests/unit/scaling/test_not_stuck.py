@@ -7,7 +7,7 @@ import pytest
 from millrace_operator.scaling.decision.decide import Scaler
 from millrace_operator.scaling.decision.decision import Reason
 from millrace_operator.scaling.decision.settings import Guard, Mode, Settings
-from millrace_operator.scaling.plans import Plan, Range
+from millrace_operator.scaling.plans import Range, Shape
 from unit.scaling.deciding import BOUNDS, SETTINGS, HandMade
 
 
@@ -29,7 +29,7 @@ def test_a_change_that_nobody_carried_out_is_decided_again():
 
 
 def test_an_executor_that_does_not_leave_is_not_waited_for_for_ever():
-    mind, job = scaler(), HandMade(rate=10_000.0, plan=Plan(4, 8, 8))
+    mind, job = scaler(), HandMade(rate=10_000.0, plan=Shape(4, 8, 8))
     while job.plan.executors == 4:
         job.step(mind)
     job.ready = 4
@@ -58,7 +58,7 @@ def test_a_clock_that_was_ahead(ahead):
 
 
 def test_repeated_tasks_keep_no_job_from_being_calibrated():
-    mind, job = scaler(), HandMade(rate=10_000.0, plan=Plan(4, 8, 8))
+    mind, job = scaler(), HandMade(rate=10_000.0, plan=Shape(4, 8, 8))
     job.totals["combine_tasks_total"] = 0.0
     reasons = []
     for _ in range(60):

@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_operator.scaling.plans import Range
-from millrace_operator.scaling.prompt_elasticity import Prompt
+from millrace_operator.scaling.prompt_elasticity import PromptElasticity
 
 WIDE = Range(1, 64)
 
 
 def run(batches, d=3, start=(4, 4), ranges=(WIDE, WIDE)):
     """Tasks after each batch of (W, rate, keys)."""
-    prompt = Prompt(*start, *ranges, d=d)
+    prompt = PromptElasticity(*start, *ranges, d=d)
     return [prompt.step(*batch) for batch in batches]
 
 

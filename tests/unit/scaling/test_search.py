@@ -3,13 +3,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_operator.scaling.batch_time.batch_model import Load, Prediction
+from millrace_operator.scaling.batch_time.batch_model import BatchLoad, Prediction
 from millrace_operator.scaling.decision.search import ALIKE, Need, Search, candidates
-from millrace_operator.scaling.plans import Bounds, Plan, Range
+from millrace_operator.scaling.plans import Bounds, Range, Shape
 from millrace_operator.scaling.zones import Driver
 
 BOUNDS = Bounds(Range(1, 8), Range(1, 48), Range(1, 32), executor_cores=2)
-PRESENT = Plan(2, 4, 4)
+PRESENT = Shape(2, 4, 4)
 
 
 class Model:
@@ -33,7 +33,7 @@ def shared(plan, load):
 
 
 def search(seconds=shared, rows=1e5, present=PRESENT, bounds=BOUNDS, executors=None, busy=0.0, **need):
-    asked = Need(Load(rows, 2.0), **{"mean": 0.9, "limit": 0.9, "caution": 0.0} | need)
+    asked = Need(BatchLoad(rows, 2.0), **{"mean": 0.9, "limit": 0.9, "caution": 0.0} | need)
     return Search(Model(seconds, busy), bounds, present, executors or Range(1, 16), asked)
 
 
@@ -46,7 +46,7 @@ def everything(found):
 )
 def test_candidates_are_few_and_leave_no_core_idle_that_can_be_used(most, n, m, executors, cores, dedicated):
     bounds = Bounds(Range(1, most), Range(1, 64), Range(1, 64), cores, 0.5 if dedicated else 0.0)
-    present = bounds.nearest(Plan(executors, n, m))
+    present = bounds.nearest(Shape(executors, n, m))
     found = candidates(bounds, present, Range(1, 2 * most))
     assert found[0] == present
     assert len(found) == len(set(found)) <= 1100
@@ -60,9 +60,9 @@ def test_candidates_are_few_and_leave_no_core_idle_that_can_be_used(most, n, m, 
 
 @given(st.floats(1e3, 1e6), st.floats(0, 1), st.integers(1, 8))
 def test_the_cheapest_has_the_fewest_cores_of_all_that_meet_the_need(rows, caution, executors):
-    found = search(rows=rows, present=Plan(executors, 4, 4), caution=caution)
+    found = search(rows=rows, present=Shape(executors, 4, 4), caution=caution)
     best = found.cheapest(found.fits)
-    good = [plan for plan in found.plans if shared(plan, Load(rows, 2.0)) / 2 * (1 + 0.1 * caution) <= 0.9]
+    good = [plan for plan in found.plans if shared(plan, BatchLoad(rows, 2.0)) / 2 * (1 + 0.1 * caution) <= 0.9]
     if best is None:
         assert not good
     else:
@@ -73,7 +73,7 @@ def test_the_cheapest_has_the_fewest_cores_of_all_that_meet_the_need(rows, cauti
 def test_among_equals_little_is_changed():
     found = search(lambda plan, load: 1.5 / plan.executors)
     best = found.plans[found.cheapest(found.fits)]
-    assert best == Plan(1, 4, 4)
+    assert best == Shape(1, 4, 4)
 
 
 def test_among_equals_what_a_driver_asks_for_is_changed():
@@ -100,13 +100,13 @@ def test_caution_counts_the_interval():
 
 def test_a_bias_makes_all_batches_longer():
     assert search().middle * 1.2 == pytest.approx(
-        Search(Model(shared), BOUNDS, PRESENT, Range(1, 16), Need(Load(1e5, 2.0), 0.9, 0.9, 0.0), bias=1.2).middle
+        Search(Model(shared), BOUNDS, PRESENT, Range(1, 16), Need(BatchLoad(1e5, 2.0), 0.9, 0.9, 0.0), bias=1.2).middle
     )
 
 
 def test_partitioners_in_pods_of_their_own_have_a_load_too_and_cost_cores():
     bounds = Bounds(Range(1, 8), Range(1, 48), Range(1, 16), 2, replica_cores=1.0)
-    found = search(bounds=bounds, present=Plan(4, 8, 1), busy=1e-4)  # 50,000 records/s keep five busy
+    found = search(bounds=bounds, present=Shape(4, 8, 1), busy=1e-4)  # 50,000 records/s keep five busy
     best = found.plans[found.cheapest(found.fits)]
     assert 5 / best.replicas <= 0.9
     assert best.executors == 3
@@ -142,6 +142,6 @@ def test_until_executors_come_the_new_tasks_run_on_the_old_ones():
     def waves(plan, load):
         return 0.1 + 1.5 * -(-plan.parallelism // (2 * plan.executors)) / plan.parallelism * 4 / 0.85
 
-    found = search(waves, present=Plan(2, 4, 4), executors=Range(2, 3))
+    found = search(waves, present=Shape(2, 4, 4), executors=Range(2, 3))
     best = found.plans[found.cheapest(found.fits & (found.executors == 3))]
     assert best.parallelism == 12  # three even waves on four cores and two on six; 6 or 18 leave some idle at first

@@ -2,14 +2,14 @@ from dataclasses import replace
 
 import pytest
 
-from millrace_operator.scaling.decision.changes import Change, Outcome
+from millrace_operator.scaling.decision.changes import Change, ChangeOutcome
 from millrace_operator.scaling.decision.decision import Decision, Inputs, Reason
 from millrace_operator.scaling.decision.search import Forecast
 from millrace_operator.scaling.decision.settings import Guard, Settings
 from millrace_operator.scaling.decision.wording import sentence
-from millrace_operator.scaling.plans import Plan
+from millrace_operator.scaling.plans import Shape
 
-BEFORE, AFTER = Plan(2, 8, 2), Plan(3, 12, 2)
+BEFORE, AFTER = Shape(2, 8, 2), Shape(3, 12, 2)
 INPUTS = Inputs(
     interval=2.0,
     utilization=1.31,
@@ -24,7 +24,7 @@ INPUTS = Inputs(
 CHOSEN = Forecast(AFTER, 0.78, 0.72, 0.84, "combine")
 OUT = Decision(10.0, BEFORE, AFTER, Reason.SCALE_OUT, inputs=INPUTS, chosen=CHOSEN)
 LOAD = "W was 1.31 of 2 s, and 41,000 records/s arrive, 35% more than at the last change"
-OUTCOME = Outcome(Change(0.0, BEFORE, AFTER, 4e4, None), 2.62, 1.6, 2.6)
+OUTCOME = ChangeOutcome(Change(0.0, BEFORE, AFTER, 4e4, None), 2.62, 1.6, 2.6)
 
 
 @pytest.mark.parametrize(

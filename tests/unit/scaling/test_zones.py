@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace_operator.scaling.observation import Observation
-from millrace_operator.scaling.plans import Plan
+from millrace_operator.scaling.plans import Shape
 from millrace_operator.scaling.zones import Driver, Zone, Zones
 
-PLAN = Plan(2, 4, 3)
+PLAN = Shape(2, 4, 3)
 W = {Zone.OVERLOADED: 0.95, Zone.STABLE: 0.85, Zone.UNDERUSED: 0.5}
 
 
@@ -46,7 +46,7 @@ class Stream:
         return self
 
     def change(self, **plan):
-        self.epoch, self.plan = self.epoch + 1, Plan(**{**vars(self.plan), **plan})
+        self.epoch, self.plan = self.epoch + 1, Shape(**{**vars(self.plan), **plan})
         return self
 
     @property
@@ -146,7 +146,7 @@ def test_batches_under_another_plan_do_not_count():
 def test_executors_that_come_late_begin_the_window_anew():
     stream = Stream(Zones(window=3, grace=4)).add(10, 0.95).change(parallelism=8).add(10, 0.95)
     assert stream.zone is Zone.OVERLOADED
-    stream.plan = Plan(4, 8, 3)
+    stream.plan = Shape(4, 8, 3)
     assert stream.add(5, 0.95).found[20:] == [Zone.STABLE] * 3 + [Zone.OVERLOADED] * 2
 
 

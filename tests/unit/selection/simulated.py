@@ -6,7 +6,7 @@ import numpy as np
 
 from millrace_jobs.kernels.mixing import seeded
 from millrace_jobs.partitioners.registry import NATIVE, make
-from millrace_jobs.selection.costs import Batch
+from millrace_jobs.selection.costs import MeasuredBatch
 from millrace_jobs.selection.work import Task, makespan
 from millrace_jobs.sketches.key_counts import added
 from millrace_jobs.sketches.key_profile import profile, union
@@ -64,7 +64,7 @@ class SimulatedQuery:
             combine = combine + self.route * rows if reports else self.slice_record * rows
             seconds = makespan(combine, self.workers)
         seconds += self.overhead + merge / self.workers + self.burden * (algorithm == self.burdened)
-        return Batch(
+        return MeasuredBatch(
             number=number,
             algorithm=algorithm,
             workers=self.workers,

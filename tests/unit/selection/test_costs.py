@@ -3,12 +3,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from millrace_jobs.selection.costs import BATCHES, Batch, Costs, Measurements, Resources
+from millrace_jobs.selection.costs import BATCHES, AlgorithmCosts, MeasuredBatch, Measurements, Resources
 from millrace_jobs.selection.prior import TASK_SECONDS, python_prior, sql_prior
-from millrace_jobs.selection.shadow import Placement
-from millrace_jobs.selection.work import Loads, Task
+from millrace_jobs.selection.shadow import ShadowPlacement
+from millrace_jobs.selection.work import Task, TaskLoads
 
-COSTS = Costs(
+COSTS = AlgorithmCosts(
     combine=np.array([0.1, 1e-3, 1e-2]),
     merge=np.array([0.4, 1e-2]),
     route={"hash": 2e-3},
@@ -17,12 +17,12 @@ COSTS = Costs(
     slice_record=None,
     resources=Resources(cores=2, state_partitions=4),
 )
-LOADS = Loads(np.array([100.0, 300.0, 100.0]), np.array([10.0, 20.0, 10.0]), 500)
+LOADS = TaskLoads(np.array([100.0, 300.0, 100.0]), np.array([10.0, 20.0, 10.0]), 500)
 COMBINE = [0.3, 0.6, 0.3]
 
 
 def batch(algorithm, tasks, **changes):
-    plain = Batch(0, algorithm, len(tasks), 2, 500, 1.0, 0.5, 0.2, 0, tuple(tasks), None)
+    plain = MeasuredBatch(0, algorithm, len(tasks), 2, 500, 1.0, 0.5, 0.2, 0, tuple(tasks), None)
     return replace(plain, **changes)
 
 
@@ -58,7 +58,9 @@ def test_costs_are_learned_from_reports():
         tasks = [Task(rows, groups, 0.01 + rows * 3e-5 + groups * 2e-4)] * 20
         measured.add(batch("hash", tasks, route_seconds=20 * rows * 4e-6))
         measured.add_merge(groups, 0.1 + groups * 1e-3)
-    measured.add_partitioners([Placement("hash", *[np.zeros(0)] * 4, 1e-6), Placement("cam", *[np.zeros(0)] * 4, 2e-6)])
+    measured.add_partitioners(
+        [ShadowPlacement("hash", *[np.zeros(0)] * 4, 1e-6), ShadowPlacement("cam", *[np.zeros(0)] * 4, 2e-6)]
+    )
     costs = measured.costs(Resources(4, 4))
     assert costs.combine == pytest.approx([0.01, 3e-5, 2e-4], rel=0.1)
     assert costs.merge @ [1, 700] == pytest.approx(0.8, rel=0.1)

@@ -2,9 +2,9 @@ import numpy as np
 
 from millrace_jobs.selection.prior import REST_SECONDS
 from millrace_jobs.selection.residuals import REMEMBERED, Observed, Residuals
-from millrace_jobs.selection.work import Loads
+from millrace_jobs.selection.work import TaskLoads
 
-LOADS = Loads(np.array([100.0]), np.array([1.0]), 100)
+LOADS = TaskLoads(np.array([100.0]), np.array([1.0]), 100)
 
 
 def no_stages(past):

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.selection.work import Loads, makespan
+from millrace_jobs.selection.work import TaskLoads, makespan
 
 SECONDS = st.lists(st.floats(0, 100), max_size=30)
 
@@ -24,7 +24,7 @@ def test_it_is_within_the_bounds_of_list_scheduling(seconds, cores):
 
 
 def test_loads_grow_with_the_batch():
-    loads = Loads(np.array([30.0, 10.0]), np.array([3.0, 1.0]), 50).scaled(100)
+    loads = TaskLoads(np.array([30.0, 10.0]), np.array([3.0, 1.0]), 50).scaled(100)
     assert (loads.rows.tolist(), loads.groups.tolist(), loads.read) == ([60, 20], [6, 2], 100)
     assert loads.imbalance == 0.5
-    assert Loads(np.zeros(2), np.zeros(2), 50).imbalance == 0
+    assert TaskLoads(np.zeros(2), np.zeros(2), 50).imbalance == 0

@@ -15,7 +15,7 @@ from millrace_operator.scaling.batch_time.stage_work import BLOCK, GROUP, RECORD
 from millrace_operator.simulation.cluster import ClusterProfile
 from millrace_operator.simulation.job import QUIET, JobProfile, StageCost
 from millrace_operator.simulation.keys import Keys, always
-from millrace_operator.simulation.placement import Partitioner
+from millrace_operator.simulation.placement import SimulatedPartitioner
 from millrace_operator.simulation.run import Scenario, simulate
 from millrace_operator.simulation.shapes import constant
 
@@ -72,7 +72,7 @@ def calibrated(job, measured):
         combine=combine,
         merge=merge,
         state_partitions=STATE_PARTITIONS,
-        partitioner=Partitioner(JOBS[job].algorithm),
+        partitioner=SimulatedPartitioner(JOBS[job].algorithm),
         panes=PANES[job],
         noise=QUIET,
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from millrace_operator.scaling.plans import Bounds, Plan, Range
+from millrace_operator.scaling.plans import Bounds, Range, Shape
 from millrace_operator.simulation.admission import Unlimited
 from millrace_operator.simulation.cluster import ClusterProfile
 from millrace_operator.simulation.job import QUIET, JobProfile, StageCost
 from millrace_operator.simulation.keys import Keys, always
-from millrace_operator.simulation.placement import Partitioner
+from millrace_operator.simulation.placement import SimulatedPartitioner
 from millrace_operator.simulation.run import Scenario
 from millrace_operator.simulation.traces import trace
 
@@ -28,7 +28,7 @@ EASY = JobProfile(
     combine=StageCost(task=0.0, row=2e-3),
     merge=StageCost(task=0.1),
     state_partitions=4,
-    partitioner=Partitioner.SHUFFLE,
+    partitioner=SimulatedPartitioner.SHUFFLE,
     noise=QUIET,
     admission=Unlimited,
 )
@@ -45,7 +45,7 @@ def scene(arrivals=None, **others):
         "trace": arrivals if arrivals is not None else rates((0, 100), (60, 100)),
         "keys": always(Keys(1000)),
         "bounds": BOUNDS,
-        "initial": Plan(1, 2, 1),
+        "initial": Shape(1, 2, 1),
         "job": EASY,
         "cluster": PROMPT_CLUSTER,
     }

@@ -4,9 +4,9 @@ import pytest
 from bench.scaling.jobs import JOBS, KEYS
 from bench.scaling.points import RECORDED, read_points
 
-from millrace_operator.simulation.job import Job, JobProfile
+from millrace_operator.simulation.job import JobProfile, SimulatedJob
 from millrace_operator.simulation.keys import Keys
-from millrace_operator.simulation.placement import Partitioner
+from millrace_operator.simulation.placement import SimulatedPartitioner
 
 from .real_runs import BOUNDS, PANES, compare
 
@@ -27,10 +27,12 @@ def test_batches_have_as_many_keys_and_partial_results_as_in_spark(points):
     for point in points:
         setting, measured = point.setting, point.measured
         if setting.job in PANES:
-            profile = JobProfile(partitioner=Partitioner(JOBS[setting.job].algorithm), panes=PANES[setting.job])
+            profile = JobProfile(
+                partitioner=SimulatedPartitioner(JOBS[setting.job].algorithm), panes=PANES[setting.job]
+            )
             stream = Keys(KEYS, exponent=setting.skew)
             keys.append(stream.appearing(setting.rows) / measured.keys)
-            expected = Job(profile, BOUNDS).partials(setting.parallelism, stream, setting.rows)
+            expected = SimulatedJob(profile, BOUNDS).partials(setting.parallelism, stream, setting.rows)
             partials.append(expected / measured.groups)
     assert statistics.mean(abs(ratio - 1) for ratio in keys) < 0.05
     assert statistics.mean(abs(ratio - 1) for ratio in partials) < 0.05

@@ -3,11 +3,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from millrace_operator.scaling.plans import Plan
+from millrace_operator.scaling.plans import Shape
 from millrace_operator.simulation.expected import ExpectedSeconds
 from millrace_operator.simulation.job import QUIET, JobProfile, Noise
 from millrace_operator.simulation.keys import Keys, always
-from millrace_operator.simulation.placement import Partitioner
+from millrace_operator.simulation.placement import SimulatedPartitioner
 from millrace_operator.simulation.run import simulate
 
 from .scenes import BOUNDS, EASY, Patient, rates, scene
@@ -18,14 +18,14 @@ ORDINARY = JobProfile(noise=Noise(slow=0.0))
 
 def test_by_hand():
     expected = ExpectedSeconds(EASY, BOUNDS)
-    seconds = expected(Plan(1, 2, 1), 1, [0, 200, 1000], KEYS)
+    seconds = expected(Shape(1, 2, 1), 1, [0, 200, 1000], KEYS)
     assert seconds == pytest.approx([0.05, 0.5, 1.3])
-    assert expected(Plan(1, 2, 1), 2, 1000, KEYS) == pytest.approx(1.2)
-    assert expected(Plan(1, 2, 1), 1, 4e9, KEYS) == pytest.approx(4e6, rel=1e-3)
+    assert expected(Shape(1, 2, 1), 2, 1000, KEYS) == pytest.approx(1.2)
+    assert expected(Shape(1, 2, 1), 1, 4e9, KEYS) == pytest.approx(4e6, rel=1e-3)
 
 
-@pytest.mark.parametrize("partitioner", Partitioner)
-@pytest.mark.parametrize("plan", [Plan(1, 2, 1), Plan(3, 5, 4), Plan(8, 16, 4)])
+@pytest.mark.parametrize("partitioner", SimulatedPartitioner)
+@pytest.mark.parametrize("plan", [Shape(1, 2, 1), Shape(3, 5, 4), Shape(8, 16, 4)])
 @pytest.mark.parametrize("rate", [20_000, 150_000])
 def test_it_is_the_mean_of_simulated_batches(partitioner, plan, rate):
     job = replace(ORDINARY, partitioner=partitioner, max_rows=rate * 2)
@@ -37,19 +37,19 @@ def test_it_is_the_mean_of_simulated_batches(partitioner, plan, rate):
 def test_records_between_those_of_the_table_are_as_if_they_were_in_it():
     quiet = replace(ORDINARY, noise=QUIET)
     for rows in (1234, 55_555, 7_654_321):
-        scenario = scene(rates((0, rows / 2), (3, rows / 2)), job=quiet, keys=always(KEYS), initial=Plan(2, 7, 3))
+        scenario = scene(rates((0, rows / 2), (3, rows / 2)), job=quiet, keys=always(KEYS), initial=Shape(2, 7, 3))
         batch = simulate(scenario, Patient(), 1).batches[1]
-        expected = ExpectedSeconds(quiet, BOUNDS)(Plan(2, 7, 3), 2, rows, KEYS)
+        expected = ExpectedSeconds(quiet, BOUNDS)(Shape(2, 7, 3), 2, rows, KEYS)
         assert expected == pytest.approx(batch.seconds, rel=0.01)
 
 
 def test_most_rows_is_the_inverse():
     expected = ExpectedSeconds(ORDINARY, BOUNDS)
-    rows = expected.most_rows(Plan(4, 8, 4), 4, 1.5, KEYS)
-    assert expected(Plan(4, 8, 4), 4, rows, KEYS) == pytest.approx(1.5)
-    assert expected.most_rows(Plan(4, 8, 4), 4, 0.01, KEYS) == 0
+    rows = expected.most_rows(Shape(4, 8, 4), 4, 1.5, KEYS)
+    assert expected(Shape(4, 8, 4), 4, rows, KEYS) == pytest.approx(1.5)
+    assert expected.most_rows(Shape(4, 8, 4), 4, 0.01, KEYS) == 0
 
 
 def test_asking_twice_gives_the_same():
-    first, second = (ExpectedSeconds(ORDINARY, BOUNDS)(Plan(3, 9, 2), 3, np.arange(5) * 1e5, KEYS) for _ in range(2))
+    first, second = (ExpectedSeconds(ORDINARY, BOUNDS)(Shape(3, 9, 2), 3, np.arange(5) * 1e5, KEYS) for _ in range(2))
     assert (first == second).all()

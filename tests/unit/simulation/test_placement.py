@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_operator.simulation.keys import Keys, frequencies
-from millrace_operator.simulation.placement import Partitioner, _filled, key_shares, merge_shares, row_shares
+from millrace_operator.simulation.placement import SimulatedPartitioner, _filled, key_shares, merge_shares, row_shares
 
-HASH, PKG, SHUFFLE = Partitioner
+HASH, PKG, SHUFFLE = SimulatedPartitioner
 some_keys = st.builds(Keys, st.integers(1, 3000), st.sampled_from([0.0, 1.0, 2.0]), st.sampled_from([0.0, 0.4]))
 
 
@@ -14,7 +14,7 @@ def imbalance(shares):
     return max(shares) * len(shares) - 1
 
 
-@given(st.sampled_from(Partitioner), some_keys, st.integers(1, 20))
+@given(st.sampled_from(SimulatedPartitioner), some_keys, st.integers(1, 20))
 def test_shares_are_shares(partitioner, keys, n):
     for shares in (row_shares(partitioner, keys, n), key_shares(partitioner, keys, n), merge_shares(keys, n)):
         assert len(shares) == n
@@ -73,7 +73,7 @@ def really_placed(partitioner, drawn, n):
 
 
 @pytest.mark.parametrize("keys", [Keys(2000), Keys(500, exponent=1.0), Keys(2000, exponent=2.0), Keys(2000, hot=0.5)])
-@pytest.mark.parametrize("partitioner", Partitioner)
+@pytest.mark.parametrize("partitioner", SimulatedPartitioner)
 def test_partial_results_are_those_of_records_that_were_really_placed(partitioner, keys):
     rows, n = 20_000, 8
     drawn = np.random.default_rng(5).choice(keys.distinct, size=rows, p=frequencies(keys))
@@ -84,7 +84,7 @@ def test_partial_results_are_those_of_records_that_were_really_placed(partitione
 
 def test_one_task_has_each_key_once():
     keys = Keys(500, exponent=1.0)
-    assert len({partitioner.partials(keys, 1000, 1) for partitioner in Partitioner}) == 1
+    assert len({partitioner.partials(keys, 1000, 1) for partitioner in SimulatedPartitioner}) == 1
 
 
 def test_two_choices_leave_the_tasks_of_a_hot_key_to_it():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace_operator.scaling.plans import Plan
+from millrace_operator.scaling.plans import Shape
 from millrace_operator.simulation.cluster import ClusterProfile
 from millrace_operator.simulation.job import JobProfile, Noise
 from millrace_operator.simulation.keys import Keys, KeySchedule, always
@@ -87,9 +87,9 @@ def test_every_pane_has_results_of_its_own():
 
 
 def test_a_plan_takes_effect_with_the_next_batch_and_executors_when_they_come():
-    policy = Planned({3.0: Plan(2, 4, 1)})
+    policy = Planned({3.0: Shape(2, 4, 1)})
     result = run(scene(rates((0, 100), (30, 100))), policy)
-    assert result.rescales == ((3.0, Plan(1, 2, 1), Plan(2, 4, 1)),)
+    assert result.rescales == ((3.0, Shape(1, 2, 1), Shape(2, 4, 1)),)
     assert [(batch.planned, batch.epoch, batch.plan.parallelism) for batch in result.batches[1:3]] == [
         (2, 0, 2),
         (4, 1, 4),
@@ -97,34 +97,34 @@ def test_a_plan_takes_effect_with_the_next_batch_and_executors_when_they_come():
     assert [batch.planned for batch in result.batches if batch.executors == 2] == [24, 26, 28]
     assert {round(batch.seconds, 6) for batch in result.batches[2:12]} == {0.5}
     assert {round(batch.seconds, 6) for batch in result.batches[12:]} == {0.3}
-    assert policy.calls[2][2:4] == (Plan(1, 2, 1), 0)
-    assert policy.calls[3][2:4] == (Plan(2, 4, 1), 1)
+    assert policy.calls[2][2:4] == (Shape(1, 2, 1), 0)
+    assert policy.calls[3][2:4] == (Shape(2, 4, 1), 1)
     assert policy.calls[3][4].executors_pending_since == 3
     assert policy.calls[25][4] == policy.calls[24][4]
 
 
 def test_a_stage_uses_the_executors_that_are_there_when_it_begins():
     # the executor comes at 23.0; the batch planned at 22 combines until 23.1 and merges on four cores
-    policy = Planned({3.0: Plan(2, 2, 1)})
+    policy = Planned({3.0: Shape(2, 2, 1)})
     result = run(scene(rates((0, 500), (24, 500))), policy)
     assert times(result)[-1] == (22, 1.2, 1000)
     assert times(result)[-2] == (20, 1.3, 1000)
 
 
 def test_the_same_plan_changes_nothing():
-    result = run(scene(), Planned({3.0: Plan(1, 2, 1)}))
+    result = run(scene(), Planned({3.0: Shape(1, 2, 1)}))
     assert result.rescales == ()
     assert set(result.epoch) == {0}
 
 
 def test_a_plan_out_of_bounds_is_refused():
     with pytest.raises(ValueError, match="9/2/1 is out of bounds"):
-        run(scene(), Planned({3.0: Plan(9, 2, 1)}))
+        run(scene(), Planned({3.0: Shape(9, 2, 1)}))
 
 
 def test_core_seconds_by_hand():
     # one executor of two cores for 60 s; a second one is asked for at 10 and, drained at 40, gone at 46
-    result = run(scene(), Planned({10.0: Plan(2, 2, 1), 40.0: Plan(1, 2, 1)}))
+    result = run(scene(), Planned({10.0: Shape(2, 2, 1), 40.0: Shape(1, 2, 1)}))
     assert result.core_seconds == 2 * (60 + 36)
     assert result.core_hours == result.core_seconds / 3600
 
@@ -133,7 +133,7 @@ def test_tasks_are_slower_while_executors_drain_and_when_new_ones_begin():
     cluster = ClusterProfile(
         start_seconds=20, start_scatter=0, drain_seconds=6, drain_slowdown=0.5, warm_up_seconds=0.7
     )
-    policy = Planned({3.0: Plan(2, 2, 1), 41.0: Plan(1, 2, 1)})
+    policy = Planned({3.0: Shape(2, 2, 1), 41.0: Shape(1, 2, 1)})
     seconds = {batch.planned: batch.seconds for batch in run(scene(cluster=cluster), policy).batches}
     assert seconds[22] == pytest.approx(0.5)
     assert seconds[24] == pytest.approx(0.4 + 0.7)
@@ -144,7 +144,7 @@ def test_tasks_are_slower_while_executors_drain_and_when_new_ones_begin():
 
 def test_an_executor_that_never_comes():
     cluster = ClusterProfile(never=1.0)
-    policy = Planned({3.0: Plan(2, 2, 1)})
+    policy = Planned({3.0: Shape(2, 2, 1)})
     result = run(scene(cluster=cluster), policy)
     assert set(result.executors) == {1}
     assert result.core_seconds == 2 * 60
@@ -186,7 +186,7 @@ def test_lost_executors_make_a_batch_longer():
     lossy = ClusterProfile(start_seconds=5, lost_every=60, warm_up_seconds=0)
     calm = ClusterProfile(start_seconds=5, warm_up_seconds=0)
     means = [
-        run(scene(rates((0, 500), (600, 500)), initial=Plan(4, 8, 1), cluster=cluster)).seconds.mean()
+        run(scene(rates((0, 500), (600, 500)), initial=Shape(4, 8, 1), cluster=cluster)).seconds.mean()
         for cluster in (calm, lossy)
     ]
     assert means[1] > means[0] * 1.05
@@ -231,7 +231,7 @@ def test_dedicated_partitioners_pass_on_what_they_can():
 
 
 def test_dedicated_partitioners_are_pods_that_take_time_to_come_and_cost():
-    policy = Planned({9.0: Plan(1, 2, 2)}, period=3.0)
+    policy = Planned({9.0: Shape(1, 2, 2)}, period=3.0)
     result = run(dedicated(arrivals=rates((0, 150), (80, 150))), policy)
     # the second replica comes at 29, and what has waited is done at 58
     assert result.rows[14] == pytest.approx(200)
@@ -259,7 +259,7 @@ class Restless:
         self._rng = np.random.default_rng(0)
 
     def step(self, answer, now, plan, epoch, cluster):
-        return Plan(*(int(self._rng.integers(1, high + 1)) for high in (8, 16, 4)))
+        return Shape(*(int(self._rng.integers(1, high + 1)) for high in (8, 16, 4)))
 
 
 @settings(max_examples=25)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from millrace_api.errors import MillraceError
 from millrace_api.failures import FailureClass
-from millrace_api.sources import Source
+from millrace_api.sources import SourceSpec
 from millrace_jobs.sources import opening
 from millrace_jobs.sources.files import FilesSource
 from millrace_jobs.sources.formats.schema import arrow_schema
@@ -235,7 +235,7 @@ def test_impossible_options():
 
 
 def test_another_header_than_the_schema_is_a_fault_of_the_source_before_anything_is_read(tmp_path):
-    spec = Source.model_validate({"files": {"path": f"{tmp_path}/in", "format": "csv"}, "schema": "n INT"})
+    spec = SourceSpec.model_validate({"files": {"path": f"{tmp_path}/in", "format": "csv"}, "schema": "n INT"})
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "1.csv").write_text("m\n1\n")
     with pytest.raises(MillraceError, match=r"1\.csv:1: the header has no column n; it has m") as refused:

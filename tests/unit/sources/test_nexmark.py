@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace_api.sources import NexmarkSource as NexmarkSpec
-from millrace_api.sources import NexmarkStream, Source
+from millrace_api.sources import NexmarkSourceSpec as NexmarkSpec
+from millrace_api.sources import NexmarkStream, SourceSpec
 from millrace_jobs.sources.generated import GeneratedRows
 from millrace_jobs.sources.nexmark import NexmarkSource, share
 from millrace_jobs.sources.opening import open_source, schema_of
@@ -25,7 +25,7 @@ EVENTS_PER_SECOND = 1000
 
 
 def site(stream, rate=EVENTS_PER_SECOND, **options):
-    schema = schema_of(stream, Source(nexmark=NexmarkSpec(stream=NexmarkStream(stream))))
+    schema = schema_of(stream, SourceSpec(nexmark=NexmarkSpec(stream=NexmarkStream(stream))))
     return NexmarkSource(stream, schema, stream, rate, start_time=START, **options)
 
 
@@ -177,7 +177,9 @@ def test_event_times_follow_a_trace_of_rates():
 
 
 def test_a_query_gets_the_stream_it_asks_for(tmp_path):
-    spec = Source.model_validate({"nexmark": {"stream": "auction", "recordsPerSecond": 3000, "skew": 1, "drift": "5s"}})
+    spec = SourceSpec.model_validate(
+        {"nexmark": {"stream": "auction", "recordsPerSecond": 3000, "skew": 1, "drift": "5s"}}
+    )
     source = open_source("auctions", spec, tmp_path, tmp_path)
     assert source.schema.names[:2] == ["id", "item_name"]
     piece = GeneratedRows(0, 10, round(START.timestamp() * 1e6))

@@ -10,7 +10,7 @@ import pytest
 from millrace_api.errors import MillraceError
 from millrace_operator.telemetry import server as serving
 from millrace_operator.telemetry.metrics import OperatorMetrics
-from millrace_operator.telemetry.server import MAX_CONNECTIONS, Server
+from millrace_operator.telemetry.server import MAX_CONNECTIONS, OperatorServer
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def wrong():
 
 @pytest.fixture
 def server(wrong):
-    made = Server("127.0.0.1", 0, OperatorMetrics().registry, lambda: "; ".join(wrong), lambda: "")
+    made = OperatorServer("127.0.0.1", 0, OperatorMetrics().registry, lambda: "; ".join(wrong), lambda: "")
     made.start()
     yield made
     made.stop()
@@ -61,4 +61,4 @@ def test_slow_clients_are_cut_and_their_places_are_free_again(server, monkeypatc
 
 def test_a_port_that_is_taken_is_told():
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(MillraceError, match="choose another port"):
-        Server("127.0.0.1", taken.getsockname()[1], OperatorMetrics().registry, str, str)
+        OperatorServer("127.0.0.1", taken.getsockname()[1], OperatorMetrics().registry, str, str)

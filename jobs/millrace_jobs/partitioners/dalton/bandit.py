@@ -23,7 +23,7 @@ INITIAL = -2.0
 """Q(k, a) of a worker that was never tried."""
 
 
-class Policy(NamedTuple):
+class BanditPolicy(NamedTuple):
     """The Q-table and, by row, what makes its argmax cheap."""
 
     q: NDArray[np.float64]
@@ -66,7 +66,7 @@ def reward(load: Whole, total: Whole, spread: Whole, workers: int, balance: floa
 
 
 @kernel
-def forget(policy: Policy, buffer: Buffer, row: Whole) -> None:
+def forget(policy: BanditPolicy, buffer: Buffer, row: Whole) -> None:
     """Make ``row`` that of a key about which nothing is known."""
     policy.q[row, :] = INITIAL
     policy.best[row] = policy.homes[row]
@@ -77,7 +77,7 @@ def forget(policy: Policy, buffer: Buffer, row: Whole) -> None:
 
 
 @inlined
-def learn(policy: Policy, row: Whole, worker: Whole, paid: float, gamma: float) -> None:
+def learn(policy: BanditPolicy, row: Whole, worker: Whole, paid: float, gamma: float) -> None:
     """Equation 5: move Q(row, worker) towards the reward ``paid``."""
     value = policy.q[row, worker] + gamma * (paid - policy.q[row, worker])
     policy.q[row, worker] = value
@@ -92,7 +92,7 @@ def learn(policy: Policy, row: Whole, worker: Whole, paid: float, gamma: float) 
 
 
 @kernel
-def search(policy: Policy, row: Whole) -> None:
+def search(policy: BanditPolicy, row: Whole) -> None:
     """Find the best worker of ``row`` and the greatest of the other values."""
     values = policy.q[row]
     best = np.int64(policy.homes[row])

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from millrace_jobs.partitioners.arguments import whole_number
 from millrace_jobs.partitioners.base import Hashes
-from millrace_jobs.partitioners.state import State, pack, unpack
+from millrace_jobs.partitioners.state import PartitionerState, pack, unpack
 
 from .bandit import INITIAL
 
@@ -67,7 +67,7 @@ class SyncMessage:
             "rehashed": self.rehashed,
             "slower": int(self.slower),
         }
-        return pack(State("dalton SYNC", VERSION, self.workers, counters, vectors))
+        return pack(PartitionerState("dalton SYNC", VERSION, self.workers, counters, vectors))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -129,7 +129,7 @@ class GlobalPolicy:
             "interval": np.array(interval, np.float64).view(np.int64),
         }
         counters = {"replicas": self.replicas, "load": self.load, "rehashed": self.rehashed}
-        return pack(State("dalton policy", VERSION, self.workers, counters, vectors))
+        return pack(PartitionerState("dalton policy", VERSION, self.workers, counters, vectors))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:

@@ -9,14 +9,14 @@ from millrace_jobs.kernels.mixing import seeded
 from millrace_jobs.partitioners.base import Hashes
 from millrace_jobs.sketches.sliding import SlidingCounts
 
-from .bandit import INITIAL, Buffer, Policy
+from .bandit import INITIAL, BanditPolicy, Buffer
 from .cooperative import GlobalPolicy, SyncMessage
 from .forwarding import split_keys
 from .statistics import Frequencies
 from .table import CARRIED, COLD, EXPIRED, FOLLOWED, KEYS, SEEN, TOTAL, KeyTable
 
 
-class Memory:
+class ReplicaMemory:
     """The state of a replica over ``workers`` workers, without history.
 
     ``slides`` are those of the loads' window, ``bit_slides`` those of the fragmentation's.
@@ -45,9 +45,9 @@ class Memory:
         self.rehashed = 0
         """Slides, this one included, whose windows may have records that hash workers got before ``resize``."""
 
-    def emptied(self, workers: int) -> Memory:
+    def emptied(self, workers: int) -> ReplicaMemory:
         """One without history, over ``workers`` workers."""
-        return Memory(
+        return ReplicaMemory(
             workers=workers,
             seed=self._seed,
             slides=len(self.loads.history),
@@ -181,7 +181,7 @@ class Memory:
         table.fragmentation.resize(workers)
         self.rehashed = table.fragmentation.most_slides
         q = _columns(table.policy.q, workers, INITIAL)
-        table.policy = Policy(q, table.policy.best, table.policy.bound, table.policy.homes)
+        table.policy = BanditPolicy(q, table.policy.best, table.policy.bound, table.policy.homes)
         table.policy.homes[:rows] = self.homes(table.keys)
         table.buffer = Buffer(_columns(table.buffer.decay, workers, 1.0), _columns(table.buffer.gain, workers, 0.0))
         table.search()

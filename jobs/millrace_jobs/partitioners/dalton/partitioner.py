@@ -15,8 +15,8 @@ from millrace_jobs.partitioners.state import pack, unpack
 
 from .cooperative import GlobalPolicy, SyncMessage, reduce
 from .forwarding import forwardable
-from .memory import Memory
-from .placing import Knowledge, Loads, Situation, place
+from .memory import ReplicaMemory
+from .placing import BlockSetting, Knowledge, WorkerLoads, place
 from .saving import restored, state_of
 from .table import CARRIED, DRAWS, KEYS, SEEN
 
@@ -68,7 +68,7 @@ class Dalton:
         self._balance, self._epsilon, self._gamma = balance, epsilon, gamma
         self._statistics_window = statistics_window
         self._everything = keys == "all"
-        self._memory = Memory(
+        self._memory = ReplicaMemory(
             workers=whole_number("workers", workers, 1),
             seed=seed,
             slides=slides,
@@ -186,9 +186,9 @@ class Dalton:
             return np.iinfo(np.int64).max
         return max(0, self._statistics_window - int(self._memory.table.numbers[SEEN]))
 
-    def _situation(self) -> Situation:
+    def _situation(self) -> BlockSetting:
         memory = self._memory
-        return Situation(
+        return BlockSetting(
             self._salt,
             self._stream,
             self._everything,
@@ -207,7 +207,7 @@ class Dalton:
             table.policy,
             table.buffer,
             table.fragmentation.bits,
-            Loads(loads.head, loads.past),
+            WorkerLoads(loads.head, loads.past),
             frequencies.table,
             frequencies.cells,
             table.numbers,

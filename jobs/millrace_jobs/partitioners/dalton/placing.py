@@ -23,13 +23,13 @@ from millrace_jobs.kernels.mixing import GOLDEN, Hashes, seeded_hash, splitmix64
 from millrace_jobs.partitioners.base import Workers
 from millrace_jobs.sketches.count_min import Cells
 
-from .bandit import Buffer, Policy, Whole, forget, learn, postpone, reward
+from .bandit import BanditPolicy, Buffer, Whole, forget, learn, postpone, reward
 from .statistics import count, needs_room
 from .table import CARRIED, COLD, DRAWS, FOLLOWED, HOT, KEYS, LIVE, ROWS, SEEN, TOTAL, Followed, Numbers, append, row_of
 from .windows import Bits, touch
 
 
-class Situation(NamedTuple):
+class BlockSetting(NamedTuple):
     """What stays the same during a block."""
 
     salt: np.uint64
@@ -49,7 +49,7 @@ class Situation(NamedTuple):
     gamma: float
 
 
-class Loads(NamedTuple):
+class WorkerLoads(NamedTuple):
     """L(c_i, w) by subtract-on-evict, both of shape ``(n,)``."""
 
     head: NDArray[np.int64]
@@ -60,17 +60,17 @@ class Knowledge(NamedTuple):
     """Everything that placing a record changes."""
 
     followed: Followed
-    policy: Policy
+    policy: BanditPolicy
     buffer: Buffer
     bits: Bits
-    loads: Loads
+    loads: WorkerLoads
     table: Rows
     cells: Cells
     numbers: Numbers
 
 
 @kernel
-def place(keys: Hashes, start: int, ids: Workers, at: Situation, known: Knowledge) -> int:
+def place(keys: Hashes, start: int, ids: Workers, at: BlockSetting, known: Knowledge) -> int:
     """Place the records from ``start`` on, and give the first that is not: the end, or where room is needed."""
     followed, policy, bits, loads = known.followed, known.policy, known.bits, known.loads
     numbers, table, cells = known.numbers, known.table, known.cells

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millrace_jobs.partitioners.arguments import whole_number
-from millrace_jobs.partitioners.state import State
+from millrace_jobs.partitioners.state import PartitionerState
 from millrace_jobs.sketches.sliding import SlidingCounts
 
 from .bandit import INITIAL
-from .memory import Memory
+from .memory import ReplicaMemory
 from .statistics import Frequencies
 from .table import CARRIED, DRAWS, EXPIRED, HOT, KEYS, SEEN, TOTAL, KeyTable
 
@@ -24,7 +24,7 @@ _MOST = 1 << 48
 _COUNTERS = ("load", "local_load", "unreported", "seen", "draws", "exact", "synchronised", "rehashed", "awaiting")
 
 
-def state_of(memory: Memory, name: str, version: int) -> State:
+def state_of(memory: ReplicaMemory, name: str, version: int) -> PartitionerState:
     """Everything in ``memory``."""
     numbers = memory.table.numbers
     values = (
@@ -45,7 +45,7 @@ def state_of(memory: Memory, name: str, version: int) -> State:
         **_table_vectors(memory.table),
         **memory.frequencies.vectors(),
     }
-    return State(name, version, memory.workers, counters, vectors)
+    return PartitionerState(name, version, memory.workers, counters, vectors)
 
 
 def _table_vectors(table: KeyTable) -> Vectors:
@@ -65,7 +65,7 @@ def _table_vectors(table: KeyTable) -> Vectors:
     }
 
 
-def restored(saved: State, like: Memory) -> Memory:
+def restored(saved: PartitionerState, like: ReplicaMemory) -> ReplicaMemory:
     """The memory that was ``saved``, under the parameters of ``like``. Raises ValueError where it cannot be one."""
     memory = like.emptied(saved.workers)
     counters = {name: whole_number(f"the saved {name} of dalton", saved.counters.get(name), 0) for name in _COUNTERS}
@@ -105,7 +105,7 @@ class _Checked(dict[str, NDArray[np.int64]]):
         return found.reshape(shape)
 
 
-def _restore_table(memory: Memory, vectors: _Checked, *, awaiting: bool) -> None:
+def _restore_table(memory: ReplicaMemory, vectors: _Checked, *, awaiting: bool) -> None:
     table, workers = memory.table, memory.workers
     keys = vectors["keys"].view(np.uint64)
     count = len(keys)

@@ -14,7 +14,7 @@ from millrace_jobs.partitioners.arguments import whole_number
 from .cooperative import GlobalPolicy, SyncMessage, reduce
 
 
-class Phase(enum.Enum):
+class SyncPhase(enum.Enum):
     """The states of Algorithm 2."""
 
     PREPARE = "learning"
@@ -30,7 +30,7 @@ class SyncTimer:
 
     def __init__(self, *, interval: float, now: float) -> None:
         self.interval = interval
-        self.phase = Phase.PREPARE
+        self.phase = SyncPhase.PREPARE
         self.slower = False
         """Whether the next SYNC asks to double the interval."""
         self._last = now
@@ -39,7 +39,7 @@ class SyncTimer:
         """Whether to send SYNC now; then call ``sent``."""
         if now - self._last < self.interval:
             return False
-        if self.phase is Phase.PREPARE:
+        if self.phase is SyncPhase.PREPARE:
             return True
         self.slower = True
         self._last = now
@@ -47,13 +47,13 @@ class SyncTimer:
 
     def sent(self, now: float) -> None:
         """SYNC was sent, and said whether ``slower``."""
-        self.phase = Phase.AWAIT
+        self.phase = SyncPhase.AWAIT
         self.slower = False
         self._last = now
 
     def received(self, policy: GlobalPolicy) -> None:
         """The global Q-table has come."""
-        self.phase = Phase.PREPARE
+        self.phase = SyncPhase.PREPARE
         if policy.interval is not None:
             self.interval = policy.interval
 

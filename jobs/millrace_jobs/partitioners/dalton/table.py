@@ -16,7 +16,7 @@ from millrace_jobs.kernels.compiling import Scalar, kernel, read_only
 from millrace_jobs.kernels.inlining import inlined
 from millrace_jobs.kernels.key_table import Rows, empty_table, find
 
-from .bandit import Buffer, Policy, Whole, forget, search
+from .bandit import BanditPolicy, Buffer, Whole, forget, search
 from .windows import Fragmentation
 
 FOLLOWED = 4
@@ -53,7 +53,7 @@ class KeyTable:
     def __init__(self, workers: int, slides: int) -> None:
         none = np.empty((0, workers))
         self.fragmentation = Fragmentation(slides, 0, workers)
-        self.policy = Policy(none, _none(np.int32), _none(np.float64), _none(np.int32))
+        self.policy = BanditPolicy(none, _none(np.int32), _none(np.float64), _none(np.int32))
         self.buffer = Buffer(none, none)
         self.followed = Followed(_none(np.uint64), _none(np.int8), _none(np.int64), _none(np.int64), empty_table(0, 1))
         self.numbers: Numbers = np.zeros(6, np.int64)
@@ -90,7 +90,7 @@ class KeyTable:
         """
         size = 2 * max(len(kept) + room, 32)
         q, best, bound, homes = self.policy
-        self.policy = Policy(
+        self.policy = BanditPolicy(
             _fitted(q, kept, size), _fitted(best, kept, size), _fitted(bound, kept, size), _fitted(homes, kept, size)
         )
         if len(self.buffer.decay):
@@ -132,7 +132,7 @@ def row_of(places: Rows, key: np.uint64) -> np.int64:
 @kernel
 def append(
     followed: Followed,
-    policy: Policy,
+    policy: BanditPolicy,
     buffer: Buffer,
     numbers: Numbers,
     key: np.uint64,
@@ -157,7 +157,7 @@ def append(
 @kernel
 def _append_all(
     followed: Followed,
-    policy: Policy,
+    policy: BanditPolicy,
     buffer: Buffer,
     numbers: Numbers,
     keys: NDArray[np.uint64],
@@ -168,7 +168,7 @@ def _append_all(
 
 
 @kernel
-def _search_all(policy: Policy, rows: int) -> None:
+def _search_all(policy: BanditPolicy, rows: int) -> None:
     for row in range(rows):
         search(policy, row)
 

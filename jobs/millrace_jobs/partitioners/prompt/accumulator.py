@@ -60,7 +60,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Batch:
+class AccumulatedBatch:
     """A micro-batch of N_C records and K keys, Algorithm 1's output."""
 
     keys: Hashes
@@ -125,7 +125,7 @@ class Accumulator:
             self._grow()
         self._rows.append(rows)
 
-    def sorted_list(self) -> Batch:
+    def sorted_list(self) -> AccumulatedBatch:
         """All that was taken in, its keys in the order of CountTree, or without one of their counts.
 
         Keys with equal counts come in the order in which they got them; without CountTree, in which they came.
@@ -138,7 +138,7 @@ class Accumulator:
             order = in_order(table, self._tuples)
         place = np.empty_like(order)
         place[order] = np.arange(len(order), dtype=np.int32)
-        return Batch(self._hashes[order], counts[order], place[self._chain()])
+        return AccumulatedBatch(self._hashes[order], counts[order], place[self._chain()])
 
     def _chain(self) -> NDArray[np.int32]:
         if len(self._rows) != 1:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from millrace_jobs.partitioners.arguments import key_block, whole_number
 from millrace_jobs.partitioners.base import Hashes, Workers
-from millrace_jobs.partitioners.state import State, pack, unpack
+from millrace_jobs.partitioners.state import PartitionerState, pack, unpack
 
 from .accumulator import MOST_TUPLES, Accumulator, Estimate
 from .buckets import ReferenceTable
@@ -60,7 +60,7 @@ class Blocks:
         return ReferenceTable(self.keys[key], plan.sizes[inside], split | shared)
 
 
-class Prompt:
+class PromptPartitioner:
     """Counts a micro-batch's records by key as they come, then cuts it into equal blocks, one for each worker.
 
     A record taken in after a cut belongs to the next batch (early release, see ``release``). What stays from one
@@ -134,7 +134,7 @@ class Prompt:
             "keys": self._past[:, 1],
             "accumulated": self._batch.accumulated.view(np.int64),
         }
-        return pack(State(self.NAME, self.VERSION, self._workers, {}, vectors))
+        return pack(PartitionerState(self.NAME, self.VERSION, self._workers, {}, vectors))
 
     def restore(self, state: bytes) -> None:
         """Adopt a saved state, counting its batch anew. Raises ValueError on anything else."""
@@ -170,7 +170,7 @@ class Prompt:
         return batch
 
 
-def _past_of(saved: State) -> NDArray[np.int64]:
+def _past_of(saved: PartitionerState) -> NDArray[np.int64]:
     """Shape ``(batches, 2)``: N_C and K. Raises ValueError if they are not those of batches."""
     tuples, keys = _vector(saved, "tuples"), _vector(saved, "keys")
     batches = len(tuples)
@@ -181,7 +181,7 @@ def _past_of(saved: State) -> NDArray[np.int64]:
     return np.stack([tuples, keys], axis=1)
 
 
-def _vector(saved: State, name: str) -> NDArray[np.int64]:
+def _vector(saved: PartitionerState, name: str) -> NDArray[np.int64]:
     if name not in saved.vectors:
         raise ValueError(f"the saved state of prompt has no {name}")
     return saved.vectors[name]

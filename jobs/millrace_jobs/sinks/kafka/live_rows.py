@@ -14,7 +14,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
-from millrace_jobs.kafka.cluster import Cluster, Partition
+from millrace_jobs.kafka.cluster import KafkaCluster, Partition
 from millrace_jobs.kafka.errors import PATIENCE, is_transient, kafka_problem
 from millrace_jobs.sinks.base import WindowColumn
 from millrace_jobs.sinks.kafka.messages import NO_END
@@ -75,7 +75,7 @@ def read_live_rows(topic: TargetTopic, group: str, window: WindowColumn | None) 
     Raises:
         MillraceError: the topic cannot be read, or has messages that are not rows of such a table.
     """
-    partitions = Cluster(topic.connection).partitions([topic.name], None)
+    partitions = KafkaCluster(topic.connection).partitions([topic.name], None)
     settings = {
         "group.id": group,
         "enable.auto.commit": False,

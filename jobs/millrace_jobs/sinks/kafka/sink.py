@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from millrace_jobs.sinks.base import Batch, LastBatch, ResultKeys
+from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
 from millrace_jobs.sinks.kafka.messages import encoded, fetched_rows
 from millrace_jobs.sinks.kafka.topic import TargetTopic, TopicSettings
 from millrace_jobs.sinks.kafka.transactions import BatchTransactions, KeyValue
@@ -39,7 +39,7 @@ class KafkaSink:
         """Keys and values of messages."""
         return encoded(results, self._keys)
 
-    def write(self, results: DataFrame, batch: Batch) -> int:
+    def write(self, results: DataFrame, batch: ResultBatch) -> int:
         """Write a batch that is not in the topic yet; compute it in any case."""
         if self._transactions.has(batch.number):
             results.write.format("noop").mode("overwrite").save()
@@ -61,7 +61,7 @@ class KafkaSink:
             raise self._topic.problem(message, f"write key, or: {self._topic.alter('cleanup.policy=delete')}")
         return settings
 
-    def _write(self, fetched: pa.Table, batch: Batch) -> int:
+    def _write(self, fetched: pa.Table, batch: ResultBatch) -> int:
         self._transactions.write(batch, _messages(fetched))
         return int(fetched.num_rows)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from millrace_jobs.sinks.base import Batch, LastBatch, ResultKeys
+from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
 from millrace_jobs.sinks.kafka.live_rows import Changes, LiveRows, read_live_rows
 from millrace_jobs.sinks.kafka.messages import Row, fetched_rows
 from millrace_jobs.sinks.kafka.sink import KafkaSink
@@ -49,7 +49,7 @@ class TableSink(KafkaSink):
             raise self._topic.problem(message, self._topic.alter("cleanup.policy=compact"))
         return settings
 
-    def _write(self, fetched: pa.Table, batch: Batch) -> int:
+    def _write(self, fetched: pa.Table, batch: ResultBatch) -> int:
         if not self._rows_go:
             return super()._write(fetched, batch)
         changes: Changes = {}

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.kafka.cluster import Cluster
+from millrace_jobs.kafka.cluster import KafkaCluster
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.kafka.errors import error_of, patiently
 
@@ -40,7 +40,7 @@ class TargetTopic:
         Raises:
             MillraceError: there is no such topic, this user may not see it, or the brokers do not answer.
         """
-        if self.name not in Cluster(self.connection).topics([self.name], None):
+        if self.name not in KafkaCluster(self.connection).topics([self.name], None):
             message = f"Kafka at {self.connection.servers} has no topic {self.name}"
             raise self.problem(
                 message, f"create it: {self._command('topics', f'--create --partitions 8{create_with}')}"

@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from millrace_api.deployment import ANOTHER_CHECKPOINT
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_jobs.kafka.errors import PATIENCE, Complaints, error_of, kafka_problem, patiently
-from millrace_jobs.sinks.base import Batch, LastBatch
+from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 
 TRANSACTION_SECONDS = 900.0
@@ -86,7 +86,7 @@ class BatchTransactions:
             written = self._written("read_committed")
             self._next = next_batch(written, last, self._topic)
             if written != self._next:  # from now on a group without an offset is one that has lost it
-                self._send(producer, [], Batch(self._next - 1, 0, 0))
+                self._send(producer, [], ResultBatch(self._next - 1, 0, 0))
         except BaseException:
             self.close()
             raise
@@ -95,7 +95,7 @@ class BatchTransactions:
         """Whether a batch is in the topic."""
         return batch < self._next
 
-    def write(self, batch: Batch, messages: Iterable[KeyValue]) -> None:
+    def write(self, batch: ResultBatch, messages: Iterable[KeyValue]) -> None:
         """Write the messages of a batch, and that it is written.
 
         Raises:
@@ -173,7 +173,7 @@ class BatchTransactions:
             consumer.close()
         return offset if offset >= 0 else None
 
-    def _send(self, producer: Producer, messages: Iterable[KeyValue], batch: Batch) -> None:
+    def _send(self, producer: Producer, messages: Iterable[KeyValue], batch: ResultBatch) -> None:
         """One transaction."""
         began = time.monotonic()
         self._undelivered = None
@@ -195,7 +195,7 @@ class BatchTransactions:
             self._abort(producer)
             raise
 
-    def _produce(self, producer: Producer, messages: Iterable[KeyValue], batch: Batch) -> None:
+    def _produce(self, producer: Producer, messages: Iterable[KeyValue], batch: ResultBatch) -> None:
         headers: list[tuple[str, str | bytes | None]] = [
             ("millrace-query", self._query.encode()),
             ("millrace-batch", str(batch.number).encode()),
@@ -221,7 +221,7 @@ class BatchTransactions:
         if self._undelivered is None and error.code() not in _PURGED:
             self._undelivered = error, message
 
-    def _given_up(self, producer: Producer, error: KafkaError, batch: Batch, seconds: float) -> MillraceError:
+    def _given_up(self, producer: Producer, error: KafkaError, batch: ResultBatch, seconds: float) -> MillraceError:
         """End a transaction that failed; what to tell of it."""
         with suppress(KafkaException):
             producer.poll(0)  # lets it report what was not delivered
@@ -250,7 +250,7 @@ class BatchTransactions:
             return error_of(error)
         return None
 
-    def _fenced(self, batch: Batch, seconds: float) -> MillraceError:
+    def _fenced(self, batch: ResultBatch, seconds: float) -> MillraceError:
         if seconds >= TRANSACTION_SECONDS:
             message = f"batch {batch.number} took {seconds:.0f} s to be written to topic {self._topic.name}"
             hint = "see why the brokers take so long: it will be written again, and is as large then"
@@ -258,7 +258,7 @@ class BatchTransactions:
         message = f"another driver has taken over writing the results of {self._query} to topic {self._topic.name}"
         return MillraceError(Problem(message, "two must not run on one checkpoint: leave it to the other one"))
 
-    def _too_large(self, batch: Batch, key: str | bytes | None, value: str | bytes | None) -> MillraceError:
+    def _too_large(self, batch: ResultBatch, key: str | bytes | None, value: str | bytes | None) -> MillraceError:
         size = sum(len(part.encode() if isinstance(part, str) else part) for part in (key, value) if part is not None)
         limit = f"{self._longest} (max.message.bytes)" if self._longest is not None else "less"
         message = f"a result of batch {batch.number} is {size} bytes long, and topic {self._topic.name} takes {limit}"

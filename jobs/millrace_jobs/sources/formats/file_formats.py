@@ -31,7 +31,7 @@ RejectIn = Callable[[str, BadRecord], None]
 """Takes a bad record out of a file; raises where the policy says so."""
 
 
-class FileFormat(Protocol):
+class FormatReader(Protocol):
     """How records are laid out in a file. ``begin`` and ``end`` count what ``extent`` counts."""
 
     def extent(self, path: str, size: int) -> int:
@@ -53,7 +53,7 @@ class FileFormat(Protocol):
 
 def file_format(
     name: str, schema: pa.Schema, *, header: bool = True, delimiter: str = ",", timestamp_format: str = "iso"
-) -> FileFormat:
+) -> FormatReader:
     """The format called ``name``. Raises MillraceError for an unknown one, and for impossible options."""
     if timestamp_format not in TIMESTAMP_FORMATS:
         raise MillraceError(

@@ -16,19 +16,19 @@ from millrace_jobs.kafka.errors import Complaints
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadingConsumer:
     """A consumer, and the errors of its brokers that it has reported during the present slice."""
 
     consumer: Consumer
     complaints: Complaints
 
 
-_idle: dict[int, Reading] = {}
+_idle: dict[int, ReadingConsumer] = {}
 """The unused consumer, one at most, by its settings."""
 
 
 @contextmanager
-def consumer_of(settings: dict[str, Any]) -> Iterator[Reading]:
+def consumer_of(settings: dict[str, Any]) -> Iterator[ReadingConsumer]:
     """A consumer with these settings, nothing assigned to it; kept afterwards, unless the reading fails.
 
     Raises:
@@ -49,12 +49,12 @@ def consumer_of(settings: dict[str, Any]) -> Iterator[Reading]:
     _keep(name, reading)
 
 
-def _made(settings: dict[str, Any]) -> Reading:
+def _made(settings: dict[str, Any]) -> ReadingConsumer:
     complaints = Complaints()
-    return Reading(Consumer(settings | {"error_cb": complaints}), complaints)
+    return ReadingConsumer(Consumer(settings | {"error_cb": complaints}), complaints)
 
 
-def _keep(name: int, reading: Reading) -> None:
+def _keep(name: int, reading: ReadingConsumer) -> None:
     others = list(_idle.values())
     _idle.clear()
     _idle[name] = reading

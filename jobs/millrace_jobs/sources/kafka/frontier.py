@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.kafka.cluster import Cluster, Partition, Topic
+from millrace_jobs.kafka.cluster import KafkaCluster, Partition, Topic
 from millrace_jobs.kafka.errors import LONGEST_PAUSE
-from millrace_jobs.sources.kafka.memory import KafkaMemory, Remembered
+from millrace_jobs.sources.kafka.memory import KafkaMemory, TopicMemory
 from millrace_jobs.sources.kafka.offsets import START_ANEW, Offsets
 
 Moment = Literal["earliest", "latest"] | int
@@ -76,7 +76,7 @@ class Frontier:
         self,
         source: str,
         subscription: Subscription,
-        cluster: Cluster,
+        cluster: KafkaCluster,
         memory: KafkaMemory,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -103,7 +103,7 @@ class Frontier:
         ending = None
         if self._subscription.ending == "latest" or self._subscription.ends_by_choice:
             ending = ends | self._subscription.own_ends
-        self._remember(Remembered({name: topic.id for name, topic in found.items()}, first, ending))
+        self._remember(TopicMemory({name: topic.id for name, topic in found.items()}, first, ending))
 
     def ends(self, start: Offsets) -> Offsets:
         """Up to where each partition can be read now, given that it was read up to ``start``."""
@@ -212,13 +212,13 @@ class Frontier:
         return {partition: min(ends[partition], end) for partition, end in ending.items()}
 
     @property
-    def _settled(self) -> Remembered:
+    def _settled(self) -> TopicMemory:
         if self._remembered is None:
             hint = "restore the checkpoint, or start with a new one"
             message = f"source {self._source}: the checkpoint lacks what the Kafka source has to remember"
             raise MillraceError(Problem(message, hint))
         return self._remembered
 
-    def _remember(self, remembered: Remembered) -> None:
+    def _remember(self, remembered: TopicMemory) -> None:
         self._memory.write(remembered)
         self._remembered = remembered

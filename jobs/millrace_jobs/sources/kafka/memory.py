@@ -15,7 +15,7 @@ from millrace_jobs.sources.kafka.offsets import Offsets, of_position, to_positio
 
 
 @dataclass(frozen=True)
-class Remembered:
+class TopicMemory:
     """What was settled when a query began, or when a partition was found.
 
     ``topics`` maps names to Kafka's ids of them. ``first`` is where each partition begins for this query. ``ending``
@@ -33,12 +33,12 @@ class KafkaMemory:
     def __init__(self, directory: str) -> None:
         self._path = Path(directory, "kafka.json")
 
-    def read(self) -> Remembered | None:
+    def read(self) -> TopicMemory | None:
         """What was written last; None in a new checkpoint. Raises MillraceError where it is damaged."""
         try:
             content = json.loads(self._path.read_text(encoding="utf-8"))
             ending = content["ending"]
-            return Remembered(
+            return TopicMemory(
                 topics=content["topics"],
                 first=of_position(content["first"]),
                 ending=None if ending is None else of_position(ending),
@@ -51,7 +51,7 @@ class KafkaMemory:
             hint = "restore the checkpoint, or start with a new one"
             raise MillraceError(Problem("what the Kafka source remembers is damaged", hint, str(self._path))) from error
 
-    def write(self, remembered: Remembered) -> None:
+    def write(self, remembered: TopicMemory) -> None:
         """Replace it in one step. Raises MillraceError, and nothing has changed then."""
         content: dict[str, Any] = {
             "topics": dict(remembered.topics),

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import Message
 
-from millrace_jobs.kafka.cluster import Cluster, Partition
+from millrace_jobs.kafka.cluster import KafkaCluster, Partition
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sources.base import CorruptRecords, Position, Rejected, Slice
 from millrace_jobs.sources.formats.messages import MessageDecoder
@@ -64,7 +64,7 @@ class KafkaSource:
     def _frontier(self) -> Frontier:
         """Made where Kafka is asked how far it goes: not in the tasks, which read slices only."""
         memory = KafkaMemory(self._state)
-        cluster = Cluster(self._connection, answered=memory.read() is not None)
+        cluster = KafkaCluster(self._connection, answered=memory.read() is not None)
         return Frontier(self.name, self._subscription, cluster, memory)
 
     @cached_property

@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 
 from ...scaling.observation import Answer
-from ...scaling.plans import Bounds, Plan
+from ...scaling.plans import Bounds, Shape
 from ...simulation.run import ClusterView
 from .counters import increase, ratio
 from .hpa import SYNC_PERIOD, Behavior, is_near
@@ -31,7 +31,7 @@ class Cpu:
         self._behavior = Behavior(bounds.executors)
         self._before: Answer | None = None
 
-    def step(self, answer: Answer | None, now: float, plan: Plan, epoch: int, cluster: ClusterView) -> Plan | None:
+    def step(self, answer: Answer | None, now: float, plan: Shape, epoch: int, cluster: ClusterView) -> Shape | None:
         """The plan with as many executors as the autoscaler asks for."""
         before, self._before = self._before, answer
         busy = ratio(increase(before, answer, "busy_core_seconds_total"), increase(before, answer, "time"))

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from ...scaling.observation import Answer
-from ...scaling.plans import Bounds, Plan
+from ...scaling.plans import Bounds, Shape
 from ...simulation.run import ClusterView
 from .counters import increase, ratio
 
@@ -40,7 +40,7 @@ _ACTIVATION = 1
 
 
 @dataclass(frozen=True)
-class Operator:
+class Ds2Operator:
     """Records an operator took and handed on, and the seconds that its instances worked on them."""
 
     records_in: float
@@ -63,7 +63,7 @@ class Ds2:
         self._waited = 0
         self._decisions: deque[float] = deque(maxlen=_ACTIVATION)
 
-    def step(self, answer: Answer | None, now: float, plan: Plan, epoch: int, cluster: ClusterView) -> Plan | None:
+    def step(self, answer: Answer | None, now: float, plan: Shape, epoch: int, cluster: ClusterView) -> Shape | None:
         """The plan with as many executors as the operators need, once the change before has had time to show."""
         before, self._before = self._before, answer
         if epoch != self._epoch:
@@ -81,7 +81,7 @@ class Ds2:
         return replace(plan, executors=self._bounds.executors.nearest(math.ceil(cores / self._bounds.executor_cores)))
 
 
-def instances(operators: Sequence[Operator], rate: float) -> list[float]:
+def instances(operators: Sequence[Ds2Operator], rate: float) -> list[float]:
     """Instances that each of a chain of operators needs, where ``rate`` records per second come to the first."""
     needed = []
     for operator in operators:
@@ -90,7 +90,7 @@ def instances(operators: Sequence[Operator], rate: float) -> list[float]:
     return needed
 
 
-def _operators(before: Answer | None, answer: Answer | None, cores: int) -> list[Operator]:
+def _operators(before: Answer | None, answer: Answer | None, cores: int) -> list[Ds2Operator]:
     """Route, combine and merge on so many ``cores``, as far as they are told of and had something to do."""
     rows, partials, updates = (
         increase(before, answer, counter) for counter in ("rows_total", "partials_total", "updates_total")
@@ -102,7 +102,7 @@ def _operators(before: Answer | None, answer: Answer | None, cores: int) -> list
         return []
     flows = ((rows, rows), (rows, partials), (partials, updates))
     return [
-        Operator(taken, handed_on, own * share * cores)
+        Ds2Operator(taken, handed_on, own * share * cores)
         for (taken, handed_on), own in zip(flows, seconds, strict=True)
         if taken and handed_on is not None and own is not None
     ]

@@ -7,7 +7,7 @@ the interval while keys stay as they are; the one for the mean costs least of th
 from __future__ import annotations
 
 from ...scaling.observation import Answer
-from ...scaling.plans import Plan
+from ...scaling.plans import Shape
 from ...simulation.run import ClusterView
 
 
@@ -16,10 +16,10 @@ class Fixed:
 
     period = 60.0
 
-    def __init__(self, name: str, plan: Plan) -> None:
+    def __init__(self, name: str, plan: Shape) -> None:
         self.name = name
         self._plan = plan
 
-    def step(self, answer: Answer | None, now: float, plan: Plan, epoch: int, cluster: ClusterView) -> Plan | None:
+    def step(self, answer: Answer | None, now: float, plan: Shape, epoch: int, cluster: ClusterView) -> Shape | None:
         """The same as ever; only a job that began otherwise is changed, once."""
         return self._plan

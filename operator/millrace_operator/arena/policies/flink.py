@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...scaling.observation import Answer
-from ...scaling.plans import Bounds, Plan
+from ...scaling.plans import Bounds, Shape
 from ...simulation.run import ClusterView
-from .flink_decision import Memory, decide
+from .flink_decision import FlinkMemory, decide
 from .flink_evaluation import evaluate
-from .flink_job import Backlog, Reading, rescaled, samples, vertices
-from .flink_metrics import Metric, Window
-from .flink_options import Options
+from .flink_job import Backlog, FlinkReading, rescaled, samples, vertices
+from .flink_metrics import FlinkMetric, MetricWindow
+from .flink_options import FlinkOptions
 from .flink_window import Collector
 
 
@@ -37,11 +37,11 @@ class Flink:
         self._bounds = bounds
         self._state_partitions = state_partitions
         self._backlog = Backlog(arrived)
-        self._options = Options(max_parallelism=bounds.executors.high * bounds.executor_cores)
-        self._memory = Memory()
+        self._options = FlinkOptions(max_parallelism=bounds.executors.high * bounds.executor_cores)
+        self._memory = FlinkMemory()
         self._runs: _Running | None = None
 
-    def step(self, answer: Answer | None, now: float, plan: Plan, epoch: int, cluster: ClusterView) -> Plan | None:
+    def step(self, answer: Answer | None, now: float, plan: Shape, epoch: int, cluster: ClusterView) -> Shape | None:
         """The plan of the rescaled job; None while it restarts or settles, and where its metrics are of no use.
 
         It restarts until a batch has run under the plan and executors are ready, and also when their number changes.
@@ -49,7 +49,7 @@ class Flink:
         executors = min(cluster.executors_ready, plan.executors)
         if answer is None or answer.epoch != epoch or executors < 1:
             return None
-        reading = Reading.of(answer, dedicated=self._bounds.dedicated)
+        reading = FlinkReading.of(answer, dedicated=self._bounds.dedicated)
         if reading is None:
             return None
         lag = self._backlog.at(reading)
@@ -69,21 +69,21 @@ class Flink:
 class _Running:
     """A job from one restart to the next."""
 
-    def __init__(self, first: Reading, epoch: int, executors: int, options: Options) -> None:
+    def __init__(self, first: FlinkReading, epoch: int, executors: int, options: FlinkOptions) -> None:
         self._form = (epoch, executors)
         self._last = first
         self._options = options
         self._collector = Collector(first.time, options)
 
-    def goes_on(self, reading: Reading, epoch: int, executors: int) -> bool:
+    def goes_on(self, reading: FlinkReading, epoch: int, executors: int) -> bool:
         """Whether ``reading`` is of this job: nothing else has restarted it, and its counters go on."""
         return self._form == (epoch, executors) and reading.batches >= self._last.batches
 
-    def add(self, reading: Reading, lag: float, plan: Plan) -> Window | None:
+    def add(self, reading: FlinkReading, lag: float, plan: Shape) -> MetricWindow | None:
         """The window that ends with ``reading``; None while it is not full, and where that tells of no new batch."""
         if reading.batches == self._last.batches or reading.time <= self._last.time:
             return None
-        observed = self._collector.window.average("route", Metric.OBSERVED, self._options.observed_samples)
+        observed = self._collector.window.average("route", FlinkMetric.OBSERVED, self._options.observed_samples)
         taken = samples(self._last, reading, lag, plan, observed, self._options)
         self._last = reading
         return self._collector.add(reading.time, taken)

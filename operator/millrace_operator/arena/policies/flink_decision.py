@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from .flink_evaluation import Evaluated, capacity
 from .flink_metrics import Vertex, quotient, rounded
-from .flink_options import Options
+from .flink_options import FlinkOptions
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Rescaled:
 
 
 @dataclass(frozen=True)
-class Memory:
+class FlinkMemory:
     """What is remembered of each vertex: when it was last rescaled, and since when it waits to be scaled down."""
 
     rescaled: Mapping[str, Rescaled] = field(default_factory=dict)
@@ -36,8 +36,8 @@ class Memory:
 
 
 def decide(
-    vertices: Sequence[Vertex], found: Mapping[str, Evaluated], memory: Memory, options: Options, now: float
-) -> tuple[dict[str, int], Memory]:
+    vertices: Sequence[Vertex], found: Mapping[str, Evaluated], memory: FlinkMemory, options: FlinkOptions, now: float
+) -> tuple[dict[str, int], FlinkMemory]:
     """Parallelism of every vertex from now on, and what is to be remembered; ``now`` in seconds."""
     waiting = dict(memory.waiting)
     proposed: dict[str, Rescaled] = {}
@@ -62,12 +62,12 @@ def decide(
         needed = needed or (due and seen.out_of_bounds)
     parallelism = {vertex.name: vertex.parallelism for vertex in vertices}
     if not needed:
-        return parallelism, Memory(memory.rescaled, waiting)
+        return parallelism, FlinkMemory(memory.rescaled, waiting)
     changed = {name: step.after for name, step in proposed.items()}
-    return parallelism | changed, Memory({**memory.rescaled, **proposed}, {})
+    return parallelism | changed, FlinkMemory({**memory.rescaled, **proposed}, {})
 
 
-def scaled(vertex: Vertex, factor: float, options: Options) -> int:
+def scaled(vertex: Vertex, factor: float, options: FlinkOptions) -> int:
     """Parallelism of a vertex times ``factor``, within the limits; keys and partitions are split evenly if possible."""
     low = min(vertex.parallelism, options.min_parallelism)
     high = min(vertex.max_parallelism, max(vertex.parallelism, options.max_parallelism))
@@ -78,7 +78,7 @@ def scaled(vertex: Vertex, factor: float, options: Options) -> int:
     return max(low, _even(wanted, groups, high))
 
 
-def _factor(seen: Evaluated, options: Options) -> float:
+def _factor(seen: Evaluated, options: FlinkOptions) -> float:
     """By what a vertex has to grow to do its work at the target utilization, within limits; NaN if unknown."""
     needed = capacity(seen.target_rate, seen.catch_up_rate, options.target_utilization, options, restart=True)
     factor = quotient(needed, seen.true_rate)
@@ -102,7 +102,7 @@ def _even(wanted: int, groups: int, high: int) -> int:
     return fewer if groups % fewer == 0 else fewer + 1
 
 
-def _ineffective(vertex: Vertex, seen: Evaluated, past: Rescaled | None, options: Options, now: float) -> bool:
+def _ineffective(vertex: Vertex, seen: Evaluated, past: Rescaled | None, options: FlinkOptions, now: float) -> bool:
     """Whether the last step up brought so little of what it promised that no further one is taken."""
     if not options.block_ineffective or past is None or now - past.time > options.history_age:
         return False

@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .flink_metrics import Metric, Vertex, Window, quotient, rounded
-from .flink_options import Options
+from .flink_metrics import FlinkMetric, MetricWindow, Vertex, quotient, rounded
+from .flink_options import FlinkOptions
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Evaluated:
         return self.true_rate < self.slow_below or self.true_rate > self.idle_above
 
 
-def evaluate(vertices: Sequence[Vertex], window: Window, options: Options) -> dict[str, Evaluated]:
+def evaluate(vertices: Sequence[Vertex], window: MetricWindow, options: FlinkOptions) -> dict[str, Evaluated]:
     """Evaluate all vertices, which come in topological order.
 
     Raises:
@@ -62,7 +62,7 @@ def evaluate(vertices: Sequence[Vertex], window: Window, options: Options) -> di
     return found
 
 
-def capacity(target: float, catch_up: float, utilization: float, options: Options, *, restart: bool) -> float:
+def capacity(target: float, catch_up: float, utilization: float, options: FlinkOptions, *, restart: bool) -> float:
     """True rate that a vertex needs: to be busy ``utilization`` of the time, and to catch up with its lag in time.
 
     With ``restart``, also with what comes while the job restarts for the rescaling. Whole records per second.
@@ -75,24 +75,29 @@ def capacity(target: float, catch_up: float, utilization: float, options: Option
     return float(math.floor(catch_up + missed + target / min(1.0, utilization) + 0.5))
 
 
-def _behind(vertices: Iterable[Vertex], window: Window, options: Options) -> bool:
+def _behind(vertices: Iterable[Vertex], window: MetricWindow, options: FlinkOptions) -> bool:
     """Whether a source is so far behind that nothing but catching up counts."""
     sources = [vertex.name for vertex in vertices if not vertex.inputs]
     return any(
-        quotient(window.latest(name, Metric.LAG, 0.0), window.rate(name, Metric.RECORDS_IN)) > options.backlog_lag
+        quotient(window.latest(name, FlinkMetric.LAG, 0.0), window.rate(name, FlinkMetric.RECORDS_IN))
+        > options.backlog_lag
         for name in sources
     )
 
 
 def _targets(
-    vertex: Vertex, vertices: Sequence[Vertex], window: Window, found: Mapping[str, Evaluated], options: Options
+    vertex: Vertex,
+    vertices: Sequence[Vertex],
+    window: MetricWindow,
+    found: Mapping[str, Evaluated],
+    options: FlinkOptions,
 ) -> tuple[float, float]:
     """Target rate and catch-up rate of a vertex, before they are rounded."""
     if not vertex.inputs:
-        arriving = window.rate(vertex.name, Metric.RECORDS_IN) + window.rate(vertex.name, Metric.LAG)
+        arriving = window.rate(vertex.name, FlinkMetric.RECORDS_IN) + window.rate(vertex.name, FlinkMetric.LAG)
         if math.isnan(arriving):
             raise ValueError(f"what arrives at source {vertex.name} is unknown")
-        lag = window.latest(vertex.name, Metric.LAG, 0.0)
+        lag = window.latest(vertex.name, FlinkMetric.LAG, 0.0)
         return max(0.0, arriving), lag / options.catch_up if options.catch_up > 0 else 0.0
     shares = [(found[name], _outputs_per_record(name, vertex, vertices, window)) for name in vertex.inputs]
     return (
@@ -101,14 +106,14 @@ def _targets(
     )
 
 
-def _outputs_per_record(source: str, to: Vertex, vertices: Sequence[Vertex], window: Window) -> float:
+def _outputs_per_record(source: str, to: Vertex, vertices: Sequence[Vertex], window: MetricWindow) -> float:
     """Records that ``to`` gets for each one that ``source`` takes; 0 where nothing flows."""
-    taken = window.rate(source, Metric.RECORDS_IN)
+    taken = window.rate(source, FlinkMetric.RECORDS_IN)
     sent = _edge_rate(source, to, vertices, window)
     return sent / taken if taken > 0 and sent > 0 else 0.0
 
 
-def _edge_rate(source: str, to: Vertex, vertices: Sequence[Vertex], window: Window) -> float:
+def _edge_rate(source: str, to: Vertex, vertices: Sequence[Vertex], window: MetricWindow) -> float:
     """Records per second from one vertex to another: metrics count by vertex, not by edge.
 
     It is what arrives, less what the other inputs send; where one of those also sends elsewhere, or is unknown, it is
@@ -118,24 +123,24 @@ def _edge_rate(source: str, to: Vertex, vertices: Sequence[Vertex], window: Wind
     for name in to.inputs:
         if name != source:
             sends_elsewhere = sum(name in vertex.inputs for vertex in vertices) > 1
-            sent_by_others += math.nan if sends_elsewhere else window.rate(name, Metric.RECORDS_OUT)
+            sent_by_others += math.nan if sends_elsewhere else window.rate(name, FlinkMetric.RECORDS_OUT)
     if math.isnan(sent_by_others):
-        return window.rate(source, Metric.RECORDS_OUT)
-    return window.rate(to.name, Metric.RECORDS_IN) - sent_by_others
+        return window.rate(source, FlinkMetric.RECORDS_OUT)
+    return window.rate(to.name, FlinkMetric.RECORDS_IN) - sent_by_others
 
 
-def _busy(vertex: Vertex, window: Window, options: Options) -> float:
+def _busy(vertex: Vertex, window: MetricWindow, options: FlinkOptions) -> float:
     """Milliseconds per second that the subtasks of a vertex are busy."""
     if options.busy_from_total:
-        return window.rate(vertex.name, Metric.BUSY) / vertex.parallelism
-    return window.average(vertex.name, Metric.LOAD) * 1000
+        return window.rate(vertex.name, FlinkMetric.BUSY) / vertex.parallelism
+    return window.average(vertex.name, FlinkMetric.LOAD) * 1000
 
 
-def _true_rate(vertex: Vertex, window: Window, load: float, options: Options) -> float:
+def _true_rate(vertex: Vertex, window: MetricWindow, load: float, options: FlinkOptions) -> float:
     """What the vertex could process: by its busy time, unless it was seen to manage clearly less."""
-    rate = window.rate(vertex.name, Metric.RECORDS_IN)
+    rate = window.rate(vertex.name, FlinkMetric.RECORDS_IN)
     by_busy_time = math.inf if rate == 0 else quotient(rate, load)
-    observed = window.average(vertex.name, Metric.OBSERVED, options.observed_samples)
+    observed = window.average(vertex.name, FlinkMetric.OBSERVED, options.observed_samples)
     if math.isnan(observed):
         return by_busy_time
     return by_busy_time if by_busy_time <= observed * (1 + options.observed_switch) else observed

@@ -21,13 +21,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ...scaling.observation import Answer
-from ...scaling.plans import Bounds, Plan
-from .flink_metrics import Metric, Sample, Vertex, observed_rate
-from .flink_options import Options
+from ...scaling.plans import Bounds, Shape
+from .flink_metrics import FlinkMetric, Sample, Vertex, observed_rate
+from .flink_options import FlinkOptions
 
 
 @dataclass(frozen=True)
-class Reading:
+class FlinkReading:
     """The numbers that are used of an answer, true at ``time``, seconds.
 
     Attributes:
@@ -44,7 +44,7 @@ class Reading:
     routing: float | None
 
     @classmethod
-    def of(cls, answer: Answer, *, dedicated: bool) -> Reading | None:
+    def of(cls, answer: Answer, *, dedicated: bool) -> FlinkReading | None:
         """The numbers of ``answer``; None if one is missing, or is none that a job can have."""
         numbers = [answer.batches_total, answer.rows_total, answer.partials_total, answer.processing_seconds_total]
         if dedicated:
@@ -66,7 +66,7 @@ class Backlog:
         self._lag = 0.0
         self._by_earlier_drivers = 0.0
 
-    def at(self, reading: Reading) -> float:
+    def at(self, reading: FlinkReading) -> float:
         """Those at the time of ``reading``; a driver that starts anew goes on where the one before it was."""
         uncounted = self._arrived(reading.time) - reading.rows
         if reading.batches < self._batches:
@@ -76,7 +76,7 @@ class Backlog:
         return self._lag
 
 
-def vertices(plan: Plan, executors: int, bounds: Bounds, state_partitions: int) -> list[Vertex]:
+def vertices(plan: Shape, executors: int, bounds: Bounds, state_partitions: int) -> list[Vertex]:
     """The stages of a job that runs on so many ``executors``, in the order in which records go through them."""
     slots = executors * bounds.executor_cores
     replicas = plan.replicas if bounds.dedicated else min(plan.replicas, slots)
@@ -88,7 +88,7 @@ def vertices(plan: Plan, executors: int, bounds: Bounds, state_partitions: int) 
 
 
 def samples(
-    before: Reading, now: Reading, lag: float, plan: Plan, observed: float, options: Options
+    before: FlinkReading, now: FlinkReading, lag: float, plan: Shape, observed: float, options: FlinkOptions
 ) -> dict[str, Sample]:
     """Metrics of the vertices, with what happened since ``before``.
 
@@ -103,19 +103,19 @@ def samples(
     taken = (now.rows - before.rows) / seconds
     return {
         "route": {
-            Metric.RECORDS_IN: now.rows,
-            Metric.LAG: lag,
-            Metric.LOAD: routing,
-            Metric.OBSERVED: observed_rate(taken, lag, held_up, observed, options),
+            FlinkMetric.RECORDS_IN: now.rows,
+            FlinkMetric.LAG: lag,
+            FlinkMetric.LOAD: routing,
+            FlinkMetric.OBSERVED: observed_rate(taken, lag, held_up, observed, options),
         },
-        "combine": {Metric.RECORDS_IN: now.rows, Metric.LOAD: busy},
-        "merge": {Metric.RECORDS_IN: now.partials, Metric.LOAD: busy},
+        "combine": {FlinkMetric.RECORDS_IN: now.rows, FlinkMetric.LOAD: busy},
+        "merge": {FlinkMetric.RECORDS_IN: now.partials, FlinkMetric.LOAD: busy},
     }
 
 
-def rescaled(plan: Plan, current: Mapping[str, int], parallelism: Mapping[str, int], bounds: Bounds) -> Plan:
+def rescaled(plan: Shape, current: Mapping[str, int], parallelism: Mapping[str, int], bounds: Bounds) -> Shape:
     """The plan in which the vertices have ``parallelism`` instead of ``current``; tasks of the others stay."""
     replicas = plan.replicas if parallelism["route"] == current["route"] else parallelism["route"]
     combine = plan.parallelism if parallelism["combine"] == current["combine"] else parallelism["combine"]
     sharing = [count for name, count in parallelism.items() if name != "route" or not bounds.dedicated]
-    return bounds.nearest(Plan(math.ceil(max(sharing) / bounds.executor_cores), combine, replicas))
+    return bounds.nearest(Shape(math.ceil(max(sharing) / bounds.executor_cores), combine, replicas))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from enum import StrEnum
 
-from .flink_options import Options
+from .flink_options import FlinkOptions
 
 _EXACT = 1e15  # beyond it, a double has no third decimal
 
@@ -30,7 +30,7 @@ class Vertex:
     partitions: int = 0
 
 
-class Metric(StrEnum):
+class FlinkMetric(StrEnum):
     """Metrics that are collected of a vertex.
 
     ``records_in``, ``records_out`` and ``busy`` (milliseconds over all subtasks) count from the start of the job.
@@ -46,17 +46,17 @@ class Metric(StrEnum):
     LAG = "lag"
 
 
-Sample = Mapping[Metric, float]
+Sample = Mapping[FlinkMetric, float]
 
 
 @dataclass(frozen=True)
-class Window:
+class MetricWindow:
     """Samples of every vertex at ``times``, seconds; a metric that a sample lacks is unknown at that time."""
 
     times: Sequence[float]
     samples: Mapping[str, Sequence[Sample]]
 
-    def rate(self, vertex: str, metric: Metric) -> float:
+    def rate(self, vertex: str, metric: FlinkMetric) -> float:
         """Growth per second of a metric, from its first known value to its last; NaN with fewer than two."""
         known = self._known(vertex, metric)
         if len(known) < 2:
@@ -64,7 +64,7 @@ class Window:
         (first, low), (last, high) = known[0], known[-1]
         return 1000 * (high - low) / round(1000 * (last - first))  # Flink's clock counts milliseconds
 
-    def average(self, vertex: str, metric: Metric, at_least: int = 1) -> float:
+    def average(self, vertex: str, metric: FlinkMetric, at_least: int = 1) -> float:
         """Mean of the finite values: infinite if there are only infinite ones, NaN with fewer than ``at_least``."""
         values = [value for _, value in self._known(vertex, metric)]
         finite = [value for value in values if math.isfinite(value)]
@@ -72,17 +72,17 @@ class Window:
             return math.inf
         return sum(finite) / len(finite) if len(finite) >= at_least else math.nan
 
-    def latest(self, vertex: str, metric: Metric, otherwise: float) -> float:
+    def latest(self, vertex: str, metric: FlinkMetric, otherwise: float) -> float:
         """Value of the last sample, or ``otherwise`` if that lacks it."""
         return self.samples[vertex][-1].get(metric, otherwise)
 
-    def _known(self, vertex: str, metric: Metric) -> list[tuple[float, float]]:
+    def _known(self, vertex: str, metric: FlinkMetric) -> list[tuple[float, float]]:
         """Times and values of a metric where it is known."""
         pairs = zip(self.times, self.samples.get(vertex, ()), strict=True)
         return [(time, sample[metric]) for time, sample in pairs if not math.isnan(sample.get(metric, math.nan))]
 
 
-def observed_rate(rate: float, lag: float, held_up: float, before: float, options: Options) -> float:
+def observed_rate(rate: float, lag: float, held_up: float, before: float, options: FlinkOptions) -> float:
     """What a source would take per second if nothing held it up, seen while it catches up.
 
     ``rate`` is what it takes, records per second; ``held_up`` the share of time that its successors hold it up;

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Options:
+class FlinkOptions:
     """What can be set of the autoscaler; beside each field its published name, after ``job.autoscaler.``.
 
     Times are whole seconds. ``busy_from_total`` is the aggregator AVG of busy time; without it, it is MAX.

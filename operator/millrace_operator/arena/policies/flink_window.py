@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .flink_metrics import Sample, Window
-from .flink_options import Options
+from .flink_metrics import MetricWindow, Sample
+from .flink_options import FlinkOptions
 
 
 class Collector:
     """Samples of the vertices of a job that began to run at ``running_since``, seconds."""
 
-    def __init__(self, running_since: float, options: Options) -> None:
+    def __init__(self, running_since: float, options: FlinkOptions) -> None:
         self._stable_since = running_since + options.stabilization
         self._length = options.metrics_window
         self._times: list[float] = []
         self._samples: list[Mapping[str, Sample]] = []
 
-    def add(self, time: float, samples: Mapping[str, Sample]) -> Window | None:
+    def add(self, time: float, samples: Mapping[str, Sample]) -> MetricWindow | None:
         """The window up to ``time``; None while it is not full, or has but one sample."""
         stable = (earlier for earlier in self._times if earlier >= self._stable_since)
         full_at = next(stable, time) + self._length
@@ -34,7 +34,7 @@ class Collector:
         return self.window if len(self._times) > 1 else None
 
     @property
-    def window(self) -> Window:
+    def window(self) -> MetricWindow:
         """All samples that are kept."""
         names = self._samples[0] if self._samples else {}
-        return Window(tuple(self._times), {name: [sample[name] for sample in self._samples] for name in names})
+        return MetricWindow(tuple(self._times), {name: [sample[name] for sample in self._samples] for name in names})

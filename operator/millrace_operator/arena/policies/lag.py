@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ...scaling.observation import Answer
-from ...scaling.plans import Bounds, Plan
+from ...scaling.plans import Bounds, Shape
 from ...simulation.run import ClusterView
 from .hpa import SYNC_PERIOD, Behavior, is_near
 
@@ -37,7 +37,7 @@ class Lag:
         self._arrived = arrived
         self._behavior = Behavior(bounds.executors)
 
-    def step(self, answer: Answer | None, now: float, plan: Plan, epoch: int, cluster: ClusterView) -> Plan | None:
+    def step(self, answer: Answer | None, now: float, plan: Shape, epoch: int, cluster: ClusterView) -> Shape | None:
         """The plan with as many executors as the autoscaler asks for."""
         if answer is None or answer.rows_total is None or not math.isfinite(answer.rows_total):
             return None

@@ -6,7 +6,7 @@ from ...scaling.decision.decide import Scaler
 from ...scaling.decision.decision import Situation
 from ...scaling.decision.settings import Settings
 from ...scaling.observation import Answer
-from ...scaling.plans import Bounds, Plan
+from ...scaling.plans import Bounds, Shape
 from ...simulation.run import ClusterView
 
 
@@ -19,7 +19,7 @@ class Millrace:
     def __init__(self, bounds: Bounds, state_partitions: int) -> None:
         self._scaler = Scaler(Settings(), bounds, state_partitions)
 
-    def step(self, answer: Answer | None, now: float, plan: Plan, epoch: int, cluster: ClusterView) -> Plan | None:
+    def step(self, answer: Answer | None, now: float, plan: Shape, epoch: int, cluster: ClusterView) -> Shape | None:
         """The plan that the scaler decides on."""
         situation = Situation(
             now=now,

@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from ...scaling.observation import Answer
-from ...scaling.plans import Plan
+from ...scaling.plans import Shape
 from ...simulation.cluster import ClusterProfile
 from ...simulation.run import ClusterView, Scenario
 from ..known_job import KnownJob
@@ -38,7 +38,7 @@ class Oracle:
         cheapest = _cheapest(scenario, job)
         self._plans = [_largest(cheapest[slot : slot + ahead + 1]) for slot in range(len(cheapest))]
 
-    def step(self, answer: Answer | None, now: float, plan: Plan, epoch: int, cluster: ClusterView) -> Plan | None:
+    def step(self, answer: Answer | None, now: float, plan: Shape, epoch: int, cluster: ClusterView) -> Shape | None:
         """The plan for the slot that begins ``now``, and for those that have to be prepared for."""
         return self._plans[min(round(now / _SLOT), len(self._plans) - 1)]
 
@@ -48,7 +48,7 @@ def _lead_seconds(cluster: ClusterProfile, interval: float) -> float:
     return cluster.start_seconds * math.exp(_SLOWEST * cluster.start_scatter) + interval
 
 
-def _cheapest(scenario: Scenario, job: KnownJob) -> list[Plan]:
+def _cheapest(scenario: Scenario, job: KnownJob) -> list[Shape]:
     """The cheapest plan for each slot on its own."""
     trace, plans = scenario.trace, []
     for since in np.arange(0.0, trace.duration, _SLOT):
@@ -58,5 +58,5 @@ def _cheapest(scenario: Scenario, job: KnownJob) -> list[Plan]:
     return plans
 
 
-def _largest(plans: list[Plan]) -> Plan:
+def _largest(plans: list[Shape]) -> Shape:
     return max(plans, key=lambda plan: plan.executors)

@@ -14,13 +14,13 @@ from __future__ import annotations
 import math
 
 from ...scaling.observation import Answer
-from ...scaling.plans import Bounds, Plan, Range
-from ...scaling.prompt_elasticity import Prompt as Elasticity
+from ...scaling.plans import Bounds, Range, Shape
+from ...scaling.prompt_elasticity import PromptElasticity as Elasticity
 from ...simulation.run import ClusterView
 from .counters import increase, ratio
 
 
-class Prompt:
+class PromptPolicy:
     """Map and reduce tasks by W, data rate and number of keys, and executors to run them."""
 
     name = "prompt"
@@ -35,7 +35,7 @@ class Prompt:
         self._elasticity = Elasticity(*self._tasks, maps, reduces)
         self._before: Answer | None = None
 
-    def step(self, answer: Answer | None, now: float, plan: Plan, epoch: int, cluster: ClusterView) -> Plan | None:
+    def step(self, answer: Answer | None, now: float, plan: Shape, epoch: int, cluster: ClusterView) -> Shape | None:
         """The plan with as many tasks as the algorithm asks for."""
         before, self._before = self._before, answer
         batches = increase(before, answer, "batches_total")
@@ -46,6 +46,6 @@ class Prompt:
                 self._tasks = self._elasticity.step(seconds / self._interval, rows, answer.keys)
         return self._plan(*self._tasks)
 
-    def _plan(self, maps: int, reduces: int) -> Plan:
+    def _plan(self, maps: int, reduces: int) -> Shape:
         executors = math.ceil(max(maps, reduces) / self._bounds.executor_cores)
-        return Plan(self._bounds.executors.nearest(executors), reduces, maps)
+        return Shape(self._bounds.executors.nearest(executors), reduces, maps)

@@ -12,7 +12,7 @@ import math
 from dataclasses import replace
 
 from ...scaling.observation import Answer
-from ...scaling.plans import Bounds, Plan
+from ...scaling.plans import Bounds, Shape
 from ...simulation.run import ClusterView
 from .counters import increase, ratio
 
@@ -30,7 +30,7 @@ class SparkRatio:
         self._interval = interval
         self._before: Answer | None = None
 
-    def step(self, answer: Answer | None, now: float, plan: Plan, epoch: int, cluster: ClusterView) -> Plan | None:
+    def step(self, answer: Answer | None, now: float, plan: Shape, epoch: int, cluster: ClusterView) -> Shape | None:
         """The plan with some executors more, or one less."""
         before, self._before = self._before, answer
         mean = ratio(increase(before, answer, "processing_seconds_total"), increase(before, answer, "batches_total"))

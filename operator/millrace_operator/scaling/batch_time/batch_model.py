@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..plans import Plan
+from ..plans import Shape
 from .partials import Partials
 from .skew import Skew
-from .stage_work import GROUP, StageShape, Work, amounts
+from .stage_work import GROUP, BatchWork, StageShape, amounts
 
 Vector = NDArray[np.float64]
 
@@ -23,7 +23,7 @@ _Z = 1.645
 
 
 @dataclass(frozen=True)
-class Load:
+class BatchLoad:
     """What a batch has to do: ``rows`` records in an ``interval`` of seconds; ``keys`` distinct ones, if known."""
 
     rows: float
@@ -91,7 +91,7 @@ class BatchModel:
         """Names of the stages."""
         return tuple(shape.name for shape in self.shapes)
 
-    def predict(self, plans: Sequence[Plan], load: Load) -> Prediction:
+    def predict(self, plans: Sequence[Shape], load: BatchLoad) -> Prediction:
         """Time of a batch with this load under each of the plans."""
         work, doubt = self._work(plans, load)
         features = work.features(self.costs)
@@ -114,7 +114,7 @@ class BatchModel:
         """Share of time that each of so many partitioner pods is busy; 0 where there are none or nothing is known."""
         return (self.dedicated or 0.0) * records_per_second / np.asarray(replicas, dtype=np.float64)
 
-    def _work(self, plans: Sequence[Plan], load: Load) -> tuple[Work, Vector]:
+    def _work(self, plans: Sequence[Shape], load: BatchLoad) -> tuple[BatchWork, Vector]:
         """The work, and the standard deviation of the logarithm of its groups."""
         shape = np.array([(p.executors, p.parallelism, p.replicas) for p in plans], dtype=np.float64).reshape(-1, 3)
         rows = np.full(len(plans), load.rows)

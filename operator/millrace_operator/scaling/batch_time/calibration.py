@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..observation import Observation
 from ..plans import Bounds
 from .batch_model import BatchModel
-from .costs import NAMES, Costs, parts, prior_precision
+from .costs import NAMES, StageCosts, parts, prior_precision
 from .equations import BATCH_NOISE, Equations
 from .log_fit import Fit, fit_logs, prior_fit
 from .recent import Recent
@@ -42,10 +42,10 @@ _MOST, _LEAST_SECONDS = 1e12, 1e-3
 class Calibration:
     """Observations of one job, and the costs that explain them."""
 
-    def __init__(self, bounds: Bounds, state_partitions: int, prior: Costs | None = None) -> None:
+    def __init__(self, bounds: Bounds, state_partitions: int, prior: StageCosts | None = None) -> None:
         self._bounds = bounds
         self._state_partitions = state_partitions
-        self._prior = np.log((prior or Costs()).vector)
+        self._prior = np.log((prior or StageCosts()).vector)
         self._precision = prior_precision()
         self._parts = parts(bounds.dedicated)
         self._recent = Recent()
@@ -75,7 +75,7 @@ class Calibration:
 
     @classmethod
     def from_json(
-        cls, stored: Mapping[str, Any], bounds: Bounds, state_partitions: int, prior: Costs | None = None
+        cls, stored: Mapping[str, Any], bounds: Bounds, state_partitions: int, prior: StageCosts | None = None
     ) -> Calibration:
         """A calibration that knows what another one knew.
 

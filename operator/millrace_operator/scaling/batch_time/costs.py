@@ -13,7 +13,7 @@ Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Costs:
+class StageCosts:
     """Seconds of one core, but for ``contention``; the values are what is expected of a job that nobody has seen.
 
     Attributes:
@@ -49,7 +49,7 @@ class Costs:
         return np.array(astuple(self))
 
 
-NAMES = tuple(field.name for field in fields(Costs))
+NAMES = tuple(field.name for field in fields(StageCosts))
 
 _DOUBT = {"contention": 1.5, "combine_record": 2.0, "combine_group": 1.5, "merge_group": 1.5, "handover": 1.0}
 """Where aggregators differ most: standard deviation of the logarithm of a cost about the prior's."""

@@ -29,7 +29,7 @@ _STEADY = 0.05
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedPartials:
     """Partial results of a batch with ``rows`` records and ``parallelism`` combine tasks."""
 
     rows: float
@@ -48,7 +48,7 @@ class Partials:
     tasks.
     """
 
-    newest: Seen
+    newest: ObservedPartials
     filled: float
     bend: float
     by_tasks: float
@@ -68,7 +68,7 @@ class Partials:
         return partials
 
 
-def learn(seen: Sequence[Seen], hot: float = 0.0) -> Partials:
+def learn(seen: Sequence[ObservedPartials], hot: float = 0.0) -> Partials:
     """What the batches seen, oldest first, tell; at least one, all with records.
 
     Before two rates have been seen, groups are taken to be alike where no key is hot; where ``hot``, the share of the
@@ -105,7 +105,7 @@ def learn(seen: Sequence[Seen], hot: float = 0.0) -> Partials:
     )
 
 
-def _filled_by_equal_groups(one: Seen) -> float:
+def _filled_by_equal_groups(one: ObservedPartials) -> float:
     """Draws for each of k equal groups, r / k, when r draws hit k * (1 - exp(-r / k)) of them; by bisection."""
     share = min(max(one.partials, 1.0) / max(one.rows, 1.0), 0.999)
     low, high = 1e-4, 1 / share + 1

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..observation import Observation, Stage
-from ..plans import Plan
+from ..plans import Shape
 
 PLANS = 32
 """Plans that are remembered: the one that ran least recently is forgotten."""
@@ -18,7 +18,7 @@ PER_PLAN = 16
 
 
 @dataclass(frozen=True)
-class Remembered:
+class NumberedObservation:
     """An observation, how many came before it, and whether it is the first under its plan."""
 
     number: int
@@ -30,7 +30,7 @@ class Recent:
     """At most ``PLANS`` times ``PER_PLAN`` observations."""
 
     def __init__(self) -> None:
-        self._plans: OrderedDict[Plan, deque[Remembered]] = OrderedDict()
+        self._plans: OrderedDict[Shape, deque[NumberedObservation]] = OrderedDict()
         self._newest: Observation | None = None
         self.count = 0
 
@@ -38,9 +38,9 @@ class Recent:
         """Remember it; the plan that ran least recently may have to go for it."""
         before = self._newest
         first = before is not None and (seen.epoch, seen.plan) != (before.epoch, before.plan)
-        self._keep(Remembered(self.count, first, seen))
+        self._keep(NumberedObservation(self.count, first, seen))
 
-    def _keep(self, one: Remembered) -> None:
+    def _keep(self, one: NumberedObservation) -> None:
         self._plans.setdefault(one.seen.plan, deque(maxlen=PER_PLAN)).append(one)
         self._plans.move_to_end(one.seen.plan)
         if len(self._plans) > PLANS:
@@ -48,7 +48,7 @@ class Recent:
         self._newest = one.seen
         self.count = one.number + 1
 
-    def all(self) -> list[Remembered]:
+    def all(self) -> list[NumberedObservation]:
         """Oldest first."""
         return sorted((one for plan in self._plans.values() for one in plan), key=lambda one: one.number)
 
@@ -65,10 +65,10 @@ class Recent:
         """
         recent = cls()
         for one in stored:
-            recent._keep(Remembered(one["number"], one["first"], _observation(one["seen"])))
+            recent._keep(NumberedObservation(one["number"], one["first"], _observation(one["seen"])))
         return recent
 
 
 def _observation(stored: Mapping[str, Any]) -> Observation:
     stages = {name: None if stored[name] is None else Stage(**stored[name]) for name in ("route", "combine")}
-    return Observation(**{**stored, **stages, "plan": Plan(**stored["plan"])})
+    return Observation(**{**stored, **stages, "plan": Shape(**stored["plan"])})

@@ -57,7 +57,7 @@ MERGE = StageShape("merge", Tasks.PARTITIONS, Skewed.PLACEMENT)
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class BatchWork:
     """Amounts of work of batches under plans.
 
     Attributes:
@@ -126,7 +126,7 @@ def amounts(
     rows: Vector,
     groups: Vector,
     skew: Skew | Vector,
-) -> Work:
+) -> BatchWork:
     """The work of batches with ``rows`` and ``groups``, shape ``(plans,)``.
 
     Args:
@@ -148,7 +148,7 @@ def amounts(
             of_tasks = chance(groups, counts[tasks])
         imbalance[skewed, tasks] = np.clip(of_tasks, 0.0, counts[tasks] - 1)
     each = np.stack([counts[shape.tasks] for shape in shapes], axis=1)
-    return Work(
+    return BatchWork(
         tasks=each,
         blocks=np.concatenate([each[:, 1:], np.zeros((len(plans), 1))], axis=1),
         imbalance=np.stack([imbalance[shape.skewed, shape.tasks] for shape in shapes], axis=1),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..observation import Observation
-from .partials import Partials, Seen, learn
+from .partials import ObservedPartials, Partials, learn
 from .skew import Skew, hot_share
 
 _OTHER_KEYS, _SAME_RATE = 0.25, 0.1
@@ -50,7 +50,9 @@ def skew_of(seen: Sequence[Observation]) -> Skew:
 
 def partials_of(seen: Sequence[Observation]) -> Partials | None:
     """Of observations, oldest first, that tell of partial results; None if none does."""
-    told = [Seen(one.rows, one.plan.parallelism, one.partials) for one in seen if one.partials and one.rows >= 1]
+    told = [
+        ObservedPartials(one.rows, one.plan.parallelism, one.partials) for one in seen if one.partials and one.rows >= 1
+    ]
     hot = [hot_share(one.imbalance, one.plan.parallelism) for one in seen if one.imbalance and one.plan.parallelism > 1]
     return learn(told[-_PARTIALS:], hot[-1] if hot else 0.0) if told else None
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .flow import Configuration, Connection, Flow
+from .flow import Configuration, Flow, StreamConnection
 
 
 class Buffering(StrEnum):
@@ -49,7 +49,7 @@ class Buffers:
 def buffers(flow: Flow, configuration: Configuration, name: str, sent: float, buffering: Buffering) -> Buffers:
     """Output buffers of each task of an operator whose tasks emit ``sent`` records per second together (R_out)."""
     consumers = flow.consumers[name]
-    keyed = [configuration[consumer].tasks for consumer, how in consumers.items() if how is Connection.HASH]
+    keyed = [configuration[consumer].tasks for consumer, how in consumers.items() if how is StreamConnection.HASH]
     if not consumers:
         count = 0
     elif buffering is Buffering.SHARED:
@@ -90,7 +90,7 @@ def _fill_records(flow: Flow, configuration: Configuration, name: str, consumer:
     """Output records of a task between two batches of one buffer: it takes one of so many, and b_out make a batch."""
     consumers = flow.consumers[name]
     sharing = consumers if buffering is Buffering.SHARED else (consumer,)
-    keyed = [configuration[other].tasks for other in sharing if consumers[other] is Connection.HASH]
+    keyed = [configuration[other].tasks for other in sharing if consumers[other] is StreamConnection.HASH]
     return math.prod(keyed) * configuration[name].batch
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from .cost_model import TOLERANCE, Capacity, Inflow, capacity, exceeds, inflow
-from .flow import Configuration, Flow, Operator, Workload
+from .flow import Configuration, Flow, FlowOperator, Workload
 
 
-class Kind(StrEnum):
+class BottleneckKind(StrEnum):
     """What an overloaded operator lacks (Definition 43).
 
     A processor that cannot keep up is further told apart by what would help. ``QUEUE``: fetching and emitting take
@@ -26,7 +26,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class OperatorLoad:
     """An operator under a workload; rates are records per second of all its tasks together.
 
     Attributes:
@@ -39,7 +39,7 @@ class Load:
     arriving: Inflow
     capacity: Capacity
     sent: float
-    overloaded: tuple[Kind, ...]
+    overloaded: tuple[BottleneckKind, ...]
 
     @property
     def utilization(self) -> float:
@@ -47,24 +47,24 @@ class Load:
         return self.arriving.records / self.capacity.total
 
 
-def loads(flow: Flow, configuration: Configuration, workload: Workload) -> dict[str, Load]:
+def loads(flow: Flow, configuration: Configuration, workload: Workload) -> dict[str, OperatorLoad]:
     """Algorithm 1: every operator's rates and capacity, from the sources on; overloaded ones say what they lack.
 
     An operator behind a bottleneck gets only what that lets through, and may be a bottleneck too once that is gone.
     """
-    result: dict[str, Load] = {}
+    result: dict[str, OperatorLoad] = {}
     sent: dict[str, float] = {}
     for operator in flow.order:
         arriving = arrivals(flow, configuration, operator, workload, sent)
         able = capacity(flow, configuration, operator, arriving)
         sent[operator.name] = operator.selectivity * min(arriving.records, able.total)
         lacking = _lacking(operator, configuration[operator.name].tasks, arriving.records, able)
-        result[operator.name] = Load(arriving, able, sent[operator.name], lacking)
+        result[operator.name] = OperatorLoad(arriving, able, sent[operator.name], lacking)
     return result
 
 
 def arrivals(
-    flow: Flow, configuration: Configuration, operator: Operator, workload: Workload, sent: Mapping[str, float]
+    flow: Flow, configuration: Configuration, operator: FlowOperator, workload: Workload, sent: Mapping[str, float]
 ) -> Inflow:
     """What arrives at an operator: the workload at a source, else what its producers have ``sent``."""
     if operator.inputs:
@@ -72,13 +72,13 @@ def arrivals(
     return Inflow(workload[operator.name])
 
 
-def _lacking(operator: Operator, tasks: int, rate: float, able: Capacity) -> tuple[Kind, ...]:
+def _lacking(operator: FlowOperator, tasks: int, rate: float, able: Capacity) -> tuple[BottleneckKind, ...]:
     found = []
     if exceeds(rate, able.processing):
         fits = rate * operator.cpu_seconds * (1 + TOLERANCE) < tasks
-        found.append(Kind.QUEUE if fits else Kind.CPU)
+        found.append(BottleneckKind.QUEUE if fits else BottleneckKind.CPU)
     if exceeds(rate, able.input):
-        found.append(Kind.INPUT_NETWORK)
+        found.append(BottleneckKind.INPUT_NETWORK)
     if exceeds(rate, able.output):
-        found.append(Kind.OUTPUT_NETWORK)
+        found.append(BottleneckKind.OUTPUT_NETWORK)
     return tuple(found)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .flow import Configuration, Connection, Flow, Operator
+from .flow import Configuration, Flow, FlowOperator, StreamConnection
 
 TOLERANCE = 1e-9
 """Share by which a rate may be over a capacity and still fit: sums of costs are rounded, and nobody knows them better.
@@ -66,7 +66,7 @@ class Capacity:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class BusyTasks:
     """How many tasks some records per second keep busy: with processing, and each task's network in and out."""
 
     processing: float
@@ -74,7 +74,7 @@ class Work:
     output: float
 
 
-def inflow(flow: Flow, configuration: Configuration, operator: Operator, sent: Mapping[str, float]) -> Inflow:
+def inflow(flow: Flow, configuration: Configuration, operator: FlowOperator, sent: Mapping[str, float]) -> Inflow:
     """What arrives at an operator with producers, where each producer emits ``sent`` records per second (R_out)."""
     divided, repeated = parts(flow, configuration, operator, sent)
     tasks = configuration[operator.name].tasks
@@ -86,24 +86,24 @@ def inflow(flow: Flow, configuration: Configuration, operator: Operator, sent: M
 
 
 def parts(
-    flow: Flow, configuration: Configuration, operator: Operator, sent: Mapping[str, float]
+    flow: Flow, configuration: Configuration, operator: FlowOperator, sent: Mapping[str, float]
 ) -> tuple[Inflow, Inflow]:
     """What the tasks of an operator divide among them, and what is repeated to each (broadcasts, counted once)."""
     totals = {False: [0.0, 0.0, 0.0], True: [0.0, 0.0, 0.0]}
     for producer, connection in operator.inputs.items():
-        total = totals[connection is Connection.BROADCAST]
+        total = totals[connection is StreamConnection.BROADCAST]
         total[0] += sent[producer]
         total[1] += sent[producer] / configuration[producer].batch
         total[2] += sent[producer] * flow.operators[producer].record_bytes
     return Inflow(*totals[False]), Inflow(*totals[True])
 
 
-def work(flow: Flow, configuration: Configuration, operator: Operator, arriving: Inflow) -> Work:
+def work(flow: Flow, configuration: Configuration, operator: FlowOperator, arriving: Inflow) -> BusyTasks:
     """Tasks that ``arriving`` keeps busy. Unlike capacities, work of several streams adds up (terms of 4.22)."""
     sent = operator.selectivity * arriving.records
     emitted = sent / configuration[operator.name].batch
     task_share = 8 / flow.bandwidth if flow.bandwidth else 0.0
-    return Work(
+    return BusyTasks(
         processing=arriving.batches * operator.fetch_seconds
         + arriving.records * operator.cpu_seconds
         + emitted * operator.emit_seconds,
@@ -112,7 +112,7 @@ def work(flow: Flow, configuration: Configuration, operator: Operator, arriving:
     )
 
 
-def capacity(flow: Flow, configuration: Configuration, operator: Operator, arriving: Inflow) -> Capacity:
+def capacity(flow: Flow, configuration: Configuration, operator: FlowOperator, arriving: Inflow) -> Capacity:
     """Capacity of an operator, which depends on the batches and sizes of what arrives (3.3 to 3.33)."""
     given = configuration[operator.name]
     copies = operator.selectivity * fan_out(flow, configuration, operator.name)
@@ -124,7 +124,7 @@ def capacity(flow: Flow, configuration: Configuration, operator: Operator, arriv
     )
 
 
-def processing_seconds(operator: Operator, input_batch: float, output_batch: float) -> float:
+def processing_seconds(operator: FlowOperator, input_batch: float, output_batch: float) -> float:
     """c_p: seconds of a task for one record (3.8; 3.6 is that with batches of 1)."""
     fetching = operator.fetch_seconds / input_batch
     return fetching + operator.cpu_seconds + operator.selectivity * operator.emit_seconds / output_batch

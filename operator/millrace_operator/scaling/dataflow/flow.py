@@ -12,7 +12,7 @@ from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
 
 
-class Connection(StrEnum):
+class StreamConnection(StrEnum):
     """How a producer's records reach the tasks of a consumer.
 
     ``RANDOM``: each goes to any one task; ``HASH``: to the one task its key belongs to, with equal shares for all
@@ -30,11 +30,11 @@ class Connection(StrEnum):
 
     def copies(self, tasks: int) -> int:
         """How many times a record is sent to a consumer with ``tasks`` tasks."""
-        return tasks if self is Connection.BROADCAST else 1
+        return tasks if self is StreamConnection.BROADCAST else 1
 
 
 @dataclass(frozen=True)
-class Operator:
+class FlowOperator:
     """One operator of a flow.
 
     Attributes:
@@ -48,7 +48,7 @@ class Operator:
     """
 
     name: str
-    inputs: Mapping[str, Connection] = field(default_factory=dict)
+    inputs: Mapping[str, StreamConnection] = field(default_factory=dict)
     fetch_seconds: float = 0.0
     cpu_seconds: float = 0.0
     emit_seconds: float = 0.0
@@ -109,7 +109,7 @@ class Flow:
         FlowError: with every mistake that was found.
     """
 
-    def __init__(self, operators: Iterable[Operator], bandwidth: float | None = None) -> None:
+    def __init__(self, operators: Iterable[FlowOperator], bandwidth: float | None = None) -> None:
         given = list(operators)
         found = [*_names(given), *_numbers(given, bandwidth)]
         found += _shape(given) if not found else []
@@ -117,7 +117,7 @@ class Flow:
             raise FlowError(found)
         self.bandwidth = bandwidth
         self.operators = {operator.name: operator for operator in given}
-        self.consumers: dict[str, dict[str, Connection]] = {name: {} for name in self.operators}
+        self.consumers: dict[str, dict[str, StreamConnection]] = {name: {} for name in self.operators}
         for operator in given:
             for producer, connection in operator.inputs.items():
                 self.consumers[producer][operator.name] = connection
@@ -127,7 +127,7 @@ class Flow:
         self.levels = _levels(self.operators)
 
     @property
-    def order(self) -> Iterator[Operator]:
+    def order(self) -> Iterator[FlowOperator]:
         """Operators level by level."""
         return (self.operators[name] for level in self.levels for name in level)
 
@@ -141,14 +141,14 @@ class Flow:
         return not self.consumers[name]
 
 
-def _levels(operators: Mapping[str, Operator]) -> tuple[tuple[str, ...], ...]:
+def _levels(operators: Mapping[str, FlowOperator]) -> tuple[tuple[str, ...], ...]:
     level: dict[str, int] = {}
     for name in TopologicalSorter({operator.name: operator.inputs for operator in operators.values()}).static_order():
         level[name] = 1 + max((level[producer] for producer in operators[name].inputs), default=-1)
     return tuple(tuple(name for name in operators if level[name] == depth) for depth in range(max(level.values()) + 1))
 
 
-def _names(operators: list[Operator]) -> Iterator[Mistake]:
+def _names(operators: list[FlowOperator]) -> Iterator[Mistake]:
     if not operators:
         yield Mistake("", (), "the flow has no operators", "write at least one")
     known: set[str] = set()
@@ -163,7 +163,7 @@ def _names(operators: list[Operator]) -> Iterator[Mistake]:
                 yield Mistake(operator.name, ("inputs", producer), f'there is no operator "{producer}"', hint)
 
 
-def _numbers(operators: list[Operator], bandwidth: float | None) -> Iterator[Mistake]:
+def _numbers(operators: list[FlowOperator], bandwidth: float | None) -> Iterator[Mistake]:
     for operator in operators:
         for name in ("fetch_seconds", "cpu_seconds", "emit_seconds", "selectivity", "record_bytes"):
             value = getattr(operator, name)
@@ -173,7 +173,7 @@ def _numbers(operators: list[Operator], bandwidth: float | None) -> Iterator[Mis
         yield Mistake("", ("bandwidth",), f"{bandwidth} bit/s is no bandwidth", "write more than 0, or leave it out")
 
 
-def _shape(operators: list[Operator]) -> list[Mistake]:
+def _shape(operators: list[FlowOperator]) -> list[Mistake]:
     """A cycle, or operators that are not connected to the first one."""
     inputs = {operator.name: operator.inputs for operator in operators}
     try:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from .bottleneck import arrivals
 from .cost_model import TOLERANCE, Inflow, inflow, parts, work
-from .flow import Configuration, Flow, Operator, Sizing, Workload
+from .flow import Configuration, Flow, FlowOperator, Sizing, Workload
 from .sizing import least_input_batch, least_output_batch, tasks_for
 
 
@@ -57,7 +57,7 @@ def _tasks(flow: Flow, workload: Workload, assumed: Configuration, *, batching: 
 
 
 def _least(
-    flow: Flow, assumed: Configuration, operator: Operator, divided: Inflow, repeated: Inflow, *, batching: bool
+    flow: Flow, assumed: Configuration, operator: FlowOperator, divided: Inflow, repeated: Inflow, *, batching: bool
 ) -> int:
     """Equation 4.23, or 4.22 without batching."""
     shared, alone = work(flow, assumed, operator, divided), work(flow, assumed, operator, repeated)

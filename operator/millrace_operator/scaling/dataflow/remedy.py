@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .bottleneck import Kind, Load
+from .bottleneck import BottleneckKind, OperatorLoad
 from .cost_model import Inflow, parts, work
 from .flow import Configuration, Flow
 from .sizing import least_input_batch, least_output_batch, tasks_for
@@ -25,7 +25,7 @@ class Remedy:
     batches: tuple[int, int] | None
 
 
-def remedy(flow: Flow, configuration: Configuration, name: str, offered: Mapping[str, Load]) -> Remedy:
+def remedy(flow: Flow, configuration: Configuration, name: str, offered: Mapping[str, OperatorLoad]) -> Remedy:
     """What would relieve an operator that ``offered`` (Algorithm 1) shows overloaded, all else as it is."""
     operator, load, tasks = flow.operators[name], offered[name], configuration[name].tasks
     divided, repeated = load.arriving, Inflow(0.0)
@@ -33,7 +33,7 @@ def remedy(flow: Flow, configuration: Configuration, name: str, offered: Mapping
         divided, repeated = parts(flow, configuration, operator, {each: offered[each].sent for each in operator.inputs})
     shared, alone = (work(flow, configuration, operator, part) for part in (divided, repeated))
     more = tasks_for(shared, alone)
-    if load.overloaded != (Kind.QUEUE,):
+    if load.overloaded != (BottleneckKind.QUEUE,):
         return Remedy(more, None)
     task_rate = load.arriving.records / tasks
     fetched = max(least_input_batch(operator, task_rate), load.arriving.batch_records)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from .cost_model import TOLERANCE, Work
-from .flow import Operator
+from .cost_model import TOLERANCE, BusyTasks
+from .flow import FlowOperator
 
 
 def least_tasks(divided: float, repeated: float, *, exclusive: bool) -> int | None:
@@ -23,7 +23,7 @@ def least_tasks(divided: float, repeated: float, *, exclusive: bool) -> int | No
     return max(1, math.ceil(divided / (free + TOLERANCE)))
 
 
-def tasks_for(divided: Work, repeated: Work, *, exclusive: bool = False) -> int | None:
+def tasks_for(divided: BusyTasks, repeated: BusyTasks, *, exclusive: bool = False) -> int | None:
     """Equation 4.22: tasks for processor and network; ``exclusive`` is said of the processor (4.23)."""
     bounds = (
         least_tasks(divided.processing, repeated.processing, exclusive=exclusive),
@@ -33,7 +33,7 @@ def tasks_for(divided: Work, repeated: Work, *, exclusive: bool = False) -> int 
     return None if None in bounds else max(filter(None, bounds))
 
 
-def least_input_batch(operator: Operator, task_rate: float) -> int:
+def least_input_batch(operator: FlowOperator, task_rate: float) -> int:
     """b_in*: least records of an input batch for which some output batch is large enough (equation 4.25).
 
     ``task_rate`` is r_in, records per second of a task, which leaves the task time besides ``cpu_seconds``.
@@ -44,7 +44,7 @@ def least_input_batch(operator: Operator, task_rate: float) -> int:
     return math.floor(least * (1 + TOLERANCE)) + 1  # where it is a whole number, that itself would not do
 
 
-def least_output_batch(operator: Operator, task_rate: float, input_batch: float) -> int:
+def least_output_batch(operator: FlowOperator, task_rate: float, input_batch: float) -> int:
     """b_out: least records of an output batch, for input batches of at least b_in* (equation 4.27)."""
     emitting = operator.selectivity * operator.emit_seconds
     if not emitting or not task_rate:

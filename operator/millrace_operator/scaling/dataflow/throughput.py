@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from .bottleneck import Load, arrivals, loads
+from .bottleneck import OperatorLoad, arrivals, loads
 from .cost_model import TOLERANCE, Inflow, work
 from .flow import Configuration, Flow, Workload
 
@@ -41,7 +41,7 @@ def throughput(flow: Flow, configuration: Configuration, workload: Workload) -> 
     return {name: arriving.records for name, arriving in passing.items()}
 
 
-def back_pressure(flow: Flow, offered: Mapping[str, Load]) -> dict[str, float]:
+def back_pressure(flow: Flow, offered: Mapping[str, OperatorLoad]) -> dict[str, float]:
     """Algorithm 2 on the result of Algorithm 1: effective input rate of each operator, records per second.
 
     Line 18 prints min over consumers of their whole effective input, divided by s; a consumer with several producers

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..batch_time.batch_model import Load
+from ..batch_time.batch_model import BatchLoad
 from ..batch_time.calibration import Calibration
-from ..plans import Bounds, Plan, Range
+from ..plans import Bounds, Range, Shape
 from ..zones import Driver, Zone, Zones
 from .changes import Change
 from .decision import Decision, Inputs, Reason, Situation
@@ -88,7 +88,7 @@ class Case:
 
     def search(self, executors: Range, rate: float, margin: float, caution: float) -> Search:
         """Candidates under ``rate`` records per second; those fit that stay ``margin`` under the target."""
-        load = Load(rate * self.inputs.interval, self.inputs.interval)
+        load = BatchLoad(rate * self.inputs.interval, self.inputs.interval)
         need = Need(load, self.target * (1 - ALIKE) - margin, self.settings.target - margin, caution)
         return Search(self.calibration.model(), self.bounds, self.situation.plan, executors, need, self.bias)
 
@@ -96,7 +96,7 @@ class Case:
         """A decision to change nothing."""
         return self.move(self.situation.plan, reason, detail)
 
-    def move(self, plan: Plan, reason: Reason | Guard, detail: str = "") -> Decision:
+    def move(self, plan: Shape, reason: Reason | Guard, detail: str = "") -> Decision:
         """A decision for ``plan``."""
         return Decision(
             time=self.situation.now,

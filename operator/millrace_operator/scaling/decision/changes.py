@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..plans import Plan
+from ..plans import Shape
 
 HELPFUL = 0.2
 """Share of the predicted gain below which a step did not help."""
@@ -52,8 +52,8 @@ class Change:
     """
 
     time: float
-    before: Plan
-    after: Plan
+    before: Shape
+    after: Shape
     rate: float
     expected: tuple[Line, Line] | None
     undoes: bool = False
@@ -66,14 +66,14 @@ class Change:
     @staticmethod
     def from_json(saved: Mapping[str, Any]) -> Change:
         """The change that ``asdict`` made a mapping of."""
-        plans = {name: Plan(**saved[name]) for name in ("before", "after")}
+        plans = {name: Shape(**saved[name]) for name in ("before", "after")}
         before, after = saved["expected"] or (None, None)
         expected = (Line(**before), Line(**after)) if before and after else None
         return Change(**{**saved, **plans, "expected": expected})
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ChangeOutcome:
     """What came of a change: seconds of a batch as predicted ``without`` it and with it, and as ``observed``."""
 
     change: Change
@@ -82,9 +82,9 @@ class Outcome:
     observed: float
 
     @staticmethod
-    def from_json(saved: Mapping[str, Any]) -> Outcome:
+    def from_json(saved: Mapping[str, Any]) -> ChangeOutcome:
         """The outcome that ``asdict`` made a mapping of."""
-        return Outcome(**{**saved, "change": Change.from_json(saved["change"])})
+        return ChangeOutcome(**{**saved, "change": Change.from_json(saved["change"])})
 
     @property
     def error(self) -> float:
@@ -109,8 +109,8 @@ class Outcome:
 class Failure:
     """A step that did not help at ``rate`` records per second, and until when it is not tried again."""
 
-    before: Plan
-    after: Plan
+    before: Shape
+    after: Shape
     rate: float
     until: float
     times: int
@@ -118,13 +118,13 @@ class Failure:
     @staticmethod
     def from_json(saved: Mapping[str, Any]) -> Failure:
         """The failure that ``asdict`` made a mapping of."""
-        return Failure(**{**saved, "before": Plan(**saved["before"]), "after": Plan(**saved["after"])})
+        return Failure(**{**saved, "before": Shape(**saved["before"]), "after": Shape(**saved["after"])})
 
     def like(self, rate: float) -> bool:
         """Whether ``rate`` records per second are a load that the step would not help under either."""
         return rate <= self.rate * SIMILAR
 
-    def forbids(self, plan: Plan) -> bool:
+    def forbids(self, plan: Shape) -> bool:
         """Whether ``plan`` is a step in the same direction.
 
         That is more executors than before where the step brought such, and other tasks for as many where it did not.

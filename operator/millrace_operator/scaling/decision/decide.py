@@ -10,15 +10,15 @@ from ..answers import NoAnswer, Reading
 from ..batch_time.batch_model import BatchModel
 from ..batch_time.calibration import Calibration
 from ..observation import Answer, Observation
-from ..plans import Bounds, Plan
+from ..plans import Bounds, Shape
 from ..zones import Zone, Zones
 from .case import Case
-from .changes import Change, Line, Outcome
+from .changes import Change, ChangeOutcome, Line
 from .decision import Decision, Inputs, Reason, Situation
 from .demand import Demand
 from .guards import held, limits
 from .keeping_up import KeepingUp
-from .memory import Memory
+from .memory import ChangeMemory
 from .search import SPEEDUP, predicted
 from .settings import Guard, Mode, Settings
 from .steps import careful, make_do, scale_in, scale_out, undo
@@ -42,7 +42,7 @@ class Scaler:
         self._zones = Zones(settings.target, settings.step, settings.window, settings.grace)
         self._calibration = Calibration(bounds, state_partitions)
         self._demand = Demand(settings.scale_in_delay)
-        self._memory = Memory()
+        self._memory = ChangeMemory()
         self._kept: Decision | None = None
         self._keeping_up = KeepingUp(settings.drain_seconds)
 
@@ -74,7 +74,7 @@ class Scaler:
             return undo(case, outcome)
         return self._choose(case)
 
-    def _learn(self, seen: Observation, situation: Situation) -> Outcome | None:
+    def _learn(self, seen: Observation, situation: Situation) -> ChangeOutcome | None:
         """Take in what was seen; what came of the last change, if that is known with it."""
         self._zones.add(seen)
         self._calibration.add(seen)
@@ -169,7 +169,7 @@ class Scaler:
         undoes = decision.reason is Reason.UNDONE
         memory.begin(Change(decision.time, before, after, rate, expected, undoes))
 
-    def _expected(self, reason: Reason | Guard, before: Plan, after: Plan, inputs: Inputs) -> tuple[Line, Line]:
+    def _expected(self, reason: Reason | Guard, before: Shape, after: Shape, inputs: Inputs) -> tuple[Line, Line]:
         """What batches should take without and with a change, as far off as the model is for those before it."""
         model, rows = self._calibration.model(), max(inputs.arrival * inputs.interval, 1.0)
         without, instead = _line(model, before, rows, inputs.interval), _line(model, after, rows, inputs.interval)
@@ -196,7 +196,7 @@ class Scaler:
         self._zones = Zones.from_json(saved["zones"], settings.target, settings.step, settings.window, settings.grace)
         self._calibration = Calibration.from_json(saved["calibration"], self.bounds, self._state_partitions)
         self._demand.restore(saved["demand"])
-        self._memory = Memory.restore(saved["memory"])
+        self._memory = ChangeMemory.restore(saved["memory"])
         self._keeping_up.restore(saved["keeping_up"])
 
 
@@ -204,7 +204,7 @@ def _growth(rate: float, change: Change | None) -> float | None:
     return rate / change.rate - 1 if change is not None and change.rate else None
 
 
-def _line(model: BatchModel, plan: Plan, rows: float, interval: float) -> Line:
+def _line(model: BatchModel, plan: Shape, rows: float, interval: float) -> Line:
     """What is predicted of a plan for about so many records."""
     times = [predicted(model, plan, count, interval).utilization * interval for count in (rows, 2 * rows)]
     return Line.through((rows, times[0]), (2 * rows, times[1]))

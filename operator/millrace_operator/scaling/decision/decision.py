@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ..plans import Plan
+from ..plans import Shape
 from ..zones import Driver, Zone
-from .changes import Outcome
+from .changes import ChangeOutcome
 from .search import Forecast
 from .settings import Guard
 
@@ -54,7 +54,7 @@ class Situation:
     """
 
     now: float
-    plan: Plan
+    plan: Shape
     epoch: int
     executors_ready: int
     executors_pending_since: float | None = None
@@ -112,8 +112,8 @@ class Decision:
     """
 
     time: float
-    before: Plan
-    plan: Plan
+    before: Shape
+    plan: Shape
     reason: Reason | Guard
     guard: Guard | None = None
     detail: str = ""
@@ -122,8 +122,8 @@ class Decision:
     inputs: Inputs | None = None
     present: Forecast | None = None
     chosen: Forecast | None = None
-    ruled_out: tuple[tuple[Plan, str], ...] = ()
-    outcome: Outcome | None = None
+    ruled_out: tuple[tuple[Shape, str], ...] = ()
+    outcome: ChangeOutcome | None = None
     sentence: str = ""
 
     @property

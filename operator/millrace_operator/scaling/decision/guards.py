@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..plans import Bounds, Plan
+from ..plans import Bounds, Shape
 from .changes import Failure
 from .decision import Decision, Situation
-from .memory import Memory
+from .memory import ChangeMemory
 from .search import Mask
 from .settings import Guard, Mode, Settings
 
@@ -37,7 +37,7 @@ class Limits:
     least: tuple[Limit, ...]
     failures: tuple[Failure, ...]
 
-    def broken(self, plan: Plan) -> Limit | None:
+    def broken(self, plan: Shape) -> Limit | None:
         """The narrowest limit that ``plan`` breaks; None if it is allowed."""
         above = [limit for limit in self.most if plan.executors > limit.executors]
         if above:
@@ -51,12 +51,12 @@ class Limits:
                 return Limit(Guard.INEFFECTIVE, failure.before.executors, why)
         return None
 
-    def allowed(self, plans: Sequence[Plan]) -> Mask:
+    def allowed(self, plans: Sequence[Shape]) -> Mask:
         """Which of ``plans`` break none."""
         return np.array([self.broken(plan) is None for plan in plans])
 
 
-def limits(settings: Settings, bounds: Bounds, memory: Memory, situation: Situation, rate: float) -> Limits:
+def limits(settings: Settings, bounds: Bounds, memory: ChangeMemory, situation: Situation, rate: float) -> Limits:
     """What limits the next plan under ``rate`` records per second. The present plan may always stay."""
     present, on = situation.plan.executors, settings.guards
     most = [
@@ -73,7 +73,7 @@ def limits(settings: Settings, bounds: Bounds, memory: Memory, situation: Situat
     return Limits(present, tuple(most), tuple(least), failures)
 
 
-def _most(bounds: Bounds, memory: Memory, situation: Situation) -> Iterator[Limit]:
+def _most(bounds: Bounds, memory: ChangeMemory, situation: Situation) -> Iterator[Limit]:
     high, shortage = bounds.executors.high, memory.shortage
     yield Limit(Guard.BOUNDS, high, f"at most {high} executors are allowed")
     if situation.executors_quota is not None:
@@ -87,7 +87,7 @@ def _most(bounds: Bounds, memory: Memory, situation: Situation) -> Iterator[Limi
         yield Limit(Guard.SCALE_OUT_PAUSED, situation.plan.executors, "scaling out is paused")
 
 
-def _least(bounds: Bounds, memory: Memory, situation: Situation, rate: float) -> Iterator[Limit]:
+def _least(bounds: Bounds, memory: ChangeMemory, situation: Situation, rate: float) -> Iterator[Limit]:
     low, present = bounds.executors.low, situation.plan.executors
     yield Limit(Guard.BOUNDS, low, f"at least {low} executors are to stay")
     fewest = min(math.ceil(present / 4), *memory.tried(situation.now))

@@ -14,7 +14,7 @@ import numpy as np
 from ..batch_time.batch_model import BatchModel
 from ..batch_time.calibration import Calibration
 from ..observation import Observation
-from ..plans import Plan
+from ..plans import Shape
 from .demand import RECENT, Demand
 from .search import predicted
 
@@ -55,14 +55,14 @@ class KeepingUp:
 
     def __init__(self, drain_seconds: float) -> None:
         self._drain_seconds = drain_seconds
-        self._plan: Plan | None = None
+        self._plan: Shape | None = None
         self._recent: deque[_Recent] = deque(maxlen=LASTING)
         self._jumps: deque[float] = deque(maxlen=_JUMPS)
         self._times = self._outgrown = 0
         self.at_arrival = self.batches_at_arrival = 0.0
         self.behind = False
 
-    def add(self, seen: Observation, plan: Plan, demand: Demand, calibration: Calibration) -> None:
+    def add(self, seen: Observation, plan: Shape, demand: Demand, calibration: Calibration) -> None:
         """Take in batches, and the plan that was decided last."""
         if self._plan != seen.plan:
             self._plan = seen.plan
@@ -138,7 +138,7 @@ class KeepingUp:
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Go on where ``save`` was."""
-        self._plan = Plan(**saved["plan"]) if saved["plan"] else None
+        self._plan = Shape(**saved["plan"]) if saved["plan"] else None
         self._recent.extend(_Recent(**one) for one in saved["recent"])
         self._jumps.extend(saved["jumps"])
         self._times, self._outgrown = saved["times"]

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from typing import Any
 
 from ..observation import Observation
-from ..plans import Plan
-from .changes import Change, Failure, Outcome, Shortage, TooFew
+from ..plans import Shape
+from .changes import Change, ChangeOutcome, Failure, Shortage, TooFew
 
 STARTUP_SECONDS = 30.0
 """What executors are taken to need until they are ready, before any were seen to come."""
@@ -27,12 +27,12 @@ TRIED_SECONDS = 86_400.0
 _KEPT = 8
 
 
-class Memory:
+class ChangeMemory:
     """Follows each change until what came of it is known. Bounded; all times are the operator's."""
 
     def __init__(self) -> None:
         self.change: Change | None = None
-        self.outcome: Outcome | None = None
+        self.outcome: ChangeOutcome | None = None
         self.shortage: Shortage | None = None
         self.failures: deque[Failure] = deque(maxlen=_KEPT)
         self.too_few: deque[TooFew] = deque(maxlen=_KEPT)
@@ -60,7 +60,7 @@ class Memory:
         until = now + TOO_FEW_SECONDS * 2 ** min(times - 1, MOST_DOUBLINGS)
         self.too_few.append(TooFew(executors, rate, until, times))
 
-    def follow(self, now: float, plan: Plan, ready: int, pending_since: float | None, patience: float) -> None:
+    def follow(self, now: float, plan: Shape, ready: int, pending_since: float | None, patience: float) -> None:
         """Take in how many executors are there; those that should have left are waited for for ``patience`` seconds."""
         if self.change is not None and plan != self.change.after:  # it was not carried out, or someone else changed it
             self.change, self._complete = None, True
@@ -82,7 +82,7 @@ class Memory:
         """Seconds since an executor came while some are missing; None where none is."""
         return None if self._short_since is None else now - self._short_since
 
-    def observe(self, seen: Observation, now: float, grace: int, telling: int) -> Outcome | None:
+    def observe(self, seen: Observation, now: float, grace: int, telling: int) -> ChangeOutcome | None:
         """Take in batches; what came of the last change, once ``telling`` batches after its ``grace`` are over.
 
         What batches before that take beyond what both plans should is the downtime of the change.
@@ -104,7 +104,9 @@ class Memory:
         self._downtimes.append(self._lost)
         rows = statistics.median(rows for rows, _ in self._after)
         without, predicted = (line.at(rows) for line in change.expected)
-        self.outcome = Outcome(change, without, predicted, statistics.median(seconds for _, seconds in self._after))
+        self.outcome = ChangeOutcome(
+            change, without, predicted, statistics.median(seconds for _, seconds in self._after)
+        )
         return self.outcome
 
     def settled(self, batches: int) -> bool:
@@ -131,7 +133,7 @@ class Memory:
         """Seconds of processing that a change costs: the median of the last ones."""
         return statistics.median(self._downtimes) if self._downtimes else 0.0
 
-    def failed(self, outcome: Outcome, now: float) -> None:
+    def failed(self, outcome: ChangeOutcome, now: float) -> None:
         """Remember that a step did not help."""
         change = outcome.change
         again = [one.times for one in self.failures if one.forbids(change.after) and one.like(change.rate)]
@@ -169,11 +171,11 @@ class Memory:
         }
 
     @staticmethod
-    def restore(saved: Mapping[str, Any]) -> Memory:
+    def restore(saved: Mapping[str, Any]) -> ChangeMemory:
         """The memory that ``save`` wrote."""
-        memory = Memory()
+        memory = ChangeMemory()
         memory.change = Change.from_json(saved["change"]) if saved["change"] else None
-        memory.outcome = Outcome.from_json(saved["outcome"]) if saved["outcome"] else None
+        memory.outcome = ChangeOutcome.from_json(saved["outcome"]) if saved["outcome"] else None
         memory.shortage = Shortage(**saved["shortage"]) if saved["shortage"] else None
         memory.failures.extend(map(Failure.from_json, saved["failures"]))
         memory.too_few.extend(TooFew(**one) for one in saved["too_few"])

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..batch_time.batch_model import BatchModel, Load, Prediction
-from ..plans import Bounds, Plan, Range
+from ..batch_time.batch_model import BatchLoad, BatchModel, Prediction
+from ..plans import Bounds, Range, Shape
 from ..zones import Driver
 
 _EXECUTORS, _REPLICAS = 40, 6
@@ -39,7 +39,7 @@ Vector = NDArray[np.float64]
 class Forecast:
     """What is predicted of a plan: W with its 90 % interval, and the stage that takes longest."""
 
-    plan: Plan
+    plan: Shape
     utilization: float
     low: float
     high: float
@@ -54,7 +54,7 @@ class Need:
     interval.
     """
 
-    load: Load
+    load: BatchLoad
     mean: float
     limit: float
     caution: float
@@ -72,7 +72,7 @@ def _thinned(values: Range, most: int) -> list[int]:
     return sorted({round(value) for value in np.geomspace(values.low, values.high, most)})
 
 
-def candidates(bounds: Bounds, present: Plan, executors: Range) -> list[Plan]:
+def candidates(bounds: Bounds, present: Shape, executors: Range) -> list[Shape]:
     """Plans to compare, about a thousand at most, with so many executors; before them the present one.
 
     Parallelism and replicas are those that fill the cores evenly, and those of the present plan if they fill them.
@@ -85,7 +85,7 @@ def candidates(bounds: Bounds, present: Plan, executors: Range) -> list[Plan]:
         parallelism = _filling(cores, _TASKS_PER_CORE, present.parallelism, bounds.parallelism)
         slices = _filling(cores, _SLICES_PER_CORE, present.replicas, bounds.replicas)
         replicas = pods if bounds.dedicated else slices
-        plans.update((Plan(count, n, m), None) for n in sorted(parallelism) for m in sorted(replicas))
+        plans.update((Shape(count, n, m), None) for n in sorted(parallelism) for m in sorted(replicas))
     return list(plans)
 
 
@@ -111,7 +111,7 @@ class Search:
     """
 
     def __init__(
-        self, model: BatchModel, bounds: Bounds, present: Plan, executors: Range, need: Need, bias: float = 1.0
+        self, model: BatchModel, bounds: Bounds, present: Shape, executors: Range, need: Need, bias: float = 1.0
     ) -> None:
         """Predict the candidates with so many executors; batches take ``bias`` times what the model says."""
         self.plans, self.need, self._bias = candidates(bounds, present, executors), need, bias
@@ -176,7 +176,7 @@ class Search:
     def _meanwhile(self, indices: list[int]) -> Vector:
         """W with the parallelism and replicas of candidates as long as only the present executors are there."""
         executors = self.plans[0].executors
-        plans = [Plan(executors, self.plans[i].parallelism, self.plans[i].replicas) for i in indices]
+        plans = [Shape(executors, self.plans[i].parallelism, self.plans[i].replicas) for i in indices]
         return self._model.predict(plans, self.need.load).seconds
 
     def _lowest(self, equals: Mask) -> int:
@@ -197,13 +197,15 @@ class Search:
         return sum(changed.values()), sum(changes for driver, changes in changed.items() if driver not in drivers)
 
 
-def forecast(plans: Sequence[Plan], prediction: Prediction, index: int, interval: float, bias: float = 1.0) -> Forecast:
+def forecast(
+    plans: Sequence[Shape], prediction: Prediction, index: int, interval: float, bias: float = 1.0
+) -> Forecast:
     """What is predicted of one of ``plans`` at a batch interval, seconds, if batches take ``bias`` times as long."""
     seconds = (prediction.seconds, prediction.low, prediction.high)
     middle, low, high = (float(array[index]) * bias / interval for array in seconds)
     return Forecast(plans[index], middle, low, high, prediction.bottleneck(index))
 
 
-def predicted(model: BatchModel, plan: Plan, rows: float, interval: float) -> Forecast:
+def predicted(model: BatchModel, plan: Shape, rows: float, interval: float) -> Forecast:
     """What is predicted of one plan for batches of ``rows`` records."""
-    return forecast([plan], model.predict([plan], Load(rows, interval)), 0, interval)
+    return forecast([plan], model.predict([plan], BatchLoad(rows, interval)), 0, interval)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ..plans import Plan, Range
+from ..plans import Range, Shape
 from .case import Case
-from .changes import LOWER, Outcome
+from .changes import LOWER, ChangeOutcome
 from .decision import Decision, Reason
 from .search import Mask, Search
 from .settings import Guard
@@ -119,7 +119,7 @@ def make_do(case: Case) -> Decision:
     return _explained(case.move(search.plans[best], Guard.CLUSTER, detail), case, search, best)
 
 
-def undo(case: Case, outcome: Outcome) -> Decision:
+def undo(case: Case, outcome: ChangeOutcome) -> Decision:
     """Back to the plan before a step that did not help."""
     before = case.bounds.nearest(outcome.change.before)
     fewer = before.executors < case.situation.plan.executors
@@ -132,7 +132,7 @@ def careful(case: Case) -> Decision:
     """Before anything can be predicted: as much more of everything as W is over the target, at most twice as much."""
     present, bounds = case.situation.plan, case.bounds
     ratio = min(max(case.inputs.utilization / case.settings.target, 1.0), 2.0)
-    more = Plan(*(math.ceil(value * ratio) for value in (present.executors, present.parallelism, present.replicas)))
+    more = Shape(*(math.ceil(value * ratio) for value in (present.executors, present.parallelism, present.replicas)))
     most = min((limit.executors for limit in case.limits.most), default=more.executors)
     plan = bounds.nearest(replace(more, executors=min(more.executors, most)))
     return case.move(plan, Guard.CALIBRATING)
@@ -154,7 +154,7 @@ def _fewer(case: Case, demand: float) -> Search:
 def _explained(decision: Decision, case: Case, search: Search, chosen: int, wanted: int | None = None) -> Decision:
     """The decision with what is predicted of the plans, and with those that were ruled out."""
     limit = case.limits.broken(search.plans[wanted]) if wanted is not None else None
-    ruled_out = dict[Plan, str]()
+    ruled_out = dict[Shape, str]()
     if limit is not None and wanted is not None:
         ruled_out[search.plans[wanted]] = limit.why
     cheaper = search.next_cheaper(chosen)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .changes import Outcome
+from .changes import ChangeOutcome
 from .decision import Decision, Reason
 from .search import Forecast
 from .settings import Guard, Settings
@@ -96,7 +96,7 @@ def _bottleneck(chosen: Forecast | None) -> str:
     )
 
 
-def _no_help(outcome: Outcome) -> str:
+def _no_help(outcome: ChangeOutcome) -> str:
     change = outcome.change
     return (
         f"{change.before} -> {change.after} did not help, batches took {outcome.observed:.2f} s where "

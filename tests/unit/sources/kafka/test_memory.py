@@ -4,7 +4,7 @@ import pytest
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.kafka.cluster import Partition
-from millrace_jobs.sources.kafka.memory import KafkaMemory, Remembered
+from millrace_jobs.sources.kafka.memory import KafkaMemory, TopicMemory
 from record_tables import no_file_above
 
 FIRST = {Partition("trips", 0): 5, Partition("trips", 1): 7}
@@ -16,7 +16,7 @@ def test_a_new_checkpoint_remembers_nothing(tmp_path):
 
 @pytest.mark.parametrize("ending", [None, {}, {Partition("trips", 0): 9}])
 def test_what_is_written_is_read(tmp_path, ending):
-    remembered = Remembered({"trips": "id"}, FIRST, ending)
+    remembered = TopicMemory({"trips": "id"}, FIRST, ending)
     KafkaMemory(str(tmp_path / "s")).write(remembered)
     assert KafkaMemory(str(tmp_path / "s")).read() == remembered
 
@@ -30,8 +30,8 @@ def test_a_damaged_file_is_an_error_that_names_it(tmp_path, content):
 
 def test_a_full_disk_leaves_what_was_there(tmp_path):
     memory = KafkaMemory(str(tmp_path))
-    memory.write(Remembered({"trips": "id"}, FIRST))
+    memory.write(TopicMemory({"trips": "id"}, FIRST))
     many = {Partition("trips", number): 10**12 for number in range(5000)}
     with no_file_above(1000), pytest.raises(MillraceError, match="cannot keep what the Kafka source has to remember"):
-        memory.write(Remembered({"trips": "id"}, many))
-    assert memory.read() == Remembered({"trips": "id"}, FIRST)
+        memory.write(TopicMemory({"trips": "id"}, many))
+    assert memory.read() == TopicMemory({"trips": "id"}, FIRST)
