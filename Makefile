@@ -86,7 +86,7 @@ lint: setup  ## Check style, types, the direction of imports, and that generated
 	rm -rf out/dashboards && mkdir -p out/dashboards
 	$(BIN)/python -m monitoring.dashboards out/dashboards
 	diff -r out/dashboards charts/millrace/files/dashboards
-	$(BIN)/python -m millrace_api.compatibility crds/released/v1alpha1.yaml crds/streamqueries.millrace.io.yaml
+	$(BIN)/python -m millrace_api.crd.compatibility crds/released/v1alpha1.yaml crds/streamqueries.millrace.io.yaml
 
 format: setup  ## Sort imports and format the code
 	$(BIN)/ruff check --fix-only

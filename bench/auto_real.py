@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.pipeline import QUERIES, make_stream, stream_query, zipf
-from millrace_api.deployment import Algorithm
-from millrace_api.plan import Plan
+from millrace_api.model.deployment import Algorithm
+from millrace_api.model.plan import Plan
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.pipeline.analysis import Routed, compile_query
 from millrace_jobs.pipeline.progress import BatchReport

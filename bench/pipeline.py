@@ -31,7 +31,7 @@ from rich.table import Table
 
 from bench.emulated import log_settings, seconds_waited
 from bench.plain_spark import plain_python
-from millrace_api.streamquery import Spec, StreamQuery
+from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_jobs.pipeline.analysis import CompiledQuery, compile_query
 from millrace_jobs.pipeline.build import RunContext, build, is_per_record
 from millrace_jobs.pipeline.front_end import Native

@@ -15,8 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millrace_api.sources import NexmarkSourceSpec as NexmarkSpec
-from millrace_api.sources import NexmarkStream, SourceSpec
+from millrace_api.model.sources import NexmarkSourceSpec as NexmarkSpec
+from millrace_api.model.sources import NexmarkStream, SourceSpec
 from millrace_jobs.sources.generated import GeneratedRows
 from millrace_jobs.sources.nexmark import NexmarkSource, share
 from millrace_jobs.sources.opening import schema_of

@@ -4,7 +4,7 @@ from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from millrace_api.streamquery import StreamQuery
+from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.pipeline.progress import BatchReport, StageTimes
 from millrace_jobs.plan.pin import Pin
 

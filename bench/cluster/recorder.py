@@ -14,8 +14,8 @@ from typing import Any
 from kubernetes.client import CoreV1Api
 from urllib3.exceptions import HTTPError
 
-from millrace_api.applied import APPLIED_KEY, PLAN_KEY, Applied
-from millrace_api.plan import Plan
+from millrace_api.model.applied import APPLIED_KEY, PLAN_KEY, Applied
+from millrace_api.model.plan import Plan
 
 PERIOD = 0.5
 """Seconds from one look to the next."""

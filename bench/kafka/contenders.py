@@ -18,8 +18,8 @@ from bench.kafka.processor_time import processor_seconds
 from bench.kafka.queries import DELAY, query, stream_query
 from bench.kafka.report import PLAIN
 from bench.kafka.topics import create
-from millrace_api.plan import Plan
-from millrace_api.streamquery import StreamQuery
+from millrace_api.model.plan import Plan
+from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.pipeline.analysis import compile_query
 from millrace_jobs.pipeline.progress import BatchReport

@@ -14,8 +14,8 @@ from kubernetes.client import ApiClient, CoreV1Api, CustomObjectsApi
 from urllib3.exceptions import HTTPError
 
 from bench.operator.fleet import Key
-from millrace_api.crd import GROUP, PLURAL, VERSION
-from millrace_api.labels import DRIVER, QUERY, ROLE
+from millrace_api.crd.document import GROUP, PLURAL, VERSION
+from millrace_api.model.labels import DRIVER, QUERY, ROLE
 
 _LONGEST = 7200
 """Seconds that a watch may last."""

@@ -13,7 +13,7 @@ import yaml
 from examples.flights import flights
 
 from bench.pipeline import QUERIES, stream_query
-from millrace_api.streamquery import StreamQuery
+from millrace_api.model.streamquery import StreamQuery
 
 KEYS = 10_000
 _EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "01-delays-by-destination.yaml"

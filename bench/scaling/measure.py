@@ -28,8 +28,8 @@ from bench.scaling.grid import grid
 from bench.scaling.jobs import JOBS, Job
 from bench.scaling.points import RECORDED, Measured, Point, PointSetting, write_points
 from bench.scaling.processor import bind, machine_seconds, own_seconds
-from millrace_api.deployment import Algorithm
-from millrace_api.plan import Plan
+from millrace_api.model.deployment import Algorithm
+from millrace_api.model.plan import Plan
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.pipeline.analysis import compile_query
 from millrace_jobs.pipeline.progress import BatchReport

@@ -11,7 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from millrace_api.base import PROBLEM, Model
+from millrace_api.model.base import PROBLEM, Model
 
 Location = tuple[str | int, ...]
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from millrace_api.base import Model
+from millrace_api.model.base import Model
 
 
 class FailureClass(StrEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .errors import MillraceError, Problem
+from millrace_api.errors import MillraceError, Problem
 
 
 def check_plotting(file: Path) -> None:

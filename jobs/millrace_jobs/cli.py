@@ -23,7 +23,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.produce.command import produce
 
 if TYPE_CHECKING:
-    from millrace_api.streamquery import StreamQuery
+    from millrace_api.model.streamquery import StreamQuery
     from millrace_jobs.run.job import Job
 
 app = typer.Typer(
@@ -189,7 +189,7 @@ def crd(
     ),
 ) -> None:
     """Print the CustomResourceDefinition of StreamQuery."""
-    from millrace_api.crd import crd_yaml, json_schema
+    from millrace_api.crd.document import crd_yaml, json_schema
 
     typer.echo(crd_yaml() if format is CrdFormat.YAML else json_schema(), nl=False)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from millrace_api.streamquery import StreamQuery
+from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs import jvm, jvm_classes
 
 _RECORDS = 5_000

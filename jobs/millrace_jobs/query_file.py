@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.loading import load_queries
-from millrace_api.streamquery import StreamQuery
+from millrace_api.model.streamquery import StreamQuery
+from millrace_api.validation.loading import load_queries
 
 
 def query_of(file: Path, name: str | None = None) -> StreamQuery:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from millrace_api.base import Model
+from millrace_api.model.base import Model
 from unit.api.documents import MINIMAL, PYTHON, changed
 from unit.api.test_rules import BROKEN
 

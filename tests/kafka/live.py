@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from lab.kafka import Broker
-from millrace_api.loading import load_queries
+from millrace_api.validation.loading import load_queries
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.pipeline.analysis import compile_query
 from millrace_jobs.pipeline.progress import BatchReport

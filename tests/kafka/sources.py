@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from lab.kafka import Broker
-from millrace_api.sources import SourceSpec
+from millrace_api.model.sources import SourceSpec
 from millrace_jobs.sources.base import Position, Rejected
 from millrace_jobs.sources.kafka.source import KafkaSource
 from millrace_jobs.sources.opening import open_source

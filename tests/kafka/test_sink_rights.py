@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
 
 from lab.kafka import running_broker
 from millrace_api.errors import MillraceError, TransientError
-from millrace_api.kafka import KafkaConnection
+from millrace_api.model.kafka import KafkaConnection
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
 from millrace_jobs.sinks.kafka.table import TableSink

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from millrace_api.plan import Plan
+from millrace_api.model.plan import Plan
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import read_control
 from millrace_jobs.plan.pin import Pin

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import yaml
 from pyspark.sql import SparkSession
 
-from millrace_api.loading import load_queries
-from millrace_api.plan import Plan
+from millrace_api.model.plan import Plan
+from millrace_api.validation.loading import load_queries
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.pipeline.analysis import compile_query
 from millrace_jobs.pipeline.progress import BatchReport

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from millrace_api.sources import SourceSpec
+from millrace_api.model.sources import SourceSpec
 from millrace_jobs.sources.generated import GeneratedRows
 from millrace_jobs.sources.opening import open_source
 

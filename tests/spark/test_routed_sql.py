@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from millrace_api.streamquery import Spec, StreamQuery
+from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_jobs.pipeline.analysis import Routed, compile_query
 from millrace_jobs.pipeline.expressions.compiler import compile_projection
 from millrace_jobs.pipeline.merge import finish, merge_partials, single_record_partials

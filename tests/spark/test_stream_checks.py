@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from sqlglot import exp
 
 from millrace_api.errors import MillraceError
-from millrace_api.spark_functions import AGGREGATES, BUILTIN, SYNTAX
-from millrace_api.sql import parse_query
-from millrace_api.streamquery import Spec
+from millrace_api.model.streamquery import Spec
+from millrace_api.sql.functions import AGGREGATES, BUILTIN, SYNTAX
+from millrace_api.sql.parsing import parse_query
 from millrace_jobs.pipeline.analysis import CompiledQuery, compile_query
 from millrace_jobs.pipeline.front_end import Native
 from millrace_jobs.pipeline.streaming_check import check_streaming

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.values import PositiveDuration
+from millrace_api.model.values import PositiveDuration
 
 from .reading import NO_TIME, Stream
 

@@ -18,8 +18,8 @@ from typing import IO, Any
 from urllib.parse import unquote, urlparse
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.sinks import SinkSpec
-from millrace_api.streamquery import StreamQuery
+from millrace_api.model.sinks import SinkSpec
+from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint.evolution import changes, check_layout
 from millrace_jobs.checkpoint.lease import Lease
 from millrace_jobs.checkpoint.marker import Marker

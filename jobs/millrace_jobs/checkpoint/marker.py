@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from millrace_api.streamquery import API_VERSION, KIND, StreamQuery
+from millrace_api.model.streamquery import API_VERSION, KIND, StreamQuery
 from millrace_jobs.checkpoint.spark_log import damaged
 from millrace_jobs.disk import sync
 

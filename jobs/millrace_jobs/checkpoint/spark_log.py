@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from millrace_api.deployment import ANOTHER_CHECKPOINT
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_jobs.checkpoint.checksums import changed_files, is_as_written
 from millrace_jobs.plan.pin import Pin
 from millrace_jobs.sinks.base import LastBatch, ResultBatch

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.kafka import KafkaConnection, SecretValue
+from millrace_api.model.kafka import KafkaConnection, SecretValue
 
 Settings = dict[str, str | int | float | bool]
 """Settings of librdkafka by their own names."""

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from millrace_api.streamquery import Emit, Spec
+from millrace_api.model.streamquery import Emit, Spec
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.pipeline import blocks
 from millrace_jobs.pipeline.analysis import CompiledQuery, Routed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from millrace_api.streamquery import Emit, Spec
+from millrace_api.model.streamquery import Emit, Spec
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.pipeline.analysis import CompiledQuery, Routed
 from millrace_jobs.pipeline.expressions.compiler import compile_projection

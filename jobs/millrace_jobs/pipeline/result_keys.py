@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.result_groups import result_groups
-from millrace_api.row_keys import row_key
-from millrace_api.sql import parse_query
-from millrace_api.sql_groups import Group, filters_groups
-from millrace_api.streamquery import Emit, Spec
+from millrace_api.model.streamquery import Emit, Spec
+from millrace_api.sql.groups import Group, filters_groups
+from millrace_api.sql.parsing import parse_query
+from millrace_api.validation.result_groups import result_groups
+from millrace_api.validation.row_keys import row_key
 from millrace_jobs.pipeline.analysis import CompiledQuery, Routed
 from millrace_jobs.pipeline.front_end import Native
 from millrace_jobs.sinks.base import ResultKeys, WindowColumn

@@ -11,7 +11,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from millrace_api.sql import parse_expression, parse_query, to_sql
+from millrace_api.sql.parsing import parse_expression, parse_query, to_sql
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.pipeline.analysis import STATE_BUCKETS, CompiledQuery, Routed
 from millrace_jobs.pipeline.front_end import Native

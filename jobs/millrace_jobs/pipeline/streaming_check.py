@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from millrace_api.errors import MillraceError
-from millrace_api.streamquery import Emit, Spec
+from millrace_api.model.streamquery import Emit, Spec
 from millrace_jobs.pipeline.analysis import CompiledQuery, sql_problem
 from millrace_jobs.pipeline.build import RunContext, build
 from millrace_jobs.pipeline.front_end import Native

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from millrace_api.deployment import Algorithm
 from millrace_api.errors import Problem
-from millrace_api.streamquery import Spec
+from millrace_api.model.deployment import Algorithm
+from millrace_api.model.streamquery import Spec
 from millrace_jobs.partitioners.parameters import Value
 from millrace_jobs.partitioners.registry import resolve_parameters
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Protocol
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.loading import load_plan
-from millrace_api.plan import Plan
+from millrace_api.model.plan import Plan
+from millrace_api.validation.loading import load_plan
 from millrace_jobs.plan.checking import job_parameters
 from millrace_jobs.plan.pin import Pin
 

@@ -9,8 +9,8 @@ from kubernetes.client import ApiException, CoreV1Api
 from py4j.protocol import Py4JError, Py4JNetworkError
 from urllib3.exceptions import HTTPError
 
-from millrace_api.applied import APPLIED_KEY, Applied
-from millrace_api.deployment import Algorithm
+from millrace_api.model.applied import APPLIED_KEY, Applied
+from millrace_api.model.deployment import Algorithm
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.pin import Pin
 from millrace_jobs.pod.executors import ExecutorScaler

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from urllib3.exceptions import HTTPError
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.labels import EXECUTOR, QUERY, ROLE
-from millrace_api.streamquery import Spec, StreamQuery
+from millrace_api.model.labels import EXECUTOR, QUERY, ROLE
+from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_jobs import jvm
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.following import PlanSource

@@ -12,11 +12,11 @@ from kubernetes.watch import Watch
 from pydantic import ValidationError
 from urllib3.exceptions import HTTPError
 
-from millrace_api.applied import PLAN_KEY
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.loading import load_plan
-from millrace_api.plan import Plan
+from millrace_api.model.applied import PLAN_KEY
+from millrace_api.model.plan import Plan
 from millrace_api.refusals import refusal
+from millrace_api.validation.loading import load_plan
 from millrace_jobs.plan.following import pin_of
 
 WATCH_SECONDS = 60

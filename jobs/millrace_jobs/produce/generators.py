@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.sources import NexmarkSourceSpec as NexmarkSpec
-from millrace_api.sources import NexmarkStream, SourceSpec
+from millrace_api.model.sources import NexmarkSourceSpec as NexmarkSpec
+from millrace_api.model.sources import NexmarkStream, SourceSpec
 from millrace_jobs.sources.generated import GeneratedSource
 from millrace_jobs.sources.nexmark import NexmarkSource, share
 from millrace_jobs.sources.opening import schema_of

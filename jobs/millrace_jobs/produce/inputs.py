@@ -12,7 +12,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.schema_ddl import parse_schema
+from millrace_api.sql.schema_ddl import parse_schema
 from millrace_jobs.produce.inferring import inferred_schema
 from millrace_jobs.sources.base import Rejected
 from millrace_jobs.sources.formats.decoding import BadRecord

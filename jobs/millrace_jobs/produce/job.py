@@ -17,8 +17,8 @@ import pyarrow as pa
 from rich.console import Console
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.sources import RecordFormat
-from millrace_api.values import PositiveDuration
+from millrace_api.model.sources import RecordFormat
+from millrace_api.model.values import PositiveDuration
 from millrace_jobs.produce.avro_encoding import avro_encoder
 from millrace_jobs.produce.delivery import Delivery
 from millrace_jobs.produce.display import Sent, print_summary, progress

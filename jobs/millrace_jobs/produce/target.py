@@ -10,10 +10,10 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.kafka import KafkaConnection
-from millrace_api.loading import load_queries
-from millrace_api.sources import KafkaSourceSpec, RecordFormat, SourceSpec
-from millrace_api.streamquery import StreamQuery
+from millrace_api.model.kafka import KafkaConnection
+from millrace_api.model.sources import KafkaSourceSpec, RecordFormat, SourceSpec
+from millrace_api.model.streamquery import StreamQuery
+from millrace_api.validation.loading import load_queries
 from millrace_jobs.kafka.cluster import KafkaCluster
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.kafka.errors import error_of, patiently

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from millrace_api.deployment import Algorithm
-from millrace_api.plan import Plan
+from millrace_api.model.deployment import Algorithm
+from millrace_api.model.plan import Plan
 from millrace_jobs.pipeline.analysis import Routed
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.following import PlanSource

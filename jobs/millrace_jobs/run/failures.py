@@ -6,8 +6,8 @@ import re
 import sysconfig
 from pathlib import Path
 
-from millrace_api.deployment import ANOTHER_CHECKPOINT
 from millrace_api.errors import MillraceError, Problem, TransientError
+from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 
 _OURS = re.compile(
     r"millrace_api\.errors\.(MillraceError|TransientError): (.+?)(?:\n\s*(?:at |SQLSTATE|\n)|\n\n|$)", re.DOTALL

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from pyspark.sql import SparkSession
 
-from millrace_api.loading import load_plan
-from millrace_api.streamquery import Spec, StreamQuery
+from millrace_api.model.streamquery import Spec, StreamQuery
+from millrace_api.validation.loading import load_plan
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.following import PlanFile, PlanSource, pin_of
 from millrace_jobs.plan.pin import Pin

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.streamquery import StreamQuery
+from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.checkpoint.spark_copy import copy_of, take_over
 from millrace_jobs.run.failures import explain_failure, jvm_gone

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from millrace_api.errors import MillraceError
-from millrace_api.streamquery import Spec
+from millrace_api.model.streamquery import Spec
 from millrace_jobs.partitioners.registry import is_routed
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Control, write_control

@@ -8,8 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.loading import load_queries, locate, validate_file
-from millrace_api.streamquery import StreamQuery
+from millrace_api.model.streamquery import StreamQuery
+from millrace_api.validation.loading import load_queries, locate, validate_file
 from millrace_jobs.plan.checking import partitioner_problem
 
 SHORTEST_SECONDS = 0.4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from millrace_api.streamquery import Emit, Spec, StreamQuery
+from millrace_api.model.streamquery import Emit, Spec, StreamQuery
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import ResultKeys, Sink
 from millrace_jobs.sinks.console import ConsoleSink, ShowTable

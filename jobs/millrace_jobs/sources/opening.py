@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from millrace_api.errors import MillraceError
 from millrace_api.failures import FailureClass
-from millrace_api.schema_ddl import parse_schema
-from millrace_api.sources import ReplaySourceSpec as ReplaySpec
-from millrace_api.sources import SourceSpec
+from millrace_api.model.sources import ReplaySourceSpec as ReplaySpec
+from millrace_api.model.sources import SourceSpec
+from millrace_api.sql.schema_ddl import parse_schema
 from millrace_jobs.sources.base import CorruptRecords, Source
 from millrace_jobs.sources.files import FilesSource
 from millrace_jobs.sources.formats.file_formats import file_format

@@ -7,9 +7,9 @@ from typing import Any
 
 import typer
 
-from millrace_api.annotations import PAUSED, PAUSED_SCALE_IN, PAUSED_SCALE_OUT
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.streamquery import QueryState
+from millrace_api.model.annotations import PAUSED, PAUSED_SCALE_IN, PAUSED_SCALE_OUT
+from millrace_api.model.streamquery import QueryState
 
 from ..kube.cluster import Cluster
 from ..kube.user_queries import UserQueries

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.status import ConditionType
+from millrace_api.model.status import ConditionType
 
 from ..kube.cluster import Cluster
 from ..kube.user_queries import UserQueries

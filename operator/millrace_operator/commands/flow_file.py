@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from millrace_api.base import Model, problem
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.explain_errors import Location, dotted, explain, field_location, quote
-from millrace_api.salvage import details
-from millrace_api.values import Count, Positive, text
-from millrace_api.yaml_nodes import Document, read_documents
+from millrace_api.model.base import Model, problem
+from millrace_api.model.values import Count, Positive, text
+from millrace_api.validation.salvage import details
+from millrace_api.validation.yaml_nodes import Document, read_documents
 from millrace_operator.scaling.dataflow.flow import Flow, FlowError, FlowOperator, Mistake, Sizing, StreamConnection
 
 NANOSECONDS = 1e9

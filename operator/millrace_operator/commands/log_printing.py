@@ -9,7 +9,7 @@ from threading import Lock, Thread
 import typer
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.values import PositiveDuration
+from millrace_api.model.values import PositiveDuration
 
 from ..kube.cluster import Cluster
 from ..kube.logs import Excerpt, PodLogs

@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from millrace_api.annotations import PAUSED, PAUSED_SCALE_IN, PAUSED_SCALE_OUT, is_set
-from millrace_api.status import Condition, ConditionStatus, ConditionType, LastScaling, Status
-from millrace_api.streamquery import QueryState
+from millrace_api.model.annotations import PAUSED, PAUSED_SCALE_IN, PAUSED_SCALE_OUT, is_set
+from millrace_api.model.status import Condition, ConditionStatus, ConditionType, LastScaling, Status
+from millrace_api.model.streamquery import QueryState
 
 PAUSES = {PAUSED: "everything", PAUSED_SCALE_IN: "scale-in", PAUSED_SCALE_OUT: "scale-out"}
 """Annotations by which a query is paused, and what each of them holds back."""

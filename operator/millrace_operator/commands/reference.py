@@ -5,9 +5,9 @@ python -m millrace_operator.commands.reference
 
 from __future__ import annotations
 
+from millrace_api.crd.reference import Behaviour, Meanings, docstrings, reference
 from millrace_api.failures import FailureClass
-from millrace_api.reference import Behaviour, Meanings, docstrings, reference
-from millrace_api.status import ConditionType
+from millrace_api.model.status import ConditionType
 
 from ..lifecycle.conditions import DegradedReason, ProgressingReason, ReadyReason
 from ..lifecycle.failures import PATIENCE

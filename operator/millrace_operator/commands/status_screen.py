@@ -12,7 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from millrace_api.status import Condition, ConditionStatus, ConditionType, ObservedLoad, Phase
+from millrace_api.model.status import Condition, ConditionStatus, ConditionType, ObservedLoad, Phase
 
 from ..kube.cluster import Cluster
 from ..kube.user_queries import UserQueries

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import typer
 
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_api.status import ConditionStatus, ConditionType, Phase
+from millrace_api.model.status import ConditionStatus, ConditionType, Phase
 
 from ..kube.cluster import Cluster
 from ..kube.user_queries import UserQueries

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from millrace_api.labels import QUERY
+from millrace_api.model.labels import QUERY
 
 from ..kube.informer import Informer
 from ..kube.raw import OWNED, Raw

@@ -6,8 +6,8 @@ from typing import Any
 
 from kubernetes.client import ApiClient, CustomObjectsApi
 
-from millrace_api.crd import GROUP, PLURAL, VERSION
-from millrace_api.streamquery import API_VERSION, KIND
+from millrace_api.crd.document import GROUP, PLURAL, VERSION
+from millrace_api.model.streamquery import API_VERSION, KIND
 
 from .queries import APPLY, MANAGER
 

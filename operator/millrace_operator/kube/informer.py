@@ -10,7 +10,7 @@ from typing import Any
 
 from kubernetes.client import ApiException
 
-from millrace_api.labels import QUERY
+from millrace_api.model.labels import QUERY
 
 from ..resources.names import Manifest
 from ..telemetry.logs import in_short

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from kubernetes.client import ApiException, CoreV1Api
 
-from millrace_api.labels import DRIVER, EXECUTOR
+from millrace_api.model.labels import DRIVER, EXECUTOR
 
 from ..resources.names import Owner
 from .cluster import TIMEOUT, Cluster

@@ -11,10 +11,10 @@ from typing import Any
 from kubernetes.client import ApiClient, ApiException, CoreV1Api, CoreV1Event, CustomObjectsApi
 from urllib3.exceptions import HTTPError
 
-from millrace_api.crd import GROUP, PLURAL, VERSION
+from millrace_api.crd.document import GROUP, PLURAL, VERSION
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.status import Status
-from millrace_api.streamquery import API_VERSION, KIND
+from millrace_api.model.status import Status
+from millrace_api.model.streamquery import API_VERSION, KIND
 
 from ..lifecycle.conditions import shortened, stamp
 from ..lifecycle.observe import QueryKey

@@ -18,7 +18,7 @@ from urllib3.exceptions import (
     TimeoutError,
 )
 
-from millrace_api.crd import GROUP, PLURAL
+from millrace_api.crd.document import GROUP, PLURAL
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.refusals import message_of
 

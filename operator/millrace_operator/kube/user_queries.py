@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from kubernetes.client import CoreV1Api, CustomObjectsApi
 from kubernetes.utils import Backoff, retry_on_conflict
 
-from millrace_api.crd import GROUP, PLURAL, VERSION
+from millrace_api.crd.document import GROUP, PLURAL, VERSION
 from millrace_api.errors import MillraceError, Problem
 
 from ..resources.names import Manifest

@@ -9,7 +9,7 @@ from typing import Any
 from kubernetes.client import ApiException, CustomObjectsApi
 from kubernetes.watch import Watch
 
-from millrace_api.crd import GROUP, PLURAL, VERSION
+from millrace_api.crd.document import GROUP, PLURAL, VERSION
 from millrace_api.errors import MillraceError
 
 from ..resources.names import Manifest

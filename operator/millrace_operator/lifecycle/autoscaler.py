@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-from millrace_api.deployment import ScalingMode
-from millrace_api.plan import Plan
-from millrace_api.status import LastScaling, ObservedLoad, Phase
-from millrace_api.streamquery import Spec, StreamQuery
+from millrace_api.model.deployment import ScalingMode
+from millrace_api.model.plan import Plan
+from millrace_api.model.status import LastScaling, ObservedLoad, Phase
+from millrace_api.model.streamquery import Spec, StreamQuery
 
 from ..scaling.decision.decide import Scaler
 from ..scaling.decision.decision import Decision, Reason

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from millrace_api.status import Condition, ConditionStatus, ConditionType, Status
+from millrace_api.model.status import Condition, ConditionStatus, ConditionType, Status
 
 
 class ReadyReason(StrEnum):

@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from millrace_api.failures import FailureClass, FailureReport
-from millrace_api.labels import DRIVER
-from millrace_api.status import Attempt
+from millrace_api.model.labels import DRIVER
+from millrace_api.model.status import Attempt
 
 from ..resources.names import Manifest
 from .conditions import moment, shortened

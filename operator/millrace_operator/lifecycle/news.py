@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from millrace_api.status import Condition, ConditionStatus, ConditionType, Status
+from millrace_api.model.status import Condition, ConditionStatus, ConditionType, Status
 
 from .conditions import ReadyReason, condition_of
 

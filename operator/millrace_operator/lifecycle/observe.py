@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from millrace_api.annotations import is_set
-from millrace_api.applied import APPLIED_KEY, PLAN_KEY, Applied
-from millrace_api.labels import QUERY
-from millrace_api.plan import Plan
-from millrace_api.status import Status
-from millrace_api.streamquery import Spec
+from millrace_api.model.annotations import is_set
+from millrace_api.model.applied import APPLIED_KEY, PLAN_KEY, Applied
+from millrace_api.model.labels import QUERY
+from millrace_api.model.plan import Plan
+from millrace_api.model.status import Status
+from millrace_api.model.streamquery import Spec
 
 from ..resources.names import Manifest, Owner
 from ..resources.objects import ASKED
@@ -144,7 +144,7 @@ class ObservedQuery:
         return held if any(each.get("uid") == self.owner.uid for each in owners) else {}
 
     def is_set(self, annotation: str) -> bool:
-        """Whether the query has one of ``millrace_api.annotations``."""
+        """Whether the query has one of ``millrace_api.model.annotations``."""
         return is_set(self.body["metadata"].get("annotations") or {}, annotation)
 
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from millrace_api.plan import Plan
-from millrace_api.status import PlanShape, PlanStatus
-from millrace_api.streamquery import Spec, StreamQuery
+from millrace_api.model.plan import Plan
+from millrace_api.model.status import PlanShape, PlanStatus
+from millrace_api.model.streamquery import Spec, StreamQuery
 
 from ..resources.objects import asked
 from .observe import ObservedQuery

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from millrace_api.errors import MillraceError
-from millrace_api.objects import read_query
-from millrace_api.status import Status
-from millrace_api.streamquery import StreamQuery
+from millrace_api.model.status import Status
+from millrace_api.model.streamquery import StreamQuery
+from millrace_api.validation.objects import read_query
 
 from ..resources.names import Manifest
 from ..resources.restrictions import problems

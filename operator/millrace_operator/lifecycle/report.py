@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from millrace_api.applied import Applied
-from millrace_api.deployment import Algorithm
 from millrace_api.errors import MillraceError
 from millrace_api.failures import FailureClass
-from millrace_api.labels import EXECUTOR
-from millrace_api.plan import Plan
-from millrace_api.status import (
+from millrace_api.model.applied import Applied
+from millrace_api.model.deployment import Algorithm
+from millrace_api.model.labels import EXECUTOR
+from millrace_api.model.plan import Plan
+from millrace_api.model.status import (
     Condition,
     ConditionType,
     DriverStatus,
@@ -21,7 +21,7 @@ from millrace_api.status import (
     PlanStatus,
     Status,
 )
-from millrace_api.streamquery import Spec
+from millrace_api.model.streamquery import Spec
 
 from ..resources.names import Manifest
 from .conditions import DegradedReason, ProgressingReason, ReadyReason, condition, holds, merged, stamp

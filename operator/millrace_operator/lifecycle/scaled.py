@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millrace_api.status import Condition, LastScaling, ObservedLoad, PlanShape
+from millrace_api.model.status import Condition, LastScaling, ObservedLoad, PlanShape
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from millrace_api.annotations import PAUSED, PAUSED_SCALE_IN, PAUSED_SCALE_OUT
-from millrace_api.deployment import ScalingMode
-from millrace_api.labels import EXECUTOR, ROLE
-from millrace_api.plan import Plan
-from millrace_api.streamquery import Spec
+from millrace_api.model.annotations import PAUSED, PAUSED_SCALE_IN, PAUSED_SCALE_OUT
+from millrace_api.model.deployment import ScalingMode
+from millrace_api.model.labels import EXECUTOR, ROLE
+from millrace_api.model.plan import Plan
+from millrace_api.model.streamquery import Spec
 
 from ..resources.names import Manifest
 from ..scaling.decision.decision import Situation

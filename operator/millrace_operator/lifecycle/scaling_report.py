@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from millrace_api.deployment import ScalingMode
-from millrace_api.status import Condition, ConditionType, LastScaling, ObservedLoad, PlanShape
-from millrace_api.streamquery import Spec
+from millrace_api.model.deployment import ScalingMode
+from millrace_api.model.status import Condition, ConditionType, LastScaling, ObservedLoad, PlanShape
+from millrace_api.model.streamquery import Spec
 
 from ..scaling.decision.decision import Decision, Reason
 from ..scaling.decision.settings import Guard

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from millrace_api.annotations import PAUSED, SKIP_DRAIN
 from millrace_api.errors import MillraceError
-from millrace_api.status import Status
-from millrace_api.streamquery import ObjectMeta, QueryState, StreamQuery
+from millrace_api.model.annotations import PAUSED, SKIP_DRAIN
+from millrace_api.model.status import Status
+from millrace_api.model.streamquery import ObjectMeta, QueryState, StreamQuery
 
 from ..resources.names import Manifest
 from ..resources.objects import healthy_spec, objects

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
 
-from millrace_api.status import Attempt, ConditionStatus, ConditionType, RejectedSpec
-from millrace_api.streamquery import QueryState, Spec, StreamQuery
+from millrace_api.model.status import Attempt, ConditionStatus, ConditionType, RejectedSpec
+from millrace_api.model.streamquery import QueryState, Spec, StreamQuery
 
 from ..resources.names import Manifest
 from ..resources.spec_fields import revision, with_in_place

@@ -6,7 +6,7 @@ aggregates; docs/operations.md has the figures.
 
 from __future__ import annotations
 
-from millrace_api.streamquery import Spec
+from millrace_api.model.streamquery import Spec
 
 _JVM = 256
 """MiB of a JVM beside its heap: classes, threads, compiled code, buffers of the network."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from millrace_api.streamquery import StreamQuery
+from millrace_api.model.streamquery import StreamQuery
 
 SECRETS = "/etc/millrace/secrets"
 """Below it each Secret is a folder, and each of its entries a file."""

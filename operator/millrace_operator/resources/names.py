@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from millrace_api.labels import QUERY, ROLE
-from millrace_api.streamquery import API_VERSION, KIND
+from millrace_api.model.labels import QUERY, ROLE
+from millrace_api.model.streamquery import API_VERSION, KIND
 
 Manifest = dict[str, Any]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from millrace_api.applied import PLAN_KEY
-from millrace_api.labels import DRIVER, EXECUTOR
-from millrace_api.plan import Plan
-from millrace_api.streamquery import StreamQuery
+from millrace_api.model.applied import PLAN_KEY
+from millrace_api.model.labels import DRIVER, EXECUTOR
+from millrace_api.model.plan import Plan
+from millrace_api.model.streamquery import StreamQuery
 
 from .mounted_query import mounted_query
 from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, Manifest, Owner

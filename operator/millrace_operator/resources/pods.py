@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from millrace_api.applied import PLAN_KEY
 from millrace_api.failures import REPORT_VARIABLE
-from millrace_api.labels import DRIVER, EXECUTOR
-from millrace_api.streamquery import Spec, StreamQuery
+from millrace_api.model.applied import PLAN_KEY
+from millrace_api.model.labels import DRIVER, EXECUTOR
+from millrace_api.model.streamquery import Spec, StreamQuery
 
 from .memory import driver_limit
 from .mounted_query import CHECKPOINT, SECRETS, MountedQuery

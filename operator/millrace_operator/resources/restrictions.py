@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from millrace_api.deployment import CheckpointSpec
 from millrace_api.errors import Problem
-from millrace_api.streamquery import StreamQuery
+from millrace_api.model.deployment import CheckpointSpec
+from millrace_api.model.streamquery import StreamQuery
 
 _OURS = (
     "spark.app.id",

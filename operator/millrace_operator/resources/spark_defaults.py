@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millrace_api.streamquery import StreamQuery
+from millrace_api.model.streamquery import StreamQuery
 
 from .memory import executor_overhead, state_store
 from .names import BLOCK_PORT, RPC_PORT, Manifest, Owner

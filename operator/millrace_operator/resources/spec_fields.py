@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from millrace_api.streamquery import Spec
+from millrace_api.model.streamquery import Spec
 
 
 class Effect(StrEnum):

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from millrace_api.loading import validate_file
+from millrace_api.validation.loading import validate_file
 
 MINIMAL = """\
 apiVersion: millrace.io/v1alpha1

@@ -7,7 +7,7 @@ import jsonschema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace_api.compatibility import incompatibilities
+from millrace_api.crd.compatibility import incompatibilities
 
 Document = dict[str, Any]
 

@@ -7,9 +7,9 @@ import jsonschema
 import pytest
 import yaml
 
-from millrace_api import crd
-from millrace_api.base import Model
-from millrace_api.streamquery import StreamQuery
+from millrace_api.crd import document as crd
+from millrace_api.model.base import Model
+from millrace_api.model.streamquery import StreamQuery
 
 CRDS = Path(__file__).parents[3] / "crds"
 EXAMPLE = Path(__file__).parent / "data" / "valid.yaml"

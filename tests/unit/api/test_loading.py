@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from millrace_api.deployment import Algorithm
 from millrace_api.errors import MillraceError
-from millrace_api.loading import load_plan, load_queries, validate_file
-from millrace_api.plan import Plan
+from millrace_api.model.deployment import Algorithm
+from millrace_api.model.plan import Plan
+from millrace_api.validation.loading import load_plan, load_queries, validate_file
 
 from .documents import MINIMAL, changed, problems
 

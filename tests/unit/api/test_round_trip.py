@@ -9,10 +9,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace_api.deployment import Algorithm
-from millrace_api.loading import load_plan, load_queries
-from millrace_api.plan import Plan
-from millrace_api.streamquery import StreamQuery
+from millrace_api.model.deployment import Algorithm
+from millrace_api.model.plan import Plan
+from millrace_api.model.streamquery import StreamQuery
+from millrace_api.validation.loading import load_plan, load_queries
 
 names = st.from_regex(r"[a-z][a-z0-9]{0,10}", fullmatch=True)
 texts = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")), min_size=1, max_size=20)
@@ -158,5 +158,7 @@ def test_a_plan_survives_json_and_yaml(plan):
 
 
 def test_importing_the_api_leaves_sqlglot_alone():
-    program = "import sys, millrace_api.loading, millrace_api.crd; sys.exit('sqlglot' in sys.modules)"
+    program = (
+        "import sys, millrace_api.validation.loading, millrace_api.crd.document; sys.exit('sqlglot' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -1,7 +1,7 @@
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_api.schema_ddl import Column, parse_schema
+from millrace_api.sql.schema_ddl import Column, parse_schema
 
 
 def test_columns_with_types_in_one_spelling():

@@ -1,9 +1,9 @@
 import pytest
 
-from millrace_api.checking import check_query
-from millrace_api.schema_ddl import parse_schema
-from millrace_api.sql_checks import Table, check_sql
-from millrace_api.streamquery import StreamQuery
+from millrace_api.model.streamquery import StreamQuery
+from millrace_api.sql.checks import Table, check_sql
+from millrace_api.sql.schema_ddl import parse_schema
+from millrace_api.validation.checking import check_query
 from stream_queries import COLUMNS, ONLY_SPARK, REFUSED, RUNS
 
 

@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from millrace_api.values import ByteSize, Duration, PositiveDuration
+from millrace_api.model.values import ByteSize, Duration, PositiveDuration
 
 
 @pytest.mark.parametrize(

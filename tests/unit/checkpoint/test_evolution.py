@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from millrace_api.errors import MillraceError
-from millrace_api.streamquery import StreamQuery
+from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint.evolution import FIELDS, SpecChange, change_of, changes, check_layout
 from millrace_jobs.checkpoint.spark_log import SparkLog
 

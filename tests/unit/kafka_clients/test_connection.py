@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_api.kafka import KafkaConnection
+from millrace_api.model.kafka import KafkaConnection
 from millrace_jobs.kafka.connection import Connection
 
 SASL = {"mechanism": "SCRAM-SHA-512", "username": {"env": "KAFKA_USER"}, "password": {"env": "KAFKA_PASSWORD"}}

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from millrace_api.status import PlanShape
+from millrace_api.model.status import PlanShape
 from millrace_operator.lifecycle.observe import Observations
 from millrace_operator.lifecycle.scaled import Scaled
 from unit.api.documents import MINIMAL, changed

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from millrace_api.status import ConditionType
+from millrace_api.model.status import ConditionType
 from millrace_operator.lifecycle.event_budget import EventBudget
 from millrace_operator.lifecycle.rounds import Rounds
 from unit.api.documents import MINIMAL, changed

@@ -2,9 +2,9 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 
 from millrace_api.errors import MillraceError
-from millrace_api.sql import parse_query
-from millrace_api.sql_checks import output_names
-from millrace_api.streamquery import Spec
+from millrace_api.model.streamquery import Spec
+from millrace_api.sql.checks import output_names
+from millrace_api.sql.parsing import parse_query
 from millrace_jobs.pipeline.analysis import CompiledQuery, Routed
 from millrace_jobs.pipeline.front_end import Native
 from millrace_jobs.pipeline.result_keys import result_keys

@@ -3,7 +3,7 @@ import os
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_api.plan import Plan
+from millrace_api.model.plan import Plan
 from millrace_jobs.plan.following import FixedPlan, PlanFile, pin_of
 from millrace_jobs.plan.pin import Pin
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from kubernetes.client import ApiException, CoreV1Api, V1ConfigMap
 from urllib3.exceptions import HTTPError
 
-from millrace_api.applied import PLAN_KEY
-from millrace_api.deployment import Algorithm
-from millrace_api.plan import Plan
+from millrace_api.model.applied import PLAN_KEY
+from millrace_api.model.deployment import Algorithm
+from millrace_api.model.plan import Plan
 from millrace_jobs.pod.plan_watch import PlanWatch, what_it_says
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import yaml
 
-from millrace_api.objects import read_query
-from millrace_api.plan import Plan
-from millrace_api.streamquery import QueryState, StreamQuery
+from millrace_api.model.plan import Plan
+from millrace_api.model.streamquery import QueryState, StreamQuery
+from millrace_api.validation.objects import read_query
 from millrace_operator.resources.names import Manifest, Owner
 from millrace_operator.resources.objects import objects
 from millrace_operator.resources.texts import to_yaml

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from millrace_api import annotations, crd
+from millrace_api.crd import document as crd
+from millrace_api.crd.reference import docstrings, reference
 from millrace_api.failures import FailureClass
-from millrace_api.reference import docstrings, reference
-from millrace_api.status import ConditionType
+from millrace_api.model import annotations
+from millrace_api.model.status import ConditionType
 from millrace_operator.commands.reference import behaviour
 from millrace_operator.lifecycle.conditions import DegradedReason, ProgressingReason, ReadyReason
 from millrace_operator.lifecycle.scaling_report import ActiveReason, CapacityReason, MetricsReason

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from millrace_api.streamquery import StreamQuery
+from millrace_api.model.streamquery import StreamQuery
 from millrace_operator.resources.mounted_query import mounted_query
 from millrace_operator.resources.names import Owner
 from millrace_operator.resources.pods import driver_pod, executor_pod

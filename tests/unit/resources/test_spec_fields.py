@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from millrace_api.streamquery import Spec
+from millrace_api.model.streamquery import Spec
 from millrace_operator.resources.spec_fields import EFFECTS, Effect, fields_of, replaced_fields, revision
 
 from .cases import CASES, SMALLEST, query_of

@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 
 from builders import PIN, a_batch, a_native_batch
-from millrace_api.deployment import Algorithm
-from millrace_api.plan import Plan
+from millrace_api.model.deployment import Algorithm
+from millrace_api.model.plan import Plan
 from millrace_jobs.aggregates.reducing import ColumnarReduction
 from millrace_jobs.kernels.mixing import seeded
 from millrace_jobs.partitioners.registry import ALGORITHMS

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql.streaming.listener import QueryTerminatedEvent
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.plan import Plan
-from millrace_api.streamquery import StreamQuery
+from millrace_api.model.plan import Plan
+from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs import jvm
 from millrace_jobs.plan.following import FixedPlan
 from millrace_jobs.run import loop as run_module

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from builders import a_batch
-from millrace_api.streamquery import Spec
+from millrace_api.model.streamquery import Spec
 from millrace_jobs.partitioners import registry
 from millrace_jobs.plan.control import read_control
 from millrace_jobs.plan.pin import Pin

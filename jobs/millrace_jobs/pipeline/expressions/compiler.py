@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from sqlglot import exp
 
-from millrace_api.sql import parse_expression
+from millrace_api.sql.parsing import parse_expression
 from millrace_jobs.pipeline.expressions import arithmetic, comparisons, conditions, literals, texts
 from millrace_jobs.pipeline.expressions.compiled import NOTHING, Compile, Compiled, Rule
 from millrace_jobs.pipeline.projection import ArrowProjection, Projection

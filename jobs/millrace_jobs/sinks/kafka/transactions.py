@@ -18,8 +18,8 @@ from typing import Literal
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from millrace_api.deployment import ANOTHER_CHECKPOINT
 from millrace_api.errors import MillraceError, Problem, TransientError
+from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_jobs.kafka.errors import PATIENCE, Complaints, error_of, kafka_problem, patiently
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.kafka.topic import TargetTopic

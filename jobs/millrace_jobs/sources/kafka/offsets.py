@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-from millrace_api.deployment import ANOTHER_CHECKPOINT
+from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.sources.base import Position
 

@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from millrace_api.errors import MillraceError
-from millrace_api.schema_ddl import parse_schema
-from millrace_api.sources import SourceSpec
+from millrace_api.model.sources import SourceSpec
+from millrace_api.sql.schema_ddl import parse_schema
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.sources.formats.schema import TIMESTAMP
 from millrace_jobs.sources.kafka.frontier import Chosen, Subscription

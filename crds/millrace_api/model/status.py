@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from millrace_api.base import Model
-from millrace_api.deployment import Algorithm
+from millrace_api.model.base import Model
+from millrace_api.model.deployment import Algorithm
 
 _Text = Annotated[str, Field(max_length=4096)]
 _Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.explain_errors import nearest
-from millrace_api.sinks import SinkSpec
+from millrace_api.model.sinks import SinkSpec
 
 Grouping = tuple[str, tuple[str, ...]]
 """A grouping expression, and the result columns from which it is known, of which the first is the one to take."""

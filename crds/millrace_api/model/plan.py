@@ -6,10 +6,10 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field
 
-from millrace_api.base import Model, Rule
-from millrace_api.deployment import Algorithm
-from millrace_api.streamquery import Spec
-from millrace_api.values import Count, Parameters, Positive, WholeNumber
+from millrace_api.model.base import Model, Rule
+from millrace_api.model.deployment import Algorithm
+from millrace_api.model.streamquery import Spec
+from millrace_api.model.values import Count, Parameters, Positive, WholeNumber
 
 
 class Plan(Model):

@@ -7,13 +7,21 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from millrace_api.base import Model, Rule
-from millrace_api.deployment import CheckpointSpec, ExecutorsSpec, Parallelism, PartitionerSpec, Placement, Pod, Scaling
-from millrace_api.query import Query
-from millrace_api.sinks import SinkSpec
-from millrace_api.sources import SourceSpec
-from millrace_api.status import Status
-from millrace_api.values import SOURCE_NAME, ObjectName, PositiveDuration, SourceName, Text, WholeNumber
+from millrace_api.model.base import Model, Rule
+from millrace_api.model.deployment import (
+    CheckpointSpec,
+    ExecutorsSpec,
+    Parallelism,
+    PartitionerSpec,
+    Placement,
+    Pod,
+    Scaling,
+)
+from millrace_api.model.query import Query
+from millrace_api.model.sinks import SinkSpec
+from millrace_api.model.sources import SourceSpec
+from millrace_api.model.status import Status
+from millrace_api.model.values import SOURCE_NAME, ObjectName, PositiveDuration, SourceName, Text, WholeNumber
 
 API_VERSION = "millrace.io/v1alpha1"
 KIND = "StreamQuery"

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from millrace_api.explain_errors import Location, field_location, nearest, siblings
-from millrace_api.streamquery import API_VERSION, KIND, StreamQuery
+from millrace_api.model.streamquery import API_VERSION, KIND, StreamQuery
 
 _FREE_FORM = {"options", "podTemplate"}
 """Fields whose content is the user's own, where a null is a value."""

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from millrace_api.base import Model, Rule, exactly_one
-from millrace_api.values import Path, Text
+from millrace_api.model.base import Model, Rule, exactly_one
+from millrace_api.model.values import Path, Text
 
 
 class SecretKeyRef(Model):

@@ -6,7 +6,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from millrace_api.errors import Problem
-from millrace_api.sql import StreamingSql
+from millrace_api.sql.parsing import StreamingSql
 
 
 def problem_at(text: str, start: int | None, message: str, hint: str) -> Problem:

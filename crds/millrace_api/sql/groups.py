@@ -9,9 +9,9 @@ from typing import Literal
 
 from sqlglot import exp
 
-from millrace_api.spark_functions import AGGREGATES
-from millrace_api.sql import StreamingSql, to_sql
-from millrace_api.values import PositiveDuration
+from millrace_api.model.values import PositiveDuration
+from millrace_api.sql.functions import AGGREGATES
+from millrace_api.sql.parsing import StreamingSql, to_sql
 
 _WINDOWS = ("window", "session_window")
 

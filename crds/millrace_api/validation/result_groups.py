@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from millrace_api.query import PythonQuery
-from millrace_api.schema_ddl import parse_schema
-from millrace_api.sql import parse_query
-from millrace_api.sql_checks import output_names
-from millrace_api.sql_groups import Group, GroupColumn, is_window, query_groups
-from millrace_api.streamquery import Spec
+from millrace_api.model.query import PythonQuery
+from millrace_api.model.streamquery import Spec
+from millrace_api.sql.checks import output_names
+from millrace_api.sql.groups import Group, GroupColumn, is_window, query_groups
+from millrace_api.sql.parsing import parse_query
+from millrace_api.sql.schema_ddl import parse_schema
 
 
 def result_groups(spec: Spec) -> tuple[Group, ...] | None:

@@ -1,6 +1,6 @@
 """Whether a change of the CRD is compatible with objects that users have stored, and with the clients they have.
 
-    python -m millrace_api.compatibility crds/released/v1alpha1.yaml crds/streamqueries.millrace.io.yaml
+    python -m millrace_api.crd.compatibility crds/released/v1alpha1.yaml crds/streamqueries.millrace.io.yaml
 
 New optional fields, wider bounds, further values of an enumeration and other descriptions are allowed. Whatever else
 is different is a problem, also in keywords that this file knows nothing of.
@@ -262,7 +262,7 @@ def _below(path: str, name: str) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Compare two files, print the problems, and say in the exit status whether there are any."""
-    parser = argparse.ArgumentParser("millrace_api.compatibility", description="Compare a CRD with a released one.")
+    parser = argparse.ArgumentParser("millrace_api.crd.compatibility", description="Compare a CRD with a released one.")
     parser.add_argument("released", type=Path, help="the CRD that users have")
     parser.add_argument("present", type=Path, help="the CRD that is to take its place")
     given = parser.parse_args(arguments)

@@ -8,9 +8,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from millrace_api.base import Model, Rule, at_most_one, exactly_one
-from millrace_api.kafka import KafkaConnection
-from millrace_api.values import (
+from millrace_api.model.base import Model, Rule, at_most_one, exactly_one
+from millrace_api.model.kafka import KafkaConnection
+from millrace_api.model.values import (
     ByteSize,
     ColumnName,
     Count,

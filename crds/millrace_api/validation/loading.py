@@ -10,14 +10,14 @@ from typing import TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from millrace_api.base import Model
-from millrace_api.checking import check_query
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.explain_errors import Location, dotted, explain, field_location, quote
-from millrace_api.plan import Plan
-from millrace_api.salvage import details, is_consequence, nulls, salvage
-from millrace_api.streamquery import StreamQuery
-from millrace_api.yaml_nodes import Document, read_documents
+from millrace_api.model.base import Model
+from millrace_api.model.plan import Plan
+from millrace_api.model.streamquery import StreamQuery
+from millrace_api.validation.checking import check_query
+from millrace_api.validation.salvage import details, is_consequence, nulls, salvage
+from millrace_api.validation.yaml_nodes import Document, read_documents
 
 AnyModel = TypeVar("AnyModel", bound=Model)
 

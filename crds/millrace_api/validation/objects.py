@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from millrace_api.checking import check_query
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.explain_errors import dotted, explain, field_location
-from millrace_api.salvage import details
-from millrace_api.streamquery import StreamQuery
+from millrace_api.model.streamquery import StreamQuery
+from millrace_api.validation.checking import check_query
+from millrace_api.validation.salvage import details
 
 
 def read_query(value: Mapping[str, Any]) -> StreamQuery:

@@ -18,7 +18,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from millrace_api.base import problem
+from millrace_api.model.base import problem
 
 _MICROSECONDS = {
     "us": 1,

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from millrace_api.base import Model, Rule, exactly_one
-from millrace_api.kafka import KafkaConnection
-from millrace_api.sources import FileFormat
-from millrace_api.values import ColumnName, Count, Path, Topic
+from millrace_api.model.base import Model, Rule, exactly_one
+from millrace_api.model.kafka import KafkaConnection
+from millrace_api.model.sources import FileFormat
+from millrace_api.model.values import ColumnName, Count, Path, Topic
 
 
 class FilesSinkSpec(Model):

@@ -10,11 +10,11 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.explain_errors import nearest
-from millrace_api.schema_ddl import Column
-from millrace_api.spark_functions import FUNCTIONS
-from millrace_api.sql import StreamingSql, parse_query
-from millrace_api.sql_places import problem_at
-from millrace_api.stream_checks import stream_problems
+from millrace_api.sql.functions import FUNCTIONS
+from millrace_api.sql.parsing import StreamingSql, parse_query
+from millrace_api.sql.places import problem_at
+from millrace_api.sql.schema_ddl import Column
+from millrace_api.sql.stream_checks import stream_problems
 
 _WINDOW_CALLS = ("window", "session_window")
 

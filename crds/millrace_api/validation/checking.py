@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.explain_errors import Location, dotted, nearest
-from millrace_api.kafka import KafkaConnection
-from millrace_api.query import PythonQuery
-from millrace_api.schema_ddl import Column, parse_schema
-from millrace_api.sources import SourceSpec
-from millrace_api.streamquery import Emit, StreamQuery
-from millrace_api.yaml_nodes import Document
+from millrace_api.model.kafka import KafkaConnection
+from millrace_api.model.query import PythonQuery
+from millrace_api.model.sources import SourceSpec
+from millrace_api.model.streamquery import Emit, StreamQuery
+from millrace_api.sql.schema_ddl import Column, parse_schema
+from millrace_api.validation.yaml_nodes import Document
 
 _TIME_ZONE = "spark.sql.session.timeZone"
 """Set to another zone than UTC, it would hold for those parts of a plan that Spark computes, and for no other."""
@@ -124,7 +124,7 @@ class _Check:
             self._add((*at, "window", "column"), message, "use one column for both, or write emit: OnUpdate")
 
     def _check_sql(self, text: str, schemas: Schemas) -> None:
-        from millrace_api.sql_checks import Table, check_sql  # sqlglot: only where there is SQL
+        from millrace_api.sql.checks import Table, check_sql  # sqlglot: only where there is SQL
 
         tables = {
             name: Table(schemas[name], source.watermark.column if source.watermark else None)
@@ -149,8 +149,11 @@ class _Check:
                 )
 
     def _check_row_key(self) -> None:
-        from millrace_api.result_groups import result_columns, result_groups  # sqlglot: only where there is a topic
-        from millrace_api.row_keys import row_key
+        from millrace_api.validation.result_groups import (  # sqlglot: only where there is a topic
+            result_columns,
+            result_groups,
+        )
+        from millrace_api.validation.row_keys import row_key
 
         sink = self._spec.sink
         if sink.kafka is None and sink.table is None:

@@ -6,9 +6,9 @@ from typing import Self
 
 from pydantic import Field
 
-from millrace_api.base import Model
-from millrace_api.deployment import Algorithm
-from millrace_api.values import Count, WholeNumber
+from millrace_api.model.base import Model
+from millrace_api.model.deployment import Algorithm
+from millrace_api.model.values import Count, WholeNumber
 
 PLAN_KEY = "plan.yaml"
 """Entry of the ConfigMap with the plan; the operator writes it."""

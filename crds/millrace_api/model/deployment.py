@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from millrace_api.base import Model, Rule, ascending, exactly_one
-from millrace_api.values import ByteSize, Count, Number, Parameters, Text, Uri
+from millrace_api.model.base import Model, Rule, ascending, exactly_one
+from millrace_api.model.values import ByteSize, Count, Number, Parameters, Text, Uri
 
 
 class Algorithm(StrEnum):

@@ -13,10 +13,10 @@ from itertools import pairwise
 from textwrap import dedent
 from types import ModuleType
 
-from millrace_api import annotations as steering
-from millrace_api.crd import GROUP, PRINTER_COLUMNS, VERSION, Schema, openapi_schema
+from millrace_api.crd.document import GROUP, PRINTER_COLUMNS, VERSION, Schema, openapi_schema
 from millrace_api.failures import FailureClass
-from millrace_api.values import ByteSize, Duration, PositiveDuration
+from millrace_api.model import annotations as steering
+from millrace_api.model.values import ByteSize, Duration, PositiveDuration
 
 Meanings = Mapping[str, str]
 """One line of meaning each."""

@@ -6,8 +6,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from millrace_api.base import Model, Rule, exactly_one
-from millrace_api.values import ColumnName, PositiveDuration, SourceName, Text, text
+from millrace_api.model.base import Model, Rule, exactly_one
+from millrace_api.model.values import ColumnName, PositiveDuration, SourceName, Text, text
 
 AggregatorPath = Annotated[
     str,

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from millrace_api.streamquery import StreamQuery
+from millrace_api.model.streamquery import StreamQuery
 
 Schema = dict[str, Any]
 

@@ -1,0 +1,1 @@
+"""SQL as Millrace reads it: parsing, names and types, and what Spark cannot run as a stream."""
