@@ -64,3 +64,19 @@ def test_make_test_runs_every_folder_of_tests():
     named = re.findall(r"^tests-of-\w+: FOLDERS = (.+)$", (ROOT / "Makefile").read_text(), re.M)
     there = {path.relative_to(ROOT).parts[1] for path in (ROOT / "tests").rglob("test_*.py")}
     assert {folder for line in named for folder in line.split()} == {f"tests/{folder}" for folder in there}
+
+
+@pytest.mark.parametrize(
+    "page", sorted(str(p.relative_to(ROOT)) for p in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
+)
+def test_links_lead_to_files_and_headings_that_exist(page):
+    prose = re.sub(r"```.*?```|`[^`]*`", "", (ROOT / page).read_text(), flags=re.S)
+    for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", prose):
+        target, _, heading = link.partition("#")
+        path = (ROOT / page).parent / target if target else ROOT / page
+        assert path.exists(), f"{page}: {link}"
+        if heading:
+            lines = re.findall(r"^#+ (.+)$", path.read_text(), re.M)
+            assert heading in {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}, (
+                f"{page}: {link}"
+            )
