@@ -34,7 +34,7 @@ class MillraceError(Exception):
     """Bad input or a broken surrounding, explained in one sentence per problem; never shown as a traceback."""
 
     failure: FailureClass | None = None
-    """Of what class it is, where whoever raised it knows better than the fields of its problems."""
+    """The failure's class, if the code that raised it knows better than the fields of its problems."""
 
     def __init__(self, *problems: Problem | str) -> None:
         self.problems = tuple(Problem(p) if isinstance(p, str) else p for p in problems)

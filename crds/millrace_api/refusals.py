@@ -9,7 +9,7 @@ LONGEST = 500
 
 
 def message_of(body: str | bytes | None) -> str:
-    """The ``message`` of a refusal's JSON body, on one line; empty where there is none."""
+    """The ``message`` of a refusal's JSON body, on one line; empty if there is no body."""
     try:
         said = json.loads(body or "")["message"]
     except (ValueError, TypeError, KeyError):
@@ -27,6 +27,6 @@ def refusal(status: int | None, reason: str | None, body: str | bytes | None) ->
     """
     why = " ".join((reason or "").split())[:LONGEST]
     if not status:
-        return f"no answer of the API server: {why or 'nobody knows why'}"
+        return f"no answer of the API server: {why or 'for an unknown reason'}"
     message = message_of(body)[:LONGEST]
     return f"the API server says {status} {why}".rstrip() + (f": {message}" if message else "")

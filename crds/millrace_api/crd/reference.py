@@ -35,7 +35,7 @@ _LIMITS = (
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What the operator makes of a query, as far as the reference tells it.
+    """What the operator makes of a query, as far as the reference describes it.
 
     Attributes:
         effects: what a change of a field takes, by its path below ``spec``; a path covers all that is below it.

@@ -1,4 +1,4 @@
-"""What a driver tells the operator of the plan that it follows, in the ConfigMap that has the plan."""
+"""What a driver reports to the operator about the plan that it follows, in the ConfigMap of the plan."""
 
 from __future__ import annotations
 

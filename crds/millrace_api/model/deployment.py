@@ -12,7 +12,7 @@ from millrace_api.model.values import ByteSize, Count, Number, Parameters, Text,
 
 
 class Algorithm(StrEnum):
-    """How records are placed on workers; DESIGN section 4 and the partitioning guide say which fits when."""
+    """How records are placed on workers; docs/partitioning.md says which algorithm fits when."""
 
     AUTO = "auto"
     NATIVE = "native"
@@ -112,7 +112,7 @@ class ExecutorsSpec(Pod):
 
 
 class ScalingMode(StrEnum):
-    """Whether scaling decisions are carried out, only told, or not made."""
+    """Whether scaling decisions are carried out, only reported, or not made."""
 
     ACTIVE = "Active"
     ADVISE = "Advise"
@@ -133,7 +133,7 @@ class Scaling(Model):
     )
 
     mode: ScalingMode = Field(
-        default=ScalingMode.ACTIVE, description="Active scales, Advise only tells, Off does neither."
+        default=ScalingMode.ACTIVE, description="Active scales, Advise only reports, Off does neither."
     )
     target: Annotated[Number, Field(gt=0, le=1)] = Field(
         default=0.9, description="Utilization above which to scale out."
@@ -148,7 +148,7 @@ class Scaling(Model):
 
 
 ANOTHER_CHECKPOINT = "another spec.checkpoint.uri (on a claim: another name of the query)"
-"""With what a query begins anew, for hints: on a claim its folder is named after it."""
+"""How a query starts over, for hints: on a claim its folder is named after it."""
 
 
 class CheckpointSpec(Model):

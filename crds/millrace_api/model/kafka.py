@@ -76,7 +76,7 @@ class KafkaConnection(Model):
     sasl: Sasl | None = Field(default=None, description="Log in with SASL.")
 
     def is_cluster_of(self, other: KafkaConnection) -> bool:
-        """Whether both reach the same cluster, as far as addresses tell: they have one in common."""
+        """Whether both reach the same cluster, as far as their addresses show: they have one in common."""
         return not self._addresses().isdisjoint(other._addresses())
 
     def _addresses(self) -> set[str]:

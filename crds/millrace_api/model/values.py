@@ -203,4 +203,4 @@ Scalar = Annotated[
     WithJsonSchema({"type": ["boolean", "integer", "number", "string"]}),
 ]
 Parameters = Mapping[str, Scalar]
-"""Named settings of an algorithm; which names there are is the algorithm's affair."""
+"""Named settings of an algorithm; each algorithm defines its own names."""
