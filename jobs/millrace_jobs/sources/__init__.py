@@ -1,1 +1,1 @@
-"""Where records come from."""
+"""Sources of records: files, replays, generators and Kafka topics, read as slices of Arrow batches."""

@@ -1,7 +1,7 @@
-"""What a source is: positions that only grow, ranges cut into nearly equal slices, slices read as Arrow.
+"""The interface of a source: positions that only grow, ranges cut into nearly equal slices, slices read as Arrow.
 
-A source knows nothing of Spark, plans or partitioners; ``pipeline`` wraps it into a Spark data source.
-``latest`` and ``slices`` run on the driver, ``read`` in the tasks: a source is pickled on its way there.
+A source knows nothing about Spark, plans or partitioners; ``pipeline`` wraps it in a Spark data source.
+``latest`` and ``slices`` run on the driver, ``read`` runs in the tasks. A source is therefore pickled.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 Position = Mapping[str, Any]
-"""How far a source has been consumed, as JSON; goes into Spark's offset log, so it is small and bounded."""
+"""How far a source has been consumed, as JSON. It is stored in Spark's offset log, so it is small and bounded."""
 
 
 @dataclass(frozen=True)
 class Rejected:
-    """Records of one slice that could not be decoded and were left out, by policy ``drop`` or ``deadLetter``.
+    """The number of records of one slice that were left out because they do not decode.
 
-    Comes at most once, after the last block of a slice.
+    Only the policies ``drop`` and ``deadLetter`` leave records out. Yielded at most once, after the last block of a
+    slice.
     """
 
     records: int
 
 
 class Slice(Protocol):
-    """The part of a batch that one replica reads; picklable."""
+    """The part of a micro-batch that one replica reads; picklable."""
 
 
 class Source(Protocol):
@@ -35,44 +36,48 @@ class Source(Protocol):
 
     @property
     def name(self) -> str:
-        """What the query calls it; in messages and in the names of dead-letter files."""
+        """The name of the source in the query, used in messages and in the names of dead-letter files."""
         ...
 
     @property
     def schema(self) -> pa.Schema:
-        """Column names and types of every block that ``read`` yields."""
+        """The column names and types of every block that ``read`` yields."""
         ...
 
     def initial(self) -> Position:
-        """The position before the first record."""
+        """Return the position before the first record."""
         ...
 
     def latest(self, start: Position, *, everything: bool, most: int | None = None) -> Position:
-        """How far the batch after ``start`` may go: ``start`` itself when there is nothing new.
+        """Return how far the batch after ``start`` may go; ``start`` itself if there is nothing new.
 
-        ``everything`` asks for all there is, whatever the clock says (``--once``); admission limits hold.
-        ``most`` is how many records the next batch may have, as the measured capacity allows; None is no limit.
-        Sources that do not count records, and those that replay all, pass over it.
+        Args:
+            start: the end of the batch before.
+            everything: admit all available records, whatever the clock says (``--once``). Admission limits still apply.
+            most: the number of records that the measured capacity allows in the next batch; None is no limit. Ignored
+                by sources that do not count records, and by a replay with ``everything``.
         """
         ...
 
     def exhausted(self, position: Position) -> bool:
-        """True when a bounded source has no record beyond ``position`` and never will."""
+        """Return whether the source is bounded and will never have a record beyond ``position``."""
         ...
 
     def lag(self, position: Position) -> int:
-        """Records (or, where only that is known, files) waiting beyond ``position``."""
+        """Return the backlog beyond ``position``: records or, if only that is known, files."""
         ...
 
     def slices(self, start: Position, end: Position, replicas: int) -> list[Slice]:
-        """Cut ``(start, end]`` into at most ``replicas`` slices of nearly equal size; the same every time."""
+        """Cut ``(start, end]`` into at most ``replicas`` slices of nearly equal size; deterministic."""
         ...
 
     def read(self, piece: Slice, label: str) -> Iterator[pa.RecordBatch | Rejected]:
-        """The records of one slice in order, the same every time. Raises MillraceError on policy ``fail``.
+        """Yield the records of one slice, always the same ones in the same order.
 
-        ``label`` tells the slice from all others of this source, such as ``000000000017-003`` for batch and
-        replica, and is the same on every retry and replay: dead letters are filed under it.
+        ``label`` identifies the slice within this source, such as ``000000000017-003`` for batch and replica. It is
+        the same on every retry and replay: dead letters are filed under it.
+
+        Raises MillraceError for a record that does not decode, under the policy ``fail``.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""What becomes of the bad records of one slice: an error, a count, or a file of dead letters."""
+"""Handling of the bad records of one slice: an error, a count, or a file of dead letters."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from millrace_jobs.sources.base import CorruptRecords
 from millrace_jobs.sources.formats.decoding import BadRecord
 
 _SHOWN = 200
-"""Characters of a bad record in a message."""
+"""Characters of a bad record that a message shows."""
 
 
 class LetterFile:
-    """Dead letters of one slice of ``source`` as JSON lines.
+    """The dead letters of one slice of ``source`` as JSON lines.
 
-    The file ``<directory>/<source>-<label>.jsonl`` appears whole when the slice has been read to its end, and is
-    replaced by the same when it is read again; no letters, no file. Raises MillraceError where it cannot be written.
+    The file ``<directory>/<source>-<label>.jsonl`` appears in one step when the slice has been read to its end.
+    Reading the slice again replaces it with the same content. Without dead letters there is no file.
+
+    Raises MillraceError if the file cannot be written.
     """
 
     def __init__(self, source: str, directory: str, label: str) -> None:
@@ -32,11 +34,11 @@ class LetterFile:
         self._file: IO[str] | None = None
 
     def write(self, letter: Mapping[str, str | int]) -> None:
-        """Add a letter; its source is added to it."""
+        """Write a letter, with the name of the source added."""
         try:
             if self._file is None:
                 self._target.parent.mkdir(parents=True, exist_ok=True)
-                # Two attempts at one task may run side by side, so the unfinished file has a name of its own.
+                # Two attempts at one task may run side by side, so each has its own unfinished file.
                 self._file = tempfile.NamedTemporaryFile(  # noqa: SIM115 - closed in __exit__
                     "w", encoding="utf-8", dir=self._target.parent, prefix=".", suffix=".tmp", delete=False
                 )
@@ -45,7 +47,7 @@ class LetterFile:
             raise self._unwritable(fault) from fault
 
     def close(self, *, complete: bool) -> None:
-        """End the file; only a ``complete`` one appears."""
+        """Close the file, and publish it only if it is ``complete``."""
         if self._file is None:
             return
         unfinished = Path(self._file.name)
@@ -57,7 +59,7 @@ class LetterFile:
         except OSError as fault:
             raise self._unwritable(fault) from fault
         finally:
-            with suppress(OSError):  # what could not be written cannot be written now
+            with suppress(OSError):  # closing flushes again what could not be written
                 self._file.close()
             unfinished.unlink(missing_ok=True)
 
@@ -72,10 +74,10 @@ class LetterFile:
 
 
 class Rejects:
-    """Takes the bad records of one slice of files of ``source``, as a context manager around reading it.
+    """Handler of the bad records in one slice of a file source; a context manager around reading the slice.
 
-    ``fail`` raises MillraceError at the first one. ``deadLetter`` writes them to a LetterFile with source, file,
-    line, reason and text.
+    The policy ``fail`` raises MillraceError at the first bad record, ``drop`` only counts them, and ``deadLetter``
+    writes them to a LetterFile with source, file, line, reason and text.
     """
 
     def __init__(self, source: str, corrupt: CorruptRecords, label: str) -> None:
@@ -83,13 +85,13 @@ class Rejects:
         self._policy = corrupt.policy
         self._letters = LetterFile(source, corrupt.directory, label)
         self.records = 0
-        """How many were left out so far."""
+        """Records left out so far."""
 
     def __enter__(self) -> Self:
         return self
 
     def reject(self, file: str, bad: BadRecord) -> None:
-        """Leave out one record of ``file``. Raises MillraceError on policy ``fail``, or on a full disk."""
+        """Leave out one record of ``file``. Raises MillraceError under the policy ``fail``, or if the disk is full."""
         if self._policy == "fail":
             raise MillraceError(
                 Problem(f"source {self._source} cannot decode {quoted(bad.text)}: {bad.reason}", FIX, file, bad.line)
@@ -105,9 +107,9 @@ class Rejects:
 
 
 FIX = "correct it or the schema, or set corruptRecords.policy to drop or deadLetter"
-"""What a user can do about a record that does not decode."""
+"""The hint for the user about a record that does not decode."""
 
 
 def quoted(text: str) -> str:
-    """A bad record in a message: its beginning, with everything unprintable escaped."""
+    """Return the beginning of a bad record for a message, with unprintable characters escaped."""
     return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")

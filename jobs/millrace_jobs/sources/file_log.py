@@ -1,13 +1,13 @@
-"""Which files were seen, in which order: a log that a crash cannot make ambiguous, and that does not grow for ever.
+"""A log of the files seen and their order, which a crash cannot make ambiguous and which does not grow without bound.
 
-A file is known by its path, and taken once because its path is in the log. The log must therefore keep every path
-that a listing may show again, and every file that a batch may read again. It forgets a file only where both are over:
+A file is identified by its path. It is read once because its path is in the log. The log must therefore keep every
+path that a listing may show again, and every file that a batch may read again. It forgets a file only if both hold:
 
-- a finished batch has read it, and
-- it has not been in its folder for ``KEPT_SECONDS``. One listing without a file is no proof that the file has gone:
-  a folder that is being written to may be listed with gaps, and one that is not mounted is empty.
+- a finished batch has read the file, and
+- the file has been missing from its folder for ``KEPT_SECONDS``. One listing without a file does not prove that it is
+  gone: the listing of a folder that is being written to may have gaps, and a folder that is not mounted is empty.
 
-What is remembered is thus bounded by the files in the folder and those that left it within ``KEPT_SECONDS``.
+The size of the log is thus bounded by the files in the folder and those that left it within ``KEPT_SECONDS``.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.disk import sync
 
 KEPT_SECONDS = 86_400
-"""How long a file must have been missing before it is forgotten; longer than a folder is unmounted by mistake."""
+"""Seconds for which a file must be missing before it is forgotten; longer than a folder stays unmounted by mistake."""
 
 _SLACK = 1_000
-"""Outdated parts that the log may have in any case, so that a short one is not rewritten again and again."""
+"""Outdated entries that the log may always hold, so that a short log is not rewritten again and again."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeenFile:
-    """A file as it was when it was seen: absolute path, size in bytes, modification time in ns."""
+    """A file as it was first seen: absolute path, size in bytes, modification time in ns."""
 
     path: str
     size: int
@@ -40,14 +40,14 @@ class SeenFile:
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """What tells the log from one that another process has written to: the file's inode, and its length in bytes."""
+    """The inode and the length in bytes of the log file, which reveal a write by another process."""
 
     inode: int
     length: int
 
     @classmethod
     def of(cls, path: Path) -> Self:
-        with path.open("rb") as log:  # network file systems look anew at a file that is opened, not at one that is not
+        with path.open("rb") as log:  # on a network file system, opening refreshes the attributes
             found = os.fstat(log.fileno())
         return cls(found.st_ino, found.st_size)
 
@@ -55,16 +55,17 @@ class _Version:
 class FileLog:
     """The files seen so far, numbered from 0 in the order in which they are read.
 
-    It is kept in ``<directory>/files.jsonl``, a JSON object per line:
+    The log is ``<directory>/files.jsonl``, with one JSON object per line:
 
     - ``{"path": ..., "size": ..., "mtime_ns": ...}``: the next file; its number never changes
-    - ``{"left": [numbers], "at": seconds since 1970}``: these files were missing from that time on
+    - ``{"left": [numbers], "at": seconds since 1970}``: these files have been missing since that time
     - ``{"back": [numbers]}``: these files are in the folder again
-    - ``{"next": number}``: the number of the next file; those that were left out have been forgotten
+    - ``{"next": number}``: the number of the next file; the numbers skipped belong to forgotten files
 
-    An incomplete last line, as a crash leaves it, was never used and is overwritten. A log that another driver has
-    written to since is left alone: an old driver that wakes up late must not number files again.
-    Raises MillraceError where the log cannot be read or written, is damaged elsewhere, or has another writer.
+    A crash may leave an incomplete last line; it was never used and is overwritten. A log that another driver has
+    written to in the meantime is not touched: an old driver that resumes late must not number files again.
+
+    Raises MillraceError if the log cannot be read or written, is damaged in any other way, or has another writer.
     """
 
     def __init__(self, directory: str) -> None:
@@ -72,9 +73,9 @@ class FileLog:
         self._files: dict[int, SeenFile] = {}
         self._numbers: dict[str, int] = {}
         self._left: dict[int, float] = {}
-        self._parts = 0  # files and numbers in the log, also those that are outdated
+        self._parts = 0  # entries in the log (files and numbers), outdated ones included
         self.count = 0
-        """How many files were seen so far, also those that are forgotten: the number of the next one."""
+        """Files seen so far, forgotten ones included: the number of the next file."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._path.touch()
@@ -91,24 +92,24 @@ class FileLog:
         return path in self._numbers
 
     def __len__(self) -> int:
-        """How many files are remembered."""
+        """Return the number of files that are remembered."""
         return len(self._files)
 
     def files(self, start: int, end: int) -> list[SeenFile]:
-        """The files with the numbers ``start`` to ``end - 1``. Raises KeyError where one has been forgotten."""
+        """Return the files with the numbers ``start`` to ``end - 1``. Raises KeyError if one has been forgotten."""
         return [self._files[number] for number in range(start, end)]
 
     def record(self, new: Sequence[SeenFile], present: Set[str], consumed: int, now: float) -> None:
-        """Record a listing: it is on disk when this returns.
+        """Record a listing durably: it is on disk when this method returns.
 
         Args:
             new: files that are not in the log, in the order in which they are to be read.
-            present: paths in the log that were found. An empty listing says nothing about the files in the log.
-            consumed: the files before this number were read by batches that are finished.
+            present: paths in the log that were found. An empty listing marks no file as missing.
+            consumed: finished batches have read all files before this number.
             now: seconds since 1970.
 
         Raises:
-            MillraceError: the log cannot be written; then nothing was added.
+            MillraceError: the log cannot be written, and nothing was added.
         """
         missing = {self._numbers[path] for path in self._numbers.keys() - present}
         left = sorted(n for n in missing - self._left.keys() if n < consumed) if present or new else []
@@ -124,7 +125,7 @@ class FileLog:
             self._compact(now)
 
     def _compact(self, now: float) -> None:
-        """Forget what has been missing for long enough, once half of the log is outdated: each part is copied once."""
+        """Forget files that left long ago, once half of the log is outdated; each entry is then copied about once."""
         forgotten = {number for number, at in self._left.items() if at + KEPT_SECONDS <= now}
         kept = len(self._files) + len(self._left) - 2 * len(forgotten)
         if self._parts <= 2 * kept + _SLACK:
@@ -180,7 +181,7 @@ class FileLog:
             ) from error
 
     def _apply(self, line: dict[str, Any]) -> None:
-        """Take over what a line says."""
+        """Apply one line of the log."""
         if "next" in line:
             self.count = int(line["next"])
         elif "left" in line:
@@ -202,9 +203,9 @@ class FileLog:
 
 
 def _snapshot(files: dict[int, SeenFile], left: dict[int, float], count: int) -> Iterable[dict[str, Any]]:
-    """The lines of a log that says no more than what is remembered."""
+    """Yield the lines of a log that holds only what is remembered."""
     following = 0
-    for number, file in files.items():  # in order: numbers only grow
+    for number, file in files.items():  # the dict is in ascending order: numbers only grow
         if number != following:
             yield {"next": number}
         yield asdict(file)

@@ -1,4 +1,4 @@
-"""Files that are there and files that arrive, as a stream."""
+"""Existing and newly arriving files as a stream of records."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ _LEAVE = "leave files as they are; write new ones elsewhere and rename them into
 
 @dataclass(frozen=True)
 class FilesSlice:
-    """Pieces of files that one replica reads one after the other."""
+    """Pieces of files that one replica reads one after another."""
 
     pieces: tuple[FilePiece, ...]
 
 
 class FilesSource:
-    """The records of a file, of the files of a folder (not of folders in it), or of those a glob matches.
+    """The records of one file, of the files in a folder (not in its subfolders), or of the files that match a glob.
 
-    Files are taken in order of (modification time, name) as they are found; their order is kept in a log in
-    ``log_directory``, and the position ``{"files": k}`` is its first k entries. Names that begin with ``.``
-    or ``_`` are left out. A file must be complete when it appears: write it elsewhere, then rename it. It is
-    known by its path: another file under the same path is not read. A file that was read may be removed, and
+    The new files of a listing are read in order of (modification time, path). The order is kept in a log in
+    ``log_directory``, and the position ``{"files": k}`` stands for its first k entries. Names that begin with ``.``
+    or ``_`` are ignored. A file must be complete when it appears: write it elsewhere, then rename it. A file is
+    identified by its path: another file under the same path is not read. A file that was read may be removed, and
     is forgotten later (``FileLog``).
 
-    Raises MillraceError where there is no such path, and later where a file is gone or has another size.
+    Raises MillraceError if no file matches the path, and later if a file is gone or its size has changed.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class FilesSource:
         self._clock = clock
         if self._path.exists() and not os.access(self._path, os.R_OK):
             raise MillraceError(Problem(f"source {name}: no permission to read this path", "", path))
-        log = FileLog(log_directory)  # not kept: batches are planned in another process
+        log = FileLog(log_directory)  # not kept: another process plans the batches
         if not log.count and not self._path.is_dir() and not self._has_files():
             raise MillraceError(
                 Problem(
@@ -86,25 +86,26 @@ class FilesSource:
 
     @cached_property
     def _log(self) -> FileLog:
-        """Opened where files are looked for: not in the tasks, which read slices only."""
+        """The log of files seen, opened on first use: on the driver, never in the tasks, which only read slices."""
         return FileLog(self._log_directory)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_log"}
 
     def check(self) -> None:
-        """Look at the first file of a new query. Raises MillraceError where it has other columns than the schema."""
+        """Check the first file of a new query. Raises MillraceError if its columns do not match the schema."""
         if not self._log.count and (new := self._listed(self._log)[1]):
             self._format.check(new[0].path)
 
     def initial(self) -> Position:
-        """Before the first file."""
+        """Return the position before the first file."""
         return {"files": 0}
 
     def latest(self, start: Position, *, everything: bool, most: int | None = None) -> Position:
-        """Look for new files; at most ``max_files_per_batch`` further than ``start``, however many records they have.
+        """List new files and return how far the batch after ``start`` may go.
 
-        With ``everything`` it looks once: files that arrive later are the next run's.
+        A batch has at most ``max_files_per_batch`` files, however many records they have: ``most`` is ignored. With
+        ``everything``, the files are listed once: files that arrive later are left to the next run.
         """
         log = self._seen(start)
         if not self._complete:
@@ -113,15 +114,15 @@ class FilesSource:
         return {"files": log.count if self._max_files is None else min(log.count, start["files"] + self._max_files)}
 
     def exhausted(self, position: Position) -> bool:
-        """Never: more files may arrive."""
+        """Return False: more files may always arrive."""
         return False
 
     def lag(self, position: Position) -> int:
-        """Files that the last call of ``latest`` knew of and that are not consumed."""
+        """Return the number of files that the last call of ``latest`` knew of and that are not consumed."""
         return self._seen(position).count - int(position["files"])
 
     def slices(self, start: Position, end: Position, replicas: int) -> list[Slice]:
-        """Equal parts of all bytes (of Parquet: rows); none where the files are empty."""
+        """Cut the files into slices of equal bytes (Parquet: rows); no slices if all files are empty."""
         try:
             files = self._seen(end).files(start["files"], end["files"])
         except KeyError as error:
@@ -133,7 +134,7 @@ class FilesSource:
         return [FilesSlice(pieces) for pieces in cut(extents, replicas)]
 
     def read(self, piece: Slice, label: str) -> Iterator[pa.RecordBatch | Rejected]:
-        """The records of the slice's pieces."""
+        """Yield the records of the pieces of a slice."""
         assert isinstance(piece, FilesSlice)
         with Rejects(self.name, self._corrupt, label) as rejects:
             for part in piece.pieces:
@@ -151,12 +152,12 @@ class FilesSource:
         return self._log
 
     def _look(self, log: FileLog, consumed: int) -> None:
-        """List the files once, and record which are new and which have left."""
+        """List the files once, and log which are new and which have left."""
         present, new = self._listed(log)
         log.record(new, present, consumed, self._clock())
 
     def _listed(self, log: FileLog) -> tuple[set[str], list[SeenFile]]:
-        """The paths in the log that are there, and the new files in their order; only these are asked for more."""
+        """Return the logged paths that are present, and the new files in order; only new files cost a ``stat``."""
         present, new = set(), []
         with self._named_errors():
             for file in self._listing():
@@ -164,7 +165,7 @@ class FilesSource:
                 if path in log:
                     present.add(path)
                     continue
-                with suppress(FileNotFoundError):  # renamed since it was listed, and so not ours yet
+                with suppress(FileNotFoundError):  # renamed since it was listed: a later listing has its final name
                     if _is(file.is_file):
                         status = file.stat()
                         new.append(SeenFile(path, status.st_size, status.st_mtime_ns))
@@ -175,7 +176,7 @@ class FilesSource:
             return any(_is(file.is_file) for file in self._listing())
 
     def _listing(self) -> Iterator[os.DirEntry[str] | Path]:
-        """Everything that matches, whether seen or not, also folders."""
+        """Yield every entry that matches: seen or new, file or folder."""
         if self._path.is_file():
             yield self._path
         elif self._path.is_dir():
@@ -187,7 +188,7 @@ class FilesSource:
 
     @contextmanager
     def _named_errors(self) -> Iterator[None]:
-        """Name the source and its path where the files cannot be listed."""
+        """Turn an OSError of a listing into an error that names the source and its path."""
         try:
             yield
         except OSError as error:
@@ -201,15 +202,15 @@ class FilesSource:
 
 
 def _root(pattern: Path) -> Path:
-    """The part of a glob pattern before its first wildcard."""
+    """Return the deepest parent folder of a glob pattern whose path has no wildcard."""
     return next((p for p in pattern.parents if not glob.has_magic(str(p))), Path(pattern.anchor))
 
 
 def _below(root: str, pattern: Iterable[str]) -> Iterator[os.DirEntry[str]]:
-    """Entries below a folder that match the parts of a glob pattern; each folder is read once.
+    """Yield the entries below a folder that match the parts of a glob pattern, reading each folder once.
 
-    Hidden entries do not match, nor what is in hidden folders. ``**`` stands for any number of folders; it does not
-    follow links, which may lead in a circle. Folders below ``root`` that have gone or may not be read are left out.
+    Hidden entries and the contents of hidden folders do not match. ``**`` stands for any number of folders. It does
+    not follow symbolic links, which may form a cycle. Folders below ``root`` that are gone or unreadable are skipped.
     """
     folders = [(root, {tuple(pattern)})]
     while folders:
@@ -239,7 +240,7 @@ def _below(root: str, pattern: Iterable[str]) -> Iterator[os.DirEntry[str]]:
 
 
 def _is(kind: Callable[..., bool], **how: bool) -> bool:
-    """Ask ``is_file`` or ``is_dir`` of an entry; a link that leads to itself is neither."""
+    """Call ``is_file`` or ``is_dir`` of an entry; a symbolic link to itself is neither."""
     try:
         return kind(**how)
     except OSError as error:
@@ -249,14 +250,14 @@ def _is(kind: Callable[..., bool], **how: bool) -> bool:
 
 
 def _without_leading_stars(parts: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """A pattern that begins with ``**`` also matches where this is no folder at all."""
+    """Yield the pattern without its leading ``**`` parts, since ``**`` also stands for no folder at all."""
     while parts[0] == "**" and len(parts) > 1:
         parts = parts[1:]
         yield parts
 
 
 def _matcher(names: Iterable[str]) -> Callable[[str], re.Match[str] | None]:
-    """Whether a name matches one of these glob patterns."""
+    """Return a function that matches a name against these glob patterns."""
     return re.compile("|".join(map(fnmatch.translate, names)) or "(?!)").match
 
 

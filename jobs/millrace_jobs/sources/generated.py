@@ -1,4 +1,4 @@
-"""Endless generated streams: any row is a function of the seed and its number alone."""
+"""Endless generated streams, in which each row depends only on the seed and the row number."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from millrace_jobs.sources.pacing import Pacer, RatePace
 from millrace_jobs.sources.slicing import bounds
 
 _WORDS = 4
-"""64-bit words that Philox-4x64 gives for one value of its counter: enough for one row."""
+"""64-bit words that Philox-4x64 yields per counter value: enough for one row."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class GeneratedRows:
 
 
 class GeneratedSource(ABC):
-    """Rows at a pace, in any slices, the same every time.
+    """A source that generates rows at a given pace; the rows do not depend on how they are sliced.
 
-    The position is ``{"row": k, "epoch": µs}``; ``epoch`` is ``start_time``, or now at the first start. Rows are
-    due at the pace from the first call of ``latest`` in this process on; there is no end, so ``everything`` means
-    what is due, too.
+    The position is ``{"row": k, "epoch": µs}``; ``epoch`` is ``start_time``, or the time of the first start. The pace
+    starts with the first call of ``latest`` in this process. The stream never ends, so ``everything`` also admits
+    only the rows that are due.
     """
 
     def __init__(
@@ -58,32 +58,35 @@ class GeneratedSource(ABC):
 
     @cached_property
     def _pacer(self) -> Pacer:
-        """Made where the pace is kept: not in the tasks, which read slices only."""
+        """The pacer, made on first use: on the driver, never in the tasks, which only read slices."""
         return Pacer(self.pace, self._clock)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_pacer"}
 
     def initial(self) -> Position:
-        """Before row 0, with the time the stream begins at."""
+        """Return the position before row 0, with the time at which the stream begins."""
         return {"row": 0, "epoch": self._epoch}
 
     def latest(self, start: Position, *, everything: bool, most: int | None = None) -> Position:
-        """The rows due now, at most ``most`` of them."""
+        """Return the position after the rows due now, at most ``most`` rows beyond ``start``."""
         row = int(start["row"])
         self._due = self._pacer.due(row)
         return {"row": self._due if most is None else min(self._due, row + most), "epoch": start["epoch"]}
 
     def exhausted(self, position: Position) -> bool:
-        """Never."""
+        """Return False: the stream never ends."""
         return False
 
     def lag(self, position: Position) -> int:
-        """Rows that were due at the last call of ``latest`` and are not consumed."""
+        """Return the number of rows that were due at the last call of ``latest`` and are not consumed."""
         return max(self._due - int(position["row"]), 0)
 
     def slices(self, start: Position, end: Position, replicas: int) -> list[Slice]:
-        """Ranges of rows that differ by one at most. The epoch is that of ``end``; ``start`` may be newer."""
+        """Cut the rows into ranges whose sizes differ by at most one.
+
+        The epoch is taken from ``end``, because that of ``start`` may be newer.
+        """
         cuts = [start["row"] + cut for cut in bounds(end["row"] - start["row"], replicas)]
         return [GeneratedRows(low, high, end["epoch"]) for low, high in itertools.pairwise(cuts) if low < high]
 
@@ -95,27 +98,30 @@ class GeneratedSource(ABC):
 
     @abstractmethod
     def _generate(self, rows: NDArray[np.int64], epoch: int) -> pa.RecordBatch:
-        """These rows, which follow one another, of the stream that began at ``epoch``."""
+        """Generate these consecutive rows of the stream that began at ``epoch``."""
 
 
 def random_words(key: int, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Four random words for each of these consecutive rows. Shape ``(rows, 4)``.
+    """Return four random words for each of these consecutive rows. Shape ``(rows, 4)``.
 
-    They are those of the counter-based generator Philox-4x64 (Salmon et al., SC 2011) keyed by ``key``, which is
-    below 2^128; the number of a row is the counter.
+    The generator is the counter-based Philox-4x64 (Salmon et al., SC 2011). Its key is ``key``, below 2^128; its
+    counter is the row number.
     """
     generator = np.random.Philox(key=key).advance(int(rows[0]))
     return generator.random_raw(_WORDS * len(rows)).reshape(-1, _WORDS)
 
 
 def uniform(words: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Words as numbers in [0, 1)."""
+    """Return the words as numbers in [0, 1)."""
     return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 @lru_cache(maxsize=4)
 def zipf(keys: int, skew: float) -> NDArray[np.float64]:
-    """Cumulative probabilities, proportional to rank^-skew, of the ranks 1 to ``keys``. Shape ``(keys,)``."""
+    """Return the cumulative Zipf distribution of the ranks 1 to ``keys``. Shape ``(keys,)``.
+
+    The probability of a rank is proportional to rank^-skew.
+    """
     cumulative = np.cumsum(np.arange(1, keys + 1, dtype=np.float64) ** -skew)
     shares: NDArray[np.float64] = cumulative / cumulative[-1]
     return shares

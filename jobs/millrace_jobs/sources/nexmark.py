@@ -1,7 +1,7 @@
 """The NEXMark auction site: people, their auctions, and bids, as one endless sequence of events.
 
-After the benchmark of Tucker, Tufte, Papadimos and Maier (NEXMark, 2002) with the proportions and value ranges
-that its public generators share.
+It follows the benchmark of Tucker, Tufte, Papadimos and Maier (NEXMark, 2002), with the proportions and value ranges
+that the public generators share.
 """
 
 from __future__ import annotations
@@ -22,54 +22,57 @@ from millrace_jobs.sources.generated import GeneratedSource, random_words, unifo
 from millrace_jobs.sources.pacing import RatePace
 
 _PLACES = {"person": (0, 1), "auction": (1, 3), "bid": (4, 46)}
-"""First place of a stream among 50 events, and how many are its own."""
+"""The first place of each stream in a cycle of 50 events, and the number of its places."""
 _EVENTS = 50
 _FIRST_ID = 1000
 _FIRST_CATEGORY, _CATEGORIES = 10, 5
 _OPEN_AUCTIONS, _ACTIVE_PEOPLE = 100, 1000
 _MOST_RECENT = 1 << 20
-"""Auctions, or people, among which popular ones are chosen: bounds the memory of their distribution."""
+"""The most auctions, or people, to choose from; bounds the memory of their distribution."""
 
 Numbers = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 
 def share(stream: str) -> float:
-    """Which part of all events a stream is."""
+    """Return the share of all events that belong to a stream."""
     return _PLACES[stream][1] / _EVENTS
 
 
 @dataclass(frozen=True)
 class Popularity:
-    """Chooses among the ``recent`` newest of things that are numbered from 0 as they come.
+    """A skewed choice among the ``recent`` newest of items that are numbered from 0 in order of arrival.
 
-    A thing of rank r is one whose number is r modulo ``recent``, so it keeps its rank until ``recent`` more have
-    come, and then another takes it. The probability of rank r is proportional to (r + 1)^-skew.
+    The rank of an item is its number modulo ``recent``. It keeps this rank until ``recent`` more items have arrived,
+    and then a new item takes it over. The probability of rank r is proportional to (r + 1)^-skew.
     """
 
     recent: int
     skew: float
 
     def choose(self, numbers: NDArray[np.float64], there: Numbers) -> Numbers:
-        """For each random number in [0, 1), the number of one of the things, of which ``there`` are there."""
+        """Return the number of the chosen item for each random number in [0, 1); ``there`` items exist by then.
+
+        ``numbers``, ``there`` and the result have the shape ``(rows,)``.
+        """
         ranks = np.searchsorted(zipf(self.recent, self.skew), numbers, "right")
         newest = ranks + (there - 1 - ranks) // self.recent * self.recent
         return np.where(ranks < there, newest, ranks % there)
 
 
 class NexmarkSource(GeneratedSource):
-    """One of the streams ``person``, ``auction`` and ``bid`` of a site.
+    """One of the streams ``person``, ``auction`` and ``bid`` of an auction site.
 
-    Of every 50 events the first is a person, the next 3 are auctions, the other 46 bids; event e has the time at
-    which ``rate``, in events per second or a trace of it, comes to e events. So streams with the same settings are
-    parts of one sequence: sellers, bidders and auctions that a record refers to are in an event before it.
+    Of every 50 events the first is a person, the next 3 are auctions, and the other 46 are bids. Event e has the time
+    at which ``rate`` (events per second, or a trace of it) reaches e events. Streams with the same settings are
+    therefore parts of one sequence: the sellers, bidders and auctions that a record refers to are in earlier events.
 
-    A bid is on one of the auctions of the last ``drift`` seconds, the popularity of which follows Zipf's law with
-    the exponent ``skew``; at least on one of the last 100. Sellers and bidders are chosen in the same way, at
-    least among the last 1000 people. As an auction stays open for ``drift`` seconds on average, most bids come in
-    time. Prices are log-uniform from 100 to 100,000,000 (cents).
+    A bid is on one of the auctions of the last ``drift`` seconds, and at least the last 100 auctions qualify. Their
+    popularity follows Zipf's law with the exponent ``skew``. Sellers and bidders are chosen in the same way, from at
+    least the last 1000 people. An auction stays open for ``drift`` seconds on average, so most bids arrive in time.
+    Prices are log-uniform from 100 to 100,000,000 (cents).
 
-    ``schema`` is that of the stream (``Source.schema_text`` of the API).
+    ``schema`` is the schema of the stream (``Source.schema_text`` of the API).
     """
 
     def __init__(
@@ -160,7 +163,7 @@ def _within(least: int, wanted: float) -> int:
 
 
 def _below(words: Words, shift: int, limit: int) -> Numbers:
-    """A number below ``limit``, made of 16 bits of each word from ``shift`` on; of 32 for a limit above 256."""
+    """Return a number below ``limit`` from 16 bits of each word, from bit ``shift`` on; 32 bits if ``limit`` > 256."""
     bits = words >> np.uint64(shift) & np.uint64(0xFFFF if limit <= 256 else 0xFFFFFFFF)
     return (bits % np.uint64(limit)).astype(np.int64)
 

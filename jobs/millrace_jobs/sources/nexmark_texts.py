@@ -1,4 +1,4 @@
-"""The texts of NEXMark records: small tables, the same in every process, from which rows take their values."""
+"""The texts of NEXMark records: small tables, identical in every process, that rows take their values from."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ OTHER_CHANNELS = 10_000
 
 @lru_cache
 def channels() -> tuple[pa.Array, pa.Array]:
-    """Names of all channels, the known ones first, and the URL that each of them links to.
+    """Return the names of all channels, the known ones first, and the URL that each channel links to.
 
-    Of every ten others, nine have their number in the URL.
+    Nine out of ten of the other channels have their number in the URL.
     """
     letters = random.Random("channels")
     names, urls = list(KNOWN_CHANNELS), []
@@ -66,7 +66,7 @@ def channels() -> tuple[pa.Array, pa.Array]:
 
 @lru_cache
 def padding(shortest: int, longest: int) -> pa.Array:
-    """256 texts without meaning, of lengths from ``shortest`` to ``longest``."""
+    """Return 256 meaningless texts with lengths from ``shortest`` to ``longest``."""
     letters = random.Random(f"{shortest} to {longest}")
     return pa.array([_text(letters, letters.randint(shortest, longest)) for _ in range(256)])
 

@@ -1,4 +1,4 @@
-"""The sources of a StreamQuery."""
+"""Construction of the sources of a StreamQuery from their specs."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from millrace_jobs.sources.replay import ReplaySource, require_file
 
 
 def open_source(name: str, spec: SourceSpec, state: Path, cache: Path) -> Source:
-    """Make the source that a spec asks for.
+    """Return the source that a spec describes.
 
     Args:
-        name: what the query calls it.
-        spec: its settings.
-        state: folder for what it has to remember beside its position; kept with the checkpoint.
-        cache: folder for what it can make again.
+        name: the name of the source in the query.
+        spec: the settings of the source.
+        state: folder for the state that the source keeps besides its position; stored with the checkpoint.
+        cache: folder for data that the source can recreate.
 
     Raises:
-        MillraceError: its data is not there, or its schema cannot be read.
+        MillraceError: the data of the source does not exist, or its schema cannot be read.
     """
     if spec.rate is not None:
         rate = spec.rate
@@ -44,7 +44,7 @@ def open_source(name: str, spec: SourceSpec, state: Path, cache: Path) -> Source
             seed=rate.seed,
         )
     if spec.nexmark is not None:
-        from millrace_jobs.sources.nexmark import NexmarkSource  # its tables of texts take half a second
+        from millrace_jobs.sources.nexmark import NexmarkSource  # building its text tables takes half a second
 
         site = spec.nexmark
         return NexmarkSource(
@@ -76,7 +76,7 @@ def open_source(name: str, spec: SourceSpec, state: Path, cache: Path) -> Source
         try:
             files.check()
         except MillraceError as error:
-            error.failure = FailureClass.SOURCE  # as it would be of the batch that reads the file
+            error.failure = FailureClass.SOURCE  # the class that the batch reading the file would report
             raise
         return files
     replay = spec.replay
@@ -98,13 +98,13 @@ def open_source(name: str, spec: SourceSpec, state: Path, cache: Path) -> Source
 
 
 def check_input(name: str, spec: SourceSpec, state: Path) -> None:
-    """Look at the files of a source without reading records; other kinds have none.
+    """Check the files of a source without reading records; do nothing for sources without files.
 
     Args:
         name, spec, state: as for ``open_source``.
 
     Raises:
-        MillraceError: the files are not there, or the first one has other columns than the schema.
+        MillraceError: the files do not exist, or the columns of the first one do not match the schema.
     """
     if spec.files is not None:
         open_source(name, spec, state, state)
@@ -118,7 +118,7 @@ def check_input(name: str, spec: SourceSpec, state: Path) -> None:
 
 
 def schema_of(name: str, spec: SourceSpec) -> pa.Schema:
-    """The Arrow schema of a source's records.
+    """Return the Arrow schema of a source's records.
 
     Raises:
         MillraceError: the schema does not parse, or a type in it cannot be read from records.

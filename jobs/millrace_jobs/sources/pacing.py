@@ -1,7 +1,7 @@
-"""How fast a stream goes: event time at a speed, a rate, or a rate that changes.
+"""The pace of a stream: event time at a given speed, a constant rate, or a rate that changes.
 
-A pace maps seconds on its own clock to records due and back, so a stream that stops at some record can go on
-from there later as if no time had passed.
+A pace maps seconds on its own clock to records due, and back. A stream that stops at some record can therefore
+continue from there later as if no time had passed.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from numpy.typing import NDArray
 from millrace_api.errors import MillraceError, Problem
 
 NO_TIME = np.iinfo(np.int64).min
-"""The clock before the first record that has an event time."""
+"""The value of the clock before the first record that has an event time."""
 
 
 class Pace(Protocol):
-    """A non-decreasing number of records over time."""
+    """A non-decreasing number of records as a function of time."""
 
     def rows(self, seconds: float) -> int:
-        """Records due ``seconds`` after the beginning."""
+        """Return the number of records due ``seconds`` after the beginning."""
         ...
 
     def seconds(self, row: int) -> float:
-        """The earliest time at which ``row`` records are due."""
+        """Return the earliest time at which ``row`` records are due."""
         ...
 
 
@@ -45,7 +45,10 @@ class Pacer:
         self._origin: float | None = None
 
     def due(self, row: int) -> int:
-        """Records due now, at least ``row``; the first call sets the clock to the time of ``row``."""
+        """Return the number of records due now, at least ``row``.
+
+        The first call sets the clock to the time of ``row``.
+        """
         now = self._clock()
         if self._origin is None:
             self._origin = now - self._pace.seconds(row)
@@ -53,9 +56,9 @@ class Pacer:
 
 
 class EventTimePace:
-    """Records at ``speed`` times their own event times.
+    """A replay of records at ``speed`` times the pace of their own event times.
 
-    ``clock``, shape ``(rows,)``: running maximum of the event times in µs, as records are out of order.
+    ``clock`` is the running maximum of the event times in µs, since records may be out of order. Shape ``(rows,)``.
     """
 
     def __init__(self, clock: NDArray[np.int64], speed: float) -> None:
@@ -65,40 +68,40 @@ class EventTimePace:
         self._begin = int(clock[first]) if first < len(clock) else 0
 
     def rows(self, seconds: float) -> int:
-        """Records up to the event time reached."""
+        """Return the number of records up to the event time reached after ``seconds``."""
         reached = self._begin + math.floor(seconds * self._speed * 1e6)
         return int(np.searchsorted(self._clock, reached, "right"))
 
     def seconds(self, row: int) -> float:
-        """When the last of ``row`` records came."""
+        """Return the time at which the last of ``row`` records is due."""
         reached = max(int(self._clock[row - 1]), self._begin) if row else self._begin
         return (reached - self._begin) / 1e6 / self._speed
 
 
 @dataclass(frozen=True)
 class RatePace:
-    """Records at ``rates[i]`` per second from second ``times[i]`` on, the first 0. Shapes ``(steps,)``."""
+    """A rate of ``rates[i]`` records per second from second ``times[i]`` on; ``times[0]`` is 0. Shapes ``(steps,)``."""
 
     times: NDArray[np.float64]
     rates: NDArray[np.float64]
 
     @classmethod
     def constant(cls, rate: float) -> RatePace:
-        """``rate`` records per second for ever."""
+        """Return a pace of ``rate`` records per second without end."""
         return cls(np.zeros(1), np.array([rate]))
 
     @classmethod
     def of(cls, rate: float | RatePace) -> RatePace:
-        """A number as a constant rate; a pace as it is."""
+        """Return a number as a constant rate, and a pace unchanged."""
         return rate if isinstance(rate, RatePace) else cls.constant(rate)
 
     def scaled(self, factor: float) -> RatePace:
-        """Every rate times ``factor``."""
+        """Return the pace with every rate multiplied by ``factor``."""
         return RatePace(self.times, self.rates * factor)
 
     @property
     def mean(self) -> float:
-        """Records per second until the last step begins; that of the last step where none come before."""
+        """The mean rate in records per second before the last step, or the last rate if no record is due before it."""
         return float(self._counts[-1] / self.times[-1]) if self._counts[-1] else float(self.rates[-1])
 
     @cached_property
@@ -106,12 +109,12 @@ class RatePace:
         return np.concatenate(([0.0], np.cumsum(np.diff(self.times) * self.rates[:-1])))
 
     def rows(self, seconds: float) -> int:
-        """Whole records so far."""
+        """Return the number of whole records due after ``seconds``."""
         step = max(int(np.searchsorted(self.times, seconds, "right")) - 1, 0)
         return int(self._counts[step] + self.rates[step] * (seconds - self.times[step]))
 
     def seconds(self, row: int) -> float:
-        """Where the rate was 0 when ``row`` was reached, the time before the pause."""
+        """Return the earliest time at which ``row`` records are due: the time before a pause (rate 0), not after it."""
         counts = self._counts
         step = max(int(np.searchsorted(counts, row, "left")) - 1, 0)
         missing = row - counts[step]
@@ -120,7 +123,7 @@ class RatePace:
         return float(self.times[step] + missing / self.rates[step])
 
     def micros(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """:meth:`seconds` of many rows, in whole µs. Shapes ``(rows,)``."""
+        """Return :meth:`seconds` of many rows, in whole µs. Shapes ``(rows,)``."""
         step = np.maximum(np.searchsorted(self._counts, rows, "left") - 1, 0)
         gaps = np.divide(1e6, self.rates, out=np.zeros(len(self.rates)), where=self.rates > 0)
         micros = self.times[step] * 1e6 + (rows - self._counts[step]) * gaps[step]
@@ -130,11 +133,12 @@ class RatePace:
 def read_rate_trace(
     path: str, *, time_column: str | None = None, rate_column: str | None = None, scale: float = 1.0
 ) -> RatePace:
-    """A recorded rate as steps; each holds until the next one, the last for ever.
+    """Read a recorded rate as steps; each step holds until the next one, the last without end.
 
-    A CSV file (``,`` ``;`` ``|`` or tab) with a header. ``time_column`` (default: the first) holds seconds or
-    ISO 8601 timestamps in ascending order, ``rate_column`` (the second) records per second, to be multiplied
-    by ``scale``.
+    The file is CSV (delimited by ``,`` ``;`` ``|`` or tab) with a header. ``time_column`` (default: the first column)
+    holds seconds or ISO 8601 timestamps in ascending order. ``rate_column`` (default: the second column) holds
+    records per second, which are multiplied by ``scale``.
+
     Raises MillraceError with file, line and value.
     """
     try:

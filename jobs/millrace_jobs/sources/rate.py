@@ -1,4 +1,4 @@
-"""Generated records of the simplest kind: a time, a key, a value."""
+"""Generated records of the simplest kind: a timestamp, a key and a value."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from millrace_jobs.sources.pacing import RatePace
 
 _SCHEMA = pa.schema([("timestamp", TIMESTAMP), ("key", pa.string()), ("value", pa.float64())])
 _GOLDEN_RATIO = 0.618
-"""So far, in shares of all ranks, each key moves when others become popular: few come back to the top soon."""
+"""The share of all ranks by which keys shift at every drift; with this one, few keys return to the top soon."""
 
 
 class RateSource(GeneratedSource):
     """Records ``timestamp TIMESTAMP, key STRING, value DOUBLE`` at a rate, in records per second or a trace of it.
 
-    Row i has the event time at which the rate comes to i records, which is ``epoch + i / rate`` where it is
-    constant; a key drawn from ``keys`` keys with probability proportional to rank^-skew (Zipf; 0 is uniform); and
-    a value uniform in [0, 1). Every ``drift`` seconds of event time the keys change ranks.
+    - The event time of row i is the time at which the rate reaches i records: ``epoch + i / rate`` if it is constant.
+    - The key is one of ``keys`` keys, with a probability proportional to rank^-skew (Zipf; 0 is uniform). Every
+      ``drift`` seconds of event time the keys change ranks.
+    - The value is uniform in [0, 1).
     """
 
     def __init__(

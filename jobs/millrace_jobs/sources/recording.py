@@ -1,6 +1,6 @@
-"""A recorded file made ready for replay: once converted, any row is found without reading what is before it.
+"""A recorded file converted for replay, so that any row can be read without reading the rows before it.
 
-A recording is a folder of the cache with ``records.arrow`` (Arrow IPC, uncompressed, read by memory map),
+A recording is a folder in the cache with ``records.arrow`` (Arrow IPC, uncompressed, memory-mapped),
 ``clock.i64`` (running maximum of the event time in µs, one per row) and ``recording.json`` (counts).
 """
 
@@ -28,14 +28,14 @@ from millrace_jobs.sources.pacing import NO_TIME
 
 @dataclass(frozen=True)
 class Recording:
-    """``rows`` records in a folder; ``rejected`` more did not decode and were left out."""
+    """A converted file of ``rows`` records in a folder; ``rejected`` more did not decode and were left out."""
 
     directory: str
     rows: int
     rejected: int
 
     def read(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Rows ``[begin, end)``, without copying. Raises MillraceError where the recording is gone."""
+        """Yield the rows ``[begin, end)`` without copying. Raises MillraceError if the recording cannot be read."""
         path = str(Path(self.directory, "records.arrow"))
         try:
             file = pa.ipc.open_file(pa.memory_map(path))
@@ -43,13 +43,13 @@ class Recording:
             hint = "remove its folder, and run the query again to convert it anew"
             raise MillraceError(Problem(f"the converted recording cannot be read: {error}", hint, path)) from error
         while begin < end:
-            batch, row = divmod(begin, MAX_ROWS)  # all batches but the last one are full
+            batch, row = divmod(begin, MAX_ROWS)  # all batches except the last one are full
             part = file.get_batch(batch).slice(row, end - begin)
             yield part
             begin += part.num_rows
 
     def clock(self) -> NDArray[np.int64]:
-        """Shape ``(rows,)``: running maximum of the event times in µs, NO_TIME before the first one."""
+        """Return the running maximum of the event times in µs, NO_TIME before the first one. Shape ``(rows,)``."""
         if not self.rows:
             return np.empty(0, np.int64)
         return np.memmap(Path(self.directory, "clock.i64"), np.int64, "r")
@@ -64,10 +64,9 @@ def open_recording(
     settings: Sequence[object],
     rejects: Rejects,
 ) -> Recording:
-    """The recording of ``path``, converted now unless that was done before with the same ``settings``.
+    """Return the recording of ``path``, converting the file unless that was done before with the same ``settings``.
 
-    Raises MillraceError where the file cannot be read, a record is bad on policy ``fail``, or the disk is
-    full.
+    Raises MillraceError if the file cannot be read, a record is bad under the policy ``fail``, or the disk is full.
     """
     target = Path(cache_directory, _fingerprint(path, schema, time_column, settings))
     try:
@@ -84,7 +83,7 @@ def open_recording(
             try:
                 unfinished.rename(target)
             except OSError:
-                if not _find(target):  # another process was not faster
+                if not _find(target):  # not because another process was faster
                     raise
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -95,7 +94,7 @@ def open_recording(
 
 
 def _write(directory: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema, time_column: str) -> int:
-    """Write records and their clock; returns the number of rows."""
+    """Write the records and their clock, and return the number of rows."""
     rows, reached = 0, NO_TIME
     with (
         (directory / "clock.i64").open("wb") as clock,
@@ -113,7 +112,7 @@ def _write(directory: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema
 
 
 def _full_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same records in batches of exactly MAX_ROWS, but for the last one; none is empty."""
+    """Yield the same records in batches of exactly MAX_ROWS, except for the last one; no batch is empty."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -129,7 +128,7 @@ def _full_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 
 def _fingerprint(path: str, schema: pa.Schema, time_column: str, settings: Sequence[object]) -> str:
-    """Names all that a conversion depends on: the file as it is now, and how it is read."""
+    """Return a hash of all that a conversion depends on: the file as it is now, and how it is read."""
     try:
         status = Path(path).stat()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A recorded file replayed as a stream: at N times its own speed, at a rate, or along a rate trace."""
+"""Replay of a recorded file as a stream: at N times its own speed, at a constant rate, or along a rate trace."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from millrace_jobs.sources.slicing import bounds
 
 @dataclass(frozen=True)
 class RowRange:
-    """Rows ``[begin, end)`` of the recording."""
+    """The rows ``[begin, end)`` of a recording."""
 
     begin: int
     end: int
 
 
 def require_file(name: str, path: str) -> None:
-    """Raise MillraceError where the file that a source replays is not there."""
+    """Raise MillraceError if the file that a source replays does not exist."""
     if not Path(path).is_file():
         hint = "write the path of one csv, json or parquet file"
         raise MillraceError(Problem(f"source {name}: there is no such file", hint, path))
@@ -40,15 +40,14 @@ def require_file(name: str, path: str) -> None:
 class ReplaySource:
     """The records of one CSV, JSON or Parquet file in file order; position ``{"row": k}``: k rows consumed.
 
-    The pace is ``rate``, in records per second or a trace of it; without one, it is ``speed`` times that of
+    The pace is ``rate``, in records per second or a trace of it. Without a rate, it is ``speed`` times the pace of
     the event times in ``time_column``. The clock of the pace starts with the first call of ``latest`` in this
-    process, at the row where the query is, so a restart goes on from there. Under ``everything`` there is no
-    pace.
+    process, at the current row of the query, so that a restart continues from there. ``everything`` ignores the pace.
 
-    Bad records are dealt with when the recording is converted, dead letters under the label ``recording``;
-    they are reported by the slice that begins at row 0.
+    Bad records are handled when the recording is converted, and dead letters are filed under the label ``recording``.
+    The slice that begins at row 0 reports the number of bad records.
 
-    Raises MillraceError where the file cannot be read, or ``time_column`` is not a TIMESTAMP of ``schema``.
+    Raises MillraceError if the file cannot be read, or ``time_column`` is not a TIMESTAMP of ``schema``.
     """
 
     def __init__(
@@ -97,20 +96,21 @@ class ReplaySource:
 
     @cached_property
     def _pacer(self) -> Pacer:
-        """Made where the pace is kept: not in the tasks, which read slices only."""
+        """The pacer, made on first use: on the driver, never in the tasks, which only read slices."""
         return Pacer(self._rate or EventTimePace(self._recording.clock(), self._speed), self._clock)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_pacer"}
 
     def initial(self) -> Position:
-        """Before the first row."""
+        """Return the position before the first row."""
         return {"row": 0}
 
     def latest(self, start: Position, *, everything: bool, most: int | None = None) -> Position:
-        """The rows due now, or all; at most ``max_rows_per_batch`` further than ``start``.
+        """Return the position after the rows due now, or after all rows with ``everything``.
 
-        With a pace also at most ``most``; all at once is what ``everything`` is for, so that no record is late.
+        The batch has at most ``max_rows_per_batch`` rows and, under a pace, at most ``most``. With ``everything``,
+        ``most`` is ignored: reading all rows at once makes sure that no record is late.
         """
         row = int(start["row"])
         if row > self._recording.rows:
@@ -123,20 +123,20 @@ class ReplaySource:
         return {"row": min([self._due, *(row + limit for limit in limits)])}
 
     def exhausted(self, position: Position) -> bool:
-        """After the last row."""
+        """Return whether the position is after the last row."""
         return bool(position["row"] >= self._recording.rows)
 
     def lag(self, position: Position) -> int:
-        """Rows that were due at the last call of ``latest`` and are not consumed."""
+        """Return the number of rows that were due at the last call of ``latest`` and are not consumed."""
         return max(self._due - int(position["row"]), 0)
 
     def slices(self, start: Position, end: Position, replicas: int) -> list[Slice]:
-        """Ranges of rows that differ by one at most."""
+        """Cut the rows into ranges whose sizes differ by at most one."""
         cuts = [start["row"] + cut for cut in bounds(end["row"] - start["row"], replicas)]
         return [RowRange(low, high) for low, high in itertools.pairwise(cuts) if low < high]
 
     def read(self, piece: Slice, label: str) -> Iterator[pa.RecordBatch | Rejected]:
-        """The rows of the slice, from memory-mapped files."""
+        """Yield the rows of the slice from memory-mapped files."""
         assert isinstance(piece, RowRange)
         yield from self._recording.read(piece.begin, piece.end)
         if piece.begin == 0 and self._recording.rejected:

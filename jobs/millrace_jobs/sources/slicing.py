@@ -1,4 +1,4 @@
-"""Cutting a batch of files, or of rows, into slices of nearly equal size."""
+"""Cutting a micro-batch of files or rows into slices of nearly equal size."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Extent:
-    """A file: how long it is in units that can be cut, and whether it can be cut at all."""
+    """A file of ``size`` bytes: its length in the units that are cut, and whether it can be cut at all."""
 
     path: str
     size: int
@@ -19,7 +19,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class FilePiece:
-    """Bytes (of Parquet: rows) ``[begin, end)`` of a file that had ``size`` bytes when it was seen."""
+    """The bytes (Parquet: rows) ``[begin, end)`` of a file that had ``size`` bytes when it was first seen."""
 
     path: str
     size: int
@@ -28,14 +28,14 @@ class FilePiece:
 
 
 def bounds(length: int, slices: int) -> list[int]:
-    """``slices + 1`` cuts of ``range(length)`` into parts that differ by one at most."""
+    """Return the ``slices + 1`` bounds that cut ``range(length)`` into parts whose sizes differ by at most one."""
     return [length * i // slices for i in range(slices + 1)]
 
 
 def cut(files: Sequence[Extent], slices: int) -> list[tuple[FilePiece, ...]]:
-    """Cut files laid end to end into at most ``slices`` parts, in order, without empty ones.
+    """Cut files laid end to end into at most ``slices`` parts, in order and without empty parts.
 
-    The parts are equal but for rounding; a file that cannot be cut goes whole to the part it begins in.
+    The parts are equal except for rounding. A file that cannot be cut belongs entirely to the part that it begins in.
     """
     cuts = bounds(sum(file.length for file in files), slices)
     parts = []

@@ -1,1 +1,1 @@
-"""Formats of files and messages: bytes to columns of the declared types, and what is rejected, with the reason."""
+"""Formats of files and messages: decoding of bytes to columns of the declared types; bad records get a reason."""

@@ -1,4 +1,4 @@
-"""Avro messages to Arrow: fastavro decodes each one, Arrow converts by the column."""
+"""Decoding of Avro messages to Arrow: fastavro decodes each message, Arrow converts whole columns."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from millrace_jobs.sources.formats.messages import RejectAt
 from millrace_jobs.sources.formats.schema_registry import SchemaRegistry
 
 _FRAME = 5
-"""Bytes before the payload in a registry's framing: a zero, and the schema's id as four bytes, big-endian."""
+"""Bytes before the payload in a schema registry's framing: a zero, and the schema id as four big-endian bytes."""
 
 
 class AvroDecoder:
-    """Messages of one known schema, or in the framing of a schema registry, where each names its schema.
+    """Decoder of messages with one known schema, or framed by a schema registry, where each message names its schema.
 
-    Columns are found by name and cast to the declared type, as with Parquet; one that the writer did not have is
-    NULL. A TIMESTAMP may be a timestamp of any unit, or what ``timestamp_format`` says.
+    Columns are found by name and cast to the declared type, as with Parquet. A column that the writer did not have is
+    NULL. A TIMESTAMP may be a timestamp of any unit, or a value in the format ``timestamp_format``.
     """
 
     def __init__(self, schema: pa.Schema, timestamp_format: str, writer: AvroSchema | SchemaRegistry) -> None:
@@ -33,7 +33,7 @@ class AvroDecoder:
         self._writer = writer
 
     def decode(self, values: Sequence[bytes | None], reject: RejectAt) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
-        """A record of every message that has a value. Raises MillraceError where the registry does not answer."""
+        """Decode a record from every message that has a value. Raises MillraceError if the registry does not answer."""
         bad: dict[int, str] = {}
         parts = [
             part
@@ -48,11 +48,11 @@ class AvroDecoder:
         records = pa.concat_batches([batch for batch, _ in parts])
         if len(parts) == 1:
             return records, origins
-        order = np.argsort(origins, kind="stable")  # each schema's messages came together
+        order = np.argsort(origins, kind="stable")  # the messages were grouped by schema
         return records.take(pa.array(order)), origins[order]
 
     def check(self, writer: AvroSchema) -> None:
-        """Raise ValueError unless the columns can be made of records of ``writer``."""
+        """Raise ValueError unless the columns can be read from records of ``writer``."""
         for field in self.schema:
             kind = writer.types.get(field.name)
             if kind is None:
@@ -64,7 +64,7 @@ class AvroDecoder:
     def _by_schema(
         self, values: Sequence[bytes | None], bad: dict[int, str]
     ) -> Iterator[tuple[AvroSchema, Mapping[int, bytes]]]:
-        """The payloads of messages by index, those of one schema together."""
+        """Yield the payloads of the messages by index, grouped by schema."""
         there = {index: value for index, value in enumerate(values) if value is not None}
         if isinstance(self._writer, AvroSchema):
             yield self._writer, there
@@ -85,7 +85,7 @@ class AvroDecoder:
     def _records(
         self, writer: AvroSchema, records: list[Any], indexes: list[int], bad: dict[int, str]
     ) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
-        """Decoded records as columns; those with a value that does not fit are found by halving."""
+        """Convert decoded records to columns; bisection finds the records with a value that does not fit."""
         if not records:
             return
         try:
@@ -114,7 +114,7 @@ class AvroDecoder:
 
 
 def _decoded(writer: AvroSchema, messages: Mapping[int, bytes], bad: dict[int, str]) -> tuple[list[Any], list[int]]:
-    """The records of those messages that are whole, and their indexes."""
+    """Return the records of the messages that decode, and their indexes."""
     records, indexes = [], []
     for index, payload in messages.items():
         stream = BytesIO(payload)
@@ -122,7 +122,7 @@ def _decoded(writer: AvroSchema, messages: Mapping[int, bytes], bad: dict[int, s
             record = schemaless_reader(stream, writer.parsed, None)
         except EOFError:
             bad[index] = "it ends before its record does"
-        except Exception as error:  # whatever broken bytes lead fastavro to: an index, a length, a text
+        except Exception as error:  # corrupt bytes can fail anywhere in fastavro: at an index, a length, a text
             bad[index] = f"it is not a record of its Avro schema: {error or type(error).__name__}"
         else:
             if left := len(payload) - stream.tell():

@@ -1,6 +1,6 @@
-"""Avro schemas: what fastavro decodes messages with, and the Arrow type of each field.
+"""Avro schemas: the parsed schema for fastavro, and the Arrow type of each field.
 
-Times and dates are decoded as the plain numbers they are written as, which Arrow turns into timestamps by the column.
+Times and dates are decoded as the plain numbers of the encoding. Arrow converts them to timestamps as whole columns.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _INNER = ("type", "items", "values")
 
 @dataclass(frozen=True)
 class AvroSchema:
-    """A record; ``types`` has the Arrow type of each field, or why no column can hold it."""
+    """A record schema; ``types`` maps each field to its Arrow type, or to the reason why no column can hold it."""
 
     parsed: Any
     types: Mapping[str, pa.DataType | str]
 
 
 def read_avro_schema(text: str) -> AvroSchema:
-    """The schema in a text of JSON. Raises ValueError where it is none, or is not of a record."""
+    """Parse an Avro schema from JSON text. Raises ValueError if it is invalid, or not the schema of a record."""
     try:
         document = json.loads(text)
     except ValueError as error:
@@ -62,7 +62,7 @@ def read_avro_schema(text: str) -> AvroSchema:
 
 
 def spark_type_of(decoded: pa.DataType) -> pa.DataType:
-    """The column type for a type of AvroSchema: timestamps of any unit become Spark's."""
+    """Return the column type for a type of AvroSchema: timestamps of any unit become Spark's TIMESTAMP."""
     if pa.types.is_timestamp(decoded):
         return TIMESTAMP
     if pa.types.is_list(decoded):
@@ -75,7 +75,7 @@ def spark_type_of(decoded: pa.DataType) -> pa.DataType:
 
 
 def _plain(schema: Any) -> Any:
-    """The schema without logical types but decimals, which are more than numbers."""
+    """Return the schema without its logical types, except decimals: their encoding is not a plain number."""
     if isinstance(schema, list):
         return [_plain(branch) for branch in schema]
     if not isinstance(schema, dict):
@@ -98,7 +98,7 @@ def _type_or_reason(schema: Any) -> pa.DataType | str:
 
 
 def _arrow_type(schema: Any) -> pa.DataType:
-    """Raises ValueError saying what it is, where no column can hold it."""
+    """Return the Arrow type of a field. Raises ValueError with a description if no column can hold it."""
     if isinstance(schema, list):
         branches = [branch for branch in schema if branch != "null"]
         if len(branches) != 1:

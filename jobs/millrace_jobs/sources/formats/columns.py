@@ -1,7 +1,7 @@
-"""From what a file holds to the declared column type: timestamps, decimals, dates, base64.
+"""Conversion from the values in a file to the declared column types: timestamps, decimals, dates, base64.
 
-Arrow's readers convert most values themselves. These are the ones they do not convert as Spark does; they are
-read as another type (``stored_type``) and brought to the declared one as whole columns (``to_declared``).
+Arrow's readers convert most values themselves. The conversions here are the ones in which Arrow differs from Spark:
+values are read as another type (``stored_type``) and cast to the declared type as whole columns (``to_declared``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ import pyarrow.compute as pc
 from millrace_jobs.sources.formats.schema import MAX_PRECISION, TIMESTAMP, spark_type
 
 TIMESTAMP_FORMATS = ("iso", "seconds", "milliseconds", "microseconds")
-"""``iso``: text such as 2013-01-01T10:00:00.5+01:00, UTC without a zone; else a number since 1970."""
+"""The formats of a TIMESTAMP: ``iso`` is text such as 2013-01-01T10:00:00.5+01:00, in UTC if it has no zone.
+
+The others are numbers since 1970 in that unit.
+"""
 
 _MICROSECONDS = {"seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
 _EARLIEST = int(datetime(1, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
@@ -25,10 +28,10 @@ _TIME_OF_DAY = r"[ T]\d{2}"
 
 
 def stored_type(declared: pa.DataType, timestamp_format: str) -> pa.DataType:
-    """The type to read a column of a text file as.
+    """Return the type that a column of a text file is read as.
 
-    Doubles carry fractions of seconds; they hold microseconds exactly until the year 2255. Decimals are read
-    with all their digits, to be rounded.
+    Timestamps in seconds or milliseconds are read as doubles, to keep fractions. Doubles hold microseconds exactly
+    until the year 2255. Decimals are read with all their digits, and are rounded later.
     """
     if pa.types.is_decimal(declared):
         return pa.decimal128(MAX_PRECISION, MAX_PRECISION - (declared.precision - declared.scale))
@@ -40,7 +43,7 @@ def stored_type(declared: pa.DataType, timestamp_format: str) -> pa.DataType:
 
 
 def to_declared(column: pa.Array, declared: pa.Field, timestamp_format: str) -> pa.Array:
-    """``column`` as the declared type. Raises ValueError naming the column where a value does not fit."""
+    """Cast ``column`` to the declared type. Raises ValueError with the column's name if a value does not fit."""
     try:
         if declared.type == TIMESTAMP:
             return _timestamps(column, timestamp_format)
@@ -57,7 +60,7 @@ def to_declared(column: pa.Array, declared: pa.Field, timestamp_format: str) -> 
 
 def _timestamps(column: pa.Array, timestamp_format: str) -> pa.Array:
     if pa.types.is_timestamp(column.type):
-        # Spark knows microseconds only, and pandas writes nanoseconds unless told otherwise.
+        # Spark has microseconds only, and pandas writes nanoseconds by default.
         return _within_range(pc.cast(column, options=pc.CastOptions(TIMESTAMP, allow_time_truncate=True)), "")
     if timestamp_format == "iso":
         if not pa.types.is_string(column.type):
@@ -72,15 +75,15 @@ def _timestamps(column: pa.Array, timestamp_format: str) -> pa.Array:
 
 
 def _from_iso(text: pa.Array) -> pa.Array:
-    """Most files have no zone at all, or one on each line; what is left pays for a regular expression."""
+    """Parse ISO 8601 text. Most files have no zone, or one on every line; only the others need regular expressions."""
     try:
         return text.cast(pa.timestamp("us")).cast(TIMESTAMP)
     except pa.ArrowInvalid:
-        pass  # zones, or a fraction longer than six digits
+        pass  # there are zones, or fractions of more than six digits
     try:
         return text.cast(TIMESTAMP)
     except pa.ArrowInvalid:
-        pass  # a mixture
+        pass  # some lines have a zone and some have none
     try:
         return _with_zones(text).cast(TIMESTAMP)
     except pa.ArrowInvalid:
@@ -90,7 +93,7 @@ def _from_iso(text: pa.Array) -> pa.Array:
 
 
 def _with_zones(text: pa.Array) -> pa.Array:
-    """Whole microseconds, a time of day and a zone on every timestamp, which is what Arrow asks for."""
+    """Give every timestamp what Arrow requires: at most six digits of fraction, a time of day and a zone."""
     text = pc.replace_substring_regex(text, r"(\.\d{6})\d+", r"\1")
     has_time = pc.match_substring_regex(text, _TIME_OF_DAY)
     text = pc.if_else(has_time, text, pc.binary_join_element_wise(text, "00:00", " "))
@@ -99,7 +102,7 @@ def _with_zones(text: pa.Array) -> pa.Array:
 
 
 def _within_range(micros: pa.Array, read_as: str) -> pa.Array:
-    """Spark's TIMESTAMP covers the years 1 to 9999; beyond them the unit is wrong, not the data."""
+    """Require the years 1 to 9999 of Spark's TIMESTAMP; a value outside them is a sign of a wrong unit."""
     bounds = pc.min_max(micros.cast(pa.int64()))
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
     if low is not None and (low < _EARLIEST or high > _LATEST):

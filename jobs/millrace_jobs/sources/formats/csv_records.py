@@ -1,8 +1,8 @@
-"""CSV text to Arrow.
+"""Decoding of CSV text to Arrow.
 
-The dialect is Spark's default with RFC 4180 quoting: ``"`` quotes, a quote inside quotes is doubled (or has a
-backslash before it, as Spark writes it), an empty field is NULL in every type, quoted or not, blank lines are
-skipped, spaces belong to the value. Numbers and dates may have spaces around them. A record is one line.
+The dialect is Spark's default with RFC 4180 quoting. The quote character is ``"``. A quote inside quotes is doubled
+(or has a backslash before it, as Spark writes it). An empty field is NULL in every type, quoted or not. Blank lines
+are skipped. Spaces belong to the value, but numbers and dates may have spaces around them. A record is one line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CONVERSION = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?(?:CSV conversio
 
 
 def header_columns(line: bytes, schema: pa.Schema, delimiter: str, path: str) -> list[str]:
-    """Column names of a header line. Raises MillraceError unless each column of the schema is there once."""
+    """Return the column names in a header line. Raises MillraceError unless it has each schema column exactly once."""
     try:
         names = next(csv.reader([line.decode().rstrip("\r\n")], delimiter=delimiter))
     except UnicodeDecodeError as error:
@@ -41,15 +41,15 @@ def header_columns(line: bytes, schema: pa.Schema, delimiter: str, path: str) ->
 
 
 class CsvParser:
-    """Parses whole lines of CSV.
+    """Parser of whole lines of CSV.
 
-    ``file_columns`` are the names of the fields of a line, in order; those not in ``schema`` are ignored.
+    ``file_columns`` are the names of the fields of a line, in order; fields that are not in ``schema`` are ignored.
     """
 
     def __init__(self, schema: pa.Schema, file_columns: Sequence[str], delimiter: str, timestamp_format: str) -> None:
         self._schema = schema
         self._timestamp_format = timestamp_format
-        # Ignored columns may have any name, also twice; Arrow wants unique ones.
+        # Arrow requires unique names, and ignored columns may share one.
         self._names = [name if name in schema.names else f"ignored {i}" for i, name in enumerate(file_columns)]
         stored = {field.name: stored_type(field.type, timestamp_format) for field in schema}
         self._nulls = b'\n""' + delimiter.encode() * (len(self._names) - 1)
@@ -64,12 +64,12 @@ class CsvParser:
         )
 
     def parse(self, text: bytes) -> pa.RecordBatch:
-        """All records of ``text``. Raises ValueError where any of them is bad."""
+        """Return all records of ``text``. Raises ValueError if any of them is bad."""
         if b"\r" in text and text.count(b"\r") != text.count(b"\r\n") + text.endswith(b"\r"):
-            raise ValueError("a carriage return inside the line")  # Arrow would take it as the end of one
+            raise ValueError("a carriage return inside the line")  # Arrow would end the line there
         quoted = b'"' in text
         if quoted:
-            # Arrow closes a quote left open at the end; this record of NULLs then disappears into the value.
+            # Arrow closes a quote left open at the end. This record of NULLs then disappears into the value.
             text = text.replace(b'\\"', b'""') + self._nulls
         table = pa.csv.read_csv(
             pa.BufferReader(text),
@@ -85,7 +85,7 @@ class CsvParser:
         return batch[:-1] if quoted else batch
 
     def explain(self, error: ValueError) -> str:
-        """What was wrong with a record, from the error of parsing it alone."""
+        """Return what is wrong with a record, given the error from parsing it alone."""
         message = str(error)
         if match := _FIELD_COUNT.search(message):
             return f"{match[2]} fields where {match[1]} are expected"

@@ -1,8 +1,8 @@
-"""Blocks of text to record batches, whatever is wrong with some of the lines.
+"""Decoding of text blocks to record batches, even if some lines are bad.
 
-A block is parsed as a whole. Only when that fails, or does not give one record per line, it is halved again
-and again until the bad lines stand alone. So a record is good exactly if the parser takes its line by itself,
-and its values do not depend on how the text was cut.
+A block is parsed as a whole. If that fails, or does not yield one record per line, the block is bisected until each
+bad line stands alone. A record is therefore good if and only if the parser accepts its line alone, and its values do
+not depend on how the text was cut.
 """
 
 from __future__ import annotations
@@ -30,25 +30,26 @@ class BadRecord:
 
 
 Reject = Callable[[BadRecord], None]
-"""Takes a bad record out of the stream; raises where the policy says so."""
+"""Handler that leaves a bad record out of the stream, or raises, as the policy requires."""
 
 
 class Parser(Protocol):
-    """Parses whole lines, all or nothing."""
+    """A parser of whole lines, all or nothing."""
 
     def parse(self, text: bytes) -> pa.RecordBatch:
-        """All records of ``text``. Raises ValueError where any of them is bad."""
+        """Return all records of ``text``. Raises ValueError if any of them is bad."""
         ...
 
     def explain(self, error: ValueError) -> str:
-        """What was wrong with a record, from the error of parsing it alone."""
+        """Return what is wrong with a record, given the error from parsing it alone."""
         ...
 
 
 def decode(parser: Parser, schema: pa.Schema, block: bytes, reject: Reject) -> pa.RecordBatch:
-    """The good records of ``block`` in order; ``reject`` gets the bad ones in order, lines as of the block.
+    """Return the good records of ``block`` in order, and pass the bad ones to ``reject`` in order.
 
-    ``block`` is whole lines ended by LF or CRLF, the last one perhaps not. Blank lines are no records.
+    ``block`` consists of whole lines that end with LF or CRLF; the last line may have no line break. Line numbers
+    count from the beginning of the block. Blank lines are not records.
     """
     batches = list(_good_records(parser, block, _Lines.of(block), reject))
     if len(batches) == 1:
@@ -58,7 +59,7 @@ def decode(parser: Parser, schema: pa.Schema, block: bytes, reject: Reject) -> p
 
 @dataclass(frozen=True)
 class _Lines:
-    """Where the lines with something on them are. Shapes ``(lines,)``; ``begins`` and ``ends`` are bytes."""
+    """The places of the lines that are not blank: byte offsets and line numbers. Shapes ``(lines,)``."""
 
     begins: NDArray[np.int64]
     ends: NDArray[np.int64]
@@ -72,7 +73,7 @@ class _Lines:
             ends = np.append(ends, len(block))
         begins = np.concatenate(([0], ends[:-1] + 1)) if len(ends) else ends
         filled = ends > begins
-        # Few lines begin with white space, so looking at those one by one is cheap.
+        # Few lines begin with white space, so checking those one by one is cheap.
         for i in np.flatnonzero(filled & (data[np.minimum(begins, len(block) - 1)] <= _SPACE)):
             filled[i] = not block[begins[i] : ends[i]].isspace()
         return cls(begins[filled], ends[filled], np.flatnonzero(filled) + 1)
@@ -89,7 +90,7 @@ def _good_records(parser: Parser, block: bytes, lines: _Lines, reject: Reject) -
         return
     text = block[lines.begins[0] : lines.ends[-1]]
     try:
-        # Arrow swallows a byte order mark where it begins to parse; this one is in the middle of a file.
+        # Arrow skips a byte order mark where it begins to parse, but this one is in the middle of a file.
         batch = parser.parse(b"\n" + text if text.startswith(codecs.BOM_UTF8) else text)
         if batch.num_rows == len(lines):
             yield batch

@@ -1,4 +1,4 @@
-"""Files of records: CSV, JSON lines and Parquet behind one interface, any range of a file at a time."""
+"""Files of records in CSV, JSON lines or Parquet behind one interface, which reads any range of a file."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ from millrace_jobs.sources.formats.text_files import (
 )
 
 MAX_ROWS = 131_072
-"""Records in one batch at most."""
+"""The maximum number of records in one record batch."""
 
 RejectIn = Callable[[str, BadRecord], None]
-"""Takes a bad record out of a file; raises where the policy says so."""
+"""Handler that leaves out a bad record of the file at a path, or raises, as the policy requires."""
 
 
 class FormatReader(Protocol):
-    """How records are laid out in a file. ``begin`` and ``end`` count what ``extent`` counts."""
+    """A reader of one file format. ``begin`` and ``end`` are in the unit of ``extent``."""
 
     def extent(self, path: str, size: int) -> int:
-        """Length of a file of ``size`` bytes: its bytes for text, its rows for Parquet."""
+        """Return the length of a file of ``size`` bytes: in bytes for text, in rows for Parquet."""
         ...
 
     def divisible(self, path: str) -> bool:
-        """Whether a range of the file can be read without what is before it."""
+        """Return whether a range of the file can be read without the data before it."""
         ...
 
     def check(self, path: str) -> None:
-        """Look at what the file says of its columns. Raises MillraceError where it lacks one of the schema's."""
+        """Check the columns that the file declares. Raises MillraceError if a column of the schema is missing."""
         ...
 
     def read(self, path: str, begin: int, end: int, reject: RejectIn) -> Iterator[pa.RecordBatch]:
-        """The records that begin in ``[begin, end)``, at most MAX_ROWS in a batch. Raises MillraceError."""
+        """Yield the records that begin in ``[begin, end)``, at most MAX_ROWS per batch. Raises MillraceError."""
         ...
 
 
 def file_format(
     name: str, schema: pa.Schema, *, header: bool = True, delimiter: str = ",", timestamp_format: str = "iso"
 ) -> FormatReader:
-    """The format called ``name``. Raises MillraceError for an unknown one, and for impossible options."""
+    """Return the format called ``name``. Raises MillraceError if the format is unknown or an option is invalid."""
     if timestamp_format not in TIMESTAMP_FORMATS:
         raise MillraceError(
             Problem(
@@ -77,7 +77,7 @@ def file_format(
 
 @dataclass(frozen=True)
 class TextFormat:
-    """Lines of CSV, or of JSON where ``delimiter`` is empty.
+    """A reader of CSV lines, or of JSON lines if ``delimiter`` is empty.
 
     A line break always ends a record: quoted line breaks in CSV are not supported.
     """
@@ -88,20 +88,20 @@ class TextFormat:
     delimiter: str = ""
 
     def extent(self, path: str, size: int) -> int:
-        """Bytes of the file, compressed or not."""
+        """Return the bytes of the file, compressed or not."""
         return size
 
     def divisible(self, path: str) -> bool:
-        """All but compressed files."""
+        """Return whether the file is uncompressed."""
         return not is_compressed(path)
 
     def check(self, path: str) -> None:
-        """The header of CSV; JSON has none."""
+        """Check the header of a CSV file; JSON has no header."""
         with open_text(path) as stream:
             self._parser(stream, path)
 
     def read(self, path: str, begin: int, end: int, reject: RejectIn) -> Iterator[pa.RecordBatch]:
-        """The records on lines that begin in the range; of a compressed file, all of them."""
+        """Yield the records on lines that begin in the range; a compressed file is always read to its end."""
         if not self.divisible(path):
             end = sys.maxsize
         with open_text(path) as stream:
@@ -113,7 +113,7 @@ class TextFormat:
                     yield records.slice(row, MAX_ROWS)
 
     def _parser(self, stream: IO[bytes], path: str) -> tuple[Parser, int]:
-        """The parser for this file, and where its records begin."""
+        """Return the parser for this file, and the byte at which its records begin."""
         if not self.delimiter:
             return JsonParser(self.schema, self.timestamp_format), first_byte(stream)
         columns, first = self.schema.names, 0
@@ -127,7 +127,7 @@ class TextFormat:
 
 
 class _LineNumbers:
-    """Bad records of blocks become bad records of the file; lines are counted only when one turns up."""
+    """Conversion of line numbers from block to file; lines are counted only when a bad record turns up."""
 
     def __init__(self, path: str, reject: RejectIn) -> None:
         self._path = path
@@ -136,12 +136,12 @@ class _LineNumbers:
         self._counted = (0, 0)
 
     def at(self, offset: int) -> _LineNumbers:
-        """Go on to the block at ``offset``."""
+        """Move on to the block at ``offset``."""
         self._block = offset
         return self
 
     def reject(self, bad: BadRecord) -> None:
-        """Reject a record whose line is counted from the beginning of the block."""
+        """Reject a record whose line number counts from the beginning of the block."""
         offset, lines = self._counted
         if offset < self._block:
             self._counted = (self._block, lines + count_lines(self._path, offset, self._block))

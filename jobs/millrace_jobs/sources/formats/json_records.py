@@ -1,6 +1,7 @@
-"""JSON lines to Arrow: one object per line, absent fields are NULL, fields not in the schema are ignored.
+"""Decoding of JSON lines to Arrow.
 
-A value of another JSON type than the column's makes the record bad; a number is not taken as a STRING.
+Each line is one object. Absent fields are NULL, and fields that are not in the schema are ignored. A value whose JSON
+type differs from the column's makes the record bad; a number is not accepted as a STRING.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from millrace_jobs.sources.formats.columns import stored_type, to_declared
 from millrace_jobs.sources.formats.schema import spark_type
 
 _TWO_VALUES = re.compile(rb"\}(?:\s*n|[ \t\r]*\{)")
-"""A value after the end of an object: never in good lines but inside a string."""
+"""A second value after the end of an object; in good lines this occurs only inside a string."""
 _STARTS_WITH_NULL = re.compile(rb"\s*n")
 
 _OTHER_TYPE = re.compile(r"JSON parse error: Column\(/?(.*?)\) changed from \w+ to (\w+)")
@@ -24,7 +25,7 @@ _SYNTAX = re.compile(r"JSON parse error: (.*?)(?: in row \d+)?$", re.DOTALL)
 
 
 class JsonParser:
-    """Parses whole lines of JSON objects."""
+    """Parser of whole lines of JSON objects."""
 
     def __init__(self, schema: pa.Schema, timestamp_format: str) -> None:
         self._schema = schema
@@ -33,8 +34,8 @@ class JsonParser:
         self._options = pa.json.ParseOptions(explicit_schema=stored, unexpected_field_behavior="ignore")
 
     def parse(self, text: bytes) -> pa.RecordBatch:
-        """All records of ``text``. Raises ValueError where any of them is bad."""
-        text.decode()  # Arrow takes strings as they are, also where they are not UTF-8
+        """Return all records of ``text``. Raises ValueError if any of them is bad."""
+        text.decode()  # Arrow accepts strings that are not UTF-8
         if _STARTS_WITH_NULL.match(text) or _TWO_VALUES.search(text):
             # Arrow reads a bare null as an empty record, or crashes on it (apache/arrow#47409).
             _require_one_object(text)
@@ -47,7 +48,7 @@ class JsonParser:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def explain(self, error: ValueError) -> str:
-        """What was wrong with a record, from the error of parsing it alone."""
+        """Return what is wrong with a record, given the error from parsing it alone."""
         message = str(error)
         if isinstance(error, UnicodeDecodeError):
             return "invalid UTF-8"
@@ -70,6 +71,6 @@ def _stored(declared: pa.DataType, timestamp_format: str) -> pa.DataType:
 
 
 def _require_one_object(text: bytes) -> None:
-    """Raise ValueError unless ``text`` is a single object (in which ``} n`` can be inside a string only)."""
+    """Raise ValueError unless ``text`` is a single object, in which ``} n`` can only be inside a string."""
     if not isinstance(json.loads(text), dict):
         raise ValueError("not a JSON object")

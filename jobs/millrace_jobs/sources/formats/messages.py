@@ -1,4 +1,4 @@
-"""The values of Kafka messages as records: each message is a record, except those without a value.
+"""Decoding of Kafka message values to records: each message is one record, except messages without a value.
 
 A decoder takes the values of many messages at once and builds whole columns from them.
 """
@@ -17,37 +17,41 @@ from millrace_jobs.sources.formats.decoding import BadRecord, Parser, decode
 from millrace_jobs.sources.formats.json_records import JsonParser
 
 RejectAt = Callable[[int, str], None]
-"""Takes the message with this index out, for this reason; raises where the policy says so."""
+"""Handler that leaves out the message at an index, for a reason, or raises, as the policy requires."""
 
 RAW = pa.schema([("value", pa.binary())])
-"""Column of the format ``raw``."""
+"""The schema of the format ``raw``."""
 
 
 class MessageDecoder(Protocol):
-    """Decodes the values of messages; picklable."""
+    """A decoder of message values; picklable."""
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the records."""
+        """The schema of the records."""
         ...
 
     def decode(self, values: Sequence[bytes | None], reject: RejectAt) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
-        """The records in order, and the index of the message that each was made of; bad ones go to ``reject``."""
+        """Decode values to records in order; bad messages go to ``reject``.
+
+        Returns:
+            The records, and for each record the index of its message. Shape ``(records,)``.
+        """
         ...
 
 
 class RawDecoder:
-    """The value itself, also where there is none."""
+    """A decoder that keeps each value unchanged, NULL included."""
 
     schema = RAW
 
     def decode(self, values: Sequence[bytes | None], reject: RejectAt) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
-        """A record of every message."""
+        """Return one record per message."""
         return pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], schema=RAW), np.arange(len(values))
 
 
 class TextDecoder:
-    """Messages that are JSON objects or lines of CSV: joined to lines, which Arrow parses all at once."""
+    """A decoder of JSON objects or CSV lines, which are joined to one text that Arrow parses all at once."""
 
     def __init__(self, parser: Parser, schema: pa.Schema, *, joins_lines: bool) -> None:
         self.schema = schema
@@ -56,16 +60,19 @@ class TextDecoder:
 
     @classmethod
     def json(cls, schema: pa.Schema, timestamp_format: str) -> TextDecoder:
-        """One JSON object a message; line breaks in it are white space."""
+        """Return a decoder of one JSON object per message; line breaks inside it count as white space."""
         return cls(JsonParser(schema, timestamp_format), schema, joins_lines=True)
 
     @classmethod
     def csv(cls, schema: pa.Schema, timestamp_format: str) -> TextDecoder:
-        """One line of CSV a message, perhaps with its line break; the fields are the schema's columns in order."""
+        """Return a decoder of one CSV line per message; the fields are the schema's columns in order.
+
+        The line may end with a line break.
+        """
         return cls(CsvParser(schema, schema.names, ",", timestamp_format), schema, joins_lines=False)
 
     def decode(self, values: Sequence[bytes | None], reject: RejectAt) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
-        """A record of every message that has a value."""
+        """Decode a record from every message that has a value."""
         bad: dict[int, str] = {}
 
         def refuse(record: BadRecord) -> None:
@@ -84,7 +91,7 @@ class TextDecoder:
         return records, np.delete(there, list(bad)) if bad else there
 
     def _as_lines(self, values: list[bytes], bad: dict[int, str]) -> tuple[list[bytes], bytes]:
-        """Each message on a line of its own; one that cannot be goes to ``bad`` and leaves a blank line."""
+        """Put each message on its own line; one with a line break inside goes to ``bad`` and leaves a blank line."""
         text = b"\n".join(values)
         if text.count(b"\n") == max(len(values) - 1, 0):
             return values, text

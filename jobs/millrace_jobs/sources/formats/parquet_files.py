@@ -1,4 +1,4 @@
-"""Parquet files to Arrow, any range of rows at a time."""
+"""Reading any range of rows of a Parquet file as Arrow."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from millrace_jobs.sources.formats.columns import to_declared
 
 @dataclass(frozen=True)
 class ParquetFormat:
-    """Columns are found by name and cast to the declared types; others are ignored.
+    """A reader of Parquet files: columns are found by name and cast to the declared types, and others are ignored.
 
-    A TIMESTAMP column may be a timestamp of any unit (UTC where it has no zone), or what ``timestamp_format``
-    says. A value that does not fit is an error of the file, never a bad record.
+    A TIMESTAMP column may be a timestamp of any unit (UTC if it has no zone), or a value in the format
+    ``timestamp_format``. A value that does not fit is an error of the file, never a bad record.
     """
 
     schema: pa.Schema
@@ -25,21 +25,21 @@ class ParquetFormat:
     max_rows: int
 
     def extent(self, path: str, size: int) -> int:
-        """Rows of the file."""
+        """Return the number of rows in the file."""
         with _open(path) as file:
             return int(file.metadata.num_rows)
 
     def divisible(self, path: str) -> bool:
-        """Always."""
+        """Return True: any range of rows can be read."""
         return True
 
     def check(self, path: str) -> None:
-        """The columns in the file's footer."""
+        """Check the columns in the file's footer. Raises MillraceError if a column of the schema is missing."""
         with _open(path) as file:
             self._check_columns(file, path)
 
     def read(self, path: str, begin: int, end: int, reject: Callable[..., None]) -> Iterator[pa.RecordBatch]:
-        """Rows ``[begin, end)``; row groups outside of them are not touched. ``reject`` is never called."""
+        """Yield the rows ``[begin, end)``; other row groups are not read. ``reject`` is never called."""
         with _open(path) as file:
             self._check_columns(file, path)
             groups, first = _row_groups(file.metadata, begin, end)
@@ -74,7 +74,7 @@ def _open(path: str) -> pq.ParquetFile:
 
 
 def _row_groups(metadata: pq.FileMetaData, begin: int, end: int) -> tuple[list[int], int]:
-    """The row groups with rows of ``[begin, end)``, and the row at which the first of them begins."""
+    """Return the row groups with rows in ``[begin, end)``, and the row at which the first of them begins."""
     groups: list[int] = []
     first, row = 0, 0
     for group in range(metadata.num_row_groups):

@@ -1,4 +1,4 @@
-"""Declared columns to an Arrow schema."""
+"""Conversion of declared columns to an Arrow schema."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _TYPES = {
 _SYNONYMS = {"BYTE": "TINYINT", "SHORT": "SMALLINT", "INTEGER": "INT", "LONG": "BIGINT", "REAL": "FLOAT"}
 _DECIMAL = re.compile(r"(?:DECIMAL|DEC|NUMERIC)(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
 MAX_PRECISION = 38
-"""Digits of a DECIMAL at most."""
+"""The maximum number of digits of a DECIMAL."""
 
 
 def arrow_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
-    """The Arrow schema of (name, Spark type) pairs; every column is nullable.
+    """Return the Arrow schema of (name, Spark type) pairs; every column is nullable.
 
-    Raises MillraceError with one problem per column whose type is not supported or whose name came before.
+    Raises MillraceError with one problem per column whose type is not supported or whose name is a duplicate.
     """
     fields, problems = [], []
     for position, (name, spark_type) in enumerate(columns):
@@ -56,7 +56,7 @@ def arrow_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
 
 
 def spark_type(arrow_type: pa.DataType) -> str:
-    """How the user wrote this type, for messages."""
+    """Return the Spark name of a type, for messages."""
     names = {known: name for name, known in _TYPES.items()}
     if pa.types.is_decimal(arrow_type):
         return f"DECIMAL({arrow_type.precision},{arrow_type.scale})"

@@ -1,4 +1,4 @@
-"""Asking a schema registry for the schema that a message was written with: once per id, over HTTP or HTTPS."""
+"""Client of a schema registry: fetches the writer's schema of a message once per id, over HTTP or HTTPS."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_jobs.sources.formats.avro_schema import AvroSchema, read_avro_schema
 
 PATIENCE = 30.0
-"""Seconds that a registry may be away."""
+"""Seconds to keep trying while a registry does not answer."""
 
 _TIMEOUT = 10.0
 _PAUSE = 1.0
@@ -25,14 +25,14 @@ _JSON = "application/vnd.schemaregistry.v1+json, application/json"
 _OVERLOADED = 429
 _NOT_FOUND = 404
 _NO_SCHEMA = 40403
-"""How a registry says that it has no such schema; any other 404 is of a path that is no registry's."""
+"""The error code of a registry without the schema; any other 404 means that the URL is not a registry's."""
 
 
 @dataclass(frozen=True)
 class SchemaRegistry:
-    """A registry by its URL.
+    """A schema registry, identified by its URL.
 
-    Raises MillraceError where that is not one of HTTP or HTTPS, or carries a password.
+    Raises MillraceError if the URL is not HTTP or HTTPS, or contains a user or a password.
     """
 
     url: str
@@ -47,17 +47,18 @@ class SchemaRegistry:
             raise MillraceError(Problem(f"{self.url!r} is not the URL of a registry", "write http://host:8081"))
 
     def schema(self, number: int) -> AvroSchema | str:
-        """The schema with this id, or why there is none that a message can be decoded with.
+        """Return the schema with this id, or the reason why there is no Avro schema with this id.
 
         Raises:
-            MillraceError: the registry does not answer, or answers something else; TransientError where that may pass.
+            MillraceError: the registry refuses the request, or its answer cannot be used.
+            TransientError: the registry does not answer for ``PATIENCE`` seconds.
         """
         return _schema(self.url.rstrip("/"), number)
 
 
 @lru_cache(maxsize=4096)
 def _schema(url: str, number: int) -> AvroSchema | str:
-    """Asked once in a process: what is registered under an id never changes, and was before it was written with."""
+    """Fetch a schema once per process: an id is registered before it is used, and its schema never changes."""
     document = _get(f"{url}/schemas/ids/{number}")
     if document is None:
         return f"the registry has no schema {number}"
@@ -74,7 +75,7 @@ def _schema(url: str, number: int) -> AvroSchema | str:
 
 
 def _get(url: str) -> dict[str, Any] | None:
-    """The JSON object there; None where the registry has no such schema. Waits for a registry that is away."""
+    """Return the JSON object at ``url``, or None if the registry lacks the schema; retry while it does not answer."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Text files as blocks of whole lines: any byte range of a file, or all of a compressed one."""
+"""Text files as blocks of whole lines: any byte range of a file, or a whole compressed file."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from millrace_api.errors import MillraceError, Problem
 
 BLOCK_BYTES = 4 << 20
 LONGEST_LINE = 64 << 20
-"""Bytes; a longer line is a sign of a file that is not text, and would be held in memory whole."""
+"""The maximum bytes of a line. A longer line suggests that the file is not text, and would fill the memory."""
 
 
 def is_compressed(path: str) -> bool:
-    """Whether the file is gzip, which can be read from its beginning only."""
+    """Return whether the file is gzip, which can only be read from its beginning."""
     return path.endswith(".gz")
 
 
 @contextmanager
 def open_text(path: str) -> Iterator[IO[bytes]]:
-    """The bytes of a file, decompressed. Raises MillraceError where opening or reading it fails."""
+    """Open a file as decompressed bytes. Raises MillraceError if opening or reading it fails."""
     try:
         with gzip.open(path) if is_compressed(path) else Path(path).open("rb") as stream:
             yield stream  # type: ignore[misc]
@@ -35,7 +35,7 @@ def open_text(path: str) -> Iterator[IO[bytes]]:
 
 
 def first_line(stream: IO[bytes], path: str) -> tuple[bytes, int]:
-    """The first line that is not blank, without a byte order mark, and where the one after it begins."""
+    """Return the first line that is not blank, without a byte order mark, and where the next line begins."""
     stream.seek(first_byte(stream))
     while line := _line(stream, path):
         if not line.isspace():
@@ -44,22 +44,22 @@ def first_line(stream: IO[bytes], path: str) -> tuple[bytes, int]:
 
 
 def first_byte(stream: IO[bytes]) -> int:
-    """Where text begins: after the byte order mark, if there is one."""
+    """Return the offset at which the text begins: after the byte order mark, if any."""
     stream.seek(0)
     mark = len(codecs.BOM_UTF8)
     return mark if stream.read(mark) == codecs.BOM_UTF8 else 0
 
 
 def blocks(stream: IO[bytes], path: str, first: int, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """(offset, block) for the lines that begin in ``[begin, end)``, ``first`` being the first line of all.
+    """Yield (offset, block) for the lines that begin in ``[begin, end)``; ``first`` is where the first record begins.
 
-    So ranges that cover a file without overlap give each line exactly once. About BLOCK_BYTES at a time.
+    Ranges that cover a file without overlap therefore yield each line exactly once. A block has about BLOCK_BYTES.
     """
     if begin <= first:
         begin = first
         stream.seek(first)
     else:
-        stream.seek(begin - 1)  # the line that this byte belongs to began before us, unless it ends here
+        stream.seek(begin - 1)  # the line of this byte began earlier; if it ends here, only its newline is skipped
         _line(stream, path)
         begin = stream.tell()
     while begin < end:
@@ -73,7 +73,7 @@ def blocks(stream: IO[bytes], path: str, first: int, begin: int, end: int) -> It
 
 
 def count_lines(path: str, begin: int, end: int) -> int:
-    """How many line breaks there are in ``[begin, end)``."""
+    """Return the number of line breaks in ``[begin, end)``."""
     count = 0
     with open_text(path) as stream:
         stream.seek(begin)

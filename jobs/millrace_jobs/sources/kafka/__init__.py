@@ -1,1 +1,1 @@
-"""Kafka topics as a source: ranges of offsets, slices of them, and messages as records."""
+"""The Kafka source: offset ranges, their slices, and the conversion of messages to records."""

@@ -1,6 +1,6 @@
-"""Consumers that a process keeps from one slice to the next.
+"""Consumers that a process reuses from one slice to the next.
 
-To connect, log in and learn who leads the partitions takes longer than to read the slice of a small batch.
+Connecting, logging in and finding the partition leaders takes longer than reading the slice of a small micro-batch.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from millrace_jobs.kafka.errors import Complaints
 
 @dataclass(frozen=True)
 class ReadingConsumer:
-    """A consumer, and the errors of its brokers that it has reported during the present slice."""
+    """A consumer, and the broker errors that it has reported during the current slice."""
 
     consumer: Consumer
     complaints: Complaints
 
 
 _idle: dict[int, ReadingConsumer] = {}
-"""The unused consumer, one at most, by its settings."""
+"""The idle consumer, at most one, by the hash of its settings."""
 
 
 @contextmanager
 def consumer_of(settings: dict[str, Any]) -> Iterator[ReadingConsumer]:
-    """A consumer with these settings, nothing assigned to it; kept afterwards, unless the reading fails.
+    """Provide a consumer with these settings and no assignment; keep it for reuse unless reading fails.
 
     Raises:
-        KafkaException: librdkafka does not take the settings.
+        KafkaException: librdkafka rejects the settings.
     """
-    # Secrets are among the settings: where one has changed, the consumer that has logged in by the old one goes.
+    # The settings include secrets, so a consumer that logged in with an outdated secret is not reused.
     name = hash(frozenset(settings.items()))
     reading = _idle.pop(name, None) or _made(settings)
     try:
         yield reading
-        # One that was paused when it was given up would, for the next slice, be fetched only after a second.
+        # A partition that stays paused would be fetched for the next slice only after a second.
         reading.consumer.resume(reading.consumer.assignment())
         reading.consumer.unassign()
     except BaseException:

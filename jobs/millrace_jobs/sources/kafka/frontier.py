@@ -1,4 +1,4 @@
-"""How far the partitions of a Kafka source go: from where, to where now, and whether what was there still is."""
+"""The offsets where a Kafka source starts and ends now, with checks that its topics and records still exist."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from millrace_jobs.sources.kafka.memory import KafkaMemory, TopicMemory
 from millrace_jobs.sources.kafka.offsets import START_ANEW, Offsets
 
 Moment = Literal["earliest", "latest"] | int
-"""Where in every partition: its beginning, its end, or its first record not before a time in ms since 1970."""
+"""A place in every partition: its beginning, its end, or its first record at or after a time in ms since 1970."""
 
 DOUBT = 20.0
-"""Seconds for which what a cluster says may look wrong, while its brokers come back, before it is believed."""
+"""Seconds for which an implausible answer of a cluster, whose brokers may be restarting, is checked again."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """A partition that the query names, with its own first offset and its own end, where it says so."""
+    """A partition that the query names, with its own first offset and end offset if the query sets them."""
 
     partition: Partition
     begin: int | None = None
@@ -31,7 +31,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Subscription:
-    """What is to be read: these topics, those that match a pattern, or just these partitions; from and to where."""
+    """What a source reads: topics by name or by pattern, or single partitions; and where it starts and ends."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -41,36 +41,36 @@ class Subscription:
 
     @property
     def names(self) -> list[str] | None:
-        """Names of the topics, where they are known beforehand."""
+        """The names of the topics; None for a pattern."""
         if self.pattern is not None:
             return None
         return list(dict.fromkeys(self.topics or (each.partition.topic for each in self.chosen)))
 
     @property
     def bounded(self) -> bool:
-        """Whether it ends at all."""
+        """Whether the subscription ever ends."""
         return self.ending is not None or self.ends_by_choice
 
     @property
     def ends_by_choice(self) -> bool:
-        """Whether every partition has an end of its own."""
+        """Whether every partition has its own end offset."""
         return bool(self.chosen) and all(each.end is not None for each in self.chosen)
 
     @property
     def own_ends(self) -> Offsets:
-        """The ends of partitions that have one of their own."""
+        """The end offsets of the partitions that have their own."""
         return {each.partition: each.end for each in self.chosen if each.end is not None}
 
 
 class _DoubtError(Exception):
-    """Carries what is wrong, if it stays so."""
+    """Carries the error to raise if the problem persists."""
 
     def __init__(self, problem: MillraceError) -> None:
         self.problem = problem
 
 
 class Frontier:
-    """The partitions of one source, on the driver. Every method raises MillraceError."""
+    """The start and end offsets of one source's partitions, on the driver. Every method raises MillraceError."""
 
     def __init__(
         self,
@@ -89,11 +89,11 @@ class Frontier:
 
     @property
     def first(self) -> Offsets:
-        """Where each partition begins for this query; settled once."""
+        """The offset at which each partition begins for this query; once set, it never changes."""
         return self._settled.first
 
     def settle(self) -> None:
-        """Find out where to start, and where to stop if that is now; does nothing when that was done before."""
+        """Determine where to start, and where to stop if that is now; do nothing if that was done before."""
         if self._remembered is not None:
             return
         found = self._found()
@@ -106,7 +106,7 @@ class Frontier:
         self._remember(TopicMemory({name: topic.id for name, topic in found.items()}, first, ending))
 
     def ends(self, start: Offsets) -> Offsets:
-        """Up to where each partition can be read now, given that it was read up to ``start``."""
+        """Return the offset up to which each partition can be read now, given that it was read up to ``start``."""
         deadline = time.monotonic() + DOUBT
         while True:
             try:
@@ -117,7 +117,7 @@ class Frontier:
             time.sleep(LONGEST_PAUSE)
 
     def offsets_at(self, moment: int, partitions: Iterable[Partition]) -> Mapping[Partition, int | None]:
-        """The first offset whose record is not before a time, in ms since 1970; None where there is none."""
+        """Return the first offset at or after a time in ms since 1970, by partition; None if no record is that new."""
         return self._cluster.at(moment, partitions)
 
     def _ends(self, start: Offsets) -> Offsets:
@@ -134,7 +134,7 @@ class Frontier:
         return self._stopping(ends)
 
     def _check_topics(self, found: Mapping[str, Topic]) -> None:
-        """Whether the topics that the query began with are still there, and the same."""
+        """Raise unless the topics that the query began with still exist and were not recreated."""
         for name, id in self._settled.topics.items():
             if name not in found:
                 said = f"source {self._source}: topic {name}, which this query has been reading, is gone"
@@ -144,13 +144,13 @@ class Frontier:
                 raise MillraceError(Problem(f"{said}, so that its offsets mean other records", START_ANEW))
 
     def _add(self, new: Offsets, found: Mapping[str, Topic]) -> None:
-        """Partitions that were added start at their beginning; that is remembered before anyone reads them."""
+        """Start new partitions at their beginning; this is stored before any of their records are read."""
         known = self._settled
         topics = dict(known.topics) | {name: topic.id for name, topic in found.items()}
         self._remember(replace(known, topics=topics, first=known.first | new))
 
     def _found(self) -> dict[str, Topic]:
-        """The topics that are there; one that is named and was never there is an error."""
+        """Return the topics that exist; raise if a topic named by the query has never existed."""
         found = self._cluster.topics(self._subscription.names, self._subscription.pattern)
         known = self._remembered.topics if self._remembered is not None else {}
         for name in self._subscription.names or ():
@@ -170,7 +170,7 @@ class Frontier:
         return wanted
 
     def _starts(self, partitions: Sequence[Partition], beginnings: Offsets, ends: Offsets) -> Offsets:
-        """Where a new query starts."""
+        """Return the offsets at which a new query starts."""
         starting = self._subscription.starting
         starts = beginnings if starting == "earliest" else ends
         if isinstance(starting, int):
@@ -186,7 +186,7 @@ class Frontier:
         return starts | own
 
     def _check(self, partition: Partition, at: int, beginning: int, end: int) -> None:
-        """Whether a partition can go on ``at`` this offset."""
+        """Raise unless reading of a partition can continue ``at`` this offset."""
         where = f"source {self._source}: topic {partition.topic}, partition {partition.number}"
         if at < beginning and at < end:
             said = f"{where}: the records from offset {at} on are gone, the first one there is at {beginning}"
@@ -196,7 +196,7 @@ class Frontier:
             raise _DoubtError(MillraceError(Problem(said, START_ANEW)))
 
     def _stopping(self, ends: Offsets) -> Offsets:
-        """``ends``, but no further than where the query stops; the time to stop at is settled when it has come."""
+        """Return ``ends``, capped where the query stops; an end time is fixed to offsets once it has passed."""
         ending = self._settled.ending
         if ending is None:
             stops = dict(self._subscription.own_ends)

@@ -1,4 +1,4 @@
-"""What a Kafka source has to remember beside its position: what was settled once and must never change."""
+"""The state that a Kafka source keeps besides its position: decisions that are made once and must never change."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from millrace_jobs.sources.kafka.offsets import Offsets, of_position, to_positio
 
 @dataclass(frozen=True)
 class TopicMemory:
-    """What was settled when a query began, or when a partition was found.
+    """The decisions made when a query began, or when a partition was first found.
 
-    ``topics`` maps names to Kafka's ids of them. ``first`` is where each partition begins for this query. ``ending``
-    is where it stops, once that is settled; None before, and where it goes on for ever.
+    ``topics`` maps topic names to Kafka's topic ids. ``first`` is the offset at which each partition begins for this
+    query. ``ending`` is the offset at which it stops, or None if that is not known yet or the query is unbounded.
     """
 
     topics: Mapping[str, str]
@@ -28,13 +28,13 @@ class TopicMemory:
 
 
 class KafkaMemory:
-    """``kafka.json`` in a source's folder; what is written is on disk before anybody can act on it."""
+    """The file ``kafka.json`` in a source's folder; a write is on disk before it returns."""
 
     def __init__(self, directory: str) -> None:
         self._path = Path(directory, "kafka.json")
 
     def read(self) -> TopicMemory | None:
-        """What was written last; None in a new checkpoint. Raises MillraceError where it is damaged."""
+        """Return what was written last; None in a new checkpoint. Raises MillraceError if the file is damaged."""
         try:
             content = json.loads(self._path.read_text(encoding="utf-8"))
             ending = content["ending"]
@@ -52,7 +52,7 @@ class KafkaMemory:
             raise MillraceError(Problem("what the Kafka source remembers is damaged", hint, str(self._path))) from error
 
     def write(self, remembered: TopicMemory) -> None:
-        """Replace it in one step. Raises MillraceError, and nothing has changed then."""
+        """Replace the file atomically. Raises MillraceError if it cannot be written; the old content remains then."""
         content: dict[str, Any] = {
             "topics": dict(remembered.topics),
             "first": to_position(remembered.first),

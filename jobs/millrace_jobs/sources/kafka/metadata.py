@@ -1,4 +1,4 @@
-"""Key, headers, topic, partition, offset and time of Kafka messages as columns."""
+"""Metadata of Kafka messages as columns: key, headers, topic, partition, offset and time."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ METADATA = pa.schema(
         ("_timestamp", TIMESTAMP),
     ]
 )
-"""Columns about the message itself; a message without key, headers or time has NULL there."""
+"""The columns about the message itself, NULL if a message has no key, headers or time."""
 
 _EARLIEST, _LATEST = -62_135_596_800_000, 253_402_300_799_999
-"""The first and the last millisecond of the years 1 to 9999, as Kafka counts; a writer in another unit is beyond."""
+"""The first and last millisecond of the years 1 to 9999, since 1970; times in a wrong unit fall outside."""
 
 
 def metadata_columns(messages: Sequence[Message]) -> list[pa.Array]:
-    """The columns of METADATA."""
+    """Return the columns of METADATA."""
     millis = pa.array([_time(message) for message in messages], pa.int64())
     return [
         pa.array([message.key() for message in messages], pa.binary()),
@@ -39,6 +39,6 @@ def metadata_columns(messages: Sequence[Message]) -> list[pa.Array]:
 
 
 def _time(message: Message) -> int | None:
-    """When it was written, in milliseconds since 1970; None where it does not say, or says what no TIMESTAMP holds."""
+    """Return a message's time in ms since 1970; None if it has none, or one outside the range of TIMESTAMP."""
     kind, time = message.timestamp()
     return time if kind != TIMESTAMP_NOT_AVAILABLE and _EARLIEST <= time <= _LATEST else None

@@ -1,4 +1,4 @@
-"""Offsets of many partitions: as a position, and how far a batch goes where not all that waits is admitted."""
+"""Offsets of many partitions: as a position, and how far a micro-batch goes if it admits only part of the backlog."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.sources.base import Position
 
 Offsets = dict[Partition, int]
-"""The next offset to be read, by partition."""
+"""The next offset to read, by partition."""
 
 START_ANEW = (
     f"begin with {ANOTHER_CHECKPOINT}, where startingOffsets or startingTimestamp says from where to go on; "
     "and let Kafka keep records longer than a query may stand still"
 )
-"""What a user can do where records are gone that a query has to read."""
+"""The hint for the user if records that a query still has to read are gone."""
 
 
 def to_position(offsets: Mapping[Partition, int]) -> Position:
-    """``{topic: {partition: offset}}``, the partitions as text, since JSON has no other keys; always in one order."""
+    """Return ``{topic: {partition: offset}}`` in sorted order; partitions are text, as JSON keys must be."""
     position: dict[str, dict[str, int]] = {}
     for partition in sorted(offsets):
         position.setdefault(partition.topic, {})[str(partition.number)] = offsets[partition]
@@ -28,7 +28,7 @@ def to_position(offsets: Mapping[Partition, int]) -> Position:
 
 
 def of_position(position: Position) -> Offsets:
-    """The offsets of a position."""
+    """Return the offsets in a position."""
     return {
         Partition(topic, int(number)): int(offset)
         for topic, partitions in position.items()
@@ -37,11 +37,11 @@ def of_position(position: Position) -> Offsets:
 
 
 def admit(waiting: Mapping[Partition, int], most: int, turn: int) -> dict[Partition, int]:
-    """How many of the offsets that wait in each partition a batch takes: ``most`` in all, or all there are.
+    """Return how many waiting offsets of each partition a micro-batch takes: ``most`` in total, or all if fewer wait.
 
-    Every partition where something waits gets one, and the rest is shared out in proportion to what waits, so the
-    partitions of a backlog are drained at the same time and none starves beside a large one. Where there are more
-    such partitions than ``most``, ``turn`` says where in their order the batch begins.
+    Every partition with a backlog gets one offset. The rest is shared in proportion to the backlogs, so that all
+    partitions are drained at the same time and none starves next to a large one. If more partitions than ``most``
+    have a backlog, ``turn`` rotates which of them come first.
     """
     some = sorted(partition for partition, records in waiting.items() if records > 0)
     if sum(waiting[partition] for partition in some) <= most:
@@ -54,7 +54,7 @@ def admit(waiting: Mapping[Partition, int], most: int, turn: int) -> dict[Partit
 
 
 def _in_proportion(sizes: Sequence[int], total: int) -> list[int]:
-    """``total`` cut into whole parts in proportion to ``sizes``, each within one of its exact share."""
+    """Split ``total`` into whole parts in proportion to ``sizes``, each less than one from its exact share."""
     ends = [0, *itertools.accumulate(sizes)]
     cuts = [total * end // ends[-1] for end in ends]
     return [high - low for low, high in itertools.pairwise(cuts)]

@@ -1,4 +1,4 @@
-"""From the spec of a Kafka source to the source; asks nothing of Kafka, so that a query can be explained without it."""
+"""Construction of a Kafka source from its spec, without contacting Kafka: a query can be explained offline."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from millrace_jobs.sources.kafka.source import KafkaSource
 
 
 def open_kafka(name: str, spec: SourceSpec, state: Path, corrupt: CorruptRecords) -> KafkaSource:
-    """The Kafka source that a spec asks for. Raises MillraceError where it contradicts itself."""
+    """Return the Kafka source that a spec describes. Raises MillraceError if the spec contradicts itself."""
     kafka = spec.kafka
     assert kafka is not None
     return KafkaSource(
@@ -97,7 +97,7 @@ def _avro(name: str, spec: SourceSpec, avro: Avro) -> AvroDecoder:
 
 
 def _columns_of(writer: AvroSchema) -> pa.Schema:
-    """All fields of an Avro schema as columns. Raises ValueError where one cannot be."""
+    """Return all fields of an Avro schema as columns. Raises ValueError if no column can hold a field."""
     for name, kind in writer.types.items():
         if isinstance(kind, str):
             raise ValueError(f"field {name} is {kind}, which no column can hold")

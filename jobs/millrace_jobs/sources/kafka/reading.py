@@ -1,4 +1,4 @@
-"""Reading ranges of offsets with a consumer that belongs to no group and commits nothing."""
+"""Reading of offset ranges with a consumer that joins no group and commits nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from millrace_jobs.sources.kafka.slices import OffsetRange
 
 @dataclass
 class Progress:
-    """How far a range has been read. ``end`` is where its partition ended, if that was met on the way."""
+    """The progress of reading one range; ``end`` is the end of its partition, if it was reached."""
 
     part: OffsetRange
     reached: int
@@ -32,11 +32,11 @@ class Progress:
 
     @property
     def missing(self) -> int:
-        """Offsets still to be read."""
+        """The number of offsets still to be read."""
         return max(self.part.end - self.reached, 0)
 
     def take(self, records: list[Message]) -> list[Message]:
-        """Those of the partition's next records that are in the range."""
+        """Advance past the partition's next records, and return those that are in the range."""
         if not self.missing:
             return []
         self.reached = offset_of(records[-1]) + 1
@@ -45,15 +45,15 @@ class Progress:
         return records[: bisect_left(records, self.part.end, key=offset_of)]
 
     def meet_end(self, offset: int) -> None:
-        """The partition ends here for now: what there was before it has come, and the rest holds no records."""
+        """Advance to the current end of the partition: offsets before it that were not read hold no records."""
         self.reached, self.end = max(self.reached, offset), offset
 
 
 @dataclass
 class Fetched:
-    """What one call brought: records and ends by partition.
+    """The result of one fetch: records and end offsets by partition.
 
-    ``fault`` is an error, ``faulty`` the partition it is of, if it is of one; nothing behind it was taken.
+    ``fault`` is the first error, and ``faulty`` its partition, if any. Messages after the error are not included.
     """
 
     records: dict[Partition, list[Message]] = field(default_factory=dict)
@@ -63,10 +63,10 @@ class Fetched:
 
     @classmethod
     def of(cls, messages: list[Message], only: Partition | None) -> Self:
-        """Sort messages, some of which may be errors or say that a partition has ended.
+        """Sort messages by partition; some may be errors, or mark the end of a partition.
 
-        ``only`` is the one partition they can be of, where there is one: looking at each would cost a quarter of
-        what it costs to read it.
+        ``only`` is the partition of all messages if just one is read. It saves looking up the partition of each
+        message, which would cost a quarter as much as reading it.
         """
         if only is not None and all(message.error() is None for message in messages):
             return cls({only: messages})
@@ -85,40 +85,40 @@ class Fetched:
 
 
 def partition_of(message: Message) -> Partition:
-    """The partition it comes from."""
+    """Return the partition of a message."""
     return Partition(message.topic() or "", message.partition() or 0)
 
 
 def offset_of(message: Message) -> int:
-    """Its place there."""
+    """Return the offset of a message."""
     return message.offset() or 0
 
 
 BLOCK_RECORDS = 65_536
-"""Records in one block at most: enough for the cost of handling a block to vanish in that of its records."""
+"""The number of records at which a block is full: enough to make the overhead per block negligible."""
 
 BLOCK_BYTES = 32 << 20
-"""Bytes of values after which a block is full."""
+"""The bytes of values at which a block is full."""
 
 _AHEAD = (1_000, 10_000, 100_000)
-"""Records per partition that are fetched ahead: about as many as a slice has, since others read what follows.
+"""Records to prefetch per partition: about as many as a slice has, since other replicas read what follows.
 
-They are a setting of a consumer, so that in few steps one consumer serves most slices.
+Prefetching is a setting of the consumer. With only a few steps, one consumer can serve most slices.
 """
 
 _WAIT = 0.5
-"""Seconds that one call waits for records."""
+"""Seconds for which one call waits for records."""
 
 _CONSUMER: dict[str, Any] = {
-    "group.id": "millrace",  # librdkafka wants one; no group is joined
+    "group.id": "millrace",  # librdkafka requires one; no group is joined
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "isolation.level": "read_committed",
-    "auto.offset.reset": "error",  # records that are gone are never passed over
-    "enable.partition.eof": True,  # tells that nothing follows, also where the last offsets hold no record
-    "check.crcs": True,  # TCP's own checksum misses one error in 65536, and CRC32C costs next to nothing
-    "fetch.queue.backoff.ms": 5,  # with the default of 1000 a full queue costs a factor of three
-    "fetch.wait.max.ms": 5,  # the next partition of a slice waits for a fetch at the end of the last one
+    "auto.offset.reset": "error",  # records that are gone must never be skipped silently
+    "enable.partition.eof": True,  # reports the end of a partition, even if the last offsets hold no records
+    "check.crcs": True,  # TCP's checksum misses one error in 65536, and CRC32C costs next to nothing
+    "fetch.queue.backoff.ms": 5,  # the default of 1000 slows reading by a factor of three when the queue is full
+    "fetch.wait.max.ms": 5,  # the next partition of a slice waits for the fetch at the end of the last one
     "fetch.error.backoff.ms": 100,
     "queued.max.messages.kbytes": BLOCK_BYTES >> 10,
 }
@@ -127,13 +127,13 @@ _GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _NOT_THERE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
 _DOUBT = 10.0
-"""Seconds without a record for which a complaint that sounds final may still pass."""
+"""Seconds without a record after which a permanent error from the brokers is believed."""
 
 
 class RangeReader:
-    """Reads ranges of offsets of different partitions, at least one, as a context manager around its consumer.
+    """Reader of one or more offset ranges of different partitions; a context manager around its consumer.
 
-    Raises MillraceError in every method where Kafka fails for good, or for longer than ``PATIENCE``.
+    Every method raises MillraceError if Kafka fails permanently, or for longer than ``PATIENCE``.
     """
 
     def __init__(self, source: str, connection: Connection, ranges: Sequence[OffsetRange]) -> None:
@@ -157,7 +157,7 @@ class RangeReader:
         self._stack.__exit__(kind, error, trace)
 
     def blocks(self) -> Iterator[list[Message]]:
-        """All records, range after range and by offset, in blocks of which none is empty."""
+        """Yield all records in non-empty blocks, range by range and in order of offset."""
         block: list[Message] = []
         size = 0
         for records in self._in_order():
@@ -170,7 +170,7 @@ class RangeReader:
             yield block
 
     def _in_order(self) -> Iterator[list[Message]]:
-        """Large ranges are read one by one, small ones many at a time: to turn to a partition takes some time."""
+        """Yield records in order; small ranges are read many at a time, because switching partitions takes time."""
         for group in _groups(self._ranges):
             gathered = self._gathered(group) if len(group) > 1 else None
             if gathered is not None:
@@ -181,7 +181,7 @@ class RangeReader:
                     yield records
 
     def _gathered(self, group: Sequence[OffsetRange]) -> list[list[Message]] | None:
-        """The records of each range of a group; None where they are too many bytes to be held at once."""
+        """Return the records of each range of a group; None if they are too many bytes to hold at once."""
         gathered: dict[Partition, list[Message]] = {part.partition: [] for part in group}
         size = 0
         for partition, records in self._arrivals(group):
@@ -192,7 +192,7 @@ class RangeReader:
         return list(gathered.values())
 
     def _arrivals(self, ranges: Sequence[OffsetRange]) -> Iterator[tuple[Partition, list[Message]]]:
-        """The records as they arrive, those of a partition in order; goes on behind a fault that may pass."""
+        """Yield records as they arrive, in order within a partition; resume after a transient error."""
         reading = {part.partition: Progress(part, part.begin) for part in ranges}
         waiting = list(reading.values())
         only = ranges[0].partition if len(ranges) == 1 else None
@@ -226,10 +226,10 @@ class RangeReader:
     def _assign(self, reading: Iterable[Progress]) -> None:
         places = [_place(each) for each in reading]
         self._consumer.assign(places)
-        self._consumer.resume(places)  # one that was paused would stay so
+        self._consumer.resume(places)  # a partition that was paused would stay paused
 
     def _fetch(self, most: int, only: Partition | None) -> Fetched:
-        """What has arrived, at most so many records; waits only where there is nothing."""
+        """Return the records that have arrived, at most ``most``; wait only if there are none."""
         first = self._consumer.poll(_WAIT)
         if first is None:
             return Fetched()
@@ -237,18 +237,18 @@ class RangeReader:
         return Fetched.of([first, *more], only)
 
     def _believed(self, heard: float) -> KafkaError | None:
-        """A complaint that will not pass, once nothing has come for some time: brokers that restart refuse logins."""
+        """Return a permanent error once nothing came for ``_DOUBT`` seconds; restarting brokers may refuse logins."""
         return self._complaints.final if time.monotonic() > heard + _DOUBT else None
 
     def _check(self, fault: KafkaError, reading: Progress) -> None:
-        """Raise MillraceError unless the fault may pass."""
+        """Raise MillraceError unless the fault may be transient."""
         if fault.code() in _GONE:
             raise self._gone(reading)
         if not is_transient(fault) and fault.code() not in _NOT_THERE:
             raise kafka_problem(fault, self._doing(reading), self._connection)
 
     def _gone(self, reading: Progress) -> MillraceError:
-        """Offsets that were promised to a batch are not there."""
+        """Return the error for offsets that belong to a micro-batch but no longer exist."""
         topic, number = reading.part.partition
         try:
             low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=5.0)
@@ -260,9 +260,9 @@ class RangeReader:
         return MillraceError(Problem(said, START_ANEW))
 
     def _stuck(self, reading: Progress, fault: KafkaError | None) -> MillraceError:
-        """Nothing came for the whole of our patience."""
+        """Return the error after ``PATIENCE`` seconds without a record."""
         if fault is None and reading.end is not None:
-            return self._gone(reading)  # the partition has ended, and before the offsets there were
+            return self._gone(reading)  # the partition now ends before the offsets that it once had
         why = fault or self._complaints.behind(KafkaError(KafkaError._TIMED_OUT))
         return kafka_problem(why, self._doing(reading), self._connection)
 
@@ -272,7 +272,7 @@ class RangeReader:
 
 
 def _groups(ranges: Sequence[OffsetRange]) -> Iterator[list[OffsetRange]]:
-    """Neighbours that together are at most one block, and ranges larger than that by themselves."""
+    """Group adjacent ranges up to one block in total; a larger range is a group of its own."""
     group: list[OffsetRange] = []
     for part in ranges:
         if group and sum(map(len, group)) + len(part) > BLOCK_RECORDS:
@@ -284,7 +284,7 @@ def _groups(ranges: Sequence[OffsetRange]) -> Iterator[list[OffsetRange]]:
 
 
 def _ahead(longest: int) -> int:
-    """Records to fetch ahead for ranges up to this length."""
+    """Return the number of records to prefetch for ranges up to this length."""
     return next((step for step in _AHEAD if step >= longest), _AHEAD[-1])
 
 
@@ -293,14 +293,14 @@ def _place(reading: Progress) -> TopicPartition:
 
 
 _EVERY = 32
-"""Batches from one look to the next."""
+"""Micro-batches from one measurement to the next."""
 
 _PARTITIONS, _OFFSETS = 4, 64
-"""How many partitions are looked at, those with most waiting, and how many offsets of each."""
+"""The number of partitions to measure, those with the largest backlog, and the number of offsets in each."""
 
 
 class RecordSize:
-    """Bytes of key and value per offset, measured on the next few records now and then."""
+    """The mean bytes of key and value per offset, measured from time to time on the next few records."""
 
     def __init__(self, source: str, connection: Connection) -> None:
         self._source = source
@@ -309,7 +309,7 @@ class RecordSize:
         self._bytes = 1.0
 
     def estimate(self, begins: Mapping[Partition, int], waiting: Mapping[Partition, int]) -> float:
-        """Bytes per offset, at least 1, of what waits from ``begins`` on. Raises MillraceError."""
+        """Return the mean bytes per offset, at least 1, of the backlog from ``begins`` on. Raises MillraceError."""
         if self._asked % _EVERY == 0:
             fattest = nlargest(_PARTITIONS, waiting, key=lambda partition: waiting[partition])
             looked = [OffsetRange(p, begins[p], begins[p] + min(waiting[p], _OFFSETS)) for p in fattest]

@@ -1,4 +1,4 @@
-"""What becomes of the bad messages of one slice: an error, a count, or dead letters in a folder or a topic."""
+"""Handling of the bad messages of one slice: an error, a count, or dead letters in a folder or a topic."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from millrace_jobs.sources.dead_letters import FIX, LetterFile, quoted
 from millrace_jobs.sources.kafka.reading import offset_of, partition_of
 
 _REASON = 1000
-"""Characters of a reason in a header at most."""
+"""The maximum number of characters of a reason in a header."""
 
 _PRODUCER: Settings = {
     "enable.idempotence": True,
     "delivery.timeout.ms": round(PATIENCE * 1000),
     "linger.ms": 20,
-    "message.max.bytes": 1_000_000_000,  # the limit that counts is the broker's
+    "message.max.bytes": 1_000_000_000,  # leave the limit to the broker
 }
 
 
@@ -29,22 +29,22 @@ _Headers = list[tuple[str, str | bytes | None]]
 
 
 class _Letters(Protocol):
-    """Where dead letters go."""
+    """A destination of dead letters."""
 
     def send(self, message: Message, reason: str) -> None:
-        """Take a bad message. Raises MillraceError where it cannot be kept."""
+        """Store a bad message. Raises MillraceError if it cannot be stored."""
         ...
 
     def close(self, *, complete: bool) -> None:
-        """Make sure that all are kept, if the slice was read to its end. Raises MillraceError where they are not."""
+        """Make all letters durable if the slice is ``complete``. Raises MillraceError if a letter cannot be stored."""
         ...
 
 
 class MessageRejects:
-    """Takes the bad messages of one slice of ``source``, as a context manager around reading it.
+    """Handler of the bad messages in one slice of ``source``; a context manager around reading the slice.
 
-    ``fail`` raises MillraceError at the first one. ``deadLetter`` keeps them; all are kept when the slice has been
-    read to its end.
+    The policy ``fail`` raises MillraceError at the first bad message, ``drop`` only counts them, and ``deadLetter``
+    stores them. All dead letters are stored once the slice has been read to its end.
     """
 
     def __init__(self, source: str, corrupt: CorruptRecords, label: str, connection: Connection) -> None:
@@ -56,13 +56,13 @@ class MessageRejects:
         elif corrupt.policy == "deadLetter":
             self._letters = FolderLetters(LetterFile(source, corrupt.directory, label))
         self.records = 0
-        """How many were left out so far."""
+        """Messages left out so far."""
 
     def __enter__(self) -> Self:
         return self
 
     def reject(self, message: Message, reason: str) -> None:
-        """Leave out one message. Raises MillraceError on policy ``fail``, or where the letter cannot be kept."""
+        """Leave out one message. Raises MillraceError under the policy ``fail``, or if the letter cannot be stored."""
         if self._policy == "fail":
             topic, number = partition_of(message)
             place = f"topic {topic}, partition {number}, offset {offset_of(message)}"
@@ -80,28 +80,28 @@ class MessageRejects:
 
 
 class FolderLetters:
-    """JSON lines with source, topic, partition, offset, reason and text."""
+    """Dead letters as JSON lines with source, topic, partition, offset, reason and text."""
 
     def __init__(self, file: LetterFile) -> None:
         self._file = file
 
     def send(self, message: Message, reason: str) -> None:
-        """Write it down."""
+        """Write a bad message to the file."""
         topic, number = partition_of(message)
         letter: dict[str, str | int] = {"topic": topic, "partition": number, "offset": offset_of(message)}
         self._file.write(letter | {"reason": reason, "text": _text(message)})
 
     def close(self, *, complete: bool) -> None:
-        """Let the file appear, if it is complete."""
+        """Close the file, and publish it only if it is ``complete``."""
         self._file.close(complete=complete)
 
 
 class TopicLetters:
-    """Messages with the key, the value and the headers of the original, and headers that say where it was and why.
+    """Dead letters as messages with the original key, value and headers, plus headers for its place and the reason.
 
-    The headers are ``millrace-source``, ``-topic``, ``-partition``, ``-offset`` and ``-reason``. Every letter is
-    written at least once: an attempt at a slice that breaks off may have written some of its letters, and the next
-    one writes all of them. Topic, partition and offset tell a repeated letter.
+    The added headers are ``millrace-source``, ``-topic``, ``-partition``, ``-offset`` and ``-reason``. Every letter is
+    written at least once: an attempt at a slice that fails may have written some of its letters, and the next
+    attempt writes all of them. Topic, partition and offset identify a repeated letter.
     """
 
     def __init__(self, source: str, topic: str, connection: Connection) -> None:
@@ -113,7 +113,7 @@ class TopicLetters:
         self._failure: KafkaError | None = None
 
     def send(self, message: Message, reason: str) -> None:
-        """Hand it to the producer. Raises MillraceError where it, or one before, cannot be written."""
+        """Pass a bad message to the producer. Raises MillraceError if this or an earlier letter cannot be written."""
         topic, number = partition_of(message)
         said = {
             "source": self._source,
@@ -128,13 +128,13 @@ class TopicLetters:
             producer.poll(0)
             self._require_no_failure()
             while not self._taken(producer, message, headers):
-                producer.poll(0.1)  # its queue is full: until some are delivered, or have failed
+                producer.poll(0.1)  # the queue is full: wait until letters are delivered or have failed
                 self._require_no_failure()
         except KafkaException as error:
             raise kafka_problem(error, self._doing, self._connection) from error
 
     def close(self, *, complete: bool) -> None:
-        """Wait until all are delivered, if the slice was read to its end."""
+        """Wait until all letters are delivered, if the slice is ``complete``. Raises MillraceError if one is not."""
         if self._producer is None:
             return
         left = self._producer.flush(PATIENCE + 1) if complete else 0
@@ -172,7 +172,7 @@ class TopicLetters:
 
 
 def _headers(message: Message) -> _Headers:
-    """The headers of a message that was read, which are pairs."""
+    """Return the headers of a message as pairs."""
     headers = message.headers() or []
     return list(headers.items()) if isinstance(headers, dict) else list(headers)
 

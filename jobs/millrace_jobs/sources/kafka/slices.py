@@ -1,4 +1,4 @@
-"""The offset ranges of a batch, cut into slices of equal size whatever the skew between partitions."""
+"""Cutting the offset ranges of a micro-batch into slices of equal size, whatever the skew between partitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millrace_jobs.sources.slicing import bounds
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """Offsets ``[begin, end)`` of a partition; some may hold no record (transaction markers, compaction)."""
+    """The offsets ``[begin, end)`` of a partition; some may hold no record (transaction markers, compaction)."""
 
     partition: Partition
     begin: int
@@ -24,13 +24,13 @@ class OffsetRange:
 
 @dataclass(frozen=True)
 class KafkaSlice:
-    """Ranges that one replica reads one after the other."""
+    """Offset ranges that one replica reads one after another."""
 
     ranges: tuple[OffsetRange, ...]
 
 
 def cut_ranges(ranges: Sequence[OffsetRange], slices: int) -> list[KafkaSlice]:
-    """Cut ranges laid end to end into ``slices`` parts that differ by one offset at most, without empty ones."""
+    """Cut ranges laid end to end into at most ``slices`` non-empty parts that differ by at most one offset."""
     parts = []
     for low, high in itertools.pairwise(bounds(sum(map(len, ranges)), slices)):
         pieces, offset = [], 0

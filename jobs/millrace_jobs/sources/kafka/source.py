@@ -1,4 +1,4 @@
-"""Kafka topics as a stream: exactly the committed records, cut evenly whatever the skew between partitions."""
+"""The Kafka source: exactly the committed records, cut into even slices whatever the skew between partitions."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from millrace_jobs.sources.kafka.timeline import Timeline
 class KafkaSource:
     """The records of Kafka topics, as a ``read_committed`` consumer sees them.
 
-    The position is ``{topic: {partition: offset}}``. What was settled when the query began (where it starts, which
-    topics these are, where it stops) is kept in ``state``, so that every run on one checkpoint sees the same.
-    Offsets stand for records in every count: some hold none, after transactions and compaction.
+    The position is ``{topic: {partition: offset}}``. Decisions made when the query began (where it starts, which
+    topics it reads, where it stops) are kept in ``state``, so that every run on one checkpoint sees the same records.
+    All counts are counts of offsets; some offsets hold no record, after transactions and compaction.
 
-    Nothing is asked of Kafka before ``initial`` or ``latest`` is called.
+    Kafka is not contacted before ``initial`` or ``latest`` is called.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class KafkaSource:
 
     @cached_property
     def _frontier(self) -> Frontier:
-        """Made where Kafka is asked how far it goes: not in the tasks, which read slices only."""
+        """The frontier, made on first use: on the driver, never in the tasks, which only read slices."""
         memory = KafkaMemory(self._state)
         cluster = KafkaCluster(self._connection, answered=memory.read() is not None)
         return Frontier(self.name, self._subscription, cluster, memory)
@@ -80,15 +80,15 @@ class KafkaSource:
         return {name: value for name, value in self.__dict__.items() if name not in on_the_driver}
 
     def initial(self) -> Position:
-        """Where a new query starts, in every partition there was at that time."""
+        """Return where a new query starts, in every partition that exists at that time."""
         self._frontier.settle()
         return to_position(self._frontier.first)
 
     def latest(self, start: Position, *, everything: bool, most: int | None = None) -> Position:
-        """As far as there are committed records and limits admit; with ``everything``, to what the first call found.
+        """Return how far committed records and limits let the batch go; with ``everything``, to the ends first found.
 
-        Partitions and topics that are new begin at their beginning. A batch that cannot have everything goes to the
-        same time in each of them.
+        New partitions and topics are read from their beginning. A batch that cannot hold the whole backlog ends at
+        the same time in every partition (``Timeline``).
         """
         at = of_position(start)
         ends = self._all if self._all is not None else self._frontier.ends(at)
@@ -105,7 +105,7 @@ class KafkaSource:
         return to_position(at | self._timeline.cut(begins, {p: ends[p] for p in begins}, limit, self._turn))
 
     def exhausted(self, position: Position) -> bool:
-        """Where the query stops, when it has come there."""
+        """Return whether the query has reached the offsets at which it stops."""
         if not self._subscription.bounded:
             return False
         remembered = KafkaMemory(self._state).read()
@@ -115,19 +115,19 @@ class KafkaSource:
         return all(at[partition] >= end for partition, end in remembered.ending.items())
 
     def lag(self, position: Position) -> int:
-        """Offsets beyond ``position``, as of the last call of ``latest``."""
+        """Return the number of offsets beyond ``position``, as of the last call of ``latest``."""
         at = of_position(position)
         ends = self._ends if self._ends is not None else self._frontier.ends(at)
         return sum(max(end - self._begin(partition, at), 0) for partition, end in ends.items())
 
     def slices(self, start: Position, end: Position, replicas: int) -> list[Slice]:
-        """The offsets of all partitions laid end to end, in ranges that differ by one at most."""
+        """Cut the offsets of all partitions, laid end to end, into slices that differ by at most one offset."""
         at, stop = of_position(start), of_position(end)
         ranges = [OffsetRange(p, self._begin(p, at), stop[p]) for p in sorted(stop) if stop[p] > self._begin(p, at)]
         return list(cut_ranges(ranges, replicas))
 
     def read(self, piece: Slice, label: str) -> Iterator[pa.RecordBatch | Rejected]:
-        """The records of the slice, partition by partition."""
+        """Yield the records of the slice, partition by partition."""
         assert isinstance(piece, KafkaSlice)
         with (
             MessageRejects(self.name, self._corrupt, label, self._connection) as rejects,
@@ -141,7 +141,7 @@ class KafkaSource:
             yield Rejected(rejects.records)
 
     def _records(self, messages: Sequence[Message], rejects: MessageRejects) -> pa.RecordBatch:
-        """The records of a block of messages."""
+        """Return the records of a block of messages."""
 
         def reject(index: int, reason: str) -> None:
             rejects.reject(messages[index], reason)
@@ -155,12 +155,12 @@ class KafkaSource:
         return pa.RecordBatch.from_arrays([*records.columns, *metadata.columns], schema=self.schema)
 
     def _begin(self, partition: Partition, at: Offsets) -> int:
-        """Where to go on in a partition; one that the position does not have yet begins where it was found."""
+        """Return where to continue in a partition; one that is not in the position yet starts at its first offset."""
         begin = at.get(partition)
         return self._frontier.first[partition] if begin is None else begin
 
     def _limit(self, most: int | None, waiting: Mapping[Partition, int], begins: Offsets) -> int | None:
-        """How many records the next batch may have; None where there is no limit."""
+        """Return how many offsets the next batch may have; None is no limit."""
         limits = [limit for limit in (most, self._max_records) if limit is not None]
         if self._max_bytes is not None and waiting:
             limits.append(round(self._max_bytes / self._record_size.estimate(begins, waiting)))

@@ -1,8 +1,8 @@
-"""How far a batch goes into a backlog: to the same time in every partition.
+"""How far a micro-batch goes into a backlog: to the same time in every partition.
 
-A watermark follows the newest event time of all partitions. Were a partition that holds little, or was added lately,
-read faster than the others, its times would move the watermark past records that still wait there, and these would be
-late. So a backlog is read in the order of its records' timestamps, as Kafka keeps them, as far as partitions go.
+A watermark follows the newest event time of all partitions. If a small or new partition were read faster than the
+others, its event times would move the watermark past records that still wait in the others, and these would be late.
+A backlog is therefore read in the order of its records' Kafka timestamps, as far as the order within partitions allows.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.sources.kafka.offsets import Offsets, admit
 
 ENOUGH = 0.9
-"""Share of what is admitted with which a batch is content, so that few times have to be tried."""
+"""The share of the admitted offsets at which a cut is good enough, so that few times have to be tried."""
 
 _TRIES = 40
-"""Times that are tried at most; half of them halve the distance, which finds a millisecond among ten minutes."""
+"""The maximum number of times to try; half of them bisect, which finds a millisecond within ten minutes."""
 
 _AHEAD_MS = 60_000
-"""By how much the clocks of producers may be ahead of this machine's."""
+"""Milliseconds by which the clocks of producers may be ahead of this machine's clock."""
 
 _FIRST_STEP_MS, _FURTHER, _STEPS = 60_000, 4, 13
-"""How far back in time it is looked first, how much farther each time, and how often: up to 30 years."""
+"""The first step back in time in ms, the factor to the next step, and the number of steps: up to 30 years."""
 
 At = Callable[[int, Iterable[Partition]], Mapping[Partition, int | None]]
-"""The offset of the first record not before a time in ms since 1970, by partition; None where there is none."""
+"""Function that finds the first offset at or after a time in ms since 1970, by partition; None without a record."""
 
 
 @dataclass(frozen=True)
 class _Cut:
-    """A time in ms since 1970, where it is in each partition, and how many offsets are before it."""
+    """A time in ms since 1970, its offset in each partition, and the number of backlog offsets before it."""
 
     time: int
     ends: Offsets
@@ -40,7 +40,7 @@ class _Cut:
 
 
 class Timeline:
-    """Cuts backlogs; remembers how far it has come, where it begins to look the next time."""
+    """Cuts backlogs at a time; the search begins at the time reached by the last cut."""
 
     def __init__(self, at: At, clock: Callable[[], float] = time.time) -> None:
         self._at = at
@@ -48,10 +48,11 @@ class Timeline:
         self._reached = 0
 
     def cut(self, begins: Offsets, ends: Offsets, most: int, turn: int) -> Offsets:
-        """Where a batch ends that begins at ``begins``, has at most ``most`` offsets, and may go to ``ends``.
+        """Return where a batch ends that begins at ``begins``, has at most ``most`` offsets, and may go to ``ends``.
 
-        Both have the same partitions, in each of which something waits. ``turn`` is as ``admit`` wants it. Partitions
-        whose records have no times, or times that are still to come, have their share by what waits there.
+        ``begins`` and ``ends`` have the same partitions, each with a backlog. ``turn`` is passed to ``admit``.
+        Partitions whose records have no timestamps, or timestamps in the future, get a share in proportion to their
+        backlog.
         """
         now = self._cut_at(int(self._clock() * 1000) + _AHEAD_MS, begins, ends)
         timed = [partition for partition, end in now.ends.items() if end > begins[partition]]
@@ -65,10 +66,10 @@ class Timeline:
 
     def _by_time(self, begins: Offsets, ends: Offsets, now: _Cut, most: int, turn: int) -> Offsets:
         high = _Cut(now.time, {p: now.ends[p] for p in begins}, sum(now.ends[p] - begins[p] for p in begins))
-        if high.count <= most:  # what is left is to come
+        if high.count <= most:  # the rest of the backlog has timestamps in the future
             return _filled(begins, high.ends, ends, most, turn)
         low, high = self._around(begins, ends, high, most)
-        if low.count > most:  # as old as can be
+        if low.count > most:  # even the oldest records are too many
             return _filled(begins, begins, low.ends, most, turn)
         for attempt in range(_TRIES):
             if low.count >= ENOUGH * most or high.time - low.time <= 1:
@@ -81,7 +82,7 @@ class Timeline:
         return _filled(begins, low.ends, high.ends, most, turn)
 
     def _around(self, begins: Offsets, ends: Offsets, high: _Cut, most: int) -> tuple[_Cut, _Cut]:
-        """A time by which no more than ``most`` is read, if there is one, and one by which more is."""
+        """Return a cut with at most ``most`` offsets, if there is one, and a later cut with more."""
         low = self._cut_at(self._reached, begins, ends)
         step = _FIRST_STEP_MS
         for _ in range(_STEPS):
@@ -103,13 +104,13 @@ class Timeline:
 
 
 def _between(low: _Cut, high: _Cut, most: int, *, halve: bool) -> int:
-    """A time between the two: where it would be if records came evenly, or half-way."""
+    """Return a time between two cuts: half-way, or interpolated as if records were evenly spread."""
     share = 0.5 if halve else (most - low.count) / (high.count - low.count)
     return min(max(low.time + int(share * (high.time - low.time)), low.time + 1), high.time - 1)
 
 
 def _filled(begins: Offsets, low: Offsets, high: Offsets, most: int, turn: int) -> Offsets:
-    """All up to ``low``, and of what is between that and ``high`` as much as is admitted besides."""
+    """Return the ends of a batch that takes all offsets up to ``low``, and a share of those up to ``high``."""
     rest = {p: high[p] - low[p] for p in low if high[p] > low[p]}
     spare = most - sum(low[p] - begins[p] for p in low)
     more = admit(rest, spare, turn) if rest and spare > 0 else {}
