@@ -1,1 +1,1 @@
-"""What is known of a running Millrace: rules for Prometheus with their tests, and dashboards for Grafana."""
+"""Monitoring of Millrace: Prometheus rules with their tests, and Grafana dashboards."""

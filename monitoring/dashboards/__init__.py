@@ -1,1 +1,1 @@
-"""The dashboards, one file each; ``python -m monitoring.dashboards FOLDER`` writes them as Grafana's JSON."""
+"""Grafana dashboards, one file each; ``python -m monitoring.dashboards FOLDER`` writes them as JSON."""

@@ -1,4 +1,4 @@
-"""Write all dashboards into a folder, as the chart has them: the same text each time."""
+"""Write all dashboards of the chart into a folder; the output is deterministic."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ DASHBOARDS = {
     "partitioning": partitioning.dashboard,
     "query": query.dashboard,
 }
-"""By the name of the file."""
+"""Dashboard factories by file name, without the extension."""
 
 
 def texts() -> dict[str, str]:
-    """The text of each file, by its name."""
+    """Return the text of each dashboard file, by its name."""
     return {f"{name}.json": _json(make().build()) for name, make in DASHBOARDS.items()}
 
 

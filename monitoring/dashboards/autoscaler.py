@@ -1,4 +1,4 @@
-"""The autoscaler: what was decided and why, and was it right?"""
+"""Dashboard of the autoscaler: what was decided and why, and was it right?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OF_ALL = "Of all queries: the operator's metrics do not name them."
 
 
 def dashboard() -> Dashboard:
-    """Decisions and predictions of the operator, and what came of them in the queries."""
+    """Build the dashboard: the operator's decisions and predictions, and their effect on the queries."""
     made = board(
         "autoscaler",
         "Millrace / Autoscaler",

@@ -1,4 +1,4 @@
-"""What all dashboards have in common: variables, links to each other, time range."""
+"""Common parts of all dashboards: variables, links to each other, and the time range."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models.common import LegendDisplayMode, LegendPlacement
 
 SOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
-"""The Prometheus that the user chose."""
+"""Prometheus data source selected by the user."""
 
 NEEDS_RULES = "Needs the recording rules of the chart (monitoring.rules)."
 
 
 def board(name: str, title: str, description: str, *variables: Builder[models.VariableModel]) -> builders.Dashboard:
-    """An empty dashboard of the address ``/d/millrace-NAME``, with these variables beside that of the data source."""
+    """Return an empty dashboard at ``/d/millrace-NAME``, with ``variables`` and one for the data source."""
     links = (
         builders.DashboardLink("Millrace")
         .type(models.DashboardLinkType.DASHBOARDS)
@@ -42,7 +42,10 @@ def board(name: str, title: str, description: str, *variables: Builder[models.Va
 
 
 def choice(name: str, label: str, labels_of: str, *, many: bool = False) -> builders.QueryVariable:
-    """A variable with the values of the label ``name`` of a selector's series: one, or ``many`` and at first all."""
+    """Return a variable with the values of the label ``name`` in the series of the selector ``labels_of``.
+
+    The user selects one value; with ``many``, any number of values, initially all.
+    """
     variable = (
         builders.QueryVariable(name)
         .label(label)
@@ -58,7 +61,7 @@ def choice(name: str, label: str, labels_of: str, *, many: bool = False) -> buil
 
 
 def plan_changes(selector: str) -> builders.AnnotationQuery:
-    """Marks at which a query went over to another plan."""
+    """Return annotations that mark the times at which a query switched to another plan."""
     return (
         builders.AnnotationQuery()
         .name("Changes of plan")
@@ -70,5 +73,5 @@ def plan_changes(selector: str) -> builders.AnnotationQuery:
 
 
 def legend() -> Legend:
-    """Names below the graph."""
+    """Return a legend below the graph."""
     return Legend().show_legend(True).display_mode(LegendDisplayMode.LIST).placement(LegendPlacement.BOTTOM).calcs([])

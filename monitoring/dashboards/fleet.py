@@ -1,4 +1,4 @@
-"""All queries: which of them needs a look?"""
+"""Dashboard of all queries: which of them needs attention?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROWS = "namespace_query:millrace_input_rows:rate5m" + _ALL
 
 
 def dashboard() -> Dashboard:
-    """One row per query, the busiest first."""
+    """Build the dashboard: totals, a table with one row per query, busiest first, and graphs."""
     made = board(
         "fleet",
         "Millrace / Fleet",

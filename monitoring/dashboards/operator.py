@@ -1,4 +1,4 @@
-"""The operator itself: does it lead, see and keep up?"""
+"""Dashboard of the operator itself: does it lead, see and keep up?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OPERATORS = " and on (namespace, job, instance) millrace_operator_leader" + _OF
 
 
 def dashboard() -> Dashboard:
-    """Leader and canary above, then its work, its requests, and what it takes."""
+    """Build the dashboard: leader and canary first, then work, API requests, and resources."""
     made = board(
         "operator",
         "Millrace / Operator",

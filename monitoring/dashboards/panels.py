@@ -1,4 +1,4 @@
-"""The three kinds of panels: graphs over time, numbers of now, and tables of now."""
+"""The three kinds of panels: graphs over time, current numbers, and tables of current values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 Panels = list[Builder[models.Panel]]
 
 Steps = Mapping[float, str]
-"""Colours by the value from which on they hold; below the first it is green."""
+"""Colours by their lowest value; values below the first step have the panel's base colour."""
 
 
 def graph(
@@ -33,18 +33,18 @@ def graph(
     right_unit: str = "",
     width: int = 12,
 ) -> timeseries.Panel:
-    """Lines over time.
+    """Return a graph of lines over time.
 
     Args:
-        title: of the panel.
-        description: what it answers, and what is good.
+        title: title of the panel.
+        description: the question that the panel answers, and which values are good.
         series: expressions by their legend.
-        unit: of Grafana's, such as ``s`` or ``percentunit``.
+        unit: Grafana unit, such as ``s`` or ``percentunit``.
         steps: values at which dashed lines are drawn.
         stacked: whether series are added up.
-        right: a legend, as a regular expression, of series with an axis of their own, to the right.
+        right: regular expression for the legends of series that have their own axis, on the right.
         right_unit: unit of that axis.
-        width: of 24.
+        width: width in columns, of 24.
     """
     panel = (
         timeseries.Panel()
@@ -85,7 +85,7 @@ def number(
     decimals: int | None = None,
     width: int = 4,
 ) -> stat.Panel:
-    """One value of now; with ``name``, a legend, that is shown and not the value."""
+    """Return a panel with one current value; with ``name``, it shows that legend instead of the value."""
     panel = (
         stat.Panel()
         .title(title)
@@ -115,16 +115,16 @@ def rows(
     link: tuple[str, str],
     sort: str,
 ) -> table.Panel:
-    """A row for each set of labels.
+    """Return a table with one row for each set of labels.
 
     Args:
-        title: of the panel.
-        description: what it answers.
-        columns: of each the expression and its unit.
-        keys: titles of the columns with labels, by label.
-        steps: colours of the values of a column.
-        link: a column, and where its values lead to.
-        sort: the column by which it is sorted, the largest value first.
+        title: title of the panel.
+        description: the question that the table answers.
+        columns: expression and unit of each column, by its title.
+        keys: titles of the label columns, by label.
+        steps: colours of the values in a column, by its title.
+        link: title of a column, and the URL that its values link to.
+        sort: title of the column to sort by, largest value first.
     """
     panel = (
         table.Panel()
@@ -139,14 +139,14 @@ def rows(
         .override_by_name(link[0], [models.DynamicConfigValue("links", [{"title": "Open", "url": link[1]}])])
     )
     for letter, (name, (expr, unit)) in zip(LETTERS, columns.items(), strict=False):
-        same = f"max by ({', '.join(keys)}) ({expr})"  # with a metric's name, it would have rows of its own
+        same = f"max by ({', '.join(keys)}) ({expr})"  # max drops the metric name, which would split the rows
         panel.with_target(_query(letter, same).instant().format(PromQueryFormat.TABLE))
         panel.override_by_name(name, _look(unit, steps.get(name)))
     return panel
 
 
 def _arranged(columns: Mapping[str, tuple[str, str]], keys: Mapping[str, str]) -> dict[str, object]:
-    """The order and the names of a table's columns."""
+    """Return Grafana's options for the order and the titles of a table's columns."""
     values = {f"Value #{letter}": name for letter, name in zip(LETTERS, columns, strict=False)}
     renamed = {**keys, **values}
     order = {name: place for place, name in enumerate(renamed)}

@@ -1,4 +1,4 @@
-"""The partitioner of one query: is the load even, and at which price?"""
+"""Dashboard of one query's partitioner: is the load even, and at what cost?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ONE = '{namespace="$namespace", query="$query"}'
 
 
 def dashboard() -> Dashboard:
-    """Evenness, its price, tasks, and what ``auto`` does."""
+    """Build the dashboard: evenness of load and tasks, the cost of evenness, and the behaviour of ``auto``."""
     made = board(
         "partitioning",
         "Millrace / Partitioning",

@@ -1,4 +1,4 @@
-"""One query: does it keep up, and what takes its time?"""
+"""Dashboard of one query: does it keep up, and what takes its time?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _RECORDED = "namespace_query:millrace_"
 
 
 def dashboard() -> Dashboard:
-    """Numbers of now above, batches and lag, then where the time goes and what is kept."""
+    """Build the dashboard: current numbers first, then batches and lag, work by stage, and state."""
     made = board(
         "query",
         "Millrace / Query",

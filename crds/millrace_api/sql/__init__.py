@@ -1,1 +1,1 @@
-"""SQL as Millrace reads it: parsing, names and types, and what Spark cannot run as a stream."""
+"""SQL of queries: parsing, checks of names and types, and checks for what Spark cannot run as a stream."""

@@ -1,4 +1,4 @@
-"""What can be said about a query's SQL without Spark: does it parse, are its tables and columns there."""
+"""Checks of a query's SQL without Spark: syntax, tables, columns, functions and windows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WINDOW_CALLS = ("window", "session_window")
 
 @dataclass(frozen=True)
 class Table:
-    """What the checks know of a source: its columns (None: unknown), and the column of its watermark."""
+    """A source as the checks see it: its columns (None if unknown), and its watermark column (None without one)."""
 
     columns: tuple[Column, ...] | None
     watermark: str | None = None
@@ -35,24 +35,24 @@ def check_sql(
     more_functions: bool = False,
     as_stream: bool = True,
 ) -> list[Problem]:
-    """Everything wrong with the SQL; ``line`` counts from 1 within the text, None is the text as a whole.
+    """Return all problems of the SQL; their ``line`` counts from 1 within the text, None is the whole text.
 
     Args:
-        text: the SQL.
-        tables: the sources by name, in lower case.
+        text: SQL of the query.
+        tables: sources by name, in lower case.
         on_window_close: whether results are emitted once, when their window closes.
-        more_functions: whether there may be others than Spark's own.
-        as_stream: whether what Spark refuses as a stream is a problem.
+        more_functions: whether there may be functions other than Spark's own.
+        as_stream: whether SQL that Spark refuses as a stream is a problem.
     """
     try:
         query = parse_query(text)
     except MillraceError as error:
         return list(error.problems)
     for hint in list(query.find_all(exp.Hint)):
-        hint.pop()  # it names tables by their aliases, and Spark ignores what it does not know
+        hint.pop()  # hints name tables by alias, and Spark ignores unknown names
     problems = list(_unknown_tables(text, query, tables))
     if problems:
-        return problems  # what a missing table would have had as columns is anyone's guess
+        return problems  # the columns of a missing table are unknown, so further checks would guess
     scopes = traverse_scope(query)
     for scope in scopes:
         problems += _ScopeCheck(text, scope, tables).unknown_columns()
@@ -80,10 +80,10 @@ def _unknown_tables(text: str, query: exp.Query, tables: Mapping[str, Table]) ->
 
 
 def _unknown_functions(text: str, query: exp.Query) -> Iterator[Problem]:
-    """Calls by a name that Spark does not have, as it is written: sqlglot knows more names than Spark."""
+    """Yield calls whose name, as written, is not a function of Spark; sqlglot knows more names than Spark."""
     for call in query.find_all(exp.Func):
         if "start" not in call.meta or isinstance(call.parent, exp.Dot):
-            continue  # has a syntax of its own, or is of a catalog
+            continue  # special syntax, or a function of a catalog
         written = text[call.meta["start"] : call.meta["end"] + 1].strip("`")
         called = text[call.meta["end"] + 1 :].lstrip().startswith("(")
         if called and written.lower() not in FUNCTIONS:
@@ -93,7 +93,7 @@ def _unknown_functions(text: str, query: exp.Query) -> Iterator[Problem]:
 
 
 class _ScopeCheck:
-    """The names that one SELECT may use, its own and, in a subquery, those of the SELECT around it."""
+    """The names that one SELECT may use: its own and, in a subquery, the names of the enclosing SELECT."""
 
     def __init__(self, text: str, scope: Scope, tables: Mapping[str, Table]) -> None:
         self._text = text
@@ -106,12 +106,12 @@ class _ScopeCheck:
     def unknown_columns(self) -> Iterator[Problem]:
         for column in self._scope.columns:
             if column.find_ancestor(exp.Select) is not self._scope.expression:
-                continue  # belongs to a subquery, which is a scope of its own
+                continue  # a subquery has its own scope
             first, *rest = column.parts
             visible = self._visible(column)
             if rest and first.name.lower() in self._source_names():
                 known = self._columns_of(first.name.lower())
-                is_field = visible is not None and first.name.lower() in visible  # of a column named like a source
+                is_field = visible is not None and first.name.lower() in visible  # a column named like a source
                 if known is not None and rest[0].name.lower() not in known and not is_field:
                     yield self._problem(rest[0], known, f'"{first.name}" has no column "{rest[0].name}"')
                 continue
@@ -136,7 +136,7 @@ class _ScopeCheck:
         return self._outer._columns_of(source)
 
     def _visible(self, column: exp.Column) -> dict[str, str] | None:
-        """Names a column may have without a table in front, lower case to as declared; None if not known."""
+        """Return the valid unqualified column names, lower case to declared; None if they are unknown."""
         select = self._scope.expression
         if not isinstance(select, exp.Select) or select.args.get("laterals"):
             return None
@@ -154,7 +154,7 @@ class _ScopeCheck:
         return None if outer is None else {**outer, **visible}
 
     def _columns(self, source: exp.Expr | Scope) -> dict[str, str] | None:
-        """Columns of a table, a CTE or a derived table, lower case to as declared; None if not known."""
+        """Return the columns of a table, CTE or derived table, lower case to declared; None if they are unknown."""
         if isinstance(source, exp.Table):
             table = self._tables.get(source.name.lower())
             if table is None or table.columns is None or source.args.get("pivots"):
@@ -180,7 +180,7 @@ class _ScopeCheck:
 
 
 def output_names(select: exp.Query) -> list[str]:
-    """Names of a SELECT's columns, the star apart; without an alias, Spark names a column by its text."""
+    """Return the column names of a SELECT, without stars; Spark names a column without an alias by its text."""
     return [
         call.name.lower() if _is_window_call(call) else call.alias_or_name or call.sql(dialect=StreamingSql)
         for call in select.selects
@@ -189,7 +189,7 @@ def output_names(select: exp.Query) -> list[str]:
 
 
 def _aliases(select: exp.Select, column: exp.Column) -> list[str]:
-    """Names that the SELECT gives itself, apart from the one given to what the column is part of."""
+    """Return the aliases of the SELECT, without the alias of the item that contains ``column``."""
     own = column.find_ancestor(exp.Alias)
     return [item.alias for item in select.selects if isinstance(item, exp.Alias) and item is not own]
 
@@ -205,7 +205,7 @@ def _window_calls(select: exp.Expr) -> Iterator[exp.Expr]:
 def _window_problems(
     text: str, scopes: list[Scope], tables: Mapping[str, Table], on_window_close: bool
 ) -> Iterator[Problem]:
-    """Windows over columns that are no event time; and what ``OnWindowClose`` lacks."""
+    """Yield windows over columns that are not event time, and missing requirements of ``OnWindowClose``."""
     windows = 0
     for scope in scopes:
         for call in scope.find_all(exp.Anonymous):
@@ -227,7 +227,7 @@ def _window_problems(
 
 
 def _tables_with(column: exp.Column, scope: Scope, tables: Mapping[str, Table]) -> Iterator[tuple[str, Table]]:
-    """The sources that the column can come from directly."""
+    """Yield the sources that the column can come from directly."""
     for alias, source in scope.sources.items():
         if isinstance(source, exp.Table) and column.table.lower() in ("", alias.lower()):
             table = tables.get(source.name.lower())
@@ -256,5 +256,5 @@ def _listed(names: list[str]) -> str:
 
 
 def _at(text: str, node: exp.Expr, message: str, hint: str) -> Problem:
-    """A problem with the place of an identifier in the text."""
+    """Return a problem at the position of an identifier in the text."""
     return problem_at(text, node.meta.get("start"), message, hint)

@@ -1,4 +1,4 @@
-"""The functions of Spark 4.3, by which a call of one that does not exist is found without Spark."""
+"""Names of the functions of Spark 4.3, so that calls of unknown functions are found without Spark."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ BUILTIN = frozenset(
     xpath_short xpath_string xxhash64 year zeroifnull zip_with
     """.split()  # noqa: SIM905 - five hundred names
 )
-"""What ``SHOW SYSTEM FUNCTIONS`` lists, apart from operators; in lower case."""
+"""Functions listed by ``SHOW SYSTEM FUNCTIONS``, without operators, in lower case."""
 
 SYNTAX = frozenset({"identifier", "timediff", "timestampadd", "timestampdiff", "try_cast"})
-"""What Spark's grammar reads like a function and does not list."""
+"""Names that Spark's grammar accepts like functions and does not list."""
 
 FUNCTIONS = BUILTIN | SYNTAX
-"""Every name that can be called."""
+"""All names that can be called."""
 
 AGGREGATES = frozenset(
     """
@@ -85,4 +85,4 @@ AGGREGATES = frozenset(
     tuple_union_agg_double tuple_union_agg_integer
     """.split()  # noqa: SIM905 - as above
 )
-"""The aggregates among them that sqlglot does not know."""
+"""Aggregate functions of Spark that sqlglot does not know."""

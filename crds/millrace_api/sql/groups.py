@@ -1,4 +1,4 @@
-"""What a query groups by, and the columns of its result from which each group is known."""
+"""Grouping expressions of a query, and the result columns that identify each group."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _PARTS: tuple[Part, ...] = ("window", "start", "end")
 class GroupColumn:
     """An item of the SELECT list that holds a grouping expression.
 
-    ``position`` counts from 0. ``part`` says for a window whether the item is the ``window`` itself, its ``start`` or
-    its ``end``; it is None for any other expression.
+    ``position`` counts from 0. For a window, ``part`` says whether the item is the ``window`` itself, its ``start`` or
+    its ``end``; for any other expression it is None.
     """
 
     position: int
@@ -33,10 +33,10 @@ class GroupColumn:
 
 @dataclass(frozen=True)
 class Group:
-    """One expression of GROUP BY; the first of ``columns`` is the one to know it by, and there may be none.
+    """One expression of GROUP BY, and the result columns that hold it.
 
-    For a window that is not a session, ``event_time`` is the column it is over, and ``size`` its length in
-    microseconds.
+    ``columns`` may be empty; otherwise its first entry is the preferred one. For a window that is not a session,
+    ``event_time`` is its event-time column, and ``size`` its length in microseconds.
     """
 
     text: str
@@ -45,15 +45,15 @@ class Group:
     size: int = 0
 
     def known_by(self, names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-        """Its text, and the names of its columns in a result whose columns have these names."""
+        """Return the text of the expression and the names of its columns; ``names`` has all result columns in order."""
         return self.text, tuple(names[column.position] for column in self.columns)
 
 
 def query_groups(query: exp.Query, columns: Collection[str]) -> tuple[Group, ...] | None:
-    """What the rows of a query's result are one for each of; empty where the result is one row.
+    """Return the groups of a query, each of which has one row in the result; empty if the result is a single row.
 
-    None where they cannot be told: rows that are no groups, and groups made by UNION, DISTINCT, GROUPING SETS and
-    the like. ``columns`` are those of the sources, in lower case.
+    Returns None if the groups are unknown: rows that are not groups, and groups made by UNION, DISTINCT, GROUPING SETS
+    and the like. ``columns`` are the column names of the sources, in lower case.
     """
     if not isinstance(query, exp.Select) or query.args.get("distinct") or query.is_star:
         return None
@@ -68,20 +68,20 @@ def query_groups(query: exp.Query, columns: Collection[str]) -> tuple[Group, ...
 
 
 def aggregates(query: exp.Query) -> bool:
-    """Whether the query has groups of any kind, so that its results can change after they were emitted."""
+    """Return whether the query has groups of any kind, so that its results can change after they were emitted."""
     if query.find(exp.Group, exp.Distinct) is not None or any(is_aggregate(call) for call in query.find_all(exp.Func)):
         return True
     return any(operation.args.get("distinct") for operation in query.find_all(exp.SetOperation))
 
 
 def is_aggregate(call: exp.Expr) -> bool:
-    """Whether it is a call that makes one value of the rows of a group."""
+    """Return whether ``call`` aggregates the rows of a group into one value."""
     known = isinstance(call, exp.AggFunc) or (isinstance(call, exp.Anonymous) and call.name.lower() in AGGREGATES)
     return known and call.find_ancestor(exp.Window) is None
 
 
 def filters_groups(query: exp.Query) -> bool:
-    """Whether results are left out by what their group has come to: by HAVING, or by WHERE around what groups."""
+    """Return whether the query filters aggregated results: by HAVING, or by WHERE around a grouped SELECT."""
 
     def around_groups(select: exp.Select) -> bool:
         inner = (node for node in select.find_all(exp.Select) if node is not select)
@@ -91,9 +91,9 @@ def filters_groups(query: exp.Query) -> bool:
 
 
 def select_aliases(select: exp.Select, columns: Collection[str]) -> dict[str, exp.Expr]:
-    """What the aliases of the SELECT list stand for elsewhere, where a column of the sources comes first.
+    """Return the expressions of the aliases in the SELECT list; columns of the sources take precedence over aliases.
 
-    A window has the alias ``window``, or ``session_window``, without being given one.
+    A window has the implicit alias ``window`` or ``session_window``.
     """
     named = [(call.name.lower(), call) for item in select.expressions for call in item.find_all(exp.Anonymous)]
     windows = {name: call for name, call in named if name in _WINDOWS}
@@ -102,7 +102,7 @@ def select_aliases(select: exp.Select, columns: Collection[str]) -> dict[str, ex
 
 
 def group_expressions(select: exp.Select, aliases: Mapping[str, exp.Expr]) -> list[exp.Expr] | None:
-    """The GROUP BY list with ordinals and aliases of the SELECT list put in; None where it is more than a list."""
+    """Return the GROUP BY list with ordinals and aliases resolved; None if it is not a plain list."""
     group = select.args.get("group")
     if group is None:
         return []
@@ -119,7 +119,7 @@ def group_expressions(select: exp.Select, aliases: Mapping[str, exp.Expr]) -> li
 
 
 def is_window(node: exp.Expr) -> bool:
-    """Whether it is a call of ``window``."""
+    """Return whether ``node`` is a call of ``window``."""
     return isinstance(node, exp.Anonymous) and node.name.lower() == "window"
 
 
@@ -141,7 +141,7 @@ def _group(query: exp.Select, node: exp.Expr, aliases: Mapping[str, exp.Expr]) -
 
 
 def _window_texts(call: exp.Expr, tables: Collection[str], aliases: Iterable[str]) -> Iterator[tuple[str, Part]]:
-    """The ways to write a window, its start and its end in the SELECT list."""
+    """Yield the ways to write a window, its start and its end in the SELECT list."""
     names = [call, *(exp.column(name) for name in (call.name, *aliases))]
     for text in (_normal(name, tables) for name in names):
         yield text, "window"
@@ -154,13 +154,13 @@ def _is_any_window(node: exp.Expr) -> bool:
 
 
 def _tables(query: exp.Select) -> set[str]:
-    """Names of the one table that is read, with which columns may be qualified; none where there are several."""
+    """Return the names that can qualify columns if the query reads a single table; empty if it reads several."""
     tables = [table for table in query.find_all(exp.Table) if table.find_ancestor(exp.Select) is query]
     return {tables[0].name.lower(), tables[0].alias_or_name.lower()} if len(tables) == 1 else set()
 
 
 def _normal(node: exp.Expr, tables: Collection[str]) -> str:
-    """Text that is the same for the same expression, however its names are quoted, qualified and in which case."""
+    """Return the canonical text of an expression, independent of quotes, qualifiers and the case of names."""
 
     def plain(part: exp.Expr) -> exp.Expr:
         if isinstance(part, exp.Column) and part.table.lower() in tables:

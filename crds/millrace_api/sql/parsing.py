@@ -1,4 +1,4 @@
-"""SQL of Structured Streaming, parsed by sqlglot: the one place that knows the dialect."""
+"""Parsing of Structured Streaming SQL by sqlglot; this is the only module that knows the dialect."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _AGGREGATES |= {"APPROX_PERCENTILE", "BIT_AND", "BIT_OR", "BIT_XOR", "COLLECT_LI
                 "PERCENTILE", "PERCENTILE_APPROX", "STRING_AGG"}  # fmt: skip
 _CASTS = {"BOOLEAN", "DATE", "DOUBLE", "FLOAT", "INT", "STRING", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ"}
 _READ = _AGGREGATES | _CASTS | {"ARRAY", "LCASE", "LOWER", "MOD", "UCASE", "UPPER"}
-"""Functions that are told apart by what they do: all aggregates, and those that are compiled."""
+"""Functions that sqlglot parses into their own node types: all aggregates, and the functions that are compiled."""
 
 _HINTS = {"BROADCAST", "BROADCASTJOIN", "MAPJOIN", "MERGE", "MERGEJOIN", "SHUFFLEMERGE", "SHUFFLE_HASH",
           "SHUFFLE_REPLICATE_NL"}  # fmt: skip
 _OWN_SYNTAX = {"CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTR", "SUBSTRING", "TRIM", "TRY_CAST"} | _HINTS
-"""What is called like a function and has more than arguments between its parentheses."""
+"""Calls whose parentheses hold more than a list of arguments."""
 
 _OF_UNITS = {"DATEADD", "DATEDIFF", "DATE_ADD", "DATE_DIFF", "TIMESTAMPADD", "TIMESTAMPDIFF"}
 _UNITS = {"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DAYOFYEAR", "HOUR", "MINUTE", "SECOND", "MILLISECOND",
           "MICROSECOND"}  # fmt: skip
-"""What may stand first of three arguments in functions of units of time, where it is not a column."""
+"""Units that may be the first of three arguments of a function in ``_OF_UNITS``, unless they are columns."""
 
 _ALIAS_IN_GROUP_BY = "GROUP BY takes no alias"
 
@@ -35,30 +35,30 @@ _ALIAS_IN_GROUP_BY = "GROUP BY takes no alias"
 class StreamingSql(Spark):
     """Spark SQL in which ``window`` is a function, as in ``GROUP BY window(at, '1 minute')``.
 
-    sqlglot takes the word for the start of a WINDOW clause, which a streaming query cannot have.
+    By default, sqlglot reads the word as the start of a WINDOW clause, which a streaming query cannot have.
     """
 
     class Tokenizer(Spark.Tokenizer):
-        """Spark's tokens without the keyword WINDOW; two quotes within quotes are one, as in Spark 4."""
+        """Tokenizer of Spark without the keyword WINDOW; a doubled quote is an escaped quote, as in Spark 4."""
 
         STRING_ESCAPES: ClassVar = ["\\", "'", '"']
         KEYWORDS: ClassVar = {word: token for word, token in Spark.Tokenizer.KEYWORDS.items() if word != "WINDOW"}
 
     class Generator(SparkGenerator):
-        """Spark 4.1 has literals of the time of day, and no cast to that type."""
+        """Generator of Spark that writes time-of-day literals, since Spark 4.1 has no cast to that type."""
 
         def cast_sql(self, expression: exp.Cast, safe_prefix: str | None = None) -> str:
-            """Write a cast, or the literal that was read as one."""
+            """Return the SQL of a cast, or of the literal that sqlglot parsed as a cast."""
             literal = expression.this
             if expression.is_type(exp.DType.TIME) and isinstance(literal, exp.Literal):
                 return f"TIME {self.sql(literal)}"
             return super().cast_sql(expression, safe_prefix)
 
     class Parser(SparkParser):
-        """Spark 4 is ANSI: CAST raises an error where sqlglot takes it for one that gives NULL.
+        """Parser of Spark 4 in ANSI mode, in which a failed CAST raises an error instead of giving NULL.
 
-        A function that this product does not look into is kept as it is written. sqlglot would write those that it
-        knows in its own words, which do not always mean the same: ``to_char`` loses its format, for one.
+        Functions that Millrace does not analyze are kept as they are written. sqlglot would rewrite those that it
+        knows, which does not always keep their meaning: ``to_char``, for example, loses its format.
         """
 
         STRICT_CAST = True
@@ -77,7 +77,7 @@ class StreamingSql(Spark):
 
         def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> Any:
             interval = super()._parse_interval(require_interval, parse_function_unit)
-            several = require_interval and isinstance(interval, exp.Add)  # 1 HOUR 30 MINUTES is read as a sum
+            several = require_interval and isinstance(interval, exp.Add)  # 1 HOUR 30 MINUTES is parsed as a sum
             return self.expression(exp.Paren(this=interval)) if several else interval
 
         def _parse_group(self, skip_group_by_token: bool = False) -> exp.Group | None:
@@ -88,10 +88,10 @@ class StreamingSql(Spark):
 
 
 def parse_query(text: str) -> exp.Query:
-    """Parse one SELECT (or WITH, or UNION); comments are left out.
+    """Parse one SELECT (or WITH, or UNION); comments are removed.
 
     Raises:
-        MillraceError: the text does not parse, or is not one query; ``line`` and column of the text are in it.
+        MillraceError: if the text does not parse or is not one query; syntax errors have line and column of the text.
     """
     try:
         statements = [statement for statement in parse(text, dialect=StreamingSql) if statement is not None]
@@ -109,19 +109,19 @@ def parse_query(text: str) -> exp.Query:
 
 
 def parse_expression(text: str) -> exp.Expr:
-    """Parse one expression that was generated from a query which parsed; comments are left out."""
+    """Parse one expression that was generated from a parsed query; comments are removed."""
     expression = parse_one(text, dialect=StreamingSql)
     _remove_comments(expression)
     return expression
 
 
 def to_sql(node: exp.Expr) -> str:
-    """The Spark SQL text of a parsed expression."""
+    """Return the Spark SQL text of a parsed expression."""
     return node.sql(dialect=StreamingSql)
 
 
 def _remove_comments(tree: exp.Expr) -> None:
-    """Remove the comments: sqlglot writes them into the text of an expression, by which expressions are compared."""
+    """Remove the comments, which sqlglot would write into the texts by which expressions are compared."""
     for node in tree.walk():
         node.comments = None
 

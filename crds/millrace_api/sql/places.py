@@ -1,4 +1,4 @@
-"""Places in the text of the SQL: of names, and of keywords, which the parsed query does not remember."""
+"""Positions of names and keywords in the SQL text; the parsed query keeps no keyword positions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millrace_api.sql.parsing import StreamingSql
 
 
 def problem_at(text: str, start: int | None, message: str, hint: str) -> Problem:
-    """A problem with a place in the text: ``start`` counts characters from 0, None is the text as a whole."""
+    """Return a problem at a position in the text; ``start`` counts characters from 0, None is the whole text."""
     if start is None:
         return Problem(f"{message} in the SQL", hint)
     line = text.count("\n", 0, start) + 1
@@ -19,18 +19,18 @@ def problem_at(text: str, start: int | None, message: str, hint: str) -> Problem
 
 
 def start_of(node: exp.Expr) -> int | None:
-    """Where the first name of an expression begins; None where it has no names."""
+    """Return the start of the first name in an expression; None if it has no names."""
     return min((each.meta["start"] for each in node.walk() if "start" in each.meta), default=None)
 
 
 class Keywords:
-    """The keywords of a text that parses."""
+    """Keyword positions in a SQL text that parses."""
 
     def __init__(self, text: str) -> None:
         self._tokens = StreamingSql().tokenize(text)
 
     def before(self, node: exp.Expr, *kinds: TokenType) -> int | None:
-        """Where the last keyword of these kinds begins that is not behind the first name in ``node``."""
+        """Return the start of the last keyword of these kinds that is not after the first name in ``node``."""
         limit = start_of(node)
         starts = [token.start for token in self._tokens if token.token_type in kinds]
         return max((start for start in starts if limit is None or start <= limit), default=limit)

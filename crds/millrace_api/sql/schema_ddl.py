@@ -1,4 +1,4 @@
-"""Schemas as Spark DDL: ``medallion STRING, fare DECIMAL(10,2) NOT NULL, at TIMESTAMP``."""
+"""Parser of schemas in Spark DDL: ``medallion STRING, fare DECIMAL(10,2) NOT NULL, at TIMESTAMP``."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ _OTHER_NAMES = {
     "TIME": "TIMESTAMP",
     "BYTES": "BINARY",
 }
-"""What these types are called elsewhere."""
+"""Type names of other systems, each with Spark's name."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column; ``type`` is Spark's name in one spelling, such as ``BIGINT`` or ``DECIMAL(10,2)``."""
+    """One column; ``type`` is Spark's canonical name, such as ``BIGINT`` or ``DECIMAL(10,2)``."""
 
     name: str
     type: str
@@ -59,21 +59,21 @@ class Column:
 
     @property
     def scalar(self) -> bool:
-        """Whether the column can be part of a key."""
+        """Whether the type is not nested, so that the column can be part of a key."""
         return not self.type.startswith(_NESTED)
 
 
 def parse_schema(text: str) -> tuple[Column, ...]:
-    """The columns of a Spark DDL schema, in order.
+    """Return the columns of a Spark DDL schema, in order.
 
     Raises:
-        MillraceError: the first mistake, with its position (``line`` counts from 1 within the text).
+        MillraceError: at the first mistake, with its position (``line`` counts from 1 within the text).
     """
     return _Parser(text).columns()
 
 
 class _Parser:
-    """Recursive descent over sqlglot's tokens: its own parser lets mistakes such as ``a: INT`` pass."""
+    """Recursive-descent parser over sqlglot's tokens; sqlglot's own parser accepts mistakes such as ``a: INT``."""
 
     def __init__(self, text: str) -> None:
         from sqlglot.dialects.spark import Spark

@@ -1,7 +1,7 @@
-"""What SQL asks for that Structured Streaming does not have, and what to write instead.
+"""Checks for SQL that Structured Streaming cannot run, each with what to write instead.
 
-These are the cases in which the text alone is proof. Those that need types or the lineage of a watermark are left to
-Spark's own check of its plan, which ``millrace explain`` and every start make.
+Only cases that the text alone proves are checked here. Cases that need types or the lineage of a watermark are left to
+Spark's own check of its plan, which runs in ``millrace explain`` and at every start.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def stream_problems(
     *,
     on_window_close: bool,
 ) -> list[Problem]:
-    """Everything in the query that cannot run as a stream.
+    """Return everything in the query that cannot run as a stream.
 
     Args:
-        text: of the query, in which the places are.
-        query, scopes: the query parsed, and the scopes of all its SELECTs.
-        watermarks: the sources, in lower case, each with the column of its watermark.
+        text: SQL text; the problems have their positions in it.
+        query, scopes: parsed query, and the scopes of all its SELECTs.
+        watermarks: watermark column of each source, or None; source names are in lower case.
         on_window_close: whether results are emitted once, when their window closes.
     """
     check = _StreamCheck(text, query, list(scopes), watermarks, on_window_close)
@@ -64,12 +64,12 @@ class _StreamCheck:
         self._keywords = Keywords(text)
         self._updates = not on_window_close and aggregates(query)
         self._streams: dict[int, str] = {}
-        """The tables that are streams, by identity, with their sources; a CTE reads what its SELECT reads."""
+        """Sources of the tables that are streams, by the identity of the table; a CTE has the source of its SELECT."""
         self._aggregated: set[int] = set()
-        """The SELECTs and set operations over streams, by identity, whose rows come out of an aggregation."""
+        """Identities of the SELECTs and set operations over streams whose rows result from an aggregation."""
 
     def problems(self) -> list[Problem]:
-        for scope in self._scopes:  # a scope comes after those that it reads
+        for scope in self._scopes:  # scopes come after the scopes that they read
             self._learn_streams(scope)
         found = [problem for node in self._query.walk() for problem in self._of_node(node)]
         for scope in self._scopes:
@@ -114,7 +114,7 @@ class _StreamCheck:
             yield self._at(start, "one side of UNION is a stream, and the other is not", "read a source on both sides")
 
     def _of_modifiers(self, node: exp.Query) -> Iterator[Problem]:
-        """Sorting, and the clauses that count rows."""
+        """Check the clauses that sort or count rows."""
         for part, (name, token) in _SORTS.items():
             clause = node.args.get(part)
             if clause is not None:
@@ -130,7 +130,7 @@ class _StreamCheck:
             yield self._at(start, message, f"leave it out; {_TOP_N}")
 
     def _of_call(self, node: exp.Expr) -> Iterator[Problem]:
-        """Windows over rows, aggregates of distinct values, samples, and calls that streams do not have."""
+        """Check for OVER windows, DISTINCT in aggregates, TABLESAMPLE, and functions that streams do not support."""
         name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
         if isinstance(node, exp.Window):
             message = "OVER needs all records of a partition, and a stream has no end"
@@ -163,7 +163,7 @@ class _StreamCheck:
             yield from self._of_joins(scope, node)
 
     def _of_aggregation(self, scope: Scope) -> Iterator[Problem]:
-        """Aggregates of aggregates, which only closed windows can have."""
+        """Check for aggregates of aggregates, which need closed windows."""
         node = scope.expression
         below = [source for _, source in scope.selected_sources.values() if isinstance(source, Scope)]
         below += scope.set_operation_scopes
@@ -180,7 +180,7 @@ class _StreamCheck:
             yield self._at(self._first_keyword(node), message, "add GROUP BY window to it")
 
     def _first_keyword(self, node: exp.Expr) -> int | None:
-        """Where a SELECT begins; of a set operation, where it stands between the two."""
+        """Return the start of a SELECT, or of the keyword between the two sides of a set operation."""
         if isinstance(node, exp.SetOperation):
             return self._keywords.before(node.expression, TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT)
         return self._keywords.before(exp.Tuple(expressions=node.copy().expressions), TokenType.SELECT)
@@ -202,7 +202,7 @@ class _StreamCheck:
     def _of_join(
         self, start: int | None, name: str, scope: Scope, select: exp.Select, join: exp.Join
     ) -> Iterator[Problem]:
-        """What is wrong with a join of two streams."""
+        """Check a join of two streams."""
         sources = [source for _, source in scope.selected_sources.values()]
         if self._updates and any(isinstance(s, Scope) and id(s.expression) in self._aggregated for s in sources):
             message = f"a {name} with an aggregate is not possible under emit OnUpdate, where the aggregate changes"
@@ -224,7 +224,7 @@ class _StreamCheck:
     def _of_outer_join(
         self, start: int | None, name: str, sources: Sequence[exp.Expr | Scope], join: exp.Join
     ) -> Iterator[Problem]:
-        """A record without a match is given up by the watermark, if the condition says how far apart matches are."""
+        """Check that an outer join has watermarks and a time range, which bound the wait for a match."""
         read = sorted(set(self._streams.values()))
         if not any(self._watermarks[source] for source in read):
             message = f"a {name} of two streams needs watermarks, and {' and '.join(read)} have none"
@@ -235,7 +235,7 @@ class _StreamCheck:
             yield self._at(start, message, f"add {_RANGE} to the condition")
 
     def _only_keys(self, join: exp.Join) -> bool:
-        """Whether the condition equates columns, and none that has a watermark."""
+        """Return whether the condition only equates columns, none of which has a watermark."""
         condition = join.args["on"].unnest() if join.args.get("on") else None
         using = {name.name.lower() for name in join.args.get("using") or ()}
         if join.method or (condition is None and not using):
@@ -250,7 +250,7 @@ class _StreamCheck:
 
 
 def _aggregations(scope: Scope) -> tuple[bool, bool]:
-    """Whether a SELECT or set operation groups, and whether it leaves out what is the same."""
+    """Return whether a SELECT or set operation groups, and whether it removes duplicates."""
     node = scope.expression
     if isinstance(node, exp.SetOperation):
         return False, bool(node.args.get("distinct"))
@@ -261,7 +261,7 @@ def _aggregations(scope: Scope) -> tuple[bool, bool]:
 
 
 def _has_equality(select: exp.Select, join: exp.Join) -> bool:
-    """Whether anything says that something equals something else."""
+    """Return whether any condition could give the join a key."""
     if join.args.get("using") or join.method:
         return True
     conditions = [select.args.get("where"), *(each.args.get("on") for each in select.args.get("joins") or ())]
@@ -269,6 +269,6 @@ def _has_equality(select: exp.Select, join: exp.Join) -> bool:
 
 
 def _negated(subquery: exp.Expr) -> bool:
-    """Whether the subquery is that of NOT IN or NOT EXISTS."""
+    """Return whether the subquery belongs to NOT IN or NOT EXISTS."""
     holder = subquery.find_ancestor(exp.In, exp.Exists)
     return holder is not None and isinstance(holder.parent, exp.Not)

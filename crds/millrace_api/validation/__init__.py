@@ -1,1 +1,1 @@
-"""Files and objects to queries, with every problem at once, each with its place and what to write instead."""
+"""Validation of files and objects: all problems at once, each with its position and what to write instead."""

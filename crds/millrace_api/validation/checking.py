@@ -1,4 +1,4 @@
-"""Checks of a whole query that pydantic cannot make and that need no JVM: schemas, columns, SQL."""
+"""Checks of a whole query that pydantic cannot express and that need no JVM: schemas, columns, SQL."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from millrace_api.sql.schema_ddl import Column, parse_schema
 from millrace_api.validation.yaml_nodes import Document
 
 _TIME_ZONE = "spark.sql.session.timeZone"
-"""Set to another zone than UTC, it would hold for those parts of a plan that Spark computes, and for no other."""
+"""Setting that must be UTC: another zone would apply only to those parts of a plan that Spark computes."""
 
 _FUNCTION_SETTINGS = ("spark.sql.extensions", "spark.sql.catalog", "spark.sql.defaultCatalog", "spark.sql.hive.")
-"""How settings begin by which Spark has more functions than its own."""
+"""Prefixes of settings that can add functions to Spark's own."""
 
 _STREAM_CHECKS = (
     "spark.sql.streaming.unsupportedOperationCheck",
     "spark.sql.streaming.statefulOperator.checkCorrectness.enabled",
 )
-"""Settings by which Spark runs what it otherwise refuses as a stream."""
+"""Settings that disable Spark's checks of streaming queries when they are not true."""
 
 Schemas = dict[str, tuple[Column, ...] | None]
-"""Columns by source; None where they are not known, or the schema is itself a problem."""
+"""Columns by source; None if they are unknown or the schema has a problem."""
 
 
 def check_query(query: StreamQuery, document: Document | None = None) -> list[Problem]:
-    """What is wrong with a query that is sound in itself; ``document`` is where its lines are looked up."""
+    """Return the problems of a query that passed its own validation; ``document`` gives their lines."""
     return _Check(query, document).problems
 
 
@@ -67,9 +67,9 @@ class _Check:
         return columns
 
     def _check_topics(self) -> None:
-        """What the query writes to Kafka must not come back to it.
+        """Check that the query does not read what it writes to Kafka.
 
-        This is no rule of Spec, or a checkpoint that holds such a query could not be read when it is corrected.
+        This is not a rule of Spec: otherwise a checkpoint with such a query could not be read after a correction.
         """
         sink = self._spec.sink.kafka or self._spec.sink.table
         if sink is not None:
@@ -81,7 +81,7 @@ class _Check:
                 self._not_read_again(at, topic, source.kafka, "dead letter", but_by=name)
 
     def _check_settings(self) -> None:
-        """Like ``_check_topics`` no rule of Spec: there are checkpoints that hold such a query."""
+        """Check the time zone; like ``_check_topics``, this is not a rule of Spec because of existing checkpoints."""
         zone = self._spec.spark_conf.get(_TIME_ZONE, "UTC")
         if zone != "UTC":
             message = f'is "{zone}", but queries compute in UTC'
@@ -124,7 +124,7 @@ class _Check:
             self._add((*at, "window", "column"), message, "use one column for both, or write emit: OnUpdate")
 
     def _check_sql(self, text: str, schemas: Schemas) -> None:
-        from millrace_api.sql.checks import Table, check_sql  # sqlglot: only where there is SQL
+        from millrace_api.sql.checks import Table, check_sql  # loads sqlglot, only needed with SQL
 
         tables = {
             name: Table(schemas[name], source.watermark.column if source.watermark else None)
@@ -149,7 +149,7 @@ class _Check:
                 )
 
     def _check_row_key(self) -> None:
-        from millrace_api.validation.result_groups import (  # sqlglot: only where there is a topic
+        from millrace_api.validation.result_groups import (  # loads sqlglot, only needed here
             result_columns,
             result_groups,
         )
@@ -186,7 +186,7 @@ class _Check:
         self.problems.append(Problem(message, hint, file, line, dotted(at)))
 
     def _add_within(self, at: Location, found: Iterable[Problem]) -> None:
-        """Problems of a text: its lines become lines of the file."""
+        """Add problems of a text value, with lines of the text converted to lines of the file."""
         for problem in found:
             line, file = problem.line, ""
             if self._document is not None:

@@ -1,4 +1,4 @@
-"""From YAML files to models, with every problem of a file at once, each with its line."""
+"""Loading of YAML files into models, with all problems of a file at once, each with its line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ _EMPTY_HINT = "write a value ({} where all defaults will do), or leave it out"
 
 
 def load_queries(path: Path | str) -> list[StreamQuery]:
-    """The queries of a file. Raises ``MillraceError`` with all problems of all its documents."""
+    """Return the queries of a file.
+
+    Raises:
+        MillraceError: with all problems of all documents in the file.
+    """
     queries, problems = _read_queries(path)
     if problems:
         raise MillraceError(*problems)
@@ -33,7 +37,7 @@ def load_queries(path: Path | str) -> list[StreamQuery]:
 
 
 def validate_file(path: Path | str) -> list[Problem]:
-    """All problems of a file of queries by line; none where ``load_queries`` would load it."""
+    """Return all problems of a file of queries, ordered by line; empty if ``load_queries`` can load it."""
     try:
         return _read_queries(path)[1]
     except MillraceError as error:
@@ -41,7 +45,11 @@ def validate_file(path: Path | str) -> list[Problem]:
 
 
 def load_plan(path: Path | str) -> Plan:
-    """The plan of a file. Raises ``MillraceError`` with all its problems."""
+    """Return the plan in a file.
+
+    Raises:
+        MillraceError: with all problems of the file.
+    """
     documents, problems = read_documents(path)
     if len(documents) > 1:
         second = documents[1].node.start_mark.line + 1
@@ -57,7 +65,7 @@ def load_plan(path: Path | str) -> Plan:
 
 
 def locate(problems: Iterable[Problem], path: Path | str, query: str) -> list[Problem]:
-    """Problems found after a query was loaded, those that name a field of it with file and line."""
+    """Add file and line to problems found after a query was loaded, if they name a field of its spec."""
     documents, _ = read_documents(path)
     document = next(d for d in documents if d.value["metadata"]["name"] == query)
     return [
@@ -105,7 +113,7 @@ def _in_order(problems: list[Problem]) -> list[Problem]:
 
 
 def _validate(model: type[AnyModel], document: Document) -> tuple[AnyModel | None, list[Problem]]:
-    """The model of a document's value, or what is wrong with it."""
+    """Return the model of a document's value and its problems; the model is None if there are problems."""
     empty = set(nulls(document.value))
     checked: AnyModel | None = None
     found: list[ErrorDetails] = []

@@ -1,4 +1,4 @@
-"""From objects as the API server holds them to models, with every problem of an object at once."""
+"""Conversion of API server objects into models, with all problems of an object at once."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from millrace_api.validation.salvage import details
 
 
 def read_query(value: Mapping[str, Any]) -> StreamQuery:
-    """The query of a StreamQuery object; its status, which is not the user's, is left out.
+    """Return the query of a StreamQuery object; its status is ignored because the user does not write it.
 
     Raises:
-        MillraceError: it cannot be run; a problem for everything that is wrong, each with its field.
+        MillraceError: if the query is invalid, with all problems, each with its field.
     """
     wanted = {name: part for name, part in value.items() if name != "status"}
     try:

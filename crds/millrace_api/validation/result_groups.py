@@ -1,4 +1,4 @@
-"""What the results of a query are one row for each of, whether it is SQL or a Python aggregator."""
+"""Groups and columns of a query's result, for SQL and for Python aggregators."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from millrace_api.sql.schema_ddl import parse_schema
 
 
 def result_groups(spec: Spec) -> tuple[Group, ...] | None:
-    """The grouping expressions of a query; empty where its result is one row, None where they cannot be told.
+    """Return the grouping expressions of a query; empty if its result is one row, None if they are unknown.
 
     Raises:
-        MillraceError: the SQL does not parse, or a schema.
+        MillraceError: if the SQL or a schema does not parse.
     """
     if spec.query.python is not None:
         return tuple(_python_groups(spec.query.python))
@@ -25,7 +25,7 @@ def result_groups(spec: Spec) -> tuple[Group, ...] | None:
 
 
 def _python_groups(query: PythonQuery) -> list[Group]:
-    """The results of an aggregator begin with start and end of the window, and the key."""
+    """Return the groups of an aggregator, whose results begin with window start, window end and the key."""
     groups = []
     if query.window is not None:
         bounds = (GroupColumn(0, "start"), GroupColumn(1, "end"))
@@ -35,13 +35,13 @@ def _python_groups(query: PythonQuery) -> list[Group]:
 
 
 def result_columns(spec: Spec) -> tuple[list[str], bool]:
-    """Names of the result's columns, and whether these are all and are so called for certain.
+    """Return the names of the result's columns, and whether they are complete and certain.
 
-    An aggregator has columns of its own after these; Spark makes up a name where SQL gives none, and knows what
-    a star stands for.
+    An aggregator adds its own columns after these. In SQL, the names are uncertain if a column has no alias, because
+    Spark generates its name, and incomplete with a star, which only Spark expands.
 
     Raises:
-        MillraceError: the SQL does not parse.
+        MillraceError: if the SQL does not parse.
     """
     if spec.query.python is not None:
         window = ["window_start", "window_end"] if spec.query.python.window is not None else []

@@ -1,4 +1,4 @@
-"""The key of a result: which of its columns make the key of a Kafka message, or the primary key of a table."""
+"""Key columns of a result: the key of a Kafka message, or the primary key of a table."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from millrace_api.explain_errors import nearest
 from millrace_api.model.sinks import SinkSpec
 
 Grouping = tuple[str, tuple[str, ...]]
-"""A grouping expression, and the result columns from which it is known, of which the first is the one to take."""
+"""A grouping expression and the result columns that hold it, the preferred one first."""
 
 
 def row_key(sink: SinkSpec, columns: Sequence[str] | None, groups: Sequence[Grouping] | None) -> tuple[str, ...] | None:
-    """The columns of the key: what the sink says, or else the grouping columns; None: the rows have no key.
+    """Return the key columns: those given in the sink, or else the grouping columns; None if rows have no key.
 
-    The key of a table tells its rows apart, so it is made of all grouping columns and of no others. Messages of a
-    ``kafka`` sink may have any key, and are written without one where the result has no grouping column.
+    The key of a table must identify its rows, so it consists of all grouping columns and no others. Messages of a
+    ``kafka`` sink may have any key; without a grouping column in the result, they have none.
 
     Args:
-        sink: of the query.
-        columns: of the result; None where they are not known.
-        groups: what the result has one row for each of; None where that cannot be told.
+        sink: sink of the query.
+        columns: column names of the result; None if they are unknown.
+        groups: grouping expressions of the result; None if they are unknown.
 
     Raises:
-        MillraceError: with the field in ``sink``.
+        MillraceError: if the key is invalid or missing, with the field in ``sink``.
     """
     if sink.kafka is not None:
         given = _named(sink.kafka.key, columns, "spec.sink.kafka.key")
@@ -55,7 +55,7 @@ def _primary_key(given: tuple[str, ...], groups: Sequence[Grouping] | None) -> t
 
 
 def _named(names: Sequence[str], columns: Sequence[str] | None, field: str) -> tuple[str, ...]:
-    """The names as the result spells them."""
+    """Return the names as spelled in the result, or raise an error for an unknown column."""
     if columns is None:
         return tuple(names)
     spelled = {column.lower(): column for column in columns}

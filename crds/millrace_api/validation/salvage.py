@@ -1,4 +1,4 @@
-"""What can still be checked of a broken document, so that one mistake does not hide another."""
+"""Salvage of broken documents, so that one mistake does not hide another."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from millrace_api.explain_errors import Location, field_location, nearest, sibli
 from millrace_api.model.streamquery import API_VERSION, KIND, StreamQuery
 
 _FREE_FORM = {"options", "podTemplate"}
-"""Fields whose content is the user's own, where a null is a value."""
+"""Fields with free-form content, in which null is a valid value."""
 
 _STAND_INS: dict[Location, Any] = {("metadata",): {"name": "unnamed"}, ("spec", "sink"): {"console": {}}}
-"""What replaces a required section when it is broken."""
+"""Replacements for required sections that are broken."""
 
 _NEEDED = ("sources", "query")
-"""Sections without which what could be said of the query would be guesswork."""
+"""Sections without which no further check is possible."""
 
 
 def nulls(value: Any, location: Location = ()) -> Iterator[Location]:
-    """Every place with nothing after the colon; the API server refuses these too."""
+    """Yield the location of every null value outside free-form fields; the API server rejects these too."""
     if value is None and location:
         yield location
     elif isinstance(value, dict):
@@ -36,7 +36,7 @@ def nulls(value: Any, location: Location = ()) -> Iterator[Location]:
 
 
 def details(error: ValidationError) -> list[ErrorDetails]:
-    """The single errors, without what follows from them: pydantic counts only the sound entries of a list."""
+    """Return the errors without the consequences of others: pydantic counts only the valid entries of a list."""
     every = error.errors(include_url=False)
 
     def follows(detail: ErrorDetails) -> bool:
@@ -47,7 +47,7 @@ def details(error: ValidationError) -> list[ErrorDetails]:
 
 
 def is_consequence(error: ErrorDetails, unusable: set[Location]) -> bool:
-    """Whether a broken rule reads a field that was written, but not usably: that alone is the mistake."""
+    """Return whether a broken rule only follows from a field that is present but unusable."""
     fields = error.get("ctx", {}).get("fields", ())
     location = field_location(error)
     model = location[:-1] if location and location[-1] in fields else location
@@ -55,10 +55,10 @@ def is_consequence(error: ErrorDetails, unusable: set[Location]) -> bool:
 
 
 def salvage(document: Any) -> tuple[StreamQuery | None, list[ErrorDetails]]:
-    """The query with its mistakes taken out, and the broken rules that these mistakes had hidden.
+    """Return the query with its mistakes removed, and the broken rules that these mistakes had hidden.
 
-    Wrong values, unknown and empty fields are dropped, then broken sections replaced by their defaults. There
-    is no query where sources or query are wrong themselves.
+    Wrong values, unknown fields and empty fields are dropped; then broken sections are replaced by their defaults. The
+    query is None if ``sources`` or ``query`` itself is wrong.
     """
     if not isinstance(document, dict) or not isinstance(document.get("spec"), dict):
         return None, []
@@ -82,7 +82,7 @@ def salvage(document: Any) -> tuple[StreamQuery | None, list[ErrorDetails]]:
 
 
 def _meant(error: ErrorDetails) -> set[Location]:
-    """The field that is wrong, and where it is unknown, the one that was probably meant."""
+    """Return the wrong field and, if it is unknown, the field that was probably meant."""
     location = field_location(error)
     if error["type"] != "extra_forbidden":
         return {location}
@@ -91,7 +91,7 @@ def _meant(error: ErrorDetails) -> set[Location]:
 
 
 def _take_out(value: Any, error: ErrorDetails) -> bool:
-    """Drop what the error is about, or the whole section; False if that is not possible."""
+    """Drop the value in error, or its whole section; return False if that is not possible."""
     location = field_location(error)
     if error["type"] == "extra_forbidden":
         return _drop(value, location)
@@ -103,7 +103,7 @@ def _take_out(value: Any, error: ErrorDetails) -> bool:
 
 
 def _drop(value: Any, location: Location) -> bool:
-    """Remove an entry of a mapping, or put its stand-in there; False if there is nothing to do."""
+    """Remove an entry of a mapping, or replace it by its stand-in; return False if there is nothing to do."""
     *parents, last = location
     for step in parents:
         if not isinstance(value, dict) or step not in value:

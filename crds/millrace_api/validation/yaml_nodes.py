@@ -1,4 +1,4 @@
-"""YAML with places: every value can be traced back to its line, and duplicate keys are errors."""
+"""YAML with positions: every value can be traced back to its line, and duplicate keys are errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML without timestamps: as in Kubernetes, ``2026-01-31`` is text."""
+    """Safe YAML loader without timestamps: as in Kubernetes, ``2026-01-31`` is text."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own way
         first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
@@ -26,7 +26,7 @@ class _Loader(yaml.SafeLoader):
 
 
 LARGEST = 1 << 20
-"""Bytes of a file: PyYAML takes seconds for as many, and minutes for a file of data that was named by mistake."""
+"""Largest file in bytes: PyYAML takes seconds for this size, and minutes for a data file named by mistake."""
 
 _DEEPEST = 64
 _MOST_NODES = 100_000
@@ -38,14 +38,14 @@ _BOUNDLESS = (
 
 @dataclass(frozen=True)
 class Document:
-    """One YAML document: its value, and the nodes that know the lines."""
+    """One YAML document: its value, and the node tree with the lines."""
 
     file: str
     value: Any
     node: yaml.Node
 
     def line(self, path: Sequence[str | int]) -> int:
-        """Line (1-based) of the key or item at ``path``, or of the deepest part of the path that is there."""
+        """Return the line (1-based) of the key or item at ``path``, or of the deepest existing part of the path."""
         line, node = _line(self.node), self.node
         for step in path:
             entry = _entry(node, step)
@@ -56,7 +56,7 @@ class Document:
         return line
 
     def text_line(self, path: Sequence[str | int], line: int) -> int:
-        """Line of the file that holds the ``line``-th line (1-based) of the text value at ``path``."""
+        """Return the line of the file that holds the ``line``-th line (1-based) of the text value at ``path``."""
         node = self.node
         for step in path:
             entry = _entry(node, step)
@@ -66,15 +66,15 @@ class Document:
         style = node.style if isinstance(node, yaml.ScalarNode) else None
         if style == "|":
             return _line(node) + line  # the text begins after the line with the bar
-        # other styles fold their lines, so that only a text on one line can be placed exactly
+        # Other styles fold their lines, so only the position of a one-line text is exact.
         return _line(node)
 
 
 def read_documents(path: Path | str) -> tuple[list[Document], list[Problem]]:
-    """The documents of a YAML file, in order, and what is wrong with the file as YAML.
+    """Return the documents of a YAML file, in order, and the problems of the file as YAML.
 
     Raises:
-        MillraceError: the file cannot be read at all.
+        MillraceError: if the file cannot be read at all.
     """
     file = str(path)
     documents: list[Document] = []
@@ -92,7 +92,7 @@ def read_documents(path: Path | str) -> tuple[list[Document], list[Problem]]:
             documents.append(Document(file, loader.construct_document(node), node))
     except yaml.MarkedYAMLError as error:
         problems.append(_syntax_problem(error, file))
-    except RecursionError:  # in PyYAML, before there is a node to look at
+    except RecursionError:  # raised by PyYAML before a node exists
         problems.append(Problem(*_BOUNDLESS, file))
     except yaml.YAMLError as error:
         problems.append(Problem(f"is not YAML: {str(error).splitlines()[0]}", "remove the character", file=file))
@@ -131,9 +131,9 @@ def _is_empty(node: yaml.Node) -> bool:
 
 
 def _entry(node: yaml.Node, step: str | int) -> tuple[yaml.Node, yaml.Node] | None:
-    """What carries the line, and the value, of one step down."""
+    """Return the node with the line and the value node, one step down the path."""
     if isinstance(node, yaml.MappingNode):
-        # the last one counts: merged keys come first, the mapping's own override them
+        # The last one counts: merged keys come first, and the mapping's own keys override them.
         found = [(key, value) for key, value in node.value if key.value == str(step)]
         return found[-1] if found else None
     if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
@@ -142,7 +142,7 @@ def _entry(node: yaml.Node, step: str | int) -> tuple[yaml.Node, yaml.Node] | No
 
 
 def _boundless(root: yaml.Node) -> bool:
-    """Whether the document, its aliases written out, is deeper or larger than any query."""
+    """Return whether the document, with aliases expanded, exceeds the limits of depth or size."""
     visited, waiting = 0, [(root, 1)]
     while waiting:
         node, depth = waiting.pop()
@@ -156,7 +156,7 @@ def _boundless(root: yaml.Node) -> bool:
 
 
 def _duplicate_keys(root: yaml.Node, file: str) -> Iterator[Problem]:
-    """Every key that a mapping has twice; nodes reached by an alias are looked at once."""
+    """Yield every key that a mapping has twice; nodes reached by aliases are checked once."""
     seen: set[int] = set()
     waiting: list[tuple[yaml.Node, str]] = [(root, "")]
     while waiting:

@@ -1,1 +1,1 @@
-"""Scaling policies side by side, on the same traces and the same simulated job."""
+"""Comparison of scaling policies on the same traces and the same simulated job."""

@@ -1,4 +1,4 @@
-"""How well a policy did in a run: each figure has one definition, the same for all policies."""
+"""Figures of a policy's run, each with one definition for all policies."""
 
 from __future__ import annotations
 
@@ -14,31 +14,30 @@ from ..simulation.record import LATE_INTERVALS, Rescale, Run
 from ..simulation.traces import Trace
 
 _CALM_BATCHES = 10
-"""Batches in time, one after the other, after which a job has settled."""
+"""Consecutive batches in time after which a job has settled."""
 _ROUNDING = 1e-6
-"""Seconds."""
+"""Tolerance for rounding errors, seconds."""
 _FLAT, _JUMP = 0.02, 0.2
-"""A step change is a jump by more than the second share of the rate, between times when it moves by less than the
-first."""
+"""Limits of a step change, as shares of the rate: the largest range that is flat, and the smallest jump between."""
 _FLAT_SECONDS = 600.0
-"""How long the rate is flat on both sides of a step change."""
+"""Seconds for which the rate is flat on both sides of a step change."""
 _UNDONE_WITHIN = 600.0
-"""Seconds within which a rescale that is taken back may be an oscillation."""
+"""Seconds within which a reverted rescale may be an oscillation."""
 _EXPLAINED = 0.1
-"""A change of demand, as a share, that explains a rescale."""
+"""Smallest change of demand, as a share, that explains a rescale."""
 _DEMAND_SECONDS = 60.0
-"""Over which demand is taken."""
+"""Seconds over which demand is measured."""
 
 
 @dataclass(frozen=True)
 class Settling:
-    """What followed a step change of the load, until the next one or the end of the run.
+    """The reaction to a step change of the load, until the next change or the end of the run.
 
     Attributes:
-        time: of the change, seconds.
-        rescales: how many there were.
-        seconds: from the change until the first of ten batches in time, one after the other, after the last rescale;
-            None if there never were.
+        time: time of the change, seconds.
+        rescales: number of rescales.
+        seconds: time from the change until the first of ten consecutive batches in time after the last rescale; None
+            if there are no such ten.
     """
 
     time: float
@@ -51,18 +50,18 @@ class Figures:
     """Figures of one run.
 
     Attributes:
-        policy: its name.
+        policy: name of the policy.
         over_interval: share of the batches that took longer than the interval.
-        violations: share of the batches that were not in time (``in_time``). A job whose source lets in no more than it
-            can take is within the interval while its records wait for ever longer; this counts its batches too.
-        latency_p50, latency_p95, latency_p99: seconds from when a record came until the batch that had it was done.
+        violations: share of the batches that were not in time (``in_time``). Unlike ``over_interval``, this includes
+            batches that are short only because admission control limits them while the backlog grows.
+        latency_p50, latency_p95, latency_p99: seconds from the arrival of a record to the end of its batch.
         late: share of the records with a latency over two intervals: one to wait for the batch, one to be in it.
-        core_hours: of executors, from when they were asked for until they were gone.
-        over_oracle: core-hours over those of the oracle in the same scenario; None where it did not run.
-        rescales: changes of the plan.
-        settling: one for each step change of the load.
-        oscillations: rescales that another one took back within ten minutes, though nothing called for it.
-        largest_backlog: records that waited at the source.
+        core_hours: core hours of executors, from the request for each until it is gone.
+        over_oracle: core hours over those of the oracle in the same scenario; None if the oracle did not run.
+        rescales: number of changes of the plan.
+        settling: reaction to each step change of the load.
+        oscillations: rescales that were reverted within ten minutes without a change of demand to explain it.
+        largest_backlog: most records that waited at the source.
     """
 
     policy: str
@@ -81,7 +80,7 @@ class Figures:
 
 
 def figures(run: Run, trace: Trace, bounds: Bounds, oracle_core_hours: float | None = None) -> Figures:
-    """The figures of a run on ``trace``, whose plans cost what ``bounds`` says."""
+    """Return the figures of a run on ``trace``; ``bounds`` gives the cores of each plan."""
     p50, p95, p99 = run.latencies.quantiles((0.5, 0.95, 0.99)).tolist()
     return Figures(
         policy=run.policy,
@@ -101,9 +100,10 @@ def figures(run: Run, trace: Trace, bounds: Bounds, oracle_core_hours: float | N
 
 
 def in_time(run: Run) -> NDArray[np.bool_]:
-    """Batches within the interval none of whose records was late: had waited for longer than another interval.
+    """Return which batches took at most the interval and had no late record; shape (batches,).
 
-    Where batches take all that came since the one before, and begin in time, the two are the same.
+    A record is late if its latency is over ``LATE_INTERVALS`` intervals. If each batch starts on time and takes all
+    records since the one before, the two conditions are the same.
     """
     oldest = np.array([batch.oldest for batch in run.batches])
     latest = np.where(run.rows > 0, run.end - oldest, 0.0)
@@ -111,7 +111,7 @@ def in_time(run: Run) -> NDArray[np.bool_]:
 
 
 def step_changes(trace: Trace) -> list[float]:
-    """When the rate of a trace jumps by more than a fifth and is flat for ten minutes before and after; seconds."""
+    """Return the seconds at which a trace jumps by more than a fifth and is flat for ten minutes on both sides."""
     jumps = trace.times[1:][np.diff(trace.times) == 0]
     return [float(time) for time in jumps if _is_step(trace, float(time))]
 
@@ -126,7 +126,7 @@ def _is_step(trace: Trace, time: float) -> bool:
 
 
 def settling(run: Run, changes: Sequence[float]) -> tuple[Settling, ...]:
-    """What followed each of the step changes at ``changes``, seconds."""
+    """Return the reaction to each of the step changes at ``changes``, seconds."""
     ends = [*changes, run.duration][1:]
     return tuple(_settling(run, change, end) for change, end in zip(changes, ends, strict=True))
 
@@ -140,7 +140,7 @@ def _settling(run: Run, change: float, end: float) -> Settling:
 
 
 def _first_row(good: NDArray[np.bool_], length: int) -> int | None:
-    """Where ``length`` true values in a row first begin; None if they never do."""
+    """Return the index at which ``length`` consecutive true values first begin; None if they never do."""
     if len(good) < length:
         return None
     rows = np.flatnonzero(np.convolve(good, np.ones(length), "valid") == length)
@@ -148,10 +148,10 @@ def _first_row(good: NDArray[np.bool_], length: int) -> int | None:
 
 
 def oscillations(run: Run, trace: Trace, bounds: Bounds) -> int:
-    """Rescales that the next one took back, in cores, within ten minutes, and that the demand does not explain.
+    """Count the rescales whose cores the next rescale reverts within ten minutes without an explanation by demand.
 
-    Demand is what came in the minute before, and what waited, in records per second over that minute. It explains a
-    rescale if it moved by a tenth or more in the same direction since the rescale before.
+    Demand is the records that arrived in the minute before plus those waiting, in records per second over that minute.
+    It explains a rescale if it moved by a tenth or more in the same direction since the previous rescale.
     """
     sized = [rescale for rescale in run.rescales if _direction(rescale, bounds)]
     return sum(

@@ -1,4 +1,4 @@
-"""A comparison as a picture: what came, and what each policy did about it, over time."""
+"""Plot of a comparison: the load and the reaction of each policy over time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _POINTS = 160
-"""Spans into which the time is cut; of each, the largest value is drawn."""
+"""Time spans of a plot; the largest value in each span is drawn."""
 _SECONDS_PER_HOUR = 3600.0
 _ORACLE: dict[str, Any] = {"color": "black", "linestyle": ":"}
 
@@ -26,7 +26,7 @@ def write_plot(comparison: Comparison, file: Path) -> None:
 
     Raises:
         ImportError: without matplotlib.
-        OSError: where the file cannot be written.
+        OSError: if the file cannot be written.
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -67,12 +67,12 @@ def write_plot(comparison: Comparison, file: Path) -> None:
 
 
 def _style(policy: str) -> dict[str, Any]:
-    """Each policy has its colour in every picture; the oracle is black and dotted."""
+    """Return the line style of a policy, the same in every picture; the oracle is black and dotted."""
     return _ORACLE if policy == "oracle" else {"color": f"C{list(POLICIES).index(policy) % 10}"}
 
 
 def _draw_largest(axes: Axes, run: Run, values: NDArray[np.float64], style: dict[str, Any]) -> None:
-    """The largest of equal spans; a span without the beginning of a batch has that of the span before."""
+    """Draw the largest value of each span; a span in which no batch began repeats the span before."""
     spans = np.minimum((run.start / run.duration * _POINTS).astype(int), _POINTS - 1)
     largest = np.full(_POINTS, -np.inf)
     np.maximum.at(largest, spans, np.minimum(values, 1e12))
@@ -82,7 +82,7 @@ def _draw_largest(axes: Axes, run: Run, values: NDArray[np.float64], style: dict
 
 
 def _draw_steps(axes: Axes, run: Run, values: NDArray[np.float64], style: dict[str, Any]) -> None:
-    """Only where values change: a day has more batches than a picture can show."""
+    """Draw only the points at which values change, because a day has more batches than a picture can show."""
     changed = np.flatnonzero(np.diff(values, prepend=np.nan))
     hours = np.append(run.start[changed], run.duration) / _SECONDS_PER_HOUR
     axes.step(hours, np.append(values[changed], values[-1]), where="post", linewidth=1.2, **style)

@@ -1,4 +1,4 @@
-"""All policies by name, each made for the scenario it will run in."""
+"""Registry of all policies by name, each with a factory for the scenario it will run in."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .policies.spark_ratio import SparkRatio
 
 @cache
 def known_job(profile: JobProfile, bounds: Bounds) -> KnownJob:
-    """What is known of a job, worked out once."""
+    """Return the true capacities of a job, computed once per profile and bounds."""
     return KnownJob(profile, bounds)
 
 
@@ -57,4 +57,4 @@ OURS = "millrace"
 """The policy of the operator."""
 
 REAL = tuple(name for name in POLICIES if name not in {"oracle", "fixed-mean", "fixed-peak"})
-"""Those that know no more than can be known, as policies of real jobs do."""
+"""Names of the policies that use only what a real job can measure."""

@@ -1,4 +1,4 @@
-"""Several policies in the same scenario, and how well each did."""
+"""Runs of several policies in the same scenario, and the figures of each."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ from .registry import POLICIES, known_job
 from .synthetic import KEYS, SYNTHETIC, SyntheticLoad
 
 _OF_LARGEST = 0.8
-"""Share of what the largest plan can do that the peak of a load is, where no peak is given."""
+"""Default peak of a load, as a share of the capacity of the largest plan."""
 _COARSE_SECONDS = 60.0
-"""A trace with fewer points says nothing of the short term: such noise is added."""
+"""Median seconds between points above which short-term noise is added to a recorded trace."""
 _SCATTER, _SCATTER_SECONDS = 0.05, 10.0
+"""Scatter of that noise, and seconds between its draws."""
 _CORES = 2
-"""Of an executor."""
+"""Cores of an executor."""
 _TASKS_PER_CORE, _MOST_TASKS_PER_CORE = 2, 4
-"""Combine tasks to begin with, which many policies never change, and how many of them, and slices, there may be."""
+"""Combine tasks per core at the start, which many policies never change, and most combine tasks or slices per core."""
 
 
 @dataclass(frozen=True)
 class ScenarioSetting:
-    """What a scenario is made for.
+    """Parameters of a scenario.
 
     Attributes:
         interval: batch interval, seconds.
-        max_executors: of two cores each.
-        peak: highest rate, records per second; None is 80 % of what the largest plan can do.
-        longest: of a recorded trace, seconds; of one that takes longer, its busiest part.
-        seed: of all that is random.
+        max_executors: most executors, of two cores each.
+        peak: highest rate, records per second; None is 80 % of the capacity of the largest plan.
+        longest: longest run on a recorded trace, seconds; of a longer trace, the busiest part is used.
+        seed: seed of all random draws.
     """
 
     interval: float = 2.0
@@ -50,7 +51,7 @@ class ScenarioSetting:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """A scenario and what became of it under each policy, in the order in which they were asked for."""
+    """A scenario with its run and figures under each policy, in the order of the request."""
 
     scenario: Scenario
     seed: int
@@ -58,7 +59,7 @@ class Comparison:
     figures: tuple[Figures, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The figures, with what they are of."""
+        """Return the figures and the parameters of the scenario as JSON values."""
         trace, bounds = self.scenario.trace, self.scenario.bounds
         return {
             "trace": self.scenario.name,
@@ -74,13 +75,13 @@ class Comparison:
 
 
 def synthetic(name: str, setting: ScenarioSetting) -> Scenario:
-    """The scenario of one of the synthetic loads."""
+    """Return the scenario of one of the synthetic loads."""
     job, bounds = _job_and_bounds(setting)
     return _scenario(name, SYNTHETIC[name](_peak(setting, job, bounds), setting.seed), job, bounds, setting.seed)
 
 
 def recorded(trace: Trace, setting: ScenarioSetting) -> Scenario:
-    """The scenario of a recorded trace, or of its busiest part, scaled to the peak."""
+    """Return the scenario of a recorded trace, or of its busiest part, scaled to the peak."""
     job, bounds = _job_and_bounds(setting)
     part = busiest(trace, setting.longest)
     if np.median(np.diff(part.times)) > _COARSE_SECONDS:
@@ -98,7 +99,7 @@ def compare(scenario: Scenario, policies: Sequence[str], seed: int) -> Compariso
 
 
 def busiest(trace: Trace, seconds: float) -> Trace:
-    """The part of a trace, so long, with the most records; all of a shorter one."""
+    """Return the part of a trace of the given length with the most records; a shorter trace is returned whole."""
     if trace.duration <= seconds:
         return trace
     starts = trace.times[trace.times <= trace.duration - seconds]
@@ -107,7 +108,7 @@ def busiest(trace: Trace, seconds: float) -> Trace:
 
 
 def _run(scenario: Scenario, policy: ScalingPolicy, seed: int) -> Run:
-    """Run a policy from the plan that it would begin with, before there is any answer."""
+    """Run a policy from the plan that it chooses before any answer has arrived."""
     initial = scenario.initial
     view = ClusterView(initial.executors, None, scenario.cluster.quota)
     first = policy.step(None, 0.0, initial, 0, view) or initial
@@ -127,10 +128,10 @@ def _peak(setting: ScenarioSetting, job: JobProfile, bounds: Bounds) -> float:
 
 
 def _scenario(name: str, load: SyntheticLoad, job: JobProfile, bounds: Bounds, seed: int) -> Scenario:
-    """Begin with the executors that the first rate needs.
+    """Return a scenario that starts with the executors needed for its first rate.
 
-    There are two combine tasks for each core that there may be, as Spark's tuning guide has it, and one slice of the
-    source.
+    For each core of the largest plan there are two combine tasks, as Spark's tuning guide recommends, and one slice of
+    the source.
     """
     needed = known_job(job, bounds).cheapest(load.trace.rate(0.0), load.keys.at(0.0))
     cores = bounds.executors.high * bounds.executor_cores
@@ -139,6 +140,6 @@ def _scenario(name: str, load: SyntheticLoad, job: JobProfile, bounds: Bounds, s
 
 
 def _metrics(seed: int) -> MetricsProfile:
-    """Scrapes out of step with batches and policies, which all count from 0."""
+    """Return scrapes with a random offset, since batches and policies all count from 0."""
     usual = MetricsProfile()
     return replace(usual, first_scrape=float(np.random.default_rng(seed).uniform(0.0, usual.scrape_seconds)))

@@ -1,4 +1,4 @@
-"""Loads of a known shape, for a job whose cluster can just take ``peak`` records per second."""
+"""Synthetic loads of a known shape, scaled to a peak in records per second."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from ..simulation.keys import Keys, KeySchedule, always, growth
 from ..simulation.traces import Trace
 
 KEYS = Keys(distinct=20_000, exponent=0.8)
-"""Keys of all loads that say nothing else: the most frequent one has 3 % of the records."""
+"""Keys of a load unless it sets its own; the most frequent key has 3 % of the records."""
 _HOUR = 3600.0
 _LEVELS, _LEVEL_SECONDS = 24, 1200.0
 
 
 @dataclass(frozen=True, eq=False)
 class SyntheticLoad:
-    """What comes to the source, and its keys."""
+    """The trace of a source, and the keys of its records."""
 
     trace: Trace
     keys: KeySchedule
 
 
 def _steps(peak: float, seed: int) -> SyntheticLoad:
-    """Levels of 20 minutes each, at random, next to each other never within 20 % of the peak."""
+    """Return random levels of 20 minutes each; consecutive levels differ by more than 20 % of the peak."""
     rng = np.random.default_rng(seed)
     levels = [0.5]
     while len(levels) < _LEVELS:
@@ -44,7 +44,7 @@ def _noise(peak: float, seed: int) -> SyntheticLoad:
 
 
 def _skew_shift(peak: float, seed: int) -> SyntheticLoad:
-    """The same rate throughout; after an hour one key has a tenth of the records, and after two hours another one."""
+    """Return a constant rate with a hot key: a tenth of the records after an hour, on another key after two hours."""
     shifts = [(0.0, KEYS)]
     for hour, salt in ((1, 1), (2, 2)):
         shifts.append((hour * _HOUR, Keys(KEYS.distinct, KEYS.exponent, hot=0.1, salt=salt)))
@@ -52,7 +52,7 @@ def _skew_shift(peak: float, seed: int) -> SyntheticLoad:
 
 
 def _key_growth(peak: float, seed: int) -> SyntheticLoad:
-    """The same rate throughout, while the keys become ten times as many in the course of an hour."""
+    """Return a constant rate whose number of keys grows tenfold over an hour."""
     keys = growth(KEYS, 10 * KEYS.distinct, since=_HOUR, until=2 * _HOUR)
     return SyntheticLoad(shapes.constant(0.5 * peak, 3 * _HOUR), keys)
 

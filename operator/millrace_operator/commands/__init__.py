@@ -1,4 +1,4 @@
-"""What the operator's package adds to the command line: models, simulation, and queries on a cluster."""
+"""Commands of the operator package: models, simulation, and queries on a cluster."""
 
 from __future__ import annotations
 

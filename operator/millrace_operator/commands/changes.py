@@ -1,4 +1,4 @@
-"""Changes of a query by its user: each of one field, said in a line before it and one after."""
+"""User changes of a query; each prints the changed field before and after."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _Said = Callable[[QueryView], str]
 
 
 def pause(cluster: Cluster, name: str, *, scale_in: bool, scale_out: bool) -> QueryView:
-    """Pause everything, or only what is named; other pauses stay."""
+    """Pause everything, or only scale-in or scale-out; other pauses stay."""
     names = [PAUSED_SCALE_IN] * scale_in + [PAUSED_SCALE_OUT] * scale_out or [PAUSED]
     return _changed(cluster, name, {"metadata": {"annotations": dict.fromkeys(names, "true")}}, _paused)
 
 
 def resume(cluster: Cluster, name: str) -> QueryView:
-    """Take back all pauses, and let it run where it is suspended."""
+    """Remove all pauses, and run the query again if it is suspended."""
     view = QueryView(UserQueries(cluster).get(name))
     patch: dict[str, Any] = {"metadata": {"annotations": dict.fromkeys(PAUSES)}}
     if view.state is QueryState.SUSPENDED:
@@ -34,15 +34,15 @@ def resume(cluster: Cluster, name: str) -> QueryView:
 
 
 def suspend(cluster: Cluster, name: str) -> QueryView:
-    """Want it suspended."""
+    """Set the desired state of a query to suspended."""
     return _changed(cluster, name, {"spec": {"state": QueryState.SUSPENDED.value}}, _state)
 
 
 def restart(cluster: Cluster, name: str) -> QueryView:
-    """Want it restarted once more.
+    """Request a restart of a query.
 
     Raises:
-        MillraceError: it is suspended.
+        MillraceError: if the query is suspended.
     """
     queries = UserQueries(cluster)
     before = QueryView(queries.get(name))
@@ -52,7 +52,7 @@ def restart(cluster: Cluster, name: str) -> QueryView:
 
 
 def scale(cluster: Cluster, name: str, executors: int) -> QueryView:
-    """Want so many executors."""
+    """Set the initial number of executors of a query."""
     queries = UserQueries(cluster)
     before = QueryView(queries.get(name))
     queries.scale(name, executors)

@@ -1,4 +1,4 @@
-"""What ``millrace simulate`` does: the request is checked, the policies run, and the figures are shown."""
+"""Implementation of ``millrace simulate``: check the request, run the policies, and show the figures."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _FEWEST_BATCHES = 10
 
 
 def show_comparison(trace: str, policies: str, setting: ScenarioSetting, *, plot: Path | None, as_json: bool) -> None:
-    """Run the named policies on a trace, and print their figures; draw them into ``plot``.
+    """Run the named policies on a trace and print their figures; if ``plot`` is given, draw them into that file.
 
     Raises:
-        MillraceError: for what cannot be simulated, or drawn.
+        MillraceError: if the request cannot be simulated or plotted.
     """
     names = _policies(policies)
     _check(setting)

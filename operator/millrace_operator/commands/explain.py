@@ -1,4 +1,4 @@
-"""``millrace explain`` for files and for queries on a cluster: the jobs have the half for files."""
+"""``millrace explain`` for files and for queries on a cluster; the jobs package implements the part for files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Target = Annotated[
 
 
 def extend_explain(app: typer.Typer) -> None:
-    """Let the command ``explain`` of the command line take the name of a query on the cluster too."""
+    """Extend the existing ``explain`` command to also accept the name of a query on the cluster."""
     (command,) = (each for each in app.registered_commands if each.name is None and _name(each) == "explain")
     of_file = command.callback
     assert of_file is not None
@@ -24,7 +24,7 @@ def extend_explain(app: typer.Typer) -> None:
 
 
 def is_file(target: str) -> bool:
-    """Whether a file is meant, and not the name of a query."""
+    """Return whether ``target`` is a file rather than the name of a query."""
     return "/" in target or target.endswith((".yaml", ".yml", ".json")) or Path(target).is_file()
 
 
@@ -57,7 +57,7 @@ def _either(of_file: Callable[..., None]) -> Callable[..., None]:
 
 
 def _refuse(target: str, what: str, options: Mapping[str, object]) -> None:
-    """Options of one form say nothing in the other."""
+    """Reject options that do not apply to this kind of target."""
     from millrace_api.errors import MillraceError, Problem
 
     given = [name for name, value in options.items() if value is not None]

@@ -1,4 +1,4 @@
-"""What ``millrace explain`` prints of a query on a cluster: its last scaling decision in full."""
+"""Output of ``millrace explain`` for a query on a cluster: its last scaling decision in full."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from .wording import ago, printable
 
 
 def explain_query(cluster: Cluster, name: str) -> None:
-    """Print the last scaling decision of a query, or why there is none.
+    """Print the last scaling decision of a query, or the state of scaling if there is no decision.
 
     Raises:
-        MillraceError: there is no such query, or its decision is not of this version.
+        MillraceError: if the query does not exist, or this version cannot parse its decision.
     """
     queries = UserQueries(cluster)
     view = QueryView(queries.get(name))
@@ -47,7 +47,7 @@ def explain_query(cluster: Cluster, name: str) -> None:
 
 
 def screen(name: str, decision: Decision, now: datetime) -> RenderableType:
-    """A decision with everything that it rests on."""
+    """Return a decision with everything that it is based on."""
     time = datetime.fromtimestamp(decision.time, UTC)
     change = f"{decision.before} -> {decision.plan}" if decision.changed else f"{decision.plan} stays"
     head = Text.assemble((name, "bold"), " ", (change, "yellow" if decision.changed else "green"))
@@ -96,7 +96,7 @@ def _forecast(forecast: Forecast) -> str:
 
 
 def _outcome(outcome: ChangeOutcome | None) -> str:
-    """What came of the last change."""
+    """Describe the outcome of the last change."""
     if outcome is None:
         return "there was none, or its effect is not known yet"
     change = outcome.change

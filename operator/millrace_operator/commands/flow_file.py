@@ -1,4 +1,4 @@
-"""FLOW.yaml: a data flow with its costs, and the tasks and batches it has now."""
+"""FLOW.yaml: a data flow with its costs, and its current tasks and batches."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class OperatorFields(Model):
     batch: Count = Field(default=1, description="Records of an output batch.")
 
     def operator(self, name: str) -> FlowOperator:
-        """The operator, in seconds."""
+        """Return the operator with its costs in seconds."""
         return FlowOperator(
             name=name,
             inputs=self.inputs,
@@ -71,7 +71,7 @@ class FlowFields(Model):
 
 @dataclass(frozen=True)
 class FlowFile:
-    """What a file says: a flow, and the configuration it has now."""
+    """The content of a flow file: a flow and its current configuration."""
 
     document: Document
     flow: Flow
@@ -79,19 +79,19 @@ class FlowFile:
 
     @property
     def path(self) -> str:
-        """The file, as it was given."""
+        """Path of the file, as given by the user."""
         return self.document.file
 
     def problem(self, operator: str, message: str, hint: str) -> Problem:
-        """A problem of an operator, with its line."""
+        """Return a problem of an operator, with its line in the file."""
         return _at(self.document, ("operators", operator), message, hint)
 
 
 def read_flow(path: Path, *, batching: bool = True) -> FlowFile:
-    """The flow of a file; without ``batching`` all batches have one record.
+    """Read the flow in a file; without ``batching``, all batches have one record.
 
     Raises:
-        MillraceError: with every mistake in values and names, or with every mistake in how operators are connected.
+        MillraceError: with all mistakes in values and names, or else with all mistakes in the connections of operators.
     """
     documents, problems = read_documents(path)
     if len(documents) > 1:

@@ -1,4 +1,4 @@
-"""Prints logs: one as it is, several with the pod's name before each line."""
+"""Printing of pod logs: a single log unchanged, several with the pod name before each line."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ..resources.names import Owner
 from .query_view import QueryView
 
 _INTERRUPTED = 130
-"""Exit code of what Ctrl-C has ended."""
+"""Exit code of a process ended by Ctrl-C."""
 
 
 def seconds(since: str) -> int:
-    """Whole seconds of ``--since``, at least 1.
+    """Return the whole seconds of ``--since``, at least 1.
 
     Raises:
-        MillraceError: it is no duration.
+        MillraceError: if the text is not a duration.
     """
     try:
         return math.ceil(PositiveDuration(since).seconds)
@@ -35,10 +35,10 @@ def seconds(since: str) -> int:
 
 
 def print_logs(cluster: Cluster, name: str, excerpt: Excerpt, *, executors: bool) -> None:
-    """Print the log of the driver, or those of all executors that there are now.
+    """Print the log of the driver, or the logs of all current executors.
 
     Raises:
-        MillraceError: there is no such query, it has no such pods, or a log cannot be read.
+        MillraceError: if the query does not exist, has no such pods, or a log cannot be read.
     """
     view = QueryView(UserQueries(cluster).get(name))
     owner = Owner(view.namespace, view.name, view.body["metadata"]["uid"])
@@ -57,7 +57,7 @@ def print_logs(cluster: Cluster, name: str, excerpt: Excerpt, *, executors: bool
 
 
 def _together(logs: PodLogs, owner: Owner, pods: list[str], excerpt: Excerpt) -> None:
-    """Print what comes from any of them, line by line, until all have ended."""
+    """Follow the logs of all pods at once, line by line, until all have ended."""
     lock, failures = Lock(), list[MillraceError | OSError]()
 
     def follow(pod: str) -> None:
@@ -73,7 +73,7 @@ def _together(logs: PodLogs, owner: Owner, pods: list[str], excerpt: Excerpt) ->
         for each in threads:
             each.join()
     except KeyboardInterrupt:
-        os._exit(_INTERRUPTED)  # a thread that waits for a line cannot be ended, a daemon may abort as Python ends
+        os._exit(_INTERRUPTED)  # threads blocked on a line cannot be stopped, and daemon threads may abort at exit
     if failures:
         raise failures[0]
 

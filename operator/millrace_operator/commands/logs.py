@@ -1,4 +1,4 @@
-"""``millrace logs``: what a query's driver or its executors print."""
+"""``millrace logs``: the logs of a query's driver or executors."""
 
 from __future__ import annotations
 

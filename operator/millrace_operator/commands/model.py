@@ -1,4 +1,4 @@
-"""``millrace model``: capacity of a data flow, from its costs."""
+"""``millrace model``: capacity of a data flow from its costs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ app = typer.Typer(help="Plan the capacity of a data flow from its costs.", no_ar
 
 
 class ReportFormat(StrEnum):
-    """How results are printed."""
+    """Output format of ``millrace model``."""
 
     TABLE = "table"
     JSON = "json"

@@ -1,4 +1,4 @@
-"""What ``millrace model`` finds, as one JSON document each; infinite figures are null."""
+"""Reports of ``millrace model``, each a JSON document; infinite figures are null."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Report = dict[str, Any]
 
 
 def prediction(file: FlowFile, rates: Workload) -> Report:
-    """Rates, capacities and throughput of every operator, and what its buffers hold."""
+    """Return the rates, capacity and throughput of every operator, and the contents of its buffers."""
     flow, configuration = file.flow, file.configuration
     offered, processed = loads(flow, configuration, rates), throughput(flow, configuration, rates)
     operators = []
@@ -50,7 +50,7 @@ def prediction(file: FlowFile, rates: Workload) -> Report:
 
 
 def bottlenecks(file: FlowFile, rates: Workload) -> Report:
-    """Overloaded operators, what they lack, and what would help each, all else as it is."""
+    """Return the overloaded operators, the resources they lack, and a remedy for each with all else unchanged."""
     offered = loads(file.flow, file.configuration, rates)
     found = []
     for name in (operator.name for operator in file.flow.order if offered[operator.name].overloaded):
@@ -71,10 +71,10 @@ def bottlenecks(file: FlowFile, rates: Workload) -> Report:
 
 
 def least(file: FlowFile, rates: Workload, *, batching: bool) -> Report:
-    """The configuration with the fewest tasks.
+    """Return the configuration with the fewest tasks.
 
     Raises:
-        MillraceError: a broadcast is too much for one operator, whatever its tasks.
+        MillraceError: if an operator cannot keep up with a broadcast, however many tasks it has.
     """
     try:
         found = minimize(file.flow, rates, batching=batching)
@@ -115,7 +115,7 @@ def _sizing(flow: Flow, configuration: Configuration, name: str) -> Report:
 
 
 def _buffers(flow: Flow, configuration: Configuration, processed: Mapping[str, float]) -> Report:
-    """Output buffers, distinct and shared, when operators process that many records per second."""
+    """Return the output buffers, distinct and shared, for ``processed`` records per second of each operator."""
     sent = {name: flow.operators[name].selectivity * rate for name, rate in processed.items()}
     report: Report = {}
     for buffering in Buffering:

@@ -1,4 +1,4 @@
-"""What ``millrace model`` finds, as tables for people."""
+"""Reports of ``millrace model`` as tables."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from rich.filesize import decimal
 from rich.table import Table
 
 _WIDEST = 250
-"""Columns of text that a table may have: no figure is cut, and on a narrow terminal its lines wrap."""
+"""Characters per line of a table: wide enough to cut no figure; a narrow terminal wraps the lines."""
 
 Report = dict[str, Any]
 
 
 def prediction(report: Report) -> None:
-    """Print a prediction."""
+    """Print the report of ``millrace model predict``."""
     table = _table(
         "Predicted",
         "tasks",
@@ -50,7 +50,7 @@ def prediction(report: Report) -> None:
 
 
 def bottlenecks(report: Report) -> None:
-    """Print bottlenecks."""
+    """Print the report of ``millrace model bottleneck``."""
     console = _console()
     if not report["bottlenecks"]:
         console.print("no operator is overloaded")
@@ -76,7 +76,7 @@ def bottlenecks(report: Report) -> None:
 
 
 def least(report: Report) -> None:
-    """Print a configuration."""
+    """Print the report of ``millrace model minimize``."""
     table = _table("Fewest tasks", "tasks", "batch", "utilization")
     for operator in report["operators"]:
         table.add_row(operator["name"], *_sizing(operator), f"{operator['utilization']:.1%}")
@@ -87,7 +87,7 @@ def least(report: Report) -> None:
 
 
 def _print_buffers(console: Console, report: Report) -> None:
-    """Output buffers, distinct and shared side by side; nothing where all batches are single records."""
+    """Print the distinct and shared output buffers side by side; nothing if all batches are single records."""
     distinct, shared = report["distinct"], report["shared"]
     pairs = list(zip(distinct["operators"], shared["operators"], strict=True))
     if all(one["mean_wait_seconds"] == 0 for one, _ in pairs):

@@ -1,4 +1,4 @@
-"""Options of all commands that ask a cluster."""
+"""Options shared by all commands that connect to a cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Timeout = Annotated[float, typer.Option(help="Seconds to wait.")]
 
 
 def connected(namespace: str | None, context: str | None, kubeconfig: Path | None) -> Cluster:
-    """The cluster that the options name."""
+    """Connect to the cluster that the options select."""
     from ..kube.cluster import connect
 
     return connect(kubeconfig, context, namespace)

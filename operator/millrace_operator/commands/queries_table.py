@@ -1,4 +1,4 @@
-"""Queries in a table, one in a line: what ``millrace top`` shows, and ``millrace status`` without a name."""
+"""Table with one query per line, for ``millrace top`` and for ``millrace status`` without a name."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _RIGHT = ("W", "records\n/s", "lag", "re-\nstarts")
 
 
 def queries_table(views: Iterable[QueryView], now: datetime, *, everywhere: bool) -> Table:
-    """The queries, those with the highest utilization W first; the namespace is part of the name ``everywhere``."""
+    """Return a table of queries, highest utilization W first; ``everywhere`` puts the namespace before the name."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0, pad_edge=False)
-    table.add_column("query", overflow="fold")  # this and the last one take more lines where a terminal is narrow
+    table.add_column("query", overflow="fold")  # only this and the last column may wrap on a narrow terminal
     for name in _LEFT + _RIGHT:
         table.add_column(name, justify="left" if name in _LEFT else "right", no_wrap=True)
     table.add_column("last decision")

@@ -1,4 +1,4 @@
-"""A query as the commands show it: what the API server says of it, under the names of the models."""
+"""Read access to a StreamQuery of the API server, for the commands that show it."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from millrace_api.model.status import Condition, ConditionStatus, ConditionType,
 from millrace_api.model.streamquery import QueryState
 
 PAUSES = {PAUSED: "everything", PAUSED_SCALE_IN: "scale-in", PAUSED_SCALE_OUT: "scale-out"}
-"""Annotations by which a query is paused, and what each of them holds back."""
+"""Annotations that pause a query, each with what it pauses."""
 
 _ABNORMAL = {ConditionType.PROGRESSING, ConditionType.AT_CAPACITY, ConditionType.DEGRADED}
-"""Conditions that do not hold when all is in order."""
+"""Condition types that are false in a healthy query."""
 
 
 @dataclass(frozen=True)
 class QueryView:
-    """One object of the API server."""
+    """A StreamQuery object as the API server returned it."""
 
     body: Mapping[str, Any]
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the query."""
         return str(self.body["metadata"]["name"])
 
     @property
     def namespace(self) -> str:
-        """Its namespace."""
+        """Namespace of the query."""
         return str(self.body["metadata"]["namespace"])
 
     @property
     def generation(self) -> int:
-        """Of the spec."""
+        """Generation of the spec."""
         return int(self.body["metadata"]["generation"])
 
     @property
     def state(self) -> QueryState:
-        """What the spec wants it to be."""
+        """Desired state in the spec."""
         return QueryState(self.body["spec"].get("state", QueryState.RUNNING))
 
     @cached_property
     def status(self) -> Status:
-        """What the operator reported; empty where that is nothing, or nothing that this version understands."""
+        """Status reported by the operator; empty if none was reported, or if this version cannot parse it."""
         try:
             return Status.model_validate(self.body.get("status") or {}, by_name=False)
         except ValidationError:
@@ -56,32 +56,32 @@ class QueryView:
 
     @property
     def understood(self) -> bool:
-        """Whether ``status`` is all that was reported."""
+        """Whether the reported status could be parsed."""
         return not self.body.get("status") or self.status != Status()
 
     @property
     def pauses(self) -> list[str]:
-        """What is paused: ``everything``, ``scale-in``, ``scale-out``."""
+        """Paused operations: ``everything``, ``scale-in``, ``scale-out``."""
         annotations = self.body["metadata"].get("annotations") or {}
         return [what for name, what in PAUSES.items() if is_set(annotations, name)]
 
     @property
     def pending(self) -> bool:
-        """Whether the operator has yet to look at the spec as it is now."""
+        """Whether the operator has not observed the current spec yet."""
         return self.status.observed_generation != self.generation
 
     @property
     def phase(self) -> str:
-        """Where it is in its life."""
+        """Phase of the query; ``unknown`` if none was reported."""
         return self.status.phase.value if self.status.phase is not None else "unknown"
 
     def condition(self, type: ConditionType) -> Condition | None:
-        """One condition; None where it was never reported."""
+        """Return a condition by its type; None if it was never reported."""
         return next((each for each in self.status.conditions if each.type is type), None)
 
     @property
     def not_in_order(self) -> list[Condition]:
-        """Conditions besides Ready that are not what they should be."""
+        """Conditions other than Ready that indicate a problem."""
         return [
             each
             for each in self.status.conditions
@@ -91,6 +91,6 @@ class QueryView:
 
 
 def change_of(scaling: LastScaling) -> str:
-    """From which plan to which, as executors/parallelism/replicas."""
+    """Return the change of plan of a scaling, each plan as executors/parallelism/replicas."""
     before, after = (f"{each.executors}/{each.parallelism}/{each.replicas}" for each in (scaling.from_, scaling.to))
     return f"{before} -> {after}" if before != after else f"{after} stays"

@@ -1,4 +1,4 @@
-"""``--rate``: records per second of the sources."""
+"""The ``--rate`` option: records per second of the sources."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .flow_file import FlowFile
 
 
 def workload(file: FlowFile, rates: Sequence[str]) -> dict[str, float]:
-    """The rate of every source: one number for each of them, or ``name=number`` for each by name.
+    """Return the rate of every source from one number for all of them, or ``name=number`` for each.
 
     Raises:
-        MillraceError: a rate that is no number or below 0, an unknown source, one given twice or left out.
+        MillraceError: if a rate is not a number or below 0, or if a source is unknown, given twice or left out.
     """
     sources = file.flow.sources
     if len(rates) == 1 and "=" not in rates[0]:

@@ -1,4 +1,4 @@
-"""Prints docs/reference/streamquery.md, for ``make generate``: no command of ``millrace``.
+"""Generator of docs/reference/streamquery.md for ``make generate``; not a command of ``millrace``.
 
 python -m millrace_operator.commands.reference
 """
@@ -18,7 +18,7 @@ from ..scaling.decision.settings import Guard
 
 
 def behaviour() -> Behaviour:
-    """What the operator makes of a query."""
+    """Return the operator's behaviour as the reference page describes it."""
     return Behaviour(
         effects=EFFECTS,
         changes=docstrings(Effect),
@@ -29,7 +29,7 @@ def behaviour() -> Behaviour:
 
 
 def _reasons() -> dict[str, Meanings]:
-    """In the order in which a status has them."""
+    """Return the reasons of each condition type, in the order of a status."""
     short = {Reason.AT_CAPACITY.value: docstrings(Reason)[Reason.AT_CAPACITY]} | docstrings(Guard)
     reasons: dict[ConditionType, Meanings] = {
         ConditionType.READY: docstrings(ReadyReason),

@@ -13,7 +13,7 @@ _POLICIES = "millrace, prompt, spark-ratio, ds2, flink, lag, cpu, fixed-mean, fi
 
 
 class SimulationFormat(StrEnum):
-    """How ``simulate`` prints what it found."""
+    """Output format of ``millrace simulate``."""
 
     TABLE = "table"
     JSON = "json"

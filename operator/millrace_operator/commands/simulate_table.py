@@ -1,4 +1,4 @@
-"""What ``millrace simulate`` prints: two tables with a line for each policy."""
+"""Output of ``millrace simulate``: two tables with one line per policy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COST = ("policy", "core\nhours", "of the\noracle's", "rescales", "to\nsettle", 
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
-    """Print the scenario in a line, the figures as two tables, and what they mean."""
+    """Print the scenario in a line and the figures as two tables, with their meanings."""
     scenario = comparison.scenario
     trace, bounds = scenario.trace, scenario.bounds
     _say(

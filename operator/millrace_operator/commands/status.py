@@ -1,4 +1,4 @@
-"""``millrace status``: how a query is, or all of them."""
+"""``millrace status``: the status of one query or of all queries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .options import Context, Everywhere, Kubeconfig, Namespace, Timeout, connec
 
 
 class StatusFormat(StrEnum):
-    """How ``status`` prints."""
+    """Output format of ``millrace status``."""
 
     TABLE = "table"
     JSON = "json"

@@ -1,4 +1,4 @@
-"""What ``millrace status`` prints."""
+"""Output of ``millrace status``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WIDE = 160
 
 
 def show_one(cluster: Cluster, name: str, *, as_json: bool) -> None:
-    """Print how one query is."""
+    """Print the status of one query."""
     view = QueryView(UserQueries(cluster).get(name))
     if as_json:
         typer.echo(json.dumps(_document(view), indent=2))
@@ -35,7 +35,7 @@ def show_one(cluster: Cluster, name: str, *, as_json: bool) -> None:
 
 
 def show_all(cluster: Cluster, *, everywhere: bool, as_json: bool) -> None:
-    """Print a line for each query."""
+    """Print one line per query."""
     views = [QueryView(item) for item in UserQueries(cluster).all(everywhere=everywhere).items]
     if as_json:
         typer.echo(json.dumps([_document(view) for view in views], indent=2))
@@ -46,7 +46,7 @@ def show_all(cluster: Cluster, *, everywhere: bool, as_json: bool) -> None:
 
 
 def console() -> Console:
-    """Where the commands print: without colours where that is no terminal, and with room for long lines."""
+    """Return the console of the commands; if it is not a terminal, it has no colours and wide lines."""
     found = Console(highlight=False, emoji=False)
     if not found.is_terminal:
         found.width = _WIDE
@@ -54,7 +54,7 @@ def console() -> Console:
 
 
 def screen(view: QueryView, now: datetime) -> RenderableType:
-    """How one query is, on one screen."""
+    """Return the status of one query as one screen."""
     head = Text.assemble(
         (view.name, "bold"), " ", (view.phase, _STYLES.get(view.status.phase or Phase.PENDING, "yellow"))
     )

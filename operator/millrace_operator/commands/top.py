@@ -1,4 +1,4 @@
-"""``millrace top``: all queries, as they change."""
+"""``millrace top``: a live table of all queries."""
 
 from __future__ import annotations
 

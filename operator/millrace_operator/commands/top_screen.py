@@ -1,4 +1,4 @@
-"""What ``millrace top`` shows: the table of all queries, drawn anew while they change."""
+"""Screen of ``millrace top``: a table of all queries that is redrawn while they change."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from .wording import printable
 
 
 def show_live(cluster: Cluster, *, everywhere: bool) -> None:
-    """Show the table on a screen of its own until the user presses q or Ctrl-C.
+    """Show the table full screen until the user presses q or Ctrl-C.
 
     Raises:
-        MillraceError: the server is away from the beginning, or refuses.
+        MillraceError: if the server is unreachable at the start, or refuses the request.
     """
     queries = WatchedQueries(cluster, everywhere=everywhere)
     where = "all namespaces" if everywhere else f"namespace {cluster.namespace}"
@@ -47,7 +47,7 @@ def show_live(cluster: Cluster, *, everywhere: bool) -> None:
 
 
 def picture(queries: WatchedQueries, where: str, now: datetime, *, everywhere: bool) -> RenderableType:
-    """The table with a line above it that says what is shown, and whether it is up to date."""
+    """Return the table under a line that says what is shown, and whether it is up to date."""
     views = [QueryView(item) for item in queries.items]
     head = Text.assemble(
         (where, "bold"), f"  {len(views)} quer{'y' if len(views) == 1 else 'ies'}  {now:%H:%M:%S}Z  q ends it"
@@ -61,7 +61,7 @@ def picture(queries: WatchedQueries, where: str, now: datetime, *, everywhere: b
 
 @contextmanager
 def _keys() -> Iterator[None]:
-    """Let single keys come at once, and show none of them."""
+    """Read single keys without Enter and without echo."""
     if not sys.stdin.isatty():
         yield
         return

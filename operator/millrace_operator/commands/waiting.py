@@ -1,4 +1,4 @@
-"""Waiting until the operator reports what was asked for."""
+"""Waiting until the operator reports that a requested change is done."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Reached = Callable[[QueryView], bool]
 
 
 def is_suspended(asked: QueryView) -> Reached:
-    """Whether a query is suspended as it was ``asked``."""
+    """Return a condition: the query is suspended, at the generation of ``asked`` or later."""
     return lambda view: _observed(view, asked) and view.status.phase is Phase.SUSPENDED
 
 
 def is_restarted(asked: QueryView) -> Reached:
-    """Whether a query runs, with a driver that started after it was ``asked`` to."""
+    """Return a condition: the query is ready, with a driver that started after ``asked``."""
     old = asked.status.driver.start_time if asked.status.driver is not None else None
 
     def reached(view: QueryView) -> bool:
@@ -39,7 +39,7 @@ def is_restarted(asked: QueryView) -> Reached:
 
 
 def is_scaled(asked: QueryView, executors: int) -> Reached:
-    """Whether the job has applied a plan of so many executors."""
+    """Return a condition: the job has applied a plan with ``executors`` executors."""
 
     def reached(view: QueryView) -> bool:
         plan = view.status.plan
@@ -51,20 +51,20 @@ def is_scaled(asked: QueryView, executors: int) -> Reached:
 
 
 def is_running(view: QueryView) -> bool:
-    """Whether a query runs as its spec is now, and the job has applied its plan."""
+    """Return whether a query runs under its current spec and has applied its plan."""
     return not view.pending and view.status.phase is Phase.RUNNING and _is_applied(view)
 
 
 def wait_until(cluster: Cluster, name: str, what: str, reached: Reached, seconds: float) -> None:
-    """Wait until it is so, and say so. Raises MillraceError as ``look_until`` does."""
+    """Wait like ``look_until``, and print the progress of the query when it is done."""
     typer.echo(f"done:   {name} {_progress(look_until(cluster, name, what, reached, seconds))}")
 
 
 def look_until(cluster: Cluster, name: str, what: str, reached: Reached, seconds: float) -> QueryView:
-    """Look once a second, also where the server is away for a while, until it is so; how the query is then.
+    """Poll a query once a second until ``reached`` holds, and return it; transient server errors are retried.
 
     Raises:
-        MillraceError: it was not so in time, or there is no such query any more.
+        MillraceError: if ``reached`` does not hold within ``seconds``, or the query no longer exists.
     """
     queries, deadline, seen = UserQueries(cluster), time.monotonic() + seconds, "nothing was seen of it"
     while True:
@@ -82,12 +82,12 @@ def look_until(cluster: Cluster, name: str, what: str, reached: Reached, seconds
 
 
 def _observed(view: QueryView, asked: QueryView) -> bool:
-    """Whether the operator has seen the change."""
+    """Return whether the operator has observed the change."""
     return (view.status.observed_generation or 0) >= asked.generation
 
 
 def _is_applied(view: QueryView) -> bool:
-    """Whether the job is under its plan."""
+    """Return whether the job has applied its plan."""
     plan = view.status.plan
     return plan is not None and plan.applied_epoch is not None and plan.applied_epoch >= plan.epoch
 

@@ -1,4 +1,4 @@
-"""Numbers, ages and texts of a cluster in the form people read."""
+"""Human-readable numbers, ages and texts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
 def count(number: float | None) -> str:
-    """A count in at most six characters: ``9,999``, ``12.3k``, ``4.56M``; ``-`` where it is unknown."""
+    """Format a count in at most six characters: ``9,999``, ``12.3k``, ``4.56M``; ``-`` if it is unknown."""
     if number is None:
         return "-"
     if number < 9_999.5:
@@ -21,12 +21,12 @@ def count(number: float | None) -> str:
 
 
 def figure(number: float | None) -> str:
-    """Two decimals; ``-`` where it is unknown."""
+    """Format a number with two decimals; ``-`` if it is unknown."""
     return "-" if number is None else f"{number:.2f}"
 
 
 def age(time: str | None, now: datetime) -> str:
-    """How long ago a time of Kubernetes was, in its largest unit: ``12 s``, ``5 min``, ``3 h``, ``2 d``."""
+    """Format the age of a Kubernetes timestamp in its largest unit: ``12 s``, ``5 min``, ``3 h``, ``2 d``."""
     if time is None:
         return "-"
     try:
@@ -40,12 +40,12 @@ def age(time: str | None, now: datetime) -> str:
 
 
 def ago(time: str | None, now: datetime) -> str:
-    """The same as the end of a sentence."""
+    """Format the age of a Kubernetes timestamp as the end of a sentence: ``5 min ago``."""
     passed = age(time, now)
     return "at an unknown time" if passed == "-" else f"{passed} ago"
 
 
 def printable(text: str) -> str:
-    """A text of the cluster on one line; what a terminal would act on is written as an escape."""
+    """Return a text of the cluster on one line, with control characters escaped for the terminal."""
     line = " ".join(text.split())
     return line if line.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)

@@ -1,4 +1,4 @@
-"""Admission control of the source: what waits may make batches longer only up to some intervals."""
+"""Admission control of the source: a backlog may lengthen batches only up to a few batch intervals."""
 
 from __future__ import annotations
 
@@ -7,53 +7,56 @@ from collections import deque
 from typing import Protocol
 
 _INTERVALS = 2.0
-"""Batch intervals that a batch may take before those after it get no larger."""
+"""Batch intervals that a batch may take before the next batches stop growing."""
 _BATCHES = 3
-"""Batches of which the one that allows most tells what comes next: one that was held up says nothing."""
+"""Recent batches whose largest allowance is the limit, so that one batch that was held up does not lower it."""
 
 
 class AdmissionPolicy(Protocol):
-    """Decides how many records the next batch may have. Made with the seconds of a batch interval."""
+    """A limit on the records of the next batch, constructed with the batch interval in seconds."""
 
     def limit(self, waiting: int) -> int | None:
-        """The most records of the next batch; None is no limit. ``waiting`` were left when the last one was planned."""
+        """Return the most records of the next batch, or None for no limit.
+
+        ``waiting`` records were left at the source when the last batch was planned.
+        """
 
     def finished(self, rows: int, seconds: float, work: float, plan: object) -> None:
-        """Take in a batch: its records, its processing time, the part of it in which tasks ran, and the plan."""
+        """Learn from a finished batch: its records, its processing time, the part in which tasks ran, and its plan."""
 
 
 class Unlimited:
-    """Lets in all that waits."""
+    """Admission of all waiting records."""
 
     def __init__(self, interval: float) -> None:
-        """The same for every interval."""
+        """Ignore the interval: there is no limit."""
 
     def limit(self, waiting: int) -> int | None:
-        """There is none."""
+        """Return None: there is no limit."""
         return None
 
     def finished(self, rows: int, seconds: float, work: float, plan: object) -> None:
-        """Nothing to learn."""
+        """Ignore the batch: there is nothing to learn."""
 
 
 class TwoIntervals:
-    """Lets batches grow as long as they take less than two intervals, in proportion to what is left of them.
+    """Admission that lets batches grow while they take less than two intervals, in proportion to the time left.
 
-    Without it a job that falls behind takes all that waits at once: each batch is longer than the one before by as
-    much as the load is above the capacity, and nothing is heard of the job until it ends. A limit is never less than
-    what a batch has had before it, so that a job whose batches are long for other reasons is not starved.
+    Without a limit, a job that falls behind takes its whole backlog at once. Each batch is then longer than the last
+    by the ratio of load to capacity, and the job reports nothing until the batch ends. A finished batch never allows
+    fewer records than it had itself, so a job whose batches are long for other reasons is not starved.
     """
 
     def __init__(self, interval: float) -> None:
-        """``interval`` seconds are those of a batch."""
+        """Limit batches to two intervals of ``interval`` seconds each."""
         self._aim = _INTERVALS * interval
         self._allowed = deque[float](maxlen=_BATCHES)
 
     def limit(self, waiting: int) -> int | None:
-        """The most records of the next batch; None before the first that had any."""
+        """Return the most records of the next batch; None until a batch with records has finished."""
         return math.ceil(max(self._allowed)) if self._allowed else None
 
     def finished(self, rows: int, seconds: float, work: float, plan: object) -> None:
-        """Take in a batch; one without records tells nothing."""
+        """Learn from a finished batch; an empty one is ignored."""
         if rows:
             self._allowed.append(rows * max(self._aim / seconds, 1.0))

@@ -1,4 +1,4 @@
-"""Pods of a simulated cluster: they take time to come, sometimes never do, are lost, and take time to leave."""
+"""Pods of a simulated cluster: they start with a delay or never, can be lost, and take time to drain."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import numpy as np
 
 @dataclass(frozen=True)
 class ClusterProfile:
-    """How executors, and the pods of dedicated partitioners, come and go.
+    """Start, drain and failure behaviour of executors and of dedicated partitioner pods.
 
     Attributes:
-        start_seconds: median time from when a pod is asked for until it is ready.
+        start_seconds: median time from the request for a pod until it is ready.
         start_scatter: standard deviation of the logarithm of that time.
-        never: chance of a pod to stay pending until it is no longer asked for (no node has room for it).
-        drain_seconds: time a decommissioned executor takes to hand over its blocks and leave; it runs no more tasks.
-        drain_slowdown: by how much tasks take longer while executors drain, as a share.
-        warm_up_seconds: by how much the first stage on new executors takes longer (class loading, Python workers).
-        lost_every: mean time until a pod is lost, seconds; another one is asked for in its place. None: never.
-        quota: pods that the namespace may have; more are not created. None: no limit.
+        never: probability that a pod stays pending until it is no longer requested (no node has room for it).
+        drain_seconds: time a decommissioned executor takes to hand over its blocks and exit; it runs no more tasks.
+        drain_slowdown: extra task time while executors drain, as a share.
+        warm_up_seconds: extra time of the first stage on new executors (class loading, Python workers).
+        lost_every: mean time until a pod is lost, seconds; a replacement is requested. None: never.
+        quota: most pods the namespace may have; further ones are not created. None: no limit.
     """
 
     start_seconds: float = 20.0
@@ -42,17 +42,17 @@ class _Event(Enum):
 
 
 class Fleet:
-    """Pods of one kind; time only goes on, from 0.
+    """Pods of one kind on a simulated clock that starts at 0 and never goes back.
 
     Attributes:
         ready: pods that run tasks.
-        draining: pods that are about to leave.
+        draining: pods that are shutting down.
         lost: pods lost so far, without notice.
-        came: pods that became ready so far, after the first ones.
+        came: pods that became ready so far, not counting the initial ones.
     """
 
     def __init__(self, profile: ClusterProfile, size: int, rng: np.random.Generator) -> None:
-        """Begin with ``size`` ready pods, or with the quota if that is less."""
+        """Start with ``size`` ready pods, or with the quota if that is smaller."""
         self.profile = profile
         self._rng = rng
         self._events: list[tuple[float, int, _Event]] = []
@@ -78,21 +78,21 @@ class Fleet:
 
     @property
     def draining(self) -> int:
-        """Pods that are about to leave."""
+        """Pods that are shutting down."""
         return len(self._draining)
 
     @property
     def pending_since(self) -> float | None:
-        """When the pod was asked for that is waited for longest; None if none is waited for."""
+        """Request time of the longest-pending pod, seconds; None if no pod is pending."""
         return min((self._created[pod] for pod in self._pending), default=None)
 
     @property
     def next_event(self) -> float:
-        """When the next pod comes, leaves or is lost; infinity if none does."""
+        """Time at which the next pod becomes ready, is gone or is lost; infinity without such an event."""
         return self._events[0][0] if self._events else math.inf
 
     def resize(self, size: int, now: float) -> None:
-        """Ask for ``size`` pods: new ones are created, or pending ones cancelled first, then ready ones drained."""
+        """Scale to ``size`` pods: create new ones, or cancel pending ones first and then drain ready ones."""
         self.advance(now)
         self._wanted = self._allowed(size)
         self._create(now)
@@ -104,7 +104,7 @@ class Fleet:
             heappush(self._events, (now + self.profile.drain_seconds, pod, _Event.GONE))
 
     def advance(self, now: float) -> None:
-        """Let everything happen that does until ``now``."""
+        """Process all events up to ``now``."""
         while self._events and self._events[0][0] <= now:
             time, pod, event = heappop(self._events)
             if event is _Event.READY and pod in self._pending:
@@ -121,9 +121,9 @@ class Fleet:
                 self._leave(pod, time)
 
     def seconds(self, now: float) -> float:
-        """Pod seconds until ``now``, from when pods are asked for until they are gone.
+        """Return the pod seconds used until ``now``, from the request for each pod until it is gone.
 
-        Pods that no node has room for cost nothing.
+        Pods that cannot be scheduled cost nothing.
         """
         running = (now - since for pod, since in self._created.items() if pod not in self._unschedulable)
         return self._seconds + sum(running)

@@ -1,4 +1,4 @@
-"""What the driver of the simulated job counts, as its metrics tell it."""
+"""Metrics that the driver of the simulated job reports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class SimulatedCounters:
     """Counters since the start of the driver, and gauges of the last finished batch."""
 
     def __init__(self, interval: float, dedicated: bool) -> None:
-        """Count for batches of ``interval`` seconds; ``dedicated`` is whether partitioners are pods of their own."""
+        """Count for a batch interval in seconds; ``dedicated`` says whether partitioners run in pods of their own."""
         self._interval = interval
         self._dedicated = dedicated
         self._batches = 0
@@ -28,9 +28,9 @@ class SimulatedCounters:
         self._running: dict[str, list[float]] = {}
 
     def ran(self, stage: str, tasks: list[float]) -> None:
-        """A stage of the running batch took ``tasks``, in seconds of a core; if it ran twice, the last time counts.
+        """Record the core seconds of the tasks of a stage of the running batch.
 
-        Executors were busy with both.
+        If a stage runs twice, the last run counts, but both add to the busy time of the executors.
         """
         self._running[stage] = tasks
         self._busy += sum(tasks)
@@ -38,14 +38,14 @@ class SimulatedCounters:
     def finished(
         self, batch: SimulatedBatch, waiting: int, partials: int, results: int, imbalance: float | None
     ) -> None:
-        """The running batch is done.
+        """Record the end of the running batch.
 
         Args:
-            batch: what it was.
-            waiting: records that were left at the source when it was planned.
-            partials: its partial results.
-            results: its results.
-            imbalance: of its combine tasks, largest load over the mean less 1; None if there were none.
+            batch: the finished batch.
+            waiting: records left at the source when the batch was planned.
+            partials: number of its partial results.
+            results: number of its results.
+            imbalance: largest load of a combine task over the mean, less 1; None if no combine tasks ran.
         """
         for stage, tasks in self._running.items():
             self._tasks[stage] += len(tasks)
@@ -59,9 +59,9 @@ class SimulatedCounters:
         self._lag, self._imbalance, self._last = waiting, imbalance, batch
 
     def answer(self, now: float, executors: int, dedicated_busy: float) -> Answer:
-        """What metrics tell at ``now``, seconds, with so many ``executors`` ready.
+        """Return the metrics at ``now``, seconds, with ``executors`` executors ready.
 
-        ``dedicated_busy`` is the processor time of dedicated partitioners so far, seconds.
+        ``dedicated_busy`` is the CPU time of dedicated partitioners so far, seconds.
         """
         routed, last = not self._dedicated, self._last
         return Answer(

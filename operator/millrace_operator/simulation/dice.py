@@ -1,4 +1,4 @@
-"""The noise of a run: drawn in large blocks, since single draws would take most of the time of a simulation."""
+"""Noise of a simulated run, drawn in large blocks because single draws would dominate the simulation time."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ _BLOCK = 65_536
 
 
 class Dice:
-    """Factors and delays of batch after batch.
+    """Random factors and delays of one batch after another.
 
-    What befalls a batch as a whole belongs to the trigger at which it began: the same for every policy, however many
-    batches and tasks there were before.
+    Noise of a whole batch depends only on the trigger at which the batch began. It is therefore the same for every
+    policy, regardless of how many batches and tasks ran before.
 
     Attributes:
-        batch: factor of all times of this batch.
-        delay: by how much this batch is held up, seconds.
+        batch: factor applied to all times of the current batch.
+        delay: time by which the current batch is held up, seconds.
     """
 
     def __init__(self, noise: Noise, triggers: int, rng: np.random.Generator) -> None:
-        """Draw what befalls the batches of so many ``triggers``."""
+        """Draw the batch-level noise for ``triggers`` triggers."""
         self._noise = noise
         batches, self._rng = rng.spawn(2)
         scatter = noise.batch * batches.standard_normal(triggers) - noise.batch**2 / 2
@@ -37,16 +37,16 @@ class Dice:
         self.delay = 0.0
 
     def next_batch(self, trigger: int) -> None:
-        """Go to the batch that begins at this trigger, or after it and before the next."""
+        """Move on to the batch that begins at this trigger, or between it and the next one."""
         self._trigger = trigger
         self.batch, self.delay = self._batches[trigger], self._delays[trigger]
 
     def failing(self, stages: int) -> int:
-        """The stage, 1 to ``stages``, in which this batch fails; 0 if it does not."""
+        """Return the stage, 1 to ``stages``, in which this batch fails; 0 if it does not fail."""
         return int(self._where[self._trigger] * stages) + 1 if self._fails[self._trigger] else 0
 
     def scatter(self, tasks: list[float], factor: float) -> list[float]:
-        """Seconds that ``tasks`` really take: each times a factor of its own, and all times ``factor``."""
+        """Return the actual seconds of ``tasks``: each one times its own random factor and the common ``factor``."""
         if not self._noise.task:
             return [task * factor for task in tasks]
         end = self._used + len(tasks)

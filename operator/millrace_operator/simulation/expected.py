@@ -1,4 +1,4 @@
-"""What a batch takes on average, in truth: for policies that are told, and to scale traces by."""
+"""True mean processing time of a batch, for policies that know the job and for scaling traces."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from .keys import Keys
 from .schedule import makespans
 
 _ROWS = np.concatenate(([1.0], np.geomspace(1e2, 1e9, 57)))
-"""Records of a batch for which times are computed; between them, and beyond, they are taken to be linear."""
+"""Batch sizes, in records, for which times are computed; between and beyond them, times are linear."""
 
 _DRAWS = 16
-"""Draws of the tasks' noise over which times are averaged."""
+"""Draws of task noise over which times are averaged."""
 
 
 class ExpectedSeconds:
     """Mean processing time of an ordinary batch, for any plan.
 
-    An ordinary batch is one that is neither held up nor fails, on executors that all have been there before. Means are
-    over draws of the tasks' noise, the same for all plans and records, with an error of about 1 %.
+    An ordinary batch is neither held up nor fails, and all its executors are warm. Means are over draws of task noise,
+    which are the same for all plans and records; their error is about 1 %.
 
-    The first question about a plan, a number of executors and keys takes about a millisecond, and others are looked up.
+    The first call for a plan, a number of executors and keys takes about a millisecond; later calls use a table.
     """
 
     def __init__(self, profile: JobProfile, bounds: Bounds) -> None:
@@ -34,13 +34,13 @@ class ExpectedSeconds:
         self._tables: dict[tuple[Shape, Keys], NDArray[np.float64]] = {}
 
     def __call__(self, plan: Shape, executors: int, rows: ArrayLike, keys: Keys) -> NDArray[np.float64]:
-        """Seconds of batches with ``rows`` records each, of any shape; returns the same shape.
+        """Return the mean seconds of batches, in the shape of ``rows``.
 
         Args:
-            plan: parallelism and replicas to run with.
-            executors: those that are ready, whatever the plan says.
-            rows: records of a batch; batches without any are idle.
-            keys: of the stream.
+            plan: plan whose parallelism and replicas are used.
+            executors: number of ready executors, whatever the plan says.
+            rows: records of each batch, of any shape; batches without records are idle.
+            keys: keys of the stream.
         """
         table = self._table(replace(plan, executors=executors), keys)
         rows = np.asarray(rows, dtype=np.float64)
@@ -48,12 +48,12 @@ class ExpectedSeconds:
         return np.where(rows > 0, np.interp(rows, _ROWS, table) + beyond, self._job.profile.idle)
 
     def most_rows(self, plan: Shape, executors: int, seconds: float, keys: Keys) -> float:
-        """Records of a batch that takes ``seconds`` on average; 0 if even the smallest takes longer."""
+        """Return the records of a batch that takes ``seconds`` on average; 0 if even the smallest takes longer."""
         table = self._table(replace(plan, executors=executors), keys)
         return float(np.interp(seconds, np.maximum.accumulate(table), _ROWS, left=0.0))
 
     def _table(self, plan: Shape, keys: Keys) -> NDArray[np.float64]:
-        """Seconds at each of ``_ROWS``."""
+        """Return the seconds at each of ``_ROWS``."""
         table = self._tables.get((plan, keys))
         if table is None:
             table = self._tables[plan, keys] = self._new_table(plan, keys)

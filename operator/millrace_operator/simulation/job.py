@@ -1,4 +1,4 @@
-"""The simulated job: what its batches cost, in truth, and the work of the tasks of one batch."""
+"""The simulated job: the true costs of its batches and the work of each task of a batch."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .placement import SimulatedPartitioner, key_shares, merge_shares, row_share
 
 @dataclass(frozen=True)
 class StageCost:
-    """Seconds of a core.
+    """Cost of a stage in core seconds.
 
     Attributes:
-        task: for each task, whatever it does.
-        row: for each record.
-        block: for each block, of which every route task has one for every combine task.
-        partial: for each partial result.
+        task: fixed cost of each task.
+        row: cost of each record.
+        block: cost of each block; every route task has one block for every combine task.
+        partial: cost of each partial result.
     """
 
     task: float
@@ -31,14 +31,14 @@ class StageCost:
 
 @dataclass(frozen=True)
 class Noise:
-    """What makes two batches with the same work differ.
+    """Random differences between batches with the same work.
 
     Attributes:
-        task: standard deviation of the logarithm of a task's seconds; the factor's mean is 1.
+        task: standard deviation of the logarithm of a task's time factor; the factor's mean is 1.
         batch: the same for a whole batch, fixed part included.
-        slow: chance of a batch to be held up (garbage collection, a slow commit).
-        slow_seconds: mean of the time by which it is, exponentially distributed.
-        failing: chance of a batch to fail in one of its stages and to be retried from the start.
+        slow: probability that a batch is held up (garbage collection, a slow commit).
+        slow_seconds: mean delay of such a batch, exponentially distributed.
+        failing: probability that a batch fails in one of its stages and is retried from the start.
         retry_seconds: time from the failure to the retry.
     """
 
@@ -56,23 +56,22 @@ QUIET = Noise(task=0.0, batch=0.0, slow=0.0)
 
 @dataclass(frozen=True)
 class JobProfile:
-    """A job: its stages are route (m tasks), combine (n tasks) and merge (one task per state partition).
+    """Costs of a job whose stages are route (m tasks), combine (n tasks) and merge (one task per state partition).
 
     Attributes:
         interval: batch interval, seconds.
-        fixed: what every batch takes besides its stages, seconds.
-        idle: what a batch without records takes, seconds.
-        schedule: what the driver takes to hand out a task, seconds; it hands out one after the other.
-        contention: by how much each further busy core makes all of them slower, as a share (memory, network): c cores
-            do the work of c / (1 + contention * (c - 1)), which is Gunther's Universal Scalability Law without its
-            coherency.
-        route, combine, merge: what the stages cost.
-        state_partitions: tasks of the merge.
-        partitioner: how combine tasks get their records.
-        panes: parts of event time that the records of a batch are evenly of; each has results of its own.
-        noise: how batches differ.
-        max_rows: the most records of a batch; None is no limit.
-        admission: what limits batches besides, made for the interval.
+        fixed: time of every batch outside its stages, seconds.
+        idle: time of a batch without records, seconds.
+        schedule: time the driver takes to launch a task, seconds; it launches tasks one after the other.
+        contention: share by which each further busy core slows all of them down (memory, network): c cores do the work
+            of c / (1 + contention * (c - 1)). This is Gunther's Universal Scalability Law without its coherency term.
+        route, combine, merge: costs of the stages.
+        state_partitions: number of merge tasks.
+        partitioner: assignment of records to combine tasks.
+        panes: event-time panes over which the records of a batch are spread evenly; each has its own results.
+        noise: random differences between batches.
+        max_rows: most records of a batch; None for no limit.
+        admission: factory of a further limit on batches, called with the interval.
     """
 
     interval: float = 2.0
@@ -93,7 +92,7 @@ class JobProfile:
 
 @dataclass(frozen=True)
 class StageWork:
-    """Core seconds of the tasks of a stage: ``constant + rows * per_row + partials * per_partial``, each per task."""
+    """Core seconds of each task of a stage: ``constant + rows * per_row + partials * per_partial``."""
 
     name: str
     constant: tuple[float, ...]
@@ -101,7 +100,7 @@ class StageWork:
     per_partial: tuple[float, ...]
 
     def tasks(self, rows: float, partials: float) -> list[float]:
-        """Seconds of each task of a batch with so many records and partial results, without noise."""
+        """Return the noise-free seconds of each task for a batch with ``rows`` records and ``partials`` results."""
         return [
             constant + rows * row + partials * partial
             for constant, row, partial in zip(self.constant, self.per_row, self.per_partial, strict=True)
@@ -110,11 +109,11 @@ class StageWork:
 
 @dataclass(frozen=True)
 class SimulatedWork:
-    """What batches are made of under one plan and with the same keys.
+    """Work of the batches under one plan and with the same keys.
 
     Attributes:
-        stages: in the order in which they run; a job with dedicated partitioners has no route stage.
-        imbalance: largest share of the records of a combine task over the mean one, less 1.
+        stages: stages in the order in which they run; a job with dedicated partitioners has no route stage.
+        imbalance: largest record share of a combine task over the mean share, less 1.
     """
 
     stages: tuple[StageWork, ...]
@@ -122,7 +121,7 @@ class SimulatedWork:
 
 
 class SimulatedJob:
-    """The job on executors of a known size."""
+    """The simulated job on executors of a known size."""
 
     def __init__(self, profile: JobProfile, bounds: Bounds) -> None:
         self.profile = profile
@@ -131,22 +130,22 @@ class SimulatedJob:
         self._work: dict[tuple[int, int, Keys], SimulatedWork] = {}
 
     def work(self, n: int, m: int, keys: Keys) -> SimulatedWork:
-        """Work of a batch with ``n`` combine tasks and ``m`` replicas."""
+        """Return the work of a batch with ``n`` combine tasks and ``m`` replicas."""
         work = self._work.get((n, m, keys))
         if work is None:
             work = self._work[n, m, keys] = self._new_work(n, m, keys)
         return work
 
     def slowdown(self, tasks: int, cores: int) -> float:
-        """Factor of the times of tasks that share so many cores."""
+        """Return the factor by which contention lengthens ``tasks`` tasks on ``cores`` cores."""
         return 1 + self.profile.contention * (min(tasks, cores) - 1)
 
     def partials(self, n: int, keys: Keys, rows: float) -> float:
-        """Expected partial results of a batch: distinct keys by pane and combine task, summed."""
+        """Return the expected partial results of a batch: distinct keys per pane and combine task, summed."""
         return self.profile.panes * self.profile.partitioner.partials(keys, rows / self.profile.panes, n)
 
     def results(self, keys: Keys, rows: float) -> float:
-        """Expected results of a batch: distinct keys by pane, summed."""
+        """Return the expected results of a batch: distinct keys per pane, summed."""
         return self.profile.panes * keys.appearing(rows / self.profile.panes)
 
     def _new_work(self, n: int, m: int, keys: Keys) -> SimulatedWork:
@@ -163,9 +162,9 @@ class SimulatedJob:
 def _stage(
     name: str, cost: StageCost, blocks: int, rows: tuple[float, ...] | None, partials: tuple[float, ...]
 ) -> StageWork:
-    """Work of a stage whose tasks have the given shares of the records and of the partial results.
+    """Return the work of a stage whose tasks have the given shares of the records and of the partial results.
 
-    ``blocks`` is how many of them each task writes or reads; ``rows`` is None where no records come to the stage.
+    Each task writes or reads ``blocks`` blocks; ``rows`` is None if the stage gets no records.
     """
     return StageWork(
         name,

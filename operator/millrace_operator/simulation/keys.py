@@ -1,4 +1,4 @@
-"""Keys of the stream: how many there are and how unequal, over time, and how many of them a batch has."""
+"""Keys of the stream: their number and skew over time, and how many of them appear in a batch."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 _EXACT_RANKS = 512
-"""Keys that count on their own in the expected number of distinct keys; the rest are taken in groups."""
+"""Most frequent keys that are counted one by one in the expected number of distinct keys; the rest are grouped."""
 
 _ROWS = np.concatenate(([0.0], np.geomspace(1, 1e9, 73)))
-"""Numbers of records at which the expected number of distinct keys is computed; between them it is interpolated."""
+"""Record counts at which the expected number of distinct keys is computed; it is interpolated between them."""
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,10 @@ class Keys:
     """Frequencies of keys in a part of the stream.
 
     Attributes:
-        distinct: how many keys there are.
-        exponent: of Zipf's law; 0 is uniform.
-        hot: share of the records, 0 to 1, that the most frequent key has besides.
-        salt: which keys are the frequent ones; another salt puts them elsewhere.
+        distinct: number of keys.
+        exponent: exponent of Zipf's law; 0 is uniform.
+        hot: extra share of the records, 0 to 1, that goes to the most frequent key.
+        salt: seed of the key hashes; another salt moves the frequent keys to other tasks.
     """
 
     distinct: int
@@ -38,7 +38,7 @@ class Keys:
             raise ValueError(f"no such keys: {self}")
 
     def appearing(self, rows: float) -> float:
-        """Expected number of distinct keys among ``rows`` records, drawn independently."""
+        """Return the expected number of distinct keys among ``rows`` independently drawn records."""
         grid, counts = _appearing(self)
         at = bisect_right(grid, rows) - 1
         if at >= len(grid) - 1:
@@ -47,13 +47,13 @@ class Keys:
 
 
 class KeySchedule:
-    """Keys over time: each from its second on until the next."""
+    """Keys over time; each entry holds until the next one begins."""
 
     def __init__(self, parts: Sequence[tuple[float, Keys]]) -> None:
-        """Take ``parts``, each seconds and keys, the first from second 0 on.
+        """Take ``parts``, pairs of a start in seconds and keys; the first starts at 0.
 
         Raises:
-            ValueError: if the parts do not begin with 0 or are not in the order of time.
+            ValueError: if the parts do not start at 0 or are not in order of time.
         """
         self._since = [since for since, _ in parts]
         self._keys = [keys for _, keys in parts]
@@ -61,17 +61,20 @@ class KeySchedule:
             raise ValueError("the first keys must be there from second 0 on, others after them in the order of time")
 
     def at(self, time: float) -> Keys:
-        """The keys at ``time`` seconds, 0 or more."""
+        """Return the keys at ``time`` seconds, 0 or more."""
         return self._keys[bisect_right(self._since, time) - 1]
 
 
 def always(keys: Keys) -> KeySchedule:
-    """The same keys throughout."""
+    """Return a schedule with the same keys throughout."""
     return KeySchedule([(0.0, keys)])
 
 
 def growth(keys: Keys, distinct: int, since: float, until: float, parts: int = 16) -> KeySchedule:
-    """From ``keys`` to ``distinct`` ones, by the same factor in each of ``parts`` steps from ``since`` to ``until``."""
+    """Return a schedule that grows from ``keys`` to ``distinct`` keys between ``since`` and ``until``, seconds.
+
+    The number of keys grows by the same factor in each of ``parts`` steps.
+    """
     counts = np.geomspace(keys.distinct, distinct, parts + 1)[1:]
     times = np.linspace(since, until, parts)
     grown = [
@@ -83,7 +86,7 @@ def growth(keys: Keys, distinct: int, since: float, until: float, parts: int = 1
 
 @lru_cache(maxsize=64)
 def frequencies(keys: Keys) -> NDArray[np.float64]:
-    """Share of the records of each key, the most frequent one first; shape (keys.distinct,), sum 1."""
+    """Return each key's share of the records, most frequent key first; shape (keys.distinct,), sum 1."""
     weights: NDArray[np.float64] = np.arange(1, keys.distinct + 1, dtype=np.float64) ** -keys.exponent
     shares: NDArray[np.float64] = weights * ((1 - keys.hot) / weights.sum())
     shares[0] += keys.hot
@@ -92,7 +95,7 @@ def frequencies(keys: Keys) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=256)
 def _appearing(keys: Keys) -> tuple[list[float], list[float]]:
-    """Numbers of records, and the expected distinct keys among them: the sum of 1 - (1 - p)^rows over keys."""
+    """Return record counts and the expected distinct keys among them: the sum of 1 - (1 - p)^rows over keys."""
     shares = frequencies(keys)
     edges = np.unique(np.geomspace(_EXACT_RANKS, max(keys.distinct, _EXACT_RANKS), 400).astype(int))
     starts = np.concatenate((np.arange(min(_EXACT_RANKS, keys.distinct)), edges[edges < keys.distinct][1:]))

@@ -1,4 +1,4 @@
-"""Time from when a record comes to the source until the batch that has it ends: as mixtures of uniform times."""
+"""Record latency, from arrival at the source to the end of the batch, as a mixture of uniform distributions."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 _SHORTEST = 1e-9
-"""Seconds; a span that is shorter is taken to be this long."""
+"""Shortest span of latencies, seconds; shorter ones are widened to this."""
 
 
 class Latencies:
-    """Latency of groups of records, within each evenly distributed from ``low`` to ``high`` seconds."""
+    """Latencies of groups of records, each group uniformly distributed from ``low`` to ``high`` seconds."""
 
     def __init__(self, low: NDArray[np.float64], high: NDArray[np.float64], records: NDArray[np.float64]) -> None:
-        """Take three arrays of shape (groups,); groups without records do not count."""
+        """Take three arrays of shape (groups,); groups without records are dropped."""
         some = records > 0
         self.low = low[some]
         self.high = np.maximum(high[some], self.low + _SHORTEST)
         self.records = records[some]
 
     def above(self, seconds: float) -> float:
-        """Records with a latency of more than ``seconds``."""
+        """Return the number of records with a latency of more than ``seconds``."""
         share = np.clip((self.high - seconds) / (self.high - self.low), 0.0, 1.0)
         return float((share * self.records).sum())
 
     def quantiles(self, shares: Sequence[float]) -> NDArray[np.float64]:
-        """Latency in seconds which the given shares of the records, 0 to 1, do not exceed; NaN without records."""
+        """Return the latency quantiles in seconds for ``shares`` between 0 and 1; NaN without records."""
         if not len(self.records):
             return np.full(len(shares), np.nan)
         density = self.records / (self.high - self.low)

@@ -1,4 +1,4 @@
-"""The way of metrics from the job to the policy: scraped now and then, late, with gaps, and sometimes wrong."""
+"""The path of metrics from the job to the policy: scraped periodically, late, with gaps, and sometimes wrong."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ SERIES = tuple(field.name for field in fields(Answer) if field.name != "time")
 """Names of all series of an answer."""
 
 COUNTERS = tuple(name for name in SERIES if name.endswith("_total"))
-"""Those that only grow until the driver starts anew."""
+"""Names of the series that only grow until the driver restarts."""
 
 
 class Fault(StrEnum):
-    """What can be wrong with metrics for a while."""
+    """Ways in which metrics can be wrong for a while."""
 
     UNREACHABLE = "unreachable"
-    """There is no answer at all."""
+    """No answer at all."""
     GAP = "gap"
-    """Nothing is scraped, and the last answer grows old."""
+    """Nothing is scraped, so the last answer ages."""
     ABSENT = "absent"
     """Answers come without values."""
     FROZEN = "frozen"
     """Answers come with a new time and old values."""
     DELAYED = "delayed"
-    """Answers come five minutes late, with the time they were true."""
+    """Answers come five minutes late, with their original time."""
     NEGATIVE = "negative"
     """Numbers have the wrong sign."""
     NOT_A_NUMBER = "not-a-number"
     """Numbers are NaN."""
     COUNTER_RESET = "counter-reset"
-    """The driver starts anew: counters count from 0."""
+    """The driver restarts, so counters count from 0."""
     FORMER_PLAN = "former-plan"
-    """Answers are of the plan before this one and go on as it did."""
+    """Answers describe the previous plan and continue at its pace."""
 
 
 DELAY_SECONDS = 300.0
-"""By how much delayed answers are late."""
+"""Delay of late answers, seconds."""
 
 
 @dataclass(frozen=True)
 class FaultyTime:
-    """A fault from ``since`` to ``until``, seconds, in the ``series`` named; in all of them if none is.
+    """A fault from ``since`` to ``until``, seconds, in the given ``series``, or in all if none is given.
 
-    Only for absent, negative and NaN numbers can series be named.
+    Only absent, negative and NaN faults can be limited to some series.
     """
 
     fault: Fault
@@ -62,14 +62,14 @@ class FaultyTime:
 
 @dataclass(frozen=True)
 class MetricsProfile:
-    """How metrics travel.
+    """Scrape interval, delay, loss and faults of metrics.
 
     Attributes:
         scrape_seconds: time from one scrape to the next.
-        first_scrape: when the first is, seconds.
-        delay_seconds: time from a scrape until its answer is there for policies.
-        missing: chance of a scrape to fail.
-        faults: times when metrics are wrong.
+        first_scrape: time of the first scrape, seconds.
+        delay_seconds: time from a scrape until policies can read its answer.
+        missing: probability that a scrape fails.
+        faults: periods in which metrics are wrong.
     """
 
     scrape_seconds: float = 5.0
@@ -80,7 +80,7 @@ class MetricsProfile:
 
 
 class MetricsPath:
-    """Answers on their way from the job to the policy."""
+    """The delayed, lossy channel that carries answers from the job to the policy."""
 
     def __init__(self, profile: MetricsProfile, rng: np.random.Generator) -> None:
         self._profile = profile
@@ -92,7 +92,7 @@ class MetricsPath:
         self._plans: list[list[Answer]] = []
 
     def scrape(self, true: Answer) -> None:
-        """Send ``true``, or what faults make of it, on its way."""
+        """Send the true answer, with faults applied, to the policy."""
         self._remember(true)
         lost = self._rng.random() < self._profile.missing
         delay = self._profile.delay_seconds
@@ -113,7 +113,7 @@ class MetricsPath:
             heappush(self._under_way, (true.time + delay, true.time, answer))
 
     def read(self, now: float) -> Answer | None:
-        """The newest answer that has arrived; None if there is none, or nobody answers."""
+        """Return the newest answer that has arrived; None before the first one or while metrics are unreachable."""
         while self._under_way and self._under_way[0][0] <= now:
             _, time, answer = heappop(self._under_way)
             if self._newest is None or time >= self._newest.time:
@@ -141,7 +141,7 @@ class MetricsPath:
         return answer
 
     def _reset(self, faulty: FaultyTime, answer: Answer) -> Answer:
-        """Counters from the first scrape of the faulty time on; nothing sets them back when it ends."""
+        """Count from the first scrape of the faulty period; counters stay reset after the period ends."""
         if answer.time < faulty.since:
             return answer
         start = self._resets.setdefault(faulty, answer)
@@ -149,7 +149,7 @@ class MetricsPath:
         return replace(answer, **counts)
 
     def _former(self, answer: Answer) -> Answer:
-        """The last answer under the plan before, its counters going on at the pace they had."""
+        """Return the last answer under the previous plan, with its counters extrapolated at their pace."""
         if len(self._plans) < 2 or not self._plans[-2]:
             return answer
         first, last = self._plans[-2][0], self._plans[-2][-1]
@@ -161,7 +161,7 @@ class MetricsPath:
         return replace(last, time=answer.time, **counts)
 
     def _remember(self, true: Answer) -> None:
-        """Keep the last two answers under this plan and the one before."""
+        """Keep the last two answers under the current plan and under the previous one."""
         if not self._plans or (self._plans[-1] and self._plans[-1][-1].epoch != true.epoch):
             self._plans = [*self._plans[-1:], []]
         self._plans[-1] = [*self._plans[-1][-1:], true]

@@ -1,4 +1,4 @@
-"""Where records go: shares of combine tasks by partitioner, and of merge tasks by the hash of the key."""
+"""Placement of records: shares of combine tasks by partitioner, and of merge tasks by the hash of the key."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from numpy.typing import NDArray
 from .keys import Keys, frequencies
 
 _SPLIT_RANKS = 4096
-"""Most frequent keys that two-choice placement follows one by one; what the others bring evens out the rest."""
+"""Most frequent keys that two-choice placement assigns one by one; the records of the rest level out the loads."""
 
 _LEVEL = 0.01
-"""Loads of two tasks within this share of each other are level: their keys come to the one now, to the other then."""
+"""Relative difference below which two loads count as level, so that keys go to either task in turn."""
 
 
 class SimulatedPartitioner(StrEnum):
-    """How combine tasks get their records."""
+    """The partitioner that assigns records to combine tasks."""
 
     HASH = "hash"
-    """Each key to one task by its hash."""
+    """Each key goes to one task, by its hash."""
     PKG = "pkg"
-    """Each key to two candidates, its records to the less loaded one (partial key grouping, paper 001)."""
+    """Each key has two candidate tasks; its records go to the less loaded one (partial key grouping, paper 001)."""
     SHUFFLE = "shuffle"
-    """Records to all tasks in turn."""
+    """Records go to all tasks in turn."""
 
     def partials(self, keys: Keys, rows: float, n: int) -> float:
-        """Expected distinct keys by combine task, summed.
+        """Return the expected number of distinct keys per combine task, summed over the ``n`` tasks.
 
-        A key that is shared out among c tasks is as c streams, each with a c-th of the records.
+        A key split over c tasks is treated as c streams, each with 1/c of the records.
         """
         if self is SimulatedPartitioner.SHUFFLE:
             return n * keys.appearing(rows / n)
@@ -43,7 +43,7 @@ class SimulatedPartitioner(StrEnum):
 
 @lru_cache(maxsize=4096)
 def row_shares(partitioner: SimulatedPartitioner, keys: Keys, n: int) -> tuple[float, ...]:
-    """Share of the records for each of ``n`` combine tasks; sum 1."""
+    """Return the share of the records for each of ``n`` combine tasks; the sum is 1."""
     if partitioner is SimulatedPartitioner.SHUFFLE:
         return (1 / n,) * n
     if partitioner is SimulatedPartitioner.PKG and n > 1:
@@ -53,7 +53,7 @@ def row_shares(partitioner: SimulatedPartitioner, keys: Keys, n: int) -> tuple[f
 
 @lru_cache(maxsize=4096)
 def key_shares(partitioner: SimulatedPartitioner, keys: Keys, n: int) -> tuple[float, ...]:
-    """Share of the partial results for each of ``n`` combine tasks; sum 1."""
+    """Return the share of the partial results for each of ``n`` combine tasks; the sum is 1."""
     if partitioner is SimulatedPartitioner.HASH:
         return tuple((np.bincount(_places(keys, n, 1), minlength=n) / keys.distinct).tolist())
     if partitioner is SimulatedPartitioner.PKG and n > 1:
@@ -63,13 +63,16 @@ def key_shares(partitioner: SimulatedPartitioner, keys: Keys, n: int) -> tuple[f
 
 @lru_cache(maxsize=256)
 def merge_shares(keys: Keys, partitions: int) -> tuple[float, ...]:
-    """Share of the partial results for each of ``partitions`` state partitions, by another hash of the key; sum 1."""
+    """Return the share of the partial results for each of ``partitions`` state partitions; the sum is 1.
+
+    The hash of the key differs from the hashes that assign keys to combine tasks.
+    """
     return tuple((np.bincount(_places(keys, partitions, 3), minlength=partitions) / keys.distinct).tolist())
 
 
 @dataclass(frozen=True)
 class _TwoChoices:
-    """Shares of the records and of the keys by task, and the share of the keys that both of their tasks have."""
+    """Shares of the records and of the keys by task, and the share of keys split over both of their tasks."""
 
     rows: tuple[float, ...]
     keys: tuple[float, ...]
@@ -78,9 +81,9 @@ class _TwoChoices:
 
 @lru_cache(maxsize=4096)
 def _two_choices(keys: Keys, n: int) -> _TwoChoices:
-    """Where each key's records level out the loads of its two candidates among ``n`` tasks, heaviest key first.
+    """Split each key's records so that they level the loads of its two candidate tasks, heaviest key first.
 
-    In the end a key goes to the candidate with the smaller load, and to both in turn where loads are level.
+    In the result, a key goes to the candidate with the smaller load, or to both in turn if their loads are level.
     """
     shares = frequencies(keys)
     first, second = _places(keys, n, 1), _places(keys, n, 2)
@@ -102,7 +105,7 @@ def _two_choices(keys: Keys, n: int) -> _TwoChoices:
 
 
 def _filled(loads: NDArray[np.float64], more: float) -> NDArray[np.float64]:
-    """``loads`` after ``more`` was given to the smallest ones, so that these are level."""
+    """Return ``loads`` after ``more`` is poured over the smallest ones so that they are level."""
     levels = np.sort(loads)
     poured = np.arange(1, len(levels) + 1) * np.append(levels[1:], np.inf) - np.cumsum(levels)
     filled = int(np.searchsorted(poured, more)) + 1
@@ -112,13 +115,13 @@ def _filled(loads: NDArray[np.float64], more: float) -> NDArray[np.float64]:
 
 
 def _places(keys: Keys, n: int, seed: int) -> NDArray[np.int64]:
-    """One of ``n`` places for each key by its hash; shape (keys.distinct,)."""
+    """Return one of ``n`` places for each key by its hash; shape (keys.distinct,)."""
     return (_hashes(keys, seed) % np.uint64(n)).astype(np.int64)
 
 
 @lru_cache(maxsize=64)
 def _hashes(keys: Keys, seed: int) -> NDArray[np.uint64]:
-    """64 bits for each key: the finaliser of SplitMix64 on its rank, the salt and the seed."""
+    """Return a 64-bit hash of each key: the finaliser of SplitMix64 on its rank, the salt and the seed."""
     start = np.uint64((keys.salt * 8 + seed) * 0x9E3779B97F4A7C15 % 2**64)
     bits = np.arange(keys.distinct, dtype=np.uint64) * np.uint64(0xD1342543DE82EF95) + start
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

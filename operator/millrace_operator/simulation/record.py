@@ -1,4 +1,4 @@
-"""What a simulated run leaves behind: its batches, its rescales, what it cost, and what the policy was told."""
+"""The record of a simulated run: its batches, its rescales, its cost, and the metrics the policy received."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from millrace_operator.scaling.plans import Shape
 from .latency import Latencies
 
 LATE_INTERVALS = 2
-"""Records are late whose latency is more than so many batch intervals."""
+"""Batch intervals of latency beyond which a record is late."""
 
 
 class SimulatedBatch(NamedTuple):
     """One finished batch.
 
     Attributes:
-        planned: when it began, seconds.
-        seconds: its processing time; a failed attempt is part of it.
-        rows: its records.
-        oldest, newest: when the first and the last of them came, seconds.
-        backlog: records that waited at the source when it ended.
-        distinct: its distinct keys.
-        epoch, plan: what it ran under.
-        executors: those that were ready when it began.
+        planned: start time, seconds.
+        seconds: processing time, including a failed attempt.
+        rows: number of records.
+        oldest, newest: arrival times of the first and the last record, seconds.
+        backlog: records waiting at the source when the batch ended.
+        distinct: number of distinct keys.
+        epoch, plan: epoch and plan that the batch ran under.
+        executors: executors that were ready when the batch began.
     """
 
     planned: float
@@ -45,7 +45,7 @@ class SimulatedBatch(NamedTuple):
 
 
 class Rescale(NamedTuple):
-    """A change of plan which the policy asked for at ``time``, seconds."""
+    """A change of plan that the policy requested at ``time``, seconds."""
 
     time: float
     before: Shape
@@ -53,7 +53,7 @@ class Rescale(NamedTuple):
 
 
 class PolicyAnswer(NamedTuple):
-    """What the policy was told at ``time``, seconds."""
+    """The metrics that the policy received at ``time``, seconds."""
 
     time: float
     answer: Answer | None
@@ -63,20 +63,21 @@ class PolicyAnswer(NamedTuple):
 class Run:
     """A simulated run.
 
-    Arrays have the shape (batches,) and are in the order of the batches; their meaning is that of ``SimulatedBatch``.
+    Arrays have the shape (batches,), in batch order; ``SimulatedBatch`` says what their values mean.
 
     Attributes:
-        scenario: its name.
-        policy: its name.
-        seed: of all that was random.
-        duration: seconds that were simulated; the last batch may end later.
+        scenario: name of the scenario.
+        policy: name of the policy.
+        seed: seed of all random draws.
+        duration: simulated time, seconds; the last batch may end later.
         interval: batch interval, seconds.
-        batches: all that ended.
-        rescales: changes of plan, in the order of time.
-        core_seconds: of executors, and of dedicated partitioner pods, until ``duration``.
-        arrived: records that came until ``duration``.
-        unfinished: those of them that are in no finished batch, and when the first of them came, seconds.
-        told: what the policy was told, at each of its steps.
+        batches: all finished batches.
+        rescales: changes of plan, in order of time.
+        core_seconds: core seconds of executors and dedicated partitioner pods until ``duration``.
+        arrived: records that arrived until ``duration``.
+        unfinished: arrived records that are in no finished batch.
+        unfinished_since: arrival time of the first of those records, seconds.
+        told: metrics that the policy received, one entry for each of its steps.
     """
 
     scenario: str
@@ -94,62 +95,62 @@ class Run:
 
     @cached_property
     def start(self) -> NDArray[np.float64]:
-        """When batches began, seconds."""
+        """Start times of the batches, seconds."""
         return self._column("planned")
 
     @cached_property
     def seconds(self) -> NDArray[np.float64]:
-        """Processing times, seconds."""
+        """Processing times of the batches, seconds."""
         return self._column("seconds")
 
     @cached_property
     def end(self) -> NDArray[np.float64]:
-        """When batches ended, seconds."""
+        """End times of the batches, seconds."""
         return self.start + self.seconds
 
     @cached_property
     def rows(self) -> NDArray[np.float64]:
-        """Records of batches."""
+        """Records per batch."""
         return self._column("rows")
 
     @cached_property
     def backlog(self) -> NDArray[np.float64]:
-        """Records that waited at the source when batches ended."""
+        """Records waiting at the source at the end of each batch."""
         return self._column("backlog")
 
     @cached_property
     def distinct(self) -> NDArray[np.float64]:
-        """Distinct keys of batches."""
+        """Distinct keys per batch."""
         return self._column("distinct")
 
     @cached_property
     def epoch(self) -> NDArray[np.float64]:
-        """Epochs of the plans that batches ran under."""
+        """Epochs of the plans that the batches ran under."""
         return self._column("epoch")
 
     @cached_property
     def executors(self) -> NDArray[np.float64]:
-        """Executors that were ready when batches began."""
+        """Executors that were ready at the start of each batch."""
         return self._column("executors")
 
     @property
     def utilization(self) -> NDArray[np.float64]:
-        """W of paper 004, Algorithm 4: processing time over batch interval."""
+        """Processing time over batch interval: W of paper 004, Algorithm 4."""
         return self.seconds / self.interval
 
     @property
     def core_hours(self) -> float:
-        """Core seconds in hours."""
+        """Core hours of executors and dedicated partitioner pods."""
         return self.core_seconds / 3600
 
     @cached_property
     def largest_backlog(self) -> int:
-        """Most records that waited at the source at the end of a batch, or were in no finished batch in the end."""
+        """Largest backlog at the end of a batch, or the unfinished records of the run if they are more."""
         return max([self.unfinished, *(batch.backlog for batch in self.batches)])
 
     @cached_property
     def latencies(self) -> Latencies:
-        """Latency of all records; those in no finished batch have what it would be if it ended with the run."""
+        """Latencies of all records; unfinished ones count as if their batch ended with the run."""
         low = self.end - self._column("newest")
         high = self.end - self._column("oldest")
         waited = max(self.duration - self.unfinished_since, 0.0)
@@ -157,7 +158,7 @@ class Run:
 
     @property
     def late_rows(self) -> float:
-        """Records with a latency over ``LATE_INTERVALS`` batch intervals."""
+        """Records with a latency of more than ``LATE_INTERVALS`` batch intervals."""
         return self.latencies.above(LATE_INTERVALS * self.interval)
 
     def _column(self, name: str) -> NDArray[np.float64]:

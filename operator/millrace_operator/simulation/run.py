@@ -28,12 +28,12 @@ __all__ = ["ClusterView", "Run", "ScalingPolicy", "Scenario", "simulate"]
 
 @dataclass(frozen=True)
 class ClusterView:
-    """What a policy sees of the cluster, now and for certain.
+    """The current, exact state of the cluster that a policy can see.
 
     Attributes:
         executors_ready: executors that run tasks.
-        executors_pending_since: when the executor was asked for that is waited for longest; None if none is.
-        quota: executors that the namespace may have; None without a limit.
+        executors_pending_since: request time of the longest-pending executor; None if none is pending.
+        quota: most executors that the namespace may have; None without a limit.
     """
 
     executors_ready: int
@@ -42,36 +42,36 @@ class ClusterView:
 
 
 class ScalingPolicy(Protocol):
-    """Decides about the plan of a job; called every ``period`` seconds, for the first time after one."""
+    """A policy that chooses the plan of a job, called every ``period`` seconds, first after one period."""
 
     name: str
     period: float
 
     def step(self, answer: Answer | None, now: float, plan: Shape, epoch: int, cluster: ClusterView) -> Shape | None:
-        """The plan to go on with; None, or the same one, changes nothing.
+        """Return the plan to use from now on; None or the current plan changes nothing.
 
         Args:
-            answer: the newest that has arrived, however old; None if there is none.
-            now: seconds.
-            plan: what was asked for last.
-            epoch: of that plan; 0 is that of the first one, and each change has the next.
-            cluster: what is seen of it.
+            answer: newest answer that has arrived, however old; None if none has.
+            now: current time, seconds.
+            plan: plan requested last.
+            epoch: epoch of that plan; the first plan has epoch 0, and each change adds 1.
+            cluster: visible state of the cluster.
         """
 
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
-    """All that happens to a job, but for what the policy does.
+    """Everything that happens to a job in a run, except the actions of the policy.
 
     Attributes:
-        name: what it is called in figures.
-        trace: what comes to the source; the run is as long as it is.
-        keys: the keys of the stream over time.
-        bounds: how far plans may go, and the size of an executor.
-        initial: the first plan, all of whose pods are ready.
-        job: what its batches cost.
-        cluster: how pods come and go.
-        metrics: how metrics travel, and what is wrong with them.
+        name: name shown in figures.
+        trace: load of the source; the run lasts as long as the trace.
+        keys: keys of the stream over time.
+        bounds: limits of plans, and the size of an executor.
+        initial: first plan; all its pods are ready at the start.
+        job: costs of its batches.
+        cluster: start, drain and failure behaviour of pods.
+        metrics: scrapes, delays and faults of metrics.
     """
 
     name: str
@@ -85,16 +85,16 @@ class Scenario:
 
 
 def simulate(scenario: Scenario, policy: ScalingPolicy, seed: int) -> Run:
-    """Run ``policy`` through ``scenario``; the same three give the same run, but for a policy's own whims.
+    """Run ``policy`` through ``scenario``; the same arguments give the same run if the policy is deterministic.
 
     Raises:
-        ValueError: if the initial plan, or one that the policy asks for, is out of bounds.
+        ValueError: if the initial plan, or a plan that the policy requests, is out of bounds.
     """
     return _Simulation(scenario, policy, seed).run()
 
 
 class _Simulation:
-    """A run under way. Batches are gone through one by one, and what happens meanwhile is caught up with by stage."""
+    """A run in progress: batches are simulated one by one, and all other events catch up after each stage."""
 
     def __init__(self, scenario: Scenario, policy: ScalingPolicy, seed: int) -> None:
         self._scenario = scenario
@@ -124,7 +124,7 @@ class _Simulation:
         self._told: list[PolicyAnswer] = []
 
     def run(self) -> Run:
-        """Triggers as Spark's ``ProcessingTimeExecutor`` has them: at multiples of the interval, or late at once."""
+        """Trigger like Spark's ``ProcessingTimeExecutor``: at multiples of the interval, at once after a late batch."""
         interval = self._scenario.job.interval
         now = 0.0
         while now < self._duration:
@@ -134,7 +134,7 @@ class _Simulation:
         return self._record()
 
     def _batch(self, planned: float) -> float:
-        """Run the batch that is planned at ``planned``; returns when it ends, infinity if it never does."""
+        """Run the batch planned at ``planned`` and return its end time; infinity if it never ends."""
         self._catch_up(planned)
         scenario, plan, epoch, executors = self._scenario, self._plan, self._epoch, self._executors.ready
         rows = self._source.take(planned, self._limit)
@@ -165,12 +165,12 @@ class _Simulation:
 
     @property
     def _limit(self) -> int | None:
-        """The most records of the next batch; None is no limit."""
+        """Most records of the next batch; None for no limit."""
         limits = (self._admission.limit(self._waiting), self._scenario.job.max_rows)
         return min((limit for limit in limits if limit is not None), default=None)
 
     def _process(self, now: float, stages: Sequence[StageWork], rows: int, partials: int) -> float:
-        """Go through a batch, or first through a part of it if it fails; returns when it ends."""
+        """Process a batch, with a failed attempt first if it fails, and return its end time."""
         self._work = 0.0
         self._dice.next_batch(int(now / self._scenario.job.interval))
         failing = self._dice.failing(len(stages))
@@ -187,9 +187,9 @@ class _Simulation:
         return now
 
     def _stage(self, now: float, name: str, tasks: list[float]) -> float:
-        """Run the tasks of a stage on the executors that are ready when it begins; returns when it ends.
+        """Run the tasks of a stage on the executors that are ready at its start, and return its end time.
 
-        What an executor that is lost meanwhile had to do is done again by the others.
+        The remaining executors repeat the work of an executor that is lost during the stage.
         """
         now = self._with_executors(now)
         if now == math.inf:
@@ -210,7 +210,7 @@ class _Simulation:
         return now + took * (1 + min(1.0, (fleet.lost - lost) / ready))
 
     def _with_executors(self, now: float) -> float:
-        """When there is an executor, from ``now`` on; infinity if none comes before the run is over."""
+        """Return the first time from ``now`` on with a ready executor; infinity if none becomes ready in the run."""
         self._catch_up(now)
         while not self._executors.ready:
             now = min(self._executors.next_event, self._next_scrape, self._next_step)
@@ -220,7 +220,7 @@ class _Simulation:
         return now
 
     def _catch_up(self, now: float) -> None:
-        """Let everything happen that does beside the batches until ``now``, or until the run is over."""
+        """Process all events other than batches until ``now``, or until the end of the run."""
         now = min(now, self._duration)
         while (due := min(self._next_scrape, self._next_step)) <= now:
             self._advance(due)
@@ -242,7 +242,7 @@ class _Simulation:
         self._source.advance(now, self._replicas.ready)
 
     def _step(self, now: float) -> None:
-        """Ask the policy, and do what it says."""
+        """Call the policy and apply the plan that it returns."""
         fleet, answer = self._executors, self._metrics.read(now)
         self._told.append(PolicyAnswer(now, answer))
         cluster = ClusterView(fleet.ready, fleet.pending_since, self._scenario.cluster.quota)

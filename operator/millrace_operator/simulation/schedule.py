@@ -1,4 +1,4 @@
-"""How long a stage takes: its tasks, in order, each on the core that is free first (list scheduling, Graham 1966)."""
+"""Duration of a stage whose tasks run in order, each on the first free core (list scheduling, Graham 1966)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 
 def makespan(tasks: Sequence[float], cores: int, gap: float = 0.0) -> float:
-    """Seconds until the last of ``tasks``, in seconds each, is done on ``cores``; 0 without tasks.
+    """Return the seconds until the last of ``tasks`` is done on ``cores`` cores; 0 without tasks.
 
-    The driver hands them out one by one, ``gap`` seconds apart, the first after one gap.
+    Task times are in seconds. The driver launches tasks one by one, ``gap`` seconds apart, the first after one gap.
     """
     if len(tasks) <= cores:
         return max([number * gap + task for number, task in enumerate(tasks, 1)], default=0.0)
@@ -26,7 +26,7 @@ def makespan(tasks: Sequence[float], cores: int, gap: float = 0.0) -> float:
 
 
 def makespans(tasks: NDArray[np.float64], cores: int, gap: float = 0.0) -> NDArray[np.float64]:
-    """The same for many stages at once: of shape (..., tasks), seconds, to shape (...)."""
+    """Return ``makespan`` for many stages at once: seconds of shape (..., tasks) in, of shape (...) out."""
     count = tasks.shape[-1]
     free = np.zeros((*tasks.shape[:-1], min(cores, count)))
     for task in range(count):

@@ -1,4 +1,4 @@
-"""The source of the job: records that came and wait, behind dedicated partitioners where there are any."""
+"""The source of the simulated job: records that wait for a batch, behind dedicated partitioners if there are any."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from .traces import Trace
 
 
 class SimulatedSource:
-    """Records of a trace, taken by batches; time only goes on, from 0.
+    """A source whose batches take the records of a trace; its clock starts at 0 and never goes back.
 
     Attributes:
         taken: records that batches took so far.
-        routed_seconds: processor time of the dedicated partitioners so far.
+        routed_seconds: CPU time of the dedicated partitioners so far, seconds.
     """
 
     def __init__(self, trace: Trace, route_seconds: float | None = None) -> None:
-        """Serve ``trace``; ``route_seconds`` is what a dedicated replica takes per record, None without such."""
+        """Serve ``trace``; ``route_seconds`` is the time per record of a dedicated replica, None without replicas."""
         self._trace = trace
         self._route_seconds = route_seconds
         self._routed = 0.0
@@ -23,22 +23,22 @@ class SimulatedSource:
 
     @property
     def routed_seconds(self) -> float:
-        """Processor time of the dedicated partitioners so far."""
+        """CPU time of the dedicated partitioners so far, seconds."""
         return self._routed * (self._route_seconds or 0.0)
 
     def advance(self, now: float, replicas: int) -> None:
-        """Let ``replicas`` dedicated partitioners work until ``now``: as much as came, and as they can."""
+        """Let ``replicas`` dedicated partitioners route records until ``now``, limited by arrivals and by capacity."""
         if self._route_seconds:
             capacity = replicas / self._route_seconds
             self._routed = min(self._trace.arrived(now), self._routed + capacity * (now - self._until))
             self._until = now
 
     def waiting(self, now: float) -> int:
-        """Records that came until ``now`` and that no batch took."""
+        """Return the number of records that arrived until ``now`` and that no batch has taken."""
         return int(self._trace.arrived(now)) - self.taken
 
     def take(self, now: float, most: int | None) -> int:
-        """Records for a batch that is planned at ``now``: all that it can have, or ``most``."""
+        """Take the records of a batch planned at ``now``, ``most`` at most, and return their number."""
         offered = self._routed if self._route_seconds else self._trace.arrived(now)
         rows = int(offered) - self.taken
         if most is not None:
@@ -47,5 +47,5 @@ class SimulatedSource:
         return rows
 
     def newest(self, now: float) -> float:
-        """When the newest record that was taken came, if batches were planned until ``now``."""
+        """Return the arrival time of the newest taken record; ``now`` if no record is waiting."""
         return now if not self.waiting(now) else self._trace.when(self.taken)

@@ -1,4 +1,4 @@
-"""Traces from files: a column of times and a column of rates, or a column of times at which one record came each."""
+"""Traces from CSV files: a column of times and one of rates, or one column of record arrival times."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _DELIMITERS = "|\t;,"
 _TIMES = ("timestamp", "time", "datetime", "date", "ts", "seconds")
 _RATES = ("value", "rate", "messages", "count", "requests", "records", "rows", "rps", "requests_per_second")
 _EVENTS_PER_BIN = 30
-"""Events counted together on average, so that counting noise is below a fifth."""
+"""Average events per bin; with this many, counting noise is below a fifth."""
 
 _LARGEST_RATE = 1e15
 _LARGEST_UNIX = 1e11
-"""Seconds; the year 5138. What is larger is milliseconds or finer."""
+"""Largest accepted Unix time in seconds, in the year 5138; larger values are milliseconds or finer."""
 
 
 class TraceFileError(ValueError):
-    """A file that is no trace.
+    """A file that cannot be read as a trace.
 
     Attributes:
         file: the file.
-        line: its line, from 1; None where it is about the whole file.
-        value: what was read there, or None.
+        line: line number, from 1; None if the whole file is at fault.
+        value: the rejected text, or None.
         problem: what is wrong, and what to write instead.
     """
 
@@ -41,19 +41,20 @@ class TraceFileError(ValueError):
 
 
 def read_trace(file: Path) -> Trace:
-    """Read the trace of ``file``, which begins at its first time and is called as the file is.
+    """Read the trace in ``file``; it starts at the first time in the file and takes its name from the file.
 
-    Columns are separated by commas, semicolons, tabs or bars. With two columns they are the time and the rate. Where
-    there are others, a header names the time and the rate, by one of ``_TIMES`` and ``_RATES``. With one column, or a
-    header without a rate, each line is one record that came at its time; lines at equal distances are none. Times are
-    seconds since 1970 or ISO 8601, UTC unless they say otherwise.
+    Columns are separated by commas, semicolons, tabs or bars. Two columns are the time and the rate. With more
+    columns, a header must name the time and the rate by one of ``_TIMES`` and ``_RATES``. With one column, or a header
+    without a rate, each line is one record that arrived at that time. Several columns without a rate whose lines are
+    equally spaced are rejected: they are samples. Times are seconds since 1970 or ISO 8601, in UTC unless they have
+    another time zone.
 
-    Rates are taken as records per second. Where a file counts per some other time, its shape is right and ``scaled``
-    makes its size so.
+    Rates are read as records per second. If a file counts per another unit of time, the shape of the trace is still
+    right, and ``Trace.scaled`` corrects its size.
 
     Raises:
-        TraceFileError: with file, line and value, if the file cannot be read so.
-        OSError: if it cannot be opened.
+        TraceFileError: if the file is not such a trace, with file, line and value.
+        OSError: if the file cannot be opened.
     """
     columns, lines = _lines(file)
     times = [_time(file, line, cells[columns.time]) for line, cells in lines]
@@ -75,7 +76,7 @@ def read_trace(file: Path) -> Trace:
 
 @dataclass(frozen=True)
 class _Columns:
-    """Positions, from 0; ``rate`` is None where each line is a record."""
+    """Column positions, from 0; ``rate`` is None if each line is one record."""
 
     time: int
     rate: int | None
@@ -83,11 +84,11 @@ class _Columns:
 
 
 _Lines = list[tuple[int, list[str]]]
-"""Numbers of lines, from 1, and their cells."""
+"""Line numbers, from 1, each with the cells of the line."""
 
 
 def _lines(file: Path) -> tuple[_Columns, _Lines]:
-    """Where the columns are, and all lines with data."""
+    """Return the column positions and all lines with data."""
     try:
         text = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -183,7 +184,7 @@ def _rate(file: Path, line: int, cell: str) -> float:
 
 
 def _of_events(file: Path, times: Sequence[float]) -> Trace:
-    """Events by time, in bins of equal length with some thirty of them on average, but of a second at least."""
+    """Bin event times into rates: equal bins with about thirty events on average, each at least one second long."""
     moments = np.sort(np.array(times))
     moments -= moments[0]
     duration = float(moments[-1])

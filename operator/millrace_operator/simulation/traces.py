@@ -1,4 +1,4 @@
-"""Traces: how many records a second come to the source, over time."""
+"""Traces: the rate at which records arrive at the source, over time."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 DAY = 86_400.0
-"""Seconds."""
+"""Seconds of a day."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Records per second over time: linear between points, and none before the first or after the last.
+    """Records per second over time: linear between points, and 0 before the first and after the last.
 
     Attributes:
-        name: what it is called in figures.
-        times: seconds from the start, shape (points,), the first 0; two equal ones are a jump.
+        name: name shown in figures.
+        times: seconds from the start, shape (points,), beginning with 0; two equal times are a jump.
         rates: records per second at these times, shape (points,).
 
     Raises:
-        ValueError: if the points are no such curve.
+        ValueError: if the points do not form such a curve.
     """
 
     name: str
@@ -42,12 +42,12 @@ class Trace:
 
     @property
     def duration(self) -> float:
-        """Seconds."""
+        """Length of the trace, seconds."""
         return float(self.times[-1])
 
     @property
     def records(self) -> float:
-        """All that come."""
+        """Number of records in the whole trace."""
         return self._points[2][-1]
 
     @property
@@ -61,7 +61,7 @@ class Trace:
         return self.records / self.duration
 
     def rate(self, time: float) -> float:
-        """Records per second at ``time``; after a jump, if it is at one."""
+        """Return the records per second at ``time``; at a jump, the rate after it."""
         times, rates, _ = self._points
         at = bisect_right(times, time) - 1
         if at < 0 or time > times[-1]:
@@ -71,7 +71,7 @@ class Trace:
         return rates[at] + (rates[at + 1] - rates[at]) * (time - times[at]) / (times[at + 1] - times[at])
 
     def arrived(self, time: float) -> float:
-        """Records that came until ``time``."""
+        """Return the number of records that arrived until ``time``."""
         times, rates, arrived = self._points
         at = bisect_right(times, time) - 1
         if at < 0:
@@ -83,9 +83,9 @@ class Trace:
         return arrived[at] + passed * (rates[at] + slope * passed / 2)
 
     def when(self, records: float) -> float:
-        """The earliest time until which ``records`` came: the inverse of ``arrived``.
+        """Return the earliest time by which ``records`` records arrived: the inverse of ``arrived``.
 
-        After all have come, the end of the trace.
+        If the trace has fewer records, this is the end of the trace.
         """
         times, rates, arrived = self._points
         at = bisect_left(arrived, records) - 1
@@ -96,14 +96,14 @@ class Trace:
         slope = (rates[at + 1] - rates[at]) / (times[at + 1] - times[at])
         missing = records - arrived[at]
         speed = rates[at] + sqrt(max(rates[at] ** 2 + 2 * slope * missing, 0.0))
-        # Rates whose squares underflow make it 0: so little comes that any time in this part of the trace will do.
+        # Speed is 0 if the squared rates underflow. So few records arrive then that any time in this part will do.
         return min(times[at] + 2 * missing / speed, times[at + 1]) if speed else times[at + 1]
 
     def scaled(self, *, peak: float | None = None, mean: float | None = None) -> Trace:
-        """The same shape with another peak, or another mean, in records per second.
+        """Return the same shape with another peak or another mean, in records per second.
 
         Raises:
-            ValueError: if nothing comes at all, or not exactly one of the two is given.
+            ValueError: if the trace is 0 throughout, or if not exactly one of the two is given.
         """
         if (peak is None) == (mean is None):
             raise ValueError("a trace is scaled either by its peak or by its mean")
@@ -113,7 +113,7 @@ class Trace:
         return replace(self, rates=self.rates * factor)
 
     def between(self, since: float, until: float) -> Trace:
-        """What comes from ``since`` to ``until``, seconds of this trace."""
+        """Return the part of this trace from ``since`` to ``until``, seconds."""
         since, until = max(since, 0.0), min(until, self.duration)
         inside = (self.times > since) & (self.times < until)
         times = np.concatenate(([since], self.times[inside], [until])) - since
@@ -121,12 +121,12 @@ class Trace:
         return replace(self, times=times, rates=rates)
 
     def noisy(self, scatter: float, every: float, seed: int) -> Trace:
-        """Rates that vary at random around this trace, with one draw every ``every`` seconds.
+        """Return this trace with lognormal noise on its rates.
 
         Args:
-            scatter: standard deviation of the logarithm of the factor; its mean is 1.
-            every: seconds.
-            seed: of the draws.
+            scatter: standard deviation of the logarithm of the factor; the factor's mean is 1.
+            every: seconds between two draws; the factor is linear between them.
+            seed: seed of the draws.
         """
         draws = np.random.default_rng(seed).standard_normal(int(self.duration / every) + 2)
         factors = np.exp(scatter * draws - scatter**2 / 2)
@@ -139,13 +139,13 @@ class Trace:
 
     @cached_property
     def _points(self) -> tuple[list[float], list[float], list[float]]:
-        """Times, rates and records until then, as lists, which bisect is fastest on."""
+        """Times, rates and cumulative records, as lists because bisect is fastest on them."""
         pieces = np.diff(self.times) * (self.rates[1:] + self.rates[:-1]) / 2
         arrived = np.concatenate(([0.0], np.cumsum(pieces)))
         return self.times.tolist(), self.rates.tolist(), arrived.tolist()
 
 
 def trace(name: str, points: Sequence[tuple[float, float]]) -> Trace:
-    """A trace through ``points``, each seconds and records per second."""
+    """Return a trace through ``points``, each a pair of seconds and records per second."""
     times, rates = np.array(points, dtype=np.float64).T
     return Trace(name, times, rates)

@@ -1,1 +1,1 @@
-"""One scaling policy per file, each saying where its rules come from."""
+"""Scaling policies, one per file, each with the source of its rules."""

@@ -1,4 +1,4 @@
-"""What counters did between two answers, for policies that read their metrics as plainly as their authors do."""
+"""Increases of counters between two answers, for policies that read their metrics without further checks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...scaling.observation import Answer
 
 
 def increase(earlier: Answer | None, later: Answer | None, counter: str) -> float | None:
-    """By how much a counter of the answers went up; None where either has no number, or it was reset between them."""
+    """Return the increase of a counter between two answers; None if a value is missing or the counter was reset."""
     if earlier is None or later is None:
         return None
     before, after = getattr(earlier, counter), getattr(later, counter)
@@ -18,5 +18,5 @@ def increase(earlier: Answer | None, later: Answer | None, counter: str) -> floa
 
 
 def ratio(above: float | None, below: float | None) -> float | None:
-    """``above / below``; None where either is unknown or there is nothing to divide by."""
+    """Return ``above / below``; None if either is unknown or ``below`` is not positive."""
     return None if above is None or not below or below < 0 else above / below

@@ -1,8 +1,8 @@
-"""``cpu``: a HorizontalPodAutoscaler on the processor use of executors, at 70 %.
+"""``cpu``: a HorizontalPodAutoscaler on the CPU utilization of executors, with a target of 70 %.
 
-Rules: ``GetResourceReplicas`` of ``replica_calculator.go`` (kubernetes/kubernetes); pods are executors, each requests
-its cores. 70 % is the target that its users write most; what is not written is as Kubernetes has it (``hpa``).
-It knows nothing of parallelism and replicas: a job keeps those it started with.
+Rules: ``GetResourceReplicas`` of ``replica_calculator.go`` (kubernetes/kubernetes). Pods are executors, and each
+requests its cores. 70 % is the most common target; everything else is the Kubernetes default (``hpa``).
+Parallelism and replicas are not scaled: a job keeps those it started with.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .counters import increase, ratio
 from .hpa import SYNC_PERIOD, Behavior, is_near
 
 TARGET = 0.7
-"""Processor time over that of the requested cores."""
+"""Target CPU utilization: CPU time over that of the requested cores."""
 
 
 class Cpu:
-    """Executors so that they use 70 % of their cores."""
+    """A policy that sets the executors so that they use 70 % of their cores."""
 
     name = "cpu"
     period = SYNC_PERIOD
@@ -32,7 +32,7 @@ class Cpu:
         self._before: Answer | None = None
 
     def step(self, answer: Answer | None, now: float, plan: Shape, epoch: int, cluster: ClusterView) -> Shape | None:
-        """The plan with as many executors as the autoscaler asks for."""
+        """Return the plan with the executors that the autoscaler requests."""
         before, self._before = self._before, answer
         busy = ratio(increase(before, answer, "busy_core_seconds_total"), increase(before, answer, "time"))
         if busy is None or cluster.executors_ready < 1:
@@ -43,10 +43,9 @@ class Cpu:
 
 
 def recommended(usage: float, ready: int, current: int) -> int:
-    """Pods to have, where ``ready`` of the ``current`` ones use ``usage`` times their target.
+    """Return the wanted pods if ``ready`` of the ``current`` pods use ``usage`` times their target.
 
-    Pods that are not ready yet count as idle ones when this would add pods, so that those on their way are not asked
-    for twice.
+    When scaling out, pods that are not ready yet count as idle, so that starting pods are not requested twice.
     """
     if usage > 1.0 and ready < current:
         with_idle = usage * ready / current

@@ -1,23 +1,23 @@
 """``ds2``: instances for each operator from its true processing rate, in one step.
 
-Rules: Kalavri et al., *Three steps is all you need*, OSDI 2018, and the code of strymon-system/ds2: the policy is
-``controller/src/policy/scaling.rs``, the manager ``controller/src/bin/manager.rs``, the values those that
-``controller/config/ds2.toml`` shows.
+Rules: Kalavri et al., *Three steps is all you need*, OSDI 2018, and the code of strymon-system/ds2. The policy is
+``controller/src/policy/scaling.rs``, the manager is ``controller/src/bin/manager.rs``, and the values are those in
+``controller/config/ds2.toml``.
 
-The true rate of an operator is its records over the seconds its instances were at work, not over those that passed.
-From the target rate of the source on, in topological order, an operator needs as many instances as its input takes,
-and hands on its output. Here, all operators share the cores of the executors, as they share workers in Timely, where
-DS2 adds up the instances, not rounded, to the workers of the job. So it sets executors; a job keeps its parallelism
-and replicas, which have no say in how many cores there are. The rate of the source is measured outside of the job, as
-DS2 asks for: at the broker.
+The true rate of an operator is its records over the seconds its instances did useful work, not over elapsed seconds.
+Starting from the target rate of the source, in topological order, each operator gets the instances that its input
+needs, and its output is the input of the next. Here all operators share the cores of the executors, as they share
+workers in Timely. There DS2 adds up the instances, unrounded, to the workers of the job. The policy therefore sets
+executors only; a job keeps its parallelism and replicas, which do not change the number of cores. As DS2 requires, the
+rate of the source is measured outside the job, at the broker.
 
-DS2 leaves out of useful time what an instance waits for input or output. The stages of a batch take turns on the same
-cores, which take nothing else until it ends: so all cores are at work while a batch is processed, and that time is
-shared out to the stages by what their tasks took. With the tasks' own seconds, DS2 would take cores to be free that
-never are, and be overloaded all the time.
+DS2 excludes the time an instance waits for input or output from its useful time. The stages of a batch take turns on
+the same cores, which do nothing else until the batch ends. All cores therefore count as working while a batch is
+processed, and that time is divided among the stages in proportion to their task seconds. With task seconds alone, DS2
+would see free cores that do not exist, and the job would be overloaded all the time.
 
-It has no spare cores unless told to (``scaling_factor``, 0 as shown), and its correction for what it does not see
-(``target_rate_ratio_threshold``) is off by default.
+DS2 plans no spare cores unless configured to (``scaling_factor``, 0 in that file), and its correction for unseen
+effects (``target_rate_ratio_threshold``) is off by default.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from .counters import increase, ratio
 _WARM_UP = 2
 """Policy intervals to ignore after a change."""
 _ACTIVATION = 1
-"""Decisions of which the median is taken before a change."""
+"""Decisions whose median makes a change."""
 
 
 @dataclass(frozen=True)
 class Ds2Operator:
-    """Records an operator took and handed on, and the seconds that its instances worked on them."""
+    """Records that an operator read and emitted, and the seconds of useful work of its instances."""
 
     records_in: float
     records_out: float
@@ -49,13 +49,13 @@ class Ds2Operator:
 
 
 class Ds2:
-    """Executors for the sum of the instances that operators need."""
+    """A policy that sets the executors for the sum of the instances that operators need."""
 
     name = "ds2"
     period = 10.0
 
     def __init__(self, bounds: Bounds, arrived: Callable[[float], float]) -> None:
-        """Ask a broker that got ``arrived(time)`` records until ``time``, in seconds."""
+        """Read arrivals from a broker that received ``arrived(time)`` records until ``time``, seconds."""
         self._bounds = bounds
         self._arrived = arrived
         self._before: Answer | None = None
@@ -64,7 +64,7 @@ class Ds2:
         self._decisions: deque[float] = deque(maxlen=_ACTIVATION)
 
     def step(self, answer: Answer | None, now: float, plan: Shape, epoch: int, cluster: ClusterView) -> Shape | None:
-        """The plan with as many executors as the operators need, once the change before has had time to show."""
+        """Return the plan with the executors that the operators need; None during warm-up after a change."""
         before, self._before = self._before, answer
         if epoch != self._epoch:
             self._epoch, self._waited = epoch, 0
@@ -82,7 +82,7 @@ class Ds2:
 
 
 def instances(operators: Sequence[Ds2Operator], rate: float) -> list[float]:
-    """Instances that each of a chain of operators needs, where ``rate`` records per second come to the first."""
+    """Return the instances that each of a chain of operators needs for ``rate`` records per second at the first."""
     needed = []
     for operator in operators:
         needed.append(rate * operator.useful_seconds / operator.records_in)
@@ -91,7 +91,7 @@ def instances(operators: Sequence[Ds2Operator], rate: float) -> list[float]:
 
 
 def _operators(before: Answer | None, answer: Answer | None, cores: int) -> list[Ds2Operator]:
-    """Route, combine and merge on so many ``cores``, as far as they are told of and had something to do."""
+    """Return route, combine and merge on ``cores`` cores, without stages that lack metrics or had no input."""
     rows, partials, updates = (
         increase(before, answer, counter) for counter in ("rows_total", "partials_total", "updates_total")
     )

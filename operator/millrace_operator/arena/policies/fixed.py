@@ -1,7 +1,7 @@
-"""``fixed-mean`` and ``fixed-peak``: no scaling at all, for the mean load of the trace, or for its peak.
+"""``fixed-mean`` and ``fixed-peak``: a fixed plan for the mean load of the trace, or for its peak.
 
-What a user does who has measured the job and knows the load, once and for all. The one for the peak is always within
-the interval while keys stay as they are; the one for the mean costs least of those that can ever catch up.
+This is the choice of a user who has measured the job and knows the load. The plan for the peak keeps batches within the
+interval as long as the keys do not change. The plan for the mean is the cheapest that can ever catch up.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ...simulation.run import ClusterView
 
 
 class Fixed:
-    """One plan throughout."""
+    """A policy that keeps one plan throughout."""
 
     period = 60.0
 
@@ -21,5 +21,5 @@ class Fixed:
         self._plan = plan
 
     def step(self, answer: Answer | None, now: float, plan: Shape, epoch: int, cluster: ClusterView) -> Shape | None:
-        """The same as ever; only a job that began otherwise is changed, once."""
+        """Return the fixed plan; it changes a job only once, if the job started with another plan."""
         return self._plan

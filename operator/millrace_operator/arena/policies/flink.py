@@ -1,11 +1,11 @@
 """``flink``: the autoscaler of the Flink Kubernetes operator, with its defaults.
 
-Rules and defaults: module ``flink-autoscaler`` of apache/flink-kubernetes-operator, release 1.10.0; what is evaluated
-and decided is checked against what that release answers to random states. ``flink_job`` says what our job is to it.
+Rules and defaults: module ``flink-autoscaler`` of apache/flink-kubernetes-operator, release 1.10.0. Evaluation and
+decision are tested against the output of that release for random states. ``flink_job`` maps our job to a Flink job.
 
-It is better off here than in life: a rescale restarts a job of Flink from its last checkpoint, while here batches go
-on. What remains is that it reckons with five minutes of restart, and that metrics of the former plan count no more.
-The operator asks it once a minute.
+The simulation is kinder than reality: a rescale restarts a Flink job from its last checkpoint, while here batches go
+on. Two effects of a restart remain: the autoscaler allows for five minutes of restart, and it drops the metrics of the
+former plan. The operator runs it once a minute.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from .flink_window import Collector
 
 
 class Flink:
-    """Parallelism of each stage by its busy time, and executors for the widest one."""
+    """A policy that sets the parallelism of each stage by its busy time, and executors for the widest stage."""
 
     name = "flink"
     period = 60.0
 
     def __init__(self, bounds: Bounds, state_partitions: int, arrived: Callable[[float], float]) -> None:
-        """Ask a broker that got ``arrived(time)`` records until ``time``, in seconds.
+        """Limit plans by ``bounds`` and read arrivals from a broker.
 
-        ``bounds`` limit what is asked for, and ``state_partitions`` are the tasks of the merge.
+        The broker received ``arrived(time)`` records until ``time``, seconds; the merge has ``state_partitions`` tasks.
         """
         self._bounds = bounds
         self._state_partitions = state_partitions
@@ -42,9 +42,10 @@ class Flink:
         self._runs: _Running | None = None
 
     def step(self, answer: Answer | None, now: float, plan: Shape, epoch: int, cluster: ClusterView) -> Shape | None:
-        """The plan of the rescaled job; None while it restarts or settles, and where its metrics are of no use.
+        """Return the plan of the rescaled job; None while the job restarts or settles, or if its metrics are unusable.
 
-        It restarts until a batch has run under the plan and executors are ready, and also when their number changes.
+        The job restarts until a batch has run under the plan and executors are ready. It restarts again whenever the
+        number of ready executors changes.
         """
         executors = min(cluster.executors_ready, plan.executors)
         if answer is None or answer.epoch != epoch or executors < 1:
@@ -67,7 +68,7 @@ class Flink:
 
 
 class _Running:
-    """A job from one restart to the next."""
+    """One execution of a job, from one restart to the next."""
 
     def __init__(self, first: FlinkReading, epoch: int, executors: int, options: FlinkOptions) -> None:
         self._form = (epoch, executors)
@@ -76,11 +77,11 @@ class _Running:
         self._collector = Collector(first.time, options)
 
     def goes_on(self, reading: FlinkReading, epoch: int, executors: int) -> bool:
-        """Whether ``reading`` is of this job: nothing else has restarted it, and its counters go on."""
+        """Return whether ``reading`` belongs to this execution: nothing restarted it, and its counters continue."""
         return self._form == (epoch, executors) and reading.batches >= self._last.batches
 
     def add(self, reading: FlinkReading, lag: float, plan: Shape) -> MetricWindow | None:
-        """The window that ends with ``reading``; None while it is not full, and where that tells of no new batch."""
+        """Return the window that ends with ``reading``; None until the window is full, or without a new batch."""
         if reading.batches == self._last.batches or reading.time <= self._last.time:
             return None
         observed = self._collector.window.average("route", FlinkMetric.OBSERVED, self._options.observed_samples)

@@ -1,8 +1,8 @@
-"""What Flink's autoscaler decides: a new parallelism for each vertex, and whether the job is rescaled at all.
+"""Decision of Flink's autoscaler: the new parallelism of each vertex, and whether the job is rescaled at all.
 
-Rules of flink-autoscaler 1.10.0. Every vertex is proposed the parallelism at which it reaches its target utilization.
-The job is rescaled, and then to all that is proposed, if a vertex whose change is due is out of bounds. To scale up is
-due at once, to scale down when it was first proposed ``scale_down_interval`` ago.
+Rules of flink-autoscaler 1.10.0. The proposal for every vertex is the parallelism at which it reaches its target
+utilization. If a vertex whose change is due is out of bounds, the job is rescaled, with all proposals applied. A
+scale-up is due at once; a scale-down is due ``scale_down_interval`` after it was first proposed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .flink_options import FlinkOptions
 
 @dataclass(frozen=True)
 class Rescaled:
-    """A vertex that was rescaled at ``time``: its true rate then and the one expected of it, records per second."""
+    """A vertex that was rescaled at ``time``, with its true rate then and its expected rate, records per second."""
 
     time: float
     before: int
@@ -29,7 +29,7 @@ class Rescaled:
 
 @dataclass(frozen=True)
 class FlinkMemory:
-    """What is remembered of each vertex: when it was last rescaled, and since when it waits to be scaled down."""
+    """State kept for each vertex: its last rescale, and the time since which a scale-down is pending."""
 
     rescaled: Mapping[str, Rescaled] = field(default_factory=dict)
     waiting: Mapping[str, float] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class FlinkMemory:
 def decide(
     vertices: Sequence[Vertex], found: Mapping[str, Evaluated], memory: FlinkMemory, options: FlinkOptions, now: float
 ) -> tuple[dict[str, int], FlinkMemory]:
-    """Parallelism of every vertex from now on, and what is to be remembered; ``now`` in seconds."""
+    """Return the new parallelism of every vertex and the new memory; ``now`` is in seconds."""
     waiting = dict(memory.waiting)
     proposed: dict[str, Rescaled] = {}
     needed = False
@@ -68,7 +68,7 @@ def decide(
 
 
 def scaled(vertex: Vertex, factor: float, options: FlinkOptions) -> int:
-    """Parallelism of a vertex times ``factor``, within the limits; keys and partitions are split evenly if possible."""
+    """Return the parallelism times ``factor``, within limits, splitting keys and partitions evenly if possible."""
     low = min(vertex.parallelism, options.min_parallelism)
     high = min(vertex.max_parallelism, max(vertex.parallelism, options.max_parallelism))
     wanted = min(max(low, math.ceil(factor * vertex.parallelism)), high)
@@ -79,7 +79,7 @@ def scaled(vertex: Vertex, factor: float, options: FlinkOptions) -> int:
 
 
 def _factor(seen: Evaluated, options: FlinkOptions) -> float:
-    """By what a vertex has to grow to do its work at the target utilization, within limits; NaN if unknown."""
+    """Return the factor by which a vertex must grow to reach its target utilization, within limits; NaN if unknown."""
     needed = capacity(seen.target_rate, seen.catch_up_rate, options.target_utilization, options, restart=True)
     factor = quotient(needed, seen.true_rate)
     if math.isnan(factor):
@@ -88,22 +88,22 @@ def _factor(seen: Evaluated, options: FlinkOptions) -> float:
 
 
 def _even(wanted: int, groups: int, high: int) -> int:
-    """The parallelism near ``wanted`` that splits ``groups`` best.
+    """Return the parallelism near ``wanted`` that splits ``groups`` best.
 
-    That is the next one above that divides them, up to ``high`` and not past half of them unless ``wanted`` is there.
-    Otherwise it is the least one whose tasks have ``groups // wanted`` groups each, rounded down, or the one below that
-    if it splits them evenly.
+    This is the next divisor of ``groups`` from ``wanted`` up to ``high``, but at most half of the groups unless
+    ``wanted`` is above that half. Without such a divisor it is the smallest parallelism with ``groups // wanted``
+    groups per task, rounded down, or one less if that splits the groups evenly.
     """
     top = min(groups if wanted > groups // 2 else groups // 2, high)
     divisor = next((tasks for tasks in range(wanted, top + 1) if groups % tasks == 0), None)
     if divisor is not None:
         return divisor
-    fewer = groups // (groups // wanted + 1)  # the most tasks that have one group more each
+    fewer = groups // (groups // wanted + 1)  # the most tasks with one more group each
     return fewer if groups % fewer == 0 else fewer + 1
 
 
 def _ineffective(vertex: Vertex, seen: Evaluated, past: Rescaled | None, options: FlinkOptions, now: float) -> bool:
-    """Whether the last step up brought so little of what it promised that no further one is taken."""
+    """Return whether the last scale-up gained too little of its expected rate to allow another one."""
     if not options.block_ineffective or past is None or now - past.time > options.history_age:
         return False
     if not past.before < past.after == vertex.parallelism:

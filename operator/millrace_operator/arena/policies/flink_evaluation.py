@@ -1,8 +1,8 @@
-"""What Flink's autoscaler makes of a window of metrics: for each vertex, what it has to do and what it can do.
+"""Evaluation by Flink's autoscaler of a window of metrics: the required and the possible rate of each vertex.
 
-Rules of flink-autoscaler 1.10.0. The target rate of a source is what arrives, that of another vertex what its inputs
-send it at their own targets; the lag is to be worked off within the catch-up time. The true rate is what a vertex
-would process if it were always busy.
+Rules of flink-autoscaler 1.10.0. The target rate of a source is its arrival rate. The target rate of another vertex is
+what its inputs send at their own target rates. The lag must be worked off within the catch-up time. The true rate is
+what a vertex would process if it were always busy.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from .flink_options import FlinkOptions
 class Evaluated:
     """Rates of a vertex, records per second, and its ``load``, the share of time it is busy.
 
-    ``target_rate`` comes to it, ``catch_up_rate`` is on top of that until the lag is gone; ``true_rate`` is the most
-    it can process. It is too slow if its true rate is below ``slow_below``, idle too often if above ``idle_above``.
+    ``target_rate`` is the arrival rate, ``catch_up_rate`` is added to it until the lag is gone, and ``true_rate`` is
+    the most that the vertex can process. The vertex is too slow if its true rate is below ``slow_below``, and idle too
+    often if it is above ``idle_above``.
     """
 
     target_rate: float
@@ -40,7 +41,7 @@ def evaluate(vertices: Sequence[Vertex], window: MetricWindow, options: FlinkOpt
     """Evaluate all vertices, which come in topological order.
 
     Raises:
-        ValueError: the input rate of a source or the change of its lag is unknown.
+        ValueError: if the input rate of a source or the change of its lag is unknown.
     """
     if _behind(vertices, window, options):
         high, low = 1.0, 0.0
@@ -63,9 +64,10 @@ def evaluate(vertices: Sequence[Vertex], window: MetricWindow, options: FlinkOpt
 
 
 def capacity(target: float, catch_up: float, utilization: float, options: FlinkOptions, *, restart: bool) -> float:
-    """True rate that a vertex needs: to be busy ``utilization`` of the time, and to catch up with its lag in time.
+    """Return the true rate at which a vertex is busy ``utilization`` of the time and catches up with its lag in time.
 
-    With ``restart``, also with what comes while the job restarts for the rescaling. Whole records per second.
+    With ``restart``, this includes the records that arrive while the job restarts for the rescaling. The result is a
+    whole number of records per second.
     """
     if math.isnan(target) or math.isnan(catch_up):
         return math.nan
@@ -76,7 +78,7 @@ def capacity(target: float, catch_up: float, utilization: float, options: FlinkO
 
 
 def _behind(vertices: Iterable[Vertex], window: MetricWindow, options: FlinkOptions) -> bool:
-    """Whether a source is so far behind that nothing but catching up counts."""
+    """Return whether a source is so far behind that only catching up counts."""
     sources = [vertex.name for vertex in vertices if not vertex.inputs]
     return any(
         quotient(window.latest(name, FlinkMetric.LAG, 0.0), window.rate(name, FlinkMetric.RECORDS_IN))
@@ -92,7 +94,7 @@ def _targets(
     found: Mapping[str, Evaluated],
     options: FlinkOptions,
 ) -> tuple[float, float]:
-    """Target rate and catch-up rate of a vertex, before they are rounded."""
+    """Return the target rate and the catch-up rate of a vertex, unrounded."""
     if not vertex.inputs:
         arriving = window.rate(vertex.name, FlinkMetric.RECORDS_IN) + window.rate(vertex.name, FlinkMetric.LAG)
         if math.isnan(arriving):
@@ -107,17 +109,17 @@ def _targets(
 
 
 def _outputs_per_record(source: str, to: Vertex, vertices: Sequence[Vertex], window: MetricWindow) -> float:
-    """Records that ``to`` gets for each one that ``source`` takes; 0 where nothing flows."""
+    """Return the records that ``to`` receives per record that ``source`` reads; 0 without a flow."""
     taken = window.rate(source, FlinkMetric.RECORDS_IN)
     sent = _edge_rate(source, to, vertices, window)
     return sent / taken if taken > 0 and sent > 0 else 0.0
 
 
 def _edge_rate(source: str, to: Vertex, vertices: Sequence[Vertex], window: MetricWindow) -> float:
-    """Records per second from one vertex to another: metrics count by vertex, not by edge.
+    """Return the records per second from one vertex to another, since metrics count by vertex and not by edge.
 
-    It is what arrives, less what the other inputs send; where one of those also sends elsewhere, or is unknown, it is
-    all that ``source`` sends.
+    The rate is the input of ``to`` less the output of its other inputs. If one of those also sends elsewhere, or is
+    unknown, the rate is the whole output of ``source``.
     """
     sent_by_others = 0.0
     for name in to.inputs:
@@ -130,14 +132,14 @@ def _edge_rate(source: str, to: Vertex, vertices: Sequence[Vertex], window: Metr
 
 
 def _busy(vertex: Vertex, window: MetricWindow, options: FlinkOptions) -> float:
-    """Milliseconds per second that the subtasks of a vertex are busy."""
+    """Return the busy time of the subtasks of a vertex, milliseconds per second."""
     if options.busy_from_total:
         return window.rate(vertex.name, FlinkMetric.BUSY) / vertex.parallelism
     return window.average(vertex.name, FlinkMetric.LOAD) * 1000
 
 
 def _true_rate(vertex: Vertex, window: MetricWindow, load: float, options: FlinkOptions) -> float:
-    """What the vertex could process: by its busy time, unless it was seen to manage clearly less."""
+    """Return the true rate of the vertex by its busy time, or the observed one if that is clearly lower."""
     rate = window.rate(vertex.name, FlinkMetric.RECORDS_IN)
     by_busy_time = math.inf if rate == 0 else quotient(rate, load)
     observed = window.average(vertex.name, FlinkMetric.OBSERVED, options.observed_samples)

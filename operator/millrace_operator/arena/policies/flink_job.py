@@ -1,17 +1,17 @@
-"""Our job as one of Flink's: stages as vertices, answers as samples of their metrics, and parallelism as a plan.
+"""Our job as a Flink job: stages become vertices, answers become metric samples, and parallelism becomes a plan.
 
-The stages route, combine and merge are vertices, and route is the source. They share slots, as is Flink's default, and
-a slot is a core: a vertex has as many subtasks as it has tasks at the same time, and the job has the slots of its
-widest vertex. State partitions are the key groups of merge. The parallelism of route is the number of replicas, that
-of combine the number of combine tasks; where either is more than the slots, Flink sees the slots.
+The stages route, combine and merge are vertices, and route is the source. They share slots, as is Flink's default. A
+slot is a core: a vertex has as many subtasks as it has concurrent tasks, and the job has the slots of its widest
+vertex. State partitions are the key groups of merge. The parallelism of route is the number of replicas, and that of
+combine the number of combine tasks. If either exceeds the slots, Flink sees the slots.
 
-A subtask of Flink is busy while it waits for neither input nor output. The stages of a batch take turns on the same
-cores, and until it ends they take nothing else; so all of them are busy while a batch is processed. If only a stage's
-own tasks counted, none would ever be busy all the time, and Flink, whose vertices run side by side, would see room
-where there is none.
+A Flink subtask is busy while it waits for neither input nor output. The stages of a batch take turns on the same
+cores, which do nothing else until the batch ends. All stages are therefore busy while a batch is processed. If only a
+stage's own tasks counted, no stage would ever be fully busy, and Flink, whose vertices run side by side, would see
+spare capacity that does not exist.
 
-Partitioners in pods of their own do run beside the batches: they have slots of their own and are busy by their
-processor time. What they wait beyond that, Flink takes for being held up by the batches.
+Partitioners in pods of their own do run beside the batches. They have their own slots and are busy for their CPU time.
+Flink treats the rest of their time as back pressure from the batches.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from .flink_options import FlinkOptions
 
 @dataclass(frozen=True)
 class FlinkReading:
-    """The numbers that are used of an answer, true at ``time``, seconds.
+    """The numbers that the autoscaler uses from an answer, valid at ``time``, seconds.
 
     Attributes:
-        batches, rows, partials: batches that ended, their records and their partial results.
-        processing: seconds in which they were processed.
-        routing: processor seconds of partitioner pods; None without such pods.
+        batches, rows, partials: finished batches, their records and their partial results.
+        processing: seconds spent processing them.
+        routing: CPU seconds of partitioner pods; None without such pods.
     """
 
     time: float
@@ -45,7 +45,7 @@ class FlinkReading:
 
     @classmethod
     def of(cls, answer: Answer, *, dedicated: bool) -> FlinkReading | None:
-        """The numbers of ``answer``; None if one is missing, or is none that a job can have."""
+        """Return the numbers of ``answer``; None if one is missing, negative or not finite."""
         numbers = [answer.batches_total, answer.rows_total, answer.partials_total, answer.processing_seconds_total]
         if dedicated:
             numbers.append(answer.dedicated_busy_seconds_total)
@@ -57,17 +57,17 @@ class FlinkReading:
 
 
 class Backlog:
-    """Records that came to the source and are in no finished batch: Flink asks the broker for them."""
+    """Records that arrived at the source and are in no finished batch; Flink reads this lag from the broker."""
 
     def __init__(self, arrived: Callable[[float], float]) -> None:
-        """Ask a broker that got ``arrived(time)`` records until ``time``, in seconds."""
+        """Read arrivals from a broker that received ``arrived(time)`` records until ``time``, seconds."""
         self._arrived = arrived
         self._batches = 0.0
         self._lag = 0.0
         self._by_earlier_drivers = 0.0
 
     def at(self, reading: FlinkReading) -> float:
-        """Those at the time of ``reading``; a driver that starts anew goes on where the one before it was."""
+        """Return the backlog at the time of ``reading``; a restarted driver continues where the last one stopped."""
         uncounted = self._arrived(reading.time) - reading.rows
         if reading.batches < self._batches:
             self._by_earlier_drivers = uncounted - self._lag
@@ -77,7 +77,7 @@ class Backlog:
 
 
 def vertices(plan: Shape, executors: int, bounds: Bounds, state_partitions: int) -> list[Vertex]:
-    """The stages of a job that runs on so many ``executors``, in the order in which records go through them."""
+    """Return the stages of a job on ``executors`` executors, in the order in which records pass through them."""
     slots = executors * bounds.executor_cores
     replicas = plan.replicas if bounds.dedicated else min(plan.replicas, slots)
     return [
@@ -90,9 +90,9 @@ def vertices(plan: Shape, executors: int, bounds: Bounds, state_partitions: int)
 def samples(
     before: FlinkReading, now: FlinkReading, lag: float, plan: Shape, observed: float, options: FlinkOptions
 ) -> dict[str, Sample]:
-    """Metrics of the vertices, with what happened since ``before``.
+    """Return the metrics of the vertices over the time since ``before``.
 
-    ``lag`` are the records that wait now, ``observed`` is the mean of what was observed of the source so far.
+    ``lag`` is the number of waiting records, and ``observed`` the mean observed true rate of the source so far.
     """
     seconds = now.time - before.time
     busy, held_up = (now.processing - before.processing) / seconds, 0.0
@@ -114,7 +114,7 @@ def samples(
 
 
 def rescaled(plan: Shape, current: Mapping[str, int], parallelism: Mapping[str, int], bounds: Bounds) -> Shape:
-    """The plan in which the vertices have ``parallelism`` instead of ``current``; tasks of the others stay."""
+    """Return the plan with ``parallelism`` instead of ``current``; vertices that do not change keep their tasks."""
     replicas = plan.replicas if parallelism["route"] == current["route"] else parallelism["route"]
     combine = plan.parallelism if parallelism["combine"] == current["combine"] else parallelism["combine"]
     sharing = [count for name, count in parallelism.items() if name != "route" or not bounds.dedicated]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class FlinkOptions:
-    """What can be set of the autoscaler; beside each field its published name, after ``job.autoscaler.``.
+    """Options of the autoscaler, each with its published name after ``job.autoscaler.`` in a comment.
 
-    Times are whole seconds. ``busy_from_total`` is the aggregator AVG of busy time; without it, it is MAX.
+    Times are whole seconds. ``busy_from_total`` selects AVG as the aggregator of busy time instead of MAX.
     """
 
     target_utilization: float = 0.7  # target.utilization

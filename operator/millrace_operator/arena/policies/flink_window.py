@@ -1,7 +1,7 @@
-"""When Flink's autoscaler has seen enough of a job: its metrics window, and the time in which a job settles.
+"""Metrics window and stabilization interval of Flink's autoscaler.
 
-Rules of flink-autoscaler 1.10.0. Samples of a job that has restarted since count no more. After a restart the job
-settles, and then a whole window has to pass before anything is decided.
+Rules of flink-autoscaler 1.10.0. A restart of the job discards its samples. After a restart the job stabilizes, and
+then a whole window has to pass before the first decision.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .flink_options import FlinkOptions
 
 
 class Collector:
-    """Samples of the vertices of a job that began to run at ``running_since``, seconds."""
+    """Samples of the vertices of a job that has been running since ``running_since``, seconds."""
 
     def __init__(self, running_since: float, options: FlinkOptions) -> None:
         self._stable_since = running_since + options.stabilization
@@ -22,7 +22,7 @@ class Collector:
         self._samples: list[Mapping[str, Sample]] = []
 
     def add(self, time: float, samples: Mapping[str, Sample]) -> MetricWindow | None:
-        """The window up to ``time``; None while it is not full, or has but one sample."""
+        """Return the window up to ``time``; None until the window is full and has at least two samples."""
         stable = (earlier for earlier in self._times if earlier >= self._stable_since)
         full_at = next(stable, time) + self._length
         self._times.append(time)
@@ -35,6 +35,6 @@ class Collector:
 
     @property
     def window(self) -> MetricWindow:
-        """All samples that are kept."""
+        """All samples kept so far."""
         names = self._samples[0] if self._samples else {}
         return MetricWindow(tuple(self._times), {name: [sample[name] for sample in self._samples] for name in names})

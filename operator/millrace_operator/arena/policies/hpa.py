@@ -1,4 +1,4 @@
-"""What Kubernetes' HorizontalPodAutoscaler does with any metric: tolerance, stabilisation, and limits on each step.
+"""Rules of the Kubernetes HorizontalPodAutoscaler for any metric: tolerance, stabilisation, and limits on each step.
 
 Rules and defaults: ``pkg/controller/podautoscaler`` (``horizontal.go``, ``replica_calculator.go``) and
 ``pkg/apis/autoscaling/v2/defaults.go`` of kubernetes/kubernetes, and the flags of kube-controller-manager.
@@ -11,24 +11,24 @@ from collections import deque
 from ...scaling.plans import Range
 
 SYNC_PERIOD = 15.0
-"""Seconds between two looks: ``--horizontal-pod-autoscaler-sync-period``."""
+"""Seconds between two evaluations: ``--horizontal-pod-autoscaler-sync-period``."""
 TOLERANCE = 0.1
-"""How far usage over target may be from 1 before anything changes: ``--horizontal-pod-autoscaler-tolerance``."""
+"""Distance of usage over target from 1 up to which nothing changes: ``--horizontal-pod-autoscaler-tolerance``."""
 _STABILISATION = 300.0
-"""Scale-in goes to the highest recommendation of so many seconds; scale-out waits for nothing."""
+"""Seconds of recommendations whose highest one limits a scale-in; a scale-out is not delayed."""
 _PERIOD = 15.0
-"""Seconds over which a scale-out is limited to the larger of these two; a scale-in is limited to 100 %."""
+"""Seconds over which a scale-out is limited to the larger of the next two; a scale-in is limited to 100 %."""
 _PODS_PER_PERIOD = 4
 _TIMES_PER_PERIOD = 2
 
 
 def is_near(usage: float) -> bool:
-    """Whether usage, as a multiple of its target, is near enough to leave the pods as they are."""
+    """Return whether usage, as a multiple of its target, is near enough to 1 to leave the pods as they are."""
     return abs(1.0 - usage) <= TOLERANCE
 
 
 class Behavior:
-    """The ``behavior`` of an autoscaler that says nothing of it, for pods within ``bounds``."""
+    """The default ``behavior`` of an autoscaler, for pods within ``bounds``."""
 
     def __init__(self, bounds: Range) -> None:
         self._bounds = bounds
@@ -36,7 +36,7 @@ class Behavior:
         self._added: deque[tuple[float, int]] = deque()
 
     def apply(self, recommended: int, current: int, now: float) -> int:
-        """Pods to have from ``now`` on, where the metric asks for ``recommended`` and ``current`` were asked for."""
+        """Return the pods to request at ``now``, given those the metric recommends and those requested so far."""
         pods = self._limited(self._stabilised(self._bounds.nearest(recommended), current, now), current, now)
         if pods > current:
             self._added.append((now, pods - current))

@@ -1,4 +1,4 @@
-"""``millrace``: what the operator does, by the same code (``scaling.decision``) and with its defaults."""
+"""``millrace``: the operator's own policy, run by the same code (``scaling.decision``) with its defaults."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...simulation.run import ClusterView
 
 
 class Millrace:
-    """Executors, parallelism and replicas by a model of the job that is calibrated while it runs."""
+    """A policy that sets executors, parallelism and replicas by a model of the job, calibrated while the job runs."""
 
     name = "millrace"
     period = 5.0
@@ -20,7 +20,7 @@ class Millrace:
         self._scaler = Scaler(Settings(), bounds, state_partitions)
 
     def step(self, answer: Answer | None, now: float, plan: Shape, epoch: int, cluster: ClusterView) -> Shape | None:
-        """The plan that the scaler decides on."""
+        """Return the plan that the scaler chooses."""
         situation = Situation(
             now=now,
             plan=plan,

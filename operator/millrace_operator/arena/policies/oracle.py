@@ -1,10 +1,10 @@
-"""``oracle``: knows what will come and what every plan can do, and so costs about the least that can be spent.
+"""``oracle``: a policy that knows the future load and the capacity of every plan, at about the lowest possible cost.
 
-In each slot of ten seconds it has the least executors, in the best shape, with which about 99 % of the batches at the
-slot's highest rate are within the interval. It asks for them ahead, so that all but the slowest to start are there in
-time, and keeps those that it would have to ask for again soon. No policy that keeps as many batches within their
-interval can do with much less. It is not a strict bound: a policy saves by long batches which it makes up for later,
-and by plans that the oracle does not try (parallelism and replicas other than some multiples of the cores).
+In each slot of ten seconds it has the fewest executors, in the best shape, with which about 99 % of the batches at the
+slot's highest rate are within the interval. It requests them ahead of time, so that all but the slowest to start are
+ready, and keeps executors that it would soon request again. No policy that keeps as many batches within their interval
+can do with much less. It is not a strict bound: a policy can save by long batches that it makes up for later, and by
+plans that the oracle does not try (parallelism and replicas other than some multiples of the cores).
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from ...simulation.run import ClusterView, Scenario
 from ..known_job import KnownJob
 
 _SLOT = 10.0
-"""Seconds."""
+"""Seconds of a slot."""
 _HOLD = 30.0
-"""Seconds for which executors are kept that would be asked for again: each change makes a few batches longer."""
+"""Seconds of look-ahead in which needed executors are kept, because each change makes a few batches longer."""
 _SLOWEST = 2.5
-"""Standard deviations above the median of the time to start; of 160 executors, one takes longer."""
+"""Standard deviations above the median start time that are allowed for; one executor in 160 takes longer."""
 
 
 class Oracle:
-    """The cheapest plan for what is about to come."""
+    """A policy that uses the cheapest plan for the upcoming load."""
 
     name = "oracle"
     period = _SLOT
@@ -39,17 +39,17 @@ class Oracle:
         self._plans = [_largest(cheapest[slot : slot + ahead + 1]) for slot in range(len(cheapest))]
 
     def step(self, answer: Answer | None, now: float, plan: Shape, epoch: int, cluster: ClusterView) -> Shape | None:
-        """The plan for the slot that begins ``now``, and for those that have to be prepared for."""
+        """Return the plan for the slot that begins at ``now`` and for the slots to prepare for."""
         return self._plans[min(round(now / _SLOT), len(self._plans) - 1)]
 
 
 def _lead_seconds(cluster: ClusterProfile, interval: float) -> float:
-    """From when executors are asked for until they are there, and a batch has begun."""
+    """Return the seconds from the request for executors until they are ready and a batch has begun."""
     return cluster.start_seconds * math.exp(_SLOWEST * cluster.start_scatter) + interval
 
 
 def _cheapest(scenario: Scenario, job: KnownJob) -> list[Shape]:
-    """The cheapest plan for each slot on its own."""
+    """Return the cheapest plan for each slot on its own."""
     trace, plans = scenario.trace, []
     for since in np.arange(0.0, trace.duration, _SLOT):
         # A batch has the records of the interval before it began.

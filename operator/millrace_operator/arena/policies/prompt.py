@@ -1,12 +1,13 @@
-"""``prompt``: paper 004's elasticity as the paper has it, one task more or less at a time.
+"""``prompt``: the elasticity of paper 004 as published, which adds or removes one task at a time.
 
-Rules: Algorithm 4 and section 6 of paper 004 with its thresholds of 90 % and 10 %, as ``scaling.prompt_elasticity``
-reads them; the paper gives no d, which is 6 there.
+Rules: Algorithm 4 and section 6 of paper 004 with its thresholds of 90 % and 10 %, as implemented in
+``scaling.prompt_elasticity``. The paper gives no value for d; it is 6 there.
 
-Its map tasks are the replicas here and its reduce tasks the parallelism. The paper bounds the tasks of a stage by the
-cores, so that none waits, and takes resources to be the slots of tasks: so there are as many executors as the larger of
-the two stages needs at one task for each core, and a job starts with as many tasks of each as its executors have cores.
-The paper's runs in the driver and sees each batch; here those that end between two answers come with their means.
+The paper's map tasks are the replicas here, and its reduce tasks are the parallelism. The paper bounds the tasks of a
+stage by the cores, so that no task waits, and treats task slots as the resource. The executors therefore give the
+larger of the two stages one core per task, and a job starts with as many tasks of each stage as its executors have
+cores. The paper's algorithm runs in the driver and sees each batch. Here all batches that end between two answers are
+represented by their means.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .counters import increase, ratio
 
 
 class PromptPolicy:
-    """Map and reduce tasks by W, data rate and number of keys, and executors to run them."""
+    """A policy that sets map and reduce tasks by W, data rate and number of keys, and executors to run them."""
 
     name = "prompt"
 
@@ -36,7 +37,7 @@ class PromptPolicy:
         self._before: Answer | None = None
 
     def step(self, answer: Answer | None, now: float, plan: Shape, epoch: int, cluster: ClusterView) -> Shape | None:
-        """The plan with as many tasks as the algorithm asks for."""
+        """Return the plan with the tasks that the algorithm requests."""
         before, self._before = self._before, answer
         batches = increase(before, answer, "batches_total")
         seconds = ratio(increase(before, answer, "processing_seconds_total"), batches)

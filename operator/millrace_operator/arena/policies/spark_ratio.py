@@ -1,9 +1,9 @@
 """``spark-ratio``: the dynamic allocation of Spark Streaming.
 
 Rules and defaults: ``ExecutorAllocationManager.scala`` in ``org.apache.spark.streaming.scheduler`` of apache/spark.
-Each 60 s it takes the average processing time of the batches since, over the interval. At 0.9 or more it asks for
-max(round(ratio), 1) executors over those that are there; at 0.3 or less it kills one, which lowers the target too.
-It knows nothing of parallelism and replicas: a job keeps those it started with.
+Every 60 s it divides the mean processing time of the batches since the last check by the interval. At a ratio of 0.9
+or more it requests max(round(ratio), 1) executors on top of the ready ones. At 0.3 or less it kills one, which also
+lowers the target. Parallelism and replicas are not scaled: a job keeps those it started with.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UP, _DOWN = 0.9, 0.3
 
 
 class SparkRatio:
-    """Executors by the ratio of processing time to interval."""
+    """A policy that sets the executors by the ratio of processing time to interval."""
 
     name = "spark-ratio"
     period = 60.0
@@ -31,7 +31,7 @@ class SparkRatio:
         self._before: Answer | None = None
 
     def step(self, answer: Answer | None, now: float, plan: Shape, epoch: int, cluster: ClusterView) -> Shape | None:
-        """The plan with some executors more, or one less."""
+        """Return the plan with some executors more, or one less."""
         before, self._before = self._before, answer
         mean = ratio(increase(before, answer, "processing_seconds_total"), increase(before, answer, "batches_total"))
         if mean is None:
