@@ -1,4 +1,4 @@
-"""Ask Spark what a query means: its types, its result, and so what the workers get and give."""
+"""Analysis of a query by Spark: its types, its result, and so the input and output of the workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ERROR_CLASS = re.compile(r"^\[[A-Z0-9_.]+\] ")
 _POSITION = re.compile(r"line (\d+)[, ]+pos(?:ition)? (\d+)")
 
 STATE_BUCKETS = 16
-"""Buckets of keys per window in the state of a Python aggregator; part of the state's layout."""
+"""Number of key buckets per window in the state of a Python aggregator; part of the state's layout."""
 
 _USUAL = {
     "spark.sql.ansi.enabled": "true",
@@ -39,12 +39,12 @@ _USUAL = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
 }
-"""Spark's settings on which the meaning of an expression depends, with the values that compiled ones are made for."""
+"""Spark settings that the meaning of an expression depends on, with the values that compiled expressions assume."""
 
 
 @dataclass(frozen=True)
 class Routed:
-    """What replicas and workers do for a query that can be routed."""
+    """Work of replicas and workers for a query that can be routed."""
 
     source: str
     window: Window | None
@@ -55,9 +55,10 @@ class Routed:
 
 @dataclass(frozen=True)
 class CompiledQuery:
-    """A query ready to be built: routed, or ``Native`` with the reason; ``result`` is its schema.
+    """A query ready to be built: ``Routed``, or ``Native`` with the reason.
 
-    ``aggregates`` tells whether it groups at all, ``longest_window`` is in microseconds.
+    ``result`` is the schema of its results. ``aggregates`` is whether it groups at all. ``longest_window`` is in
+    microseconds.
     """
 
     plan: Routed | Native
@@ -67,7 +68,7 @@ class CompiledQuery:
 
 
 def compile_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Schema]) -> CompiledQuery:
-    """Plan the query of a spec over sources with these schemas.
+    """Compile the query of a spec over sources with these schemas.
 
     Raises:
         MillraceError: Spark does not accept the SQL, or the aggregator cannot be used.
@@ -99,7 +100,7 @@ def _plan_sql(spark: SparkSession, sql: str, schemas: Mapping[str, pa.Schema]) -
 
 
 def sql_problem(error: AnalysisException | ParseException) -> Problem:
-    """Spark's own words, without its error class, plan and stack, and where in the SQL."""
+    """Return Spark's own message with its place in the SQL, but without error class, plan and stack."""
     text, _, rest = str(error).partition(" SQLSTATE:")
     said = _ERROR_CLASS.sub("", text).split("\n== SQL")[0].split(";\n")[0]
     place = _POSITION.search(rest or text)
@@ -118,7 +119,7 @@ def _routed(spark: SparkSession, query: Aggregation) -> Routed:
         columns = [("one", "1")]
     table = spark.table(query.source)
     computed = table.selectExpr(*(f"{sql} AS {name}" for name, sql in columns)).schema
-    # a row with a report has NULL in every column, also where Spark knows that an expression never is
+    # A report row has NULL in every column, even if Spark infers that an expression is never NULL.
     schema = pa.schema([field.with_nullable(True) for field in to_arrow_schema(computed, timezone="UTC")])
     parts = []
     for part in query.parts:
@@ -140,7 +141,7 @@ def _routed(spark: SparkSession, query: Aggregation) -> Routed:
 
 
 def _unusual_setting(spark: SparkSession) -> str:
-    """A setting by which expressions have another meaning than by default; empty where there is none."""
+    """Return a setting that gives expressions another meaning than the default; empty if all are usual."""
     for name, value in _USUAL.items():
         if (spark.conf.get(name, value) or "").lower() != value.lower():
             return f"{name}={spark.conf.get(name)}"
@@ -148,7 +149,7 @@ def _unusual_setting(spark: SparkSession) -> str:
 
 
 def _part_type(reduce: str, kind: pa.DataType) -> pa.DataType:
-    """Type of a part, as Spark would have it in the state of its own aggregate."""
+    """Return the type of a part, as in the state of Spark's own aggregate."""
     if reduce in ("rows", "count"):
         return pa.int64()
     if reduce == "has_nan":

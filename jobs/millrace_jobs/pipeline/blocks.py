@@ -1,8 +1,8 @@
 """Blocks: the records of one replica for one worker, in Arrow's format, shuffled by Spark as single values.
 
 Spark moves a few large values per task instead of one row per record, and neither side converts records to
-rows. A row of this stream is ``worker INT, place INT, block BINARY, note STRING``. ``place`` is what Spark shuffles
-by, so that each worker has a task of its own; ``note`` carries, as JSON, what a replica has to say to the driver.
+rows. A row of this stream is ``worker INT, place INT, block BINARY, note STRING``. Spark shuffles by ``place``, so that
+each worker has a task of its own. ``note`` carries, as JSON, what a replica reports to the driver.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def split(batch: pa.RecordBatch, workers: NDArray[np.int32], n: int) -> pa.Recor
 
 
 def note(content: Mapping[str, Any]) -> pa.RecordBatch:
-    """A row that carries a note and no records; worker 0 hands it on."""
+    """Return a row that carries a note and no records; worker 0 passes it on."""
     zero = pa.array([0], pa.int32())
     columns = [zero, zero, pa.nulls(1, pa.binary()), pa.array([json.dumps(content)])]
     return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
 
 
 def decode(rows: pa.RecordBatch, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch | dict[str, Any]]]:
-    """The record batches and the notes in rows of the block stream, each with the worker it was sent to."""
+    """Yield the record batches and notes in rows of the block stream, each with the worker it was sent to."""
     columns = (rows.column("worker").to_pylist(), rows.column("block"), rows.column("note").to_pylist())
     for worker, block, text in zip(*columns, strict=True):
         if text is not None:

@@ -1,8 +1,8 @@
-"""From a planned query to a streaming DataFrame, in one of two shapes.
+"""Build the streaming DataFrame of a compiled query, in one of two forms.
 
-*Routed*: route -> shuffle to workers -> combine -> shuffle by key -> merge. *Native*: no routing; Spark's own plan
-where the query is SQL. The merge is the same operator over the same state in both shapes, so a query can change
-its shape between two batches.
+*Routed*: route -> shuffle to workers -> combine -> shuffle by key -> merge. *Native*: no routing; a SQL query runs by
+Spark's own plan. The merge is the same operator over the same state in both forms, so a query can change its form
+between two batches.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from millrace_jobs.windows import AT
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a query runs in: its sources, and the files it shares with them."""
+    """Environment that a query runs in: its sources, and the files it shares with them."""
 
     spark: SparkSession
     sources: Mapping[str, Source]
@@ -46,7 +46,7 @@ class RunContext:
 
 
 def build(query: CompiledQuery, spec: Spec, around: RunContext, *, routed: bool) -> DataFrame:
-    """The streaming DataFrame of a query's results."""
+    """Return the streaming DataFrame of a query's results."""
     plan = query.plan
     if isinstance(plan, Native):
         for name in spec.sources:
@@ -64,7 +64,7 @@ def build(query: CompiledQuery, spec: Spec, around: RunContext, *, routed: bool)
 
 
 def is_per_record(query: CompiledQuery, around: RunContext, *, routed: bool) -> bool:
-    """Whether Spark's own operators see every record, instead of what Millrace's have made of many."""
+    """Whether Spark's own operators process single records, rather than what Millrace has made of many."""
     plan = query.plan
     if isinstance(plan, Native):
         return True
@@ -72,7 +72,7 @@ def is_per_record(query: CompiledQuery, around: RunContext, *, routed: bool) -> 
 
 
 def records(name: str, spec: Spec, around: RunContext) -> DataFrame:
-    """A source as a table: under its watermark, its control rows observed and left out."""
+    """Return a source as a table with its watermark; its control rows are observed and dropped."""
     return watched(_rows(name, spec, around), name, CONTROL, _watermark(spec, name))
 
 
@@ -90,7 +90,7 @@ def _watermark(spec: Spec, name: str, column: str | None = None) -> tuple[str, s
 
 
 def _routed_partials(plan: Routed, spec: Spec, around: RunContext) -> DataFrame:
-    """Partial results of the workers that the records are routed to."""
+    """Return the partial results of the workers that the records are routed to."""
     router = _router(plan, around)
     if isinstance(router.project, ArrowProjection):
         stream = _read(plan.source, SourceTask("blocks", None, router), blocks.ARROW_SCHEMA, around)
@@ -98,12 +98,12 @@ def _routed_partials(plan: Routed, spec: Spec, around: RunContext) -> DataFrame:
         task = SparkRouteTask(router)
         stream = _projected(plan, spec, around).mapInArrow(task, from_arrow_schema(blocks.ARROW_SCHEMA))
     combiner = _combiner(plan)
-    placed = stream.repartition(F.col("place"))  # into as many tasks as the run loop has set for the batch
+    placed = stream.repartition(F.col("place"))  # as many tasks as the run loop has set for the batch
     return _partials(placed.mapInArrow(combiner, from_arrow_schema(combiner.schema)), plan, spec)
 
 
 def _native_partials(plan: Routed, spec: Spec, around: RunContext) -> DataFrame:
-    """Partial results without routing: of single records, or of each replica's slice."""
+    """Return partial results without routing: of single records, or of each replica's slice."""
     if plan.aggregation is not None:
         types = from_arrow_schema(plan.reduction.schema)
         return single_record_partials(records(plan.source, spec, around), plan.aggregation, types)
@@ -117,23 +117,23 @@ def _partials(stream: DataFrame, plan: Routed, spec: Spec) -> DataFrame:
 
 
 def _closing_watermark(plan: Routed, spec: Spec) -> tuple[str, str] | None:
-    """The watermark on partial results; None where the source's is not on the column of the window."""
+    """Return the watermark on partial results; None unless the source's is on the column of the window."""
     declared = spec.sources[plan.source].watermark
     on_window = plan.window and declared and plan.window.column.lower() == declared.column.lower()
     return _watermark(spec, plan.source, AT) if on_window else None
 
 
 def _projected(plan: Routed, spec: Spec, around: RunContext) -> DataFrame:
-    """The block columns and the filter, computed by Spark: for expressions that Arrow does not have."""
+    """Return the block columns and the filter as computed by Spark, for expressions that Arrow lacks."""
     keep = f"({CONTROL} IS NULL) AND coalesce({plan.projection.where or 'true'}, false) AS {KEEP}"
     columns = [f"{_filtered(name, sql, plan.projection.where)} AS `{name}`" for name, sql in plan.projection.columns]
     return _rows(plan.source, spec, around).selectExpr(*columns, keep, CONTROL)
 
 
 def _filtered(name: str, sql: str, where: str) -> str:
-    """A column's SQL, not evaluated for records that the filter leaves out, for which it may be an error.
+    """Return a column's SQL that is not evaluated for records that the filter drops, where it may be an error.
 
-    Event time is read of all records, because all of them move the watermark.
+    Event time is read from all records, because all of them move the watermark.
     """
     return sql if name == AT or not where else f"CASE WHEN {where} THEN {sql} END"
 

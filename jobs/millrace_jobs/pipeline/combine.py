@@ -1,4 +1,4 @@
-"""Combine: a worker reduces the records it was sent to partial results, of a key and window or pane each."""
+"""Combining: a worker reduces the records it was sent to partial results, one per key and window or pane."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from millrace_jobs.sketches import key_profile
 from millrace_jobs.windows import AT
 
 REPORT = "report"
-"""Column of the partial results that is set on one row per task, which carries no partial result."""
+"""Column for the report of a task, which is on one row of its own without a partial result."""
 
 MAX_ROWS = 1 << 17
-"""Rows in one batch to Spark."""
+"""Maximum number of rows in one batch to Spark."""
 
 
 @dataclass(frozen=True)
 class Combiner:
-    """The combine task: block stream in; partial results and one row with a report out.
+    """The combine task: it turns the block stream into partial results and one row with a report.
 
     ``block`` is the schema of the records.
     """
@@ -34,14 +34,14 @@ class Combiner:
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the partial results with their report."""
+        """Schema of the partial results and the report."""
         return self.reducer.schema.append(pa.field(REPORT, pa.string()))
 
     def __call__(self, stream: Iterable[pa.RecordBatch], worker: int | None = None) -> Iterator[pa.RecordBatch]:
-        """Combine what has come to one task: as a rule the records of one worker.
+        """Combine the records sent to one task, normally those of one worker.
 
-        For one batch after ``n`` has changed, several workers can share a task. ``worker``: the id to report under,
-        where the stream does not say.
+        For one batch after ``n`` has changed, several workers can share a task. ``worker`` is the id to report under
+        instead of the stream's.
         """
         began = time.perf_counter()
         reducers: dict[int, Reducer] = {}
@@ -70,14 +70,14 @@ class Combiner:
             yield pa.RecordBatch.from_arrays([*batch.columns, no_report], schema=self.schema)
 
     def _report_row(self, report: dict[str, Any], latest: int | None) -> pa.RecordBatch:
-        """Every part NULL; ``at`` is the latest event time read, or what closes all windows of a bounded input."""
+        """Return the report row, with NULL parts; ``at`` is the latest event time, or what closes a bounded input."""
         values = {REPORT: json.dumps(report), AT: latest}
         arrays = [pa.array([values.get(field.name)], field.type) for field in self.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
 def _report(worker: int, reducer: Reducer, seconds: float) -> dict[str, Any]:
-    """What a worker tells the driver; ``seconds`` it has worked, the making of this report not included."""
+    """Return a worker's report to the driver; ``seconds`` is its working time without the making of this report."""
     keys = reducer.key_counts()
     return {
         "worker": worker,

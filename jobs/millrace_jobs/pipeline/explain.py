@@ -1,4 +1,4 @@
-"""How a query will run, in words and as a drawing of text."""
+"""Description of how a query will run, in words and as a text diagram."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millrace_jobs.sources.base import Source
 
 
 def explain(query: CompiledQuery, spec: Spec, sources: dict[str, Source], pin: Pin) -> str:
-    """The text of ``millrace explain``."""
+    """Return the text of ``millrace explain``."""
     plan = query.plan
     if isinstance(plan, Native):
         why = f"runs natively, by Spark's own plan: {plan.reason}"

@@ -1,4 +1,4 @@
-"""From SQL to a logical plan: an aggregation that route, combine and merge can run, or Spark's own plan and why."""
+"""Translation of SQL to an aggregation that can be routed, or to Spark's own plan with the reason."""
 
 from __future__ import annotations
 
@@ -41,28 +41,28 @@ class Aggregation:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The parts of all aggregates."""
+        """Parts of all aggregates."""
         return tuple(part for aggregate in self.aggregates for part in aggregate.parts)
 
 
 @dataclass(frozen=True)
 class Native:
-    """SQL that Structured Streaming runs by itself, and the reason why it is not routed."""
+    """SQL that Structured Streaming runs by itself, and the reason it is not routed."""
 
     sql: str
     reason: str
 
 
 class _NotRoutableError(Exception):
-    """Carries the reason why a query stays with Spark's own plan."""
+    """Error that carries the reason a query stays with Spark's own plan."""
 
 
 def plan_sql(sql: str, schemas: Mapping[str, pa.Schema], type_of: TypeOf) -> Aggregation | Native:
-    """Plan the SQL of a query.
+    """Translate the SQL of a query to an aggregation, or to Spark's own plan with the reason.
 
     Args:
         sql: one SELECT that Spark has already accepted.
-        schemas: of the sources.
+        schemas: schema of each source, by name.
         type_of: Spark's type of an expression over the one source of the query.
 
     Raises:
@@ -81,7 +81,7 @@ def groups(sql: str) -> bool:
 
 
 def longest_window(sql: str) -> int:
-    """Length in microseconds of the longest window, or gap of a session window, in the query; 0 without one."""
+    """Return the length in microseconds of the query's longest window, or session gap; 0 without one."""
     longest = 0
     for call in parse_query(sql).find_all(exp.Anonymous):
         if call.name.lower() in ("window", "session_window") and len(call.expressions) > 1:
@@ -129,7 +129,7 @@ def _aggregation(query: exp.Query, schemas: Mapping[str, pa.Schema], type_of: Ty
 
 
 def _plain_select(query: exp.Query) -> exp.Select:
-    """The query itself, where it is one SELECT without anything that is not filter, group, aggregate."""
+    """Return the query if it is one SELECT with only filter, groups and aggregates."""
     if not isinstance(query, exp.Select):
         raise _NotRoutableError(f"it is a {query.key.upper()}, not one SELECT")
     if query.args.get("with_") or query.args.get("with"):
@@ -149,7 +149,7 @@ def _plain_select(query: exp.Query) -> exp.Select:
 
 
 def _one_source(select: exp.Select, sources: Mapping[str, pa.Schema]) -> str:
-    """The name of the one source it reads; every column loses the source's alias, and is spelled as there."""
+    """Return the name of the only source; drop its alias from columns, and spell these as the source does."""
     clause = select.args.get("from_") or select.args.get("from")
     table = clause.this if clause else None
     (name, *others) = sources
@@ -160,7 +160,7 @@ def _one_source(select: exp.Select, sources: Mapping[str, pa.Schema]) -> str:
     names = {column.lower(): column for column in sources[name].names}
     for column in select.find_all(exp.Column):
         qualified = column.table.lower() in (table.name.lower(), table.alias_or_name.lower())
-        if qualified and column.name.lower() in names:  # else it is a field of a column with the name of the table
+        if qualified and column.name.lower() in names:  # otherwise a field of a column that has the name of the table
             column.set("table", None)
         if not column.table and column.name.lower() in names:
             column.this.set("this", names[column.name.lower()])
@@ -168,7 +168,7 @@ def _one_source(select: exp.Select, sources: Mapping[str, pa.Schema]) -> str:
 
 
 def _without_lateral_aliases(items: list[exp.Expr], columns: Collection[str]) -> Iterator[exp.Expr]:
-    """Items of a SELECT list with the aliases of earlier ones replaced, where no column has the name."""
+    """Yield the items of a SELECT list with earlier aliases replaced, unless a column has the same name."""
     aliases: dict[str, exp.Expr] = {}
     for item in items:
         resolved = _unaliased(item, aliases)
@@ -178,9 +178,9 @@ def _without_lateral_aliases(items: list[exp.Expr], columns: Collection[str]) ->
 
 
 def _unaliased(expression: exp.Expr, aliases: Mapping[str, exp.Expr]) -> exp.Expr:
-    """An expression with aliases replaced by what they stand for.
+    """Return an expression with aliases replaced by what they stand for.
 
-    The arguments of aggregates are left as they are, because Spark looks for their names among the columns only.
+    The arguments of aggregates stay as they are, because Spark looks for their names among the columns only.
     """
 
     def replace(node: exp.Expr) -> exp.Expr:
@@ -197,7 +197,7 @@ def _unaliased(expression: exp.Expr, aliases: Mapping[str, exp.Expr]) -> exp.Exp
 
 
 def _window(call: exp.Expr, timestamps: set[str]) -> Window:
-    """Read ``window(column, size[, slide[, start]])``."""
+    """Parse ``window(column, size[, slide[, start]])``."""
     column, *lengths = call.expressions
     if not isinstance(column, exp.Column) or column.name.lower() not in timestamps:
         raise _NotRoutableError(f"its window is not on a TIMESTAMP column but on {to_sql(column)}")
@@ -210,7 +210,7 @@ def _window(call: exp.Expr, timestamps: set[str]) -> Window:
 
 
 def _aggregate_calls(node: exp.Expr) -> Iterator[exp.Expr]:
-    """The outermost aggregate calls below a node, each with its FILTER."""
+    """Yield the outermost aggregate calls below a node, each with its FILTER."""
     for found in node.find_all(exp.Func, exp.Filter):
         if isinstance(found, exp.Filter) or (is_aggregate(found) and not isinstance(found.parent, exp.Filter)):
             yield found
@@ -233,7 +233,7 @@ def _aggregates(select: exp.Select, type_of: TypeOf) -> Iterator[BuiltinAggregat
 
 
 def _over_parts(item: exp.Expr, keys: tuple[Key, ...], aggregates: tuple[BuiltinAggregate, ...]) -> str:
-    """SQL of a SELECT item or of HAVING over the columns that merge yields."""
+    """Return the SQL of a SELECT item or of HAVING over the columns that merge yields."""
     known = {key.sql: key.name for key in keys} | {a.call: f"({a.finish})" for a in aggregates}
     by_text = {_quoted(parse_expression(sql)): name for sql, name in known.items()}
 
@@ -252,5 +252,5 @@ def _over_parts(item: exp.Expr, keys: tuple[Key, ...], aggregates: tuple[Builtin
 
 
 def _quoted(node: exp.Expr) -> str:
-    """SQL in which a name looks the same with and without backquotes."""
+    """Return SQL in which a name looks the same with and without backquotes."""
     return node.sql(dialect=StreamingSql, identify=True)

@@ -1,8 +1,8 @@
-"""Capitals and small letters of whole columns, exactly as Spark has them.
+"""Upper and lower case of whole columns, exactly as in Spark.
 
-Spark asks the library ICU, by the tables of Unicode 17; Python 3.11 and 3.12 have those of Unicode 14 and 15, and Arrow
-maps each letter to one letter only (``ß`` is no ``SS``). So ASCII is left to Arrow, anything else to Python, and what
-Unicode has added since is listed here. A test compares every character with Spark.
+Spark uses the ICU library with the tables of Unicode 17. Python 3.11 and 3.12 have the tables of Unicode 14 and 15, and
+Arrow maps each letter to a single letter (``ß`` does not become ``SS``). ASCII is therefore left to Arrow, and the rest
+to Python. This module lists what Unicode has added since. A test compares every character with Spark.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PAIRS = (
     "1C89:1C8A A7CB:264 A7CC:A7CD A7CE:A7CF A7D2:A7D3 A7D4:A7D5 A7DA:A7DB A7DC:19B "
     "10D50-10D65:10D70-10D85 16EA0-16EB8:16EBB-16ED3"
 )
-"""Capitals and small letters, by code point."""
+"""Pairs of capital and small letters, by code point."""
 
 _MARKS = (
     "897 ECE 1ACF-1ADD 1AE0-1AEB A7F1 10D4E 10D69-10D6D 10D6F 10EC5 10EFA-10EFF 11241 113BB-113C0 113CE 113D0 113D2 "
@@ -24,21 +24,21 @@ _MARKS = (
     "1611E-16129 1612D-1612F 16D40-16D42 16D6B-16D6C 16FF2-16FF3 1E030-1E06D 1E08F 1E4EB-1E4EF 1E5EE-1E5EF 1E6E3 1E6E6 "
     "1E6EE-1E6EF 1E6F5 1E6FF"
 )
-"""What does not end a word ("case-ignorable")."""
+"""Characters that do not end a word ("case-ignorable")."""
 
 _LETTERS = "1C89-1C8A A7CB-A7CF A7D2 A7D4 A7DA-A7DC 10D50-10D65 10D70-10D85 16EA0-16EB8 16EBB-16ED3 1DF25-1DF2A"
-"""What has capitals or is one ("cased")."""
+"""Characters that have a capital or are one ("cased")."""
 
 _NEITHER = "295 1171E"
 
 
 def upper(texts: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar:
-    """``upper`` of SQL."""
+    """Return the SQL ``upper`` of each text."""
     return _mapped(texts, pc.ascii_upper, lambda text: text.translate(_TO_UPPER).upper())
 
 
 def lower(texts: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar:
-    """``lower`` of SQL."""
+    """Return the SQL ``lower`` of each text."""
     return _mapped(texts, pc.ascii_lower, _lower)
 
 
@@ -56,7 +56,7 @@ def _mapped(
 
 def _lower(text: str) -> str:
     if "Σ" in text:
-        # at the end of a word it is ς, and which characters are part of a word is another matter than their capitals
+        # Σ becomes ς at the end of a word; what belongs to a word follows from other tables than letter case.
         as_known = text.translate(_AS_KNOWN).lower()
         text = "".join(known if letter == "Σ" else letter for letter, known in zip(text, as_known, strict=True))
     return text.translate(_TO_LOWER).lower()
@@ -85,4 +85,4 @@ _AS_KNOWN = (
     | dict.fromkeys(_all(_NEITHER), "-")
     | {ord("İ"): "a"}  # its small form has two characters
 )
-"""Characters by others of their kind that every Python knows: the text keeps its length."""
+"""Replacements of the same kind that every Python version knows; they keep the length of the text."""

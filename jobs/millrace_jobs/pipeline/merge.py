@@ -1,4 +1,4 @@
-"""Merge: partial results become results by key and window, in Spark's own state store."""
+"""Merging of partial results into results by key and window, in Spark's own state store."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from millrace_jobs.sinks.base import ADMITTED
 from millrace_jobs.windows import AT, Window
 
 OBSERVED = "millrace_"
-"""Prefix, before the source's name, of the observations that bring the notes of a batch back to the driver."""
+"""Prefix, before the source's name, of the observations that carry the notes of a batch to the driver."""
 
 
 def watched(df: DataFrame, source: str, notes: str, watermark: tuple[str, str] | None) -> DataFrame:
-    """Collect the notes into the query's progress, declare the watermark, and then leave the notes' rows out.
+    """Collect the notes into the query's progress, declare the watermark, and then drop the rows of the notes.
 
     Args:
         df: rows, some of which carry a note instead of data.
-        source: name of the source they come from.
+        source: name of the source that the rows come from.
         notes: name of the column with the notes.
-        watermark: its column and delay.
+        watermark: column and delay of the watermark.
 
-    The rows with notes have to pass the watermark's operator, because the last one of a bounded input moves it.
-    Spark pushes a filter below that operator unless it reads event time, and the query's own filters below this
-    one unless it is non-deterministic; so it is both.
+    The rows with notes have to pass the watermark operator, because the last one of a bounded input moves the
+    watermark. Spark pushes a filter below that operator unless the filter reads event time. It pushes the query's own
+    filters below this one unless this one is non-deterministic. The filter is therefore both.
     """
     df = df.observe(OBSERVED + source, F.collect_list(F.col(notes)).alias("notes"))
     wanted = F.col(notes).isNull()
@@ -38,19 +38,22 @@ def watched(df: DataFrame, source: str, notes: str, watermark: tuple[str, str] |
 
 
 def window_column(window: Window) -> Column:
-    """Spark's windows over ``at``: each record or partial result goes to all windows that hold it."""
+    """Return Spark's windows over ``at``: each record or partial result goes to all windows that hold it."""
     size, slide, start = (f"{length} microseconds" for length in (window.size, window.slide, window.offset))
     return F.window(F.col(AT), size, slide, start).alias("window")
 
 
 def started_window(partials: DataFrame, window: Window) -> Column:
-    """The window that starts at ``at``, as Spark's own function would make it: with the watermark of its column."""
+    """Return the window that starts at ``at``, as Spark's own function would: with the watermark of its column."""
     end = F.timestamp_micros(F.unix_micros(F.col(AT)) + window.size)
     return F.struct(F.col(AT).alias("start"), end.alias("end")).alias("window", metadata=partials.schema[AT].metadata)
 
 
 def merge_partials(partials: DataFrame, query: Aggregation) -> DataFrame:
-    """Merge the parts by window and key, and keep them; in rows and results columns ``window``, keys, parts."""
+    """Merge the parts by window and key, and keep them as state.
+
+    Input and result have the columns ``window`` (if the query has one), keys, parts.
+    """
     groups = [F.col(key.name) for key in query.keys]
     if query.window is not None:
         groups.insert(0, F.col("window"))
@@ -62,10 +65,10 @@ def _merged(part: Part) -> Column:
 
 
 def deviations_between(mean: Column, count: Column) -> Column:
-    """Sum over partial results of count * (mean - common mean)^2: an aggregate that merges without cancellation.
+    """Return the sum over partial results of count * (mean - common mean)^2, which merges without cancellation.
 
-    Spark's only aggregate with weights is its summarizer of vectors. It gives m2 / (W - W2 / W), with W and W2 the
-    sums of the weights and of their squares, and fails where all weights are 0, as for a group without values.
+    Spark's only weighted aggregate is its summarizer of vectors. It gives m2 / (W - W2 / W), where W and W2 are the
+    sums of the weights and of their squares. It fails if all weights are 0, as for a group without values.
     """
     from pyspark.ml.functions import array_to_vector, vector_to_array  # only these queries pay for the import
     from pyspark.ml.stat import Summarizer
@@ -79,9 +82,9 @@ def deviations_between(mean: Column, count: Column) -> Column:
 
 
 def finish(merged: DataFrame, query: Aggregation, result: StructType, *, retracts: bool) -> DataFrame:
-    """HAVING and the SELECT list over merged parts, with the names and types Spark's own plan would give.
+    """Apply HAVING and the SELECT list to merged parts, with the names and types that Spark's own plan would give.
 
-    ``retracts``: rows that HAVING does not admit are not left out, but marked in the column ADMITTED.
+    ``retracts``: rows that HAVING does not admit are marked in the column ADMITTED instead of dropped.
     """
     if query.having and not retracts:
         merged = merged.where(query.having)
@@ -94,9 +97,9 @@ def finish(merged: DataFrame, query: Aggregation, result: StructType, *, retract
 
 
 def single_record_partials(records: DataFrame, query: Aggregation, types: StructType) -> DataFrame:
-    """Partial results of one record each, by window and key: Spark combines them itself, by its own plan.
+    """Return partial results of one record each, by window and key, for Spark to combine by its own plan.
 
-    They have the ``types`` of workers' partial results, by which Spark lays out the state.
+    They have the ``types`` of the workers' partial results, because these determine the layout of Spark's state.
     """
     if query.where:
         records = records.where(query.where)

@@ -1,4 +1,4 @@
-"""Merge for Python aggregators: blobs of states per window and bucket, kept by Spark's transformWithState."""
+"""Merging for Python aggregators: a blob of states per window and bucket, kept by Spark's transformWithState."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _EMITTED = StructType([StructField(_START, LongType()), StructField(BLOB, Binary
 def merge_states(partials: DataFrame, plan: PythonReduction, *, on_close: bool, closes: bool) -> DataFrame:
     """Merge blobs by window and bucket, and finish them: columns window_start, window_end, keys, results.
 
-    ``closes``: there is a watermark that closes windows, after which their state is let go; ``on_close``: results
-    are emitted then, else at every change.
+    ``closes``: a watermark closes windows, and their state is then removed. ``on_close``: results are emitted when
+    their window closes, instead of at every change.
     """
     start = F.lit(0).cast("bigint")
     if plan.window is not None:
-        # The window is kept as a plain column: Spark tells late partial results by it, as for its own aggregates.
+        # The window stays a plain column: Spark recognizes late partial results by it, as for its own aggregates.
         partials = partials.select(window_column(plan.window), BUCKET, BLOB)
         start = F.unix_micros("window.start")
     grouped = partials.withColumn(_START, start).groupBy(_START, BUCKET)
@@ -50,7 +50,10 @@ def merge_states(partials: DataFrame, plan: PythonReduction, *, on_close: bool, 
 
 
 class StateMerger(StatefulProcessor):
-    """Holds one blob per window and bucket; emits states at every change, or when the window has closed."""
+    """Stateful processor that holds one blob per window and bucket.
+
+    It emits states at every change, or once the window has closed.
+    """
 
     def __init__(self, plan: PythonReduction, *, on_close: bool, closes: bool) -> None:
         self._plan = plan
@@ -58,7 +61,7 @@ class StateMerger(StatefulProcessor):
         self._closes = closes
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Spark's hook: declare the state."""
+        """Declare the state; called by Spark."""
         self._handle = handle
         self._blob = handle.getValueState("states", _STATE)
 
@@ -68,7 +71,7 @@ class StateMerger(StatefulProcessor):
         rows: Iterator[Any],
         timerValues: TimerValues,  # noqa: N803
     ) -> Iterator[Row]:
-        """Spark's hook: merge the blobs of a batch into the state."""
+        """Merge the blobs of a batch into the state; called by Spark."""
         codec, start = self._plan.codec, key[0]
         held = self._blob.get()
         states: dict[Key, State] = dict(codec.decode(bytes(held[0]))) if held else {}
@@ -87,19 +90,19 @@ class StateMerger(StatefulProcessor):
         timerValues: TimerValues,  # noqa: N803
         expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
     ) -> Iterator[Row]:
-        """Spark's hook: the watermark has passed the window's end."""
+        """Close a window whose end the watermark has passed; called by Spark."""
         held = self._blob.get()
         self._blob.clear()
         if self._on_close and held:
             yield Row(start=key[0], blob=bytes(held[0]))
 
     def close(self) -> None:
-        """Spark's hook: nothing to let go."""
+        """Do nothing, as there is nothing to release; called by Spark."""
 
 
 @dataclass(frozen=True)
 class Finisher:
-    """Turns blobs of merged states into result rows."""
+    """Function that turns blobs of merged states into result rows."""
 
     plan: PythonReduction
 

@@ -1,7 +1,8 @@
-"""Which value to shuffle by so that Spark's hash partitioning puts worker w into partition w.
+"""Shuffle values for which Spark's hash partitioning puts worker w into partition w.
 
 The number of tasks of a ``repartition(column)`` without a number follows a setting that may change from batch to
-batch, unlike that of ``repartitionById``. It hashes its column, so this module inverts the hash for n values.
+batch; that of ``repartitionById`` does not. ``repartition`` hashes its column, so this module inverts the hash for n
+values.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _SEED = np.uint32(42)
 
 @lru_cache(maxsize=64)
 def places(n: int) -> NDArray[np.int32]:
-    """Shape ``(n,)``: an INT for each partition out of ``n`` that Spark puts there."""
+    """Return for each of ``n`` partitions an INT that Spark puts there; shape ``(n,)``."""
     found = np.full(n, -1, dtype=np.int32)
     begin = 0
     while (found < 0).any():
@@ -30,7 +31,7 @@ def places(n: int) -> NDArray[np.int32]:
 
 
 def _murmur3(values: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Murmur3 x86 32 of an INT with Spark's seed, as ``hash(column)`` in SQL (Appleby, MurmurHash3, public domain)."""
+    """Return Murmur3 x86 32 of INTs with Spark's seed, as ``hash(column)`` (Appleby, MurmurHash3, public domain)."""
     with np.errstate(over="ignore"):
         k = _rotate(values.astype(np.uint32) * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
         h = _rotate(_SEED ^ k, 13) * np.uint32(5) + np.uint32(0xE6546B64)

@@ -12,14 +12,14 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.pipeline.letter_case import lower, upper
 
 Program = tuple[Any, ...]
-"""A nested tuple, which can be pickled.
+"""A compiled expression as a nested tuple, which can be pickled.
 
 - ``("field", name)``, ``("literal", value, type)``, ``("cast", program, type)``
-- ``("call", function, *programs)``: a function of Arrow, or ``upper`` or ``lower``
-- ``("among", program, values, type)``: whether a value is one of these, none of which is NULL
-- ``("slice", program, start, stop)``: a part of a string, by code points, as in Python
+- ``("call", function, *programs)``: an Arrow function, or ``upper`` or ``lower``
+- ``("among", program, values, type)``: whether a value is one of ``values``, none of which is NULL
+- ``("slice", program, start, stop)``: a substring by code points, as in Python
 - ``("checked", program, sql, hint)``: reports the expression where Arrow finds an error
-- ``("guard", condition, program)``: a value without an error, and without a meaning, where the condition is false
+- ``("guard", condition, program)``: a value that raises no error, and has no meaning, where the condition is false
 """
 
 _OWN = {"upper": upper, "lower": lower}
@@ -29,7 +29,7 @@ def evaluate(program: Program, batch: pa.RecordBatch) -> pa.Array | pa.Scalar:
     """Run a program over one batch; literals come out as scalars.
 
     Raises:
-        MillraceError: the expression has no value for a record, by an overflow or a division by zero.
+        MillraceError: the expression has no value for a record, due to an overflow or a division by zero.
     """
     kind, *rest = program
     match kind:
@@ -38,7 +38,7 @@ def evaluate(program: Program, batch: pa.RecordBatch) -> pa.Array | pa.Scalar:
         case "literal":
             return pa.scalar(rest[0], rest[1])
         case "cast":
-            # to the nearest DOUBLE, as Spark does beyond 2^53
+            # An unsafe cast rounds to the nearest DOUBLE beyond 2^53, as Spark does.
             return pc.cast(evaluate(rest[0], batch), rest[1], safe=rest[1] != pa.float64())
         case "among":
             return _among(evaluate(rest[0], batch), pa.array(rest[1], rest[2]))
@@ -72,7 +72,7 @@ def _checked(program: Program, sql: str, hint: str, batch: pa.RecordBatch) -> pa
 
 
 def _guarded(condition: Program, program: Program, batch: pa.RecordBatch) -> pa.Array | pa.Scalar:
-    """Evaluate all records at first, as few have an error; then only those for which the condition is true."""
+    """Evaluate all records first, since few have an error; if one does, only those where the condition is true."""
     with suppress(MillraceError):
         return evaluate(program, batch)
     wanted = evaluate(condition, batch)

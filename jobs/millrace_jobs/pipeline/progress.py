@@ -1,4 +1,4 @@
-"""What one batch did: Spark's progress and the notes of replicas and workers, in one record."""
+"""Report of one finished batch: Spark's progress and the notes of replicas and workers, in one record."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from millrace_jobs.sketches import key_profile
 from millrace_jobs.sketches.key_profile import KeyProfile
 
 STEPS = ("latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitOffsets")
-"""The steps of a batch that Spark measures, in their order."""
+"""Steps of a batch that Spark measures, in order."""
 
 
 @dataclass(frozen=True)
 class StageTimes:
-    """Seconds the tasks of a stage took."""
+    """Seconds that each task of a stage took."""
 
     tasks: tuple[float, ...]
 
     @property
     def longest(self) -> float:
-        """The task that the stage had to wait for."""
+        """Seconds of the slowest task, which the stage had to wait for."""
         return max(self.tasks, default=0.0)
 
 
@@ -38,15 +38,18 @@ class StageTimes:
 class BatchReport:
     """One finished micro-batch.
 
-    ``began`` is when Spark triggered it. ``seconds`` is its processing time, ``interval`` the batch interval, both in
-    seconds; ``steps`` are parts of it, by the names in STEPS. ``waiting`` is what the sources had left when the batch
-    was planned, ``waiting_in`` the same of each source, and ``taken`` what they gave to the batch, all as they count
-    it: Kafka in offsets, of which not each has a record, and files by the file. ``worker_rows`` and ``worker_keys``
-    have one entry per worker of the plan, and are empty where nothing was routed. ``distinct_keys`` and ``profile`` are
-    None where no worker counted, ``placement`` where nothing was routed. ``combined`` has one entry for each that
-    combined records: a worker, or a replica under ``native``. ``state_updates`` is the number of groups whose state
-    changed. ``bytes`` is what the records took in memory. ``states`` is what each replica's partitioner ended with, as
-    it travels; None where that is too large.
+    ``began`` is when Spark triggered it. ``seconds`` is its processing time and ``interval`` the batch interval, both
+    in seconds; ``steps`` are parts of the processing time, by the names in STEPS.
+
+    ``waiting`` is the backlog of all sources when the batch was planned, ``waiting_in`` the backlog of each source,
+    and ``taken`` what the batch took from them. Sources count in their own units: Kafka in offsets, not all of which
+    have a record, and file sources in files.
+
+    ``worker_rows`` and ``worker_keys`` have one entry per worker of the plan, and are empty if nothing was routed.
+    ``distinct_keys`` and ``profile`` are None if no worker counted, and ``placement`` is None if nothing was routed.
+    ``combined`` has one entry for each task that combined records: a worker, or a replica under ``native``.
+    ``state_updates`` is the number of groups whose state changed. ``bytes`` is the size of the records in memory.
+    ``states`` is the final state of each replica's partitioner, encoded as text; None if it is too large.
     """
 
     batch: int
@@ -81,12 +84,12 @@ class BatchReport:
 
     @property
     def work(self) -> float:
-        """Seconds in which tasks ran and results were written; the others do not depend on the number of records."""
+        """Seconds in which tasks ran and results were written; other steps do not depend on the number of records."""
         return self.steps.get("addBatch", self.seconds)
 
     @property
     def utilization(self) -> float:
-        """W of the papers: processing time over batch interval."""
+        """Processing time over batch interval: W of the papers."""
         return self.seconds / self.interval
 
     @property
@@ -96,7 +99,7 @@ class BatchReport:
 
 
 def batch_report(progress: Mapping[str, Any], interval: float) -> BatchReport:
-    """Read the progress of one batch.
+    """Build the report of one batch from its progress.
 
     Args:
         progress: Spark's StreamingQueryProgress as parsed JSON.
@@ -151,7 +154,7 @@ def batch_report(progress: Mapping[str, Any], interval: float) -> BatchReport:
 
 
 def _has_moved(source: Mapping[str, Any]) -> bool:
-    """Whether a source has given anything to the batch: an offset that stays is the one of an earlier batch."""
+    """Whether a source contributed to the batch; an unchanged offset belongs to an earlier batch."""
     start, end = source.get("startOffset") or {}, source.get("endOffset")
     return isinstance(end, dict) and start.get("position") != end.get("position")
 
@@ -178,10 +181,10 @@ def _time(text: str | None) -> datetime | None:
 
 
 def placement_of(report: BatchReport) -> PlacementCost | None:
-    """The cost of a batch's placement, from what its workers counted; None where no record was routed.
+    """Return the cost of a batch's placement, from the counts of its workers; None if no record was routed.
 
-    The report's number of distinct keys is an estimate. What the workers counted bounds it, since a key is on at
-    least one worker: max ‖L_w‖ ≤ ‖S‖ ≤ Γ. An estimate outside of these bounds is moved to the nearer one.
+    The report's number of distinct keys is an estimate. The workers' counts bound it, since every key is on at least
+    one worker: max ‖L_w‖ ≤ ‖S‖ ≤ Γ. An estimate outside these bounds is moved to the nearer one.
     """
     if not sum(report.worker_rows):
         return None

@@ -1,4 +1,4 @@
-"""What a replica does with a source batch before it routes: filter, then compute keys, event time and inputs."""
+"""Projection of a source batch before routing: a replica filters it, then computes keys, event time and inputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Projection:
     """The filter and the columns of the blocks that workers get, as SQL over the source.
 
     ``schema`` has the types Spark gives these columns; ``keys`` is how many of them, from the first, are keys.
-    ``setting`` is one of Spark's that gives expressions another meaning than they have by default.
+    ``setting`` is a Spark setting that gives expressions another meaning than the default; empty if there are none.
     """
 
     where: str
@@ -55,7 +55,10 @@ class ArrowProjection:
 
 @dataclass(frozen=True)
 class SparkProjection:
-    """A projection that Spark has already computed: drop what its ``keep`` column says and the column itself."""
+    """A projection that Spark has already computed.
+
+    Records that its ``keep`` column rules out are dropped, and so is the column.
+    """
 
     schema: pa.Schema
 

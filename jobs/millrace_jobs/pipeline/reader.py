@@ -1,7 +1,7 @@
 """A Millrace source as a Spark streaming data source, in one of three roles.
 
-``rows``: the records themselves, for Spark to evaluate. ``blocks``: projected and routed in the source task, so
-that records never become rows of the JVM. ``partials``: also combined there, where a plan has no routing.
+``rows`` yields the records themselves, for Spark to evaluate. ``blocks`` projects and routes them in the source task,
+so that records never become rows of the JVM. ``partials`` also combines them there, for a plan without routing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Role = Literal["rows", "blocks", "partials"]
 
 @dataclass(frozen=True)
 class SourceTask:
-    """What the tasks of a source do with its records; ``time_column`` is where its watermark comes from."""
+    """Work that the tasks of a source do on its records; ``time_column`` is the column of its watermark."""
 
     role: Role
     time_column: str | None
@@ -54,21 +54,21 @@ class ReaderConfig:
 
 
 class MillraceDataSource(DataSource):
-    """Base of the data sources that ``data_source`` makes; ``config`` is set on the subclass."""
+    """Base class of the data sources that ``data_source`` makes; ``config`` is set on the subclass."""
 
     config: ReaderConfig
 
     def schema(self) -> StructType:
-        """Schema of the role."""
+        """Return the schema of the rows that the role yields."""
         return self.config.spark_schema
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """The reader of one query."""
+        """Return the stream reader of one query."""
         return MillraceStreamReader(self.config)
 
 
 def data_source(config: ReaderConfig) -> type[DataSource]:
-    """A data source class of its own for one source of one query: Spark finds it by its name."""
+    """Return a new data source class for one source of one query; Spark finds it by its name."""
     format_name = f"millrace_{config.name}"
     members = {"config": config, "name": classmethod(lambda cls: format_name)}
     return type("QuerySource", (MillraceDataSource,), members)
@@ -78,7 +78,7 @@ def data_source(config: ReaderConfig) -> type[DataSource]:
 class Replica(InputPartition):
     """One input partition: a slice, the pinned plan, and what else its task has to know.
 
-    ``begins``: the state that the partitioner begins with, as it travels; None where it has none.
+    ``begins`` is the initial state of the partitioner, encoded as text; None if it starts without one.
     """
 
     index: int
@@ -91,31 +91,31 @@ class Replica(InputPartition):
 
 
 class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are ``{"source": name, "position": ..., "pin": ..., "taken": ..., "waiting": ...}``.
+    """Spark's stream reader for one source of one query.
 
-    ``taken`` are the records, or what the source counts in their place, since the position before, and ``waiting``
-    those beyond this one.
+    Offsets are ``{"source": name, "position": ..., "pin": ..., "taken": ..., "waiting": ...}``. ``taken`` counts the
+    records since the previous position, and ``waiting`` those beyond this one; a source may count other units instead.
 
-    One that ends a bounded input has also ``"closed"``, the event time that closed its windows; another time closes
-    those of a batch that came to nothing.
+    The offset that ends a bounded input also has ``"closed"``, the event time that closed its windows. A different
+    time makes another closing batch, in case the windows stayed open because a process died.
     """
 
     def __init__(self, config: ReaderConfig) -> None:
         self._config = config
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """The position before the first record."""
+        """Return the offset before the first record."""
         return {"source": self._config.name, "position": dict(self._config.source.initial())}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """The source limits its batches itself."""
+        """Return no limit, because the source limits its batches itself."""
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Nothing to note: with ``everything`` a source does not go beyond what it found first."""
+        """Do nothing: with ``everything``, a source does not go beyond what it found first."""
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """End of the next batch with the plan it is pinned to; ``start`` where there is nothing to do.
+        """Return the end of the next batch with the plan it is pinned to; ``start`` if there is nothing to do.
 
         Spark writes this offset to its log before the batch's first task, and reads it back after a crash.
         """
@@ -123,7 +123,7 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if control.draining:
             return start
         pin = control.pin.to_json()
-        if control.closing_time is not None:  # what came after the end of the input is for the next run
+        if control.closing_time is not None:  # records after the end of the input wait for the next run
             done = start.get("closed") == control.closing_time
             return start if done else start | {"pin": pin, "closed": control.closing_time}
         source = self._config.source
@@ -138,7 +138,7 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Replica]:
-        """The replicas of a batch, from its two offsets alone."""
+        """Return the replicas of a batch, which its two offsets determine."""
         closing = end.get("closed") not in (None, start.get("closed"))
         if start["position"] == end["position"] and not closing:
             return []
@@ -155,7 +155,7 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return replicas
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of one slice in the shape of the role."""
+        """Yield the records of one slice in the form of the role."""
         assert isinstance(partition, Replica)
         task = self._config.task
         records = _Records(self._config.source, partition)
@@ -172,7 +172,7 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _Records:
-    """The batches of a slice; counts what was left out on the way."""
+    """Batches of one slice, with a count of the rejected records."""
 
     def __init__(self, source: Source, replica: Replica) -> None:
         self._source = source
@@ -190,7 +190,7 @@ class _Records:
                 yield item
 
     def note(self) -> dict[str, Any]:
-        """What the driver has to know besides the records."""
+        """Return what the driver has to know besides the records."""
         note = {"replica": self.replica.index, "rejected": self.rejected, "watermark": self.replica.watermark}
         return note if self.replica.closing_time is None else note | {"close": self.replica.closing_time}
 
@@ -202,7 +202,7 @@ def _routed(records: _Records, router: Router, pin: Pin, begins: str | None = No
 
 
 def _rows(records: _Records, schema: pa.Schema, time_column: str | None) -> Iterator[pa.RecordBatch]:
-    """Records with an empty control column, between two rows that carry none."""
+    """Yield the records with an empty control column, between two control rows that carry no record."""
     pin = records.replica.pin
     begins = {} if records.replica.begins is None else {"begins": records.replica.begins}
     yield _control_row(schema, {"pin": pin.to_json()} | begins | records.note())
@@ -222,10 +222,10 @@ def _control_row(schema: pa.Schema, content: dict[str, Any], values: dict[str, A
 
 
 def _batch_and_watermark(checkpoint: Path) -> tuple[int, int]:
-    """Number of the batch being planned, and the watermark in microseconds by which Spark calls a record late.
+    """Return the number of the batch being planned, and its late-record watermark in microseconds.
 
-    Both are in Spark's offset log, whose newest entry is this batch: the late-record watermark of a batch is
-    the one its predecessor ran under.
+    Both come from Spark's offset log, whose newest entry is this batch. The late-record watermark of a batch is the
+    watermark that its predecessor ran under.
     """
     entries = sorted(int(entry.name) for entry in (checkpoint / "offsets").iterdir() if entry.name.isdigit())
     batch = entries[-1] if entries else 0

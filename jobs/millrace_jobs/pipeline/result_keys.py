@@ -1,4 +1,4 @@
-"""Which columns of a query's results tell its rows apart, and which rows of a table go again."""
+"""The columns that identify the rows of a query's results, and the rows that a table removes again."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from millrace_jobs.sinks.kafka.messages import require_json
 
 
 def result_keys(planned: CompiledQuery, spec: Spec) -> ResultKeys:
-    """What the sink of a spec has to know of its results.
+    """Return what the sink of a spec has to know about its results.
 
     Raises:
-        MillraceError: the key does not tell rows apart, results cannot be written as JSON, or rows that HAVING no
-            longer admits could not be taken back.
+        MillraceError: the key does not identify rows, results cannot be written as JSON, or rows that HAVING no
+            longer admits could not be retracted.
     """
     if spec.sink.kafka is None and spec.sink.table is None:
         return ResultKeys()
@@ -37,7 +37,7 @@ def result_keys(planned: CompiledQuery, spec: Spec) -> ResultKeys:
 
 
 def retracts(planned: CompiledQuery, spec: Spec) -> bool:
-    """Whether HAVING marks the rows of a table, instead of keeping from it those it does not admit."""
+    """Whether HAVING marks the rows that it does not admit, for a table to retract, instead of dropping them."""
     plan = planned.plan
     having = isinstance(plan, Routed) and plan.aggregation is not None and plan.aggregation.having
     return bool(having) and _updates_table(spec)
@@ -48,7 +48,7 @@ def _updates_table(spec: Spec) -> bool:
 
 
 def _closing_windows(groups: tuple[Group, ...], names: list[str], spec: Spec) -> Iterator[WindowColumn]:
-    """Columns from which a window is known whose state is let go behind the watermark."""
+    """Yield the columns that identify a window whose state is removed once the watermark has passed it."""
     event_times = {source.watermark.column.lower() for source in spec.sources.values() if source.watermark}
     for group in groups:
         if group.event_time.lower() in event_times:
@@ -58,7 +58,7 @@ def _closing_windows(groups: tuple[Group, ...], names: list[str], spec: Spec) ->
 
 
 def _require_retractable(planned: CompiledQuery, spec: Spec) -> None:
-    """Spark's own plan keeps back what HAVING does not admit, and nobody knows what had been admitted before."""
+    """Reject HAVING in Spark's own plan, which keeps no record of the rows that were admitted before."""
     if isinstance(planned.plan, Native) and filters_groups(parse_query(planned.plan.sql)):
         message = f"a table cannot take back rows that HAVING no longer admits, since {planned.plan.reason}"
         hint = "leave HAVING to the readers of the table, or write emit: OnWindowClose"

@@ -1,4 +1,4 @@
-"""Route: a replica places the records of its slice, block by block, on the workers of the pinned plan."""
+"""Routing: a replica places the records of its slice, block by block, on the workers of the pinned plan."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ Project = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 @dataclass(frozen=True)
 class Router:
-    """Projects and routes the batches of one slice; ``keys`` is how many of the block columns are keys.
+    """Projection and routing of the batches of one slice.
 
-    ``time`` is the column of event time in what is projected, where there is a window.
+    ``keys`` is how many of the block columns, from the first, are keys. ``time`` is the event-time column of the
+    batches before projection; it is empty if the query has no window.
     """
 
     project: Project
@@ -42,10 +43,10 @@ class Router:
     def __call__(
         self, batches: Iterable[pa.RecordBatch], pin: Pin, replica: int, watermark: int, state: bytes | None = None
     ) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
-        """The block stream of one replica; returns what it did, for the replica's note.
+        """Yield the block stream of one replica, and return what it did, for the replica's note.
 
-        ``watermark``, in microseconds: a record is late when all its windows have ended by then. Late records are
-        only counted here; Spark drops their partial results. ``state`` is what the partitioner begins with.
+        ``watermark`` is in microseconds. A record is late when all its windows have ended by then. Late records are
+        only counted here; Spark drops their partial results. ``state`` is the initial state of the partitioner.
         """
         partitioner = _partitioner(pin, replica, state)
         watch = _Stopwatch()
@@ -86,7 +87,7 @@ class Router:
         return note if latest is None else note | {"latest": latest}
 
     def _latest(self, source_batch: pa.RecordBatch, before: int | None) -> int | None:
-        """Latest event time so far, in microseconds: records that the filter leaves out move the watermark too."""
+        """Return the latest event time so far, in microseconds; records that the filter drops count too."""
         if not self.time:
             return before
         newest: int | None = pc.max(source_batch.column(self.time).cast(pa.int64())).as_py()
@@ -116,7 +117,7 @@ def _partitioner(pin: Pin, replica: int, state: bytes | None) -> Partitioner:
 def _placed(
     partitioner: Partitioner, keyed: Iterable[tuple[pa.RecordBatch, Hashes]], watch: _Stopwatch
 ) -> Iterator[tuple[pa.RecordBatch, Workers]]:
-    """Each batch with the workers of its records; a batch partitioner places the slice once it has all of it."""
+    """Yield each batch with the workers of its records; a batch partitioner places the slice once it is complete."""
     if not isinstance(partitioner, BatchPartitioner):
         for batch, hashes in keyed:
             with watch:
@@ -135,7 +136,7 @@ def _placed(
 
 
 class _Stopwatch:
-    """Adds up the time spent inside it; what a generator waits for outside does not count."""
+    """Stopwatch for the time spent inside its ``with`` blocks; a generator's waits outside them do not count."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -150,12 +151,12 @@ class _Stopwatch:
 
 @dataclass(frozen=True)
 class SparkRouteTask:
-    """Routes rows that Spark has projected: the first row of a slice says under which plan, the last one ends it."""
+    """Task that routes rows projected by Spark; the first row of a slice carries the plan, and the last one ends it."""
 
     router: Router
 
     def __call__(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The block stream of one replica."""
+        """Yield the block stream of one replica."""
         controls: list[dict[str, Any]] = []
         stream = _noting_controls(rows, controls)
         first = next(stream, None)

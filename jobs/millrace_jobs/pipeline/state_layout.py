@@ -1,4 +1,4 @@
-"""What the state of a query depends on: by its text alone, and as it was planned."""
+"""What the state of a query depends on, as seen from its text alone and from the compiled query."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from millrace_jobs.pipeline.analysis import STATE_BUCKETS, CompiledQuery, Routed
 from millrace_jobs.pipeline.front_end import Native
 
 _PLAIN = frozenset({"expressions", "from", "from_", "where", "group", "having", "kind", "operation_modifiers"})
-"""Clauses of a SELECT that aggregates records of one source, and keeps no state besides."""
+"""Clauses of a SELECT that aggregates records of one source and keeps no other state."""
 
 _NATIVE = frozenset({"text", "GROUP BY"})
-"""Either is in the layout of a native query's state, and neither in that of a routed one."""
+"""Entries that mark the state layout of a native query: it has one of them, and a routed query's has neither."""
 
 
 @dataclass(frozen=True)
 class Outline:
-    """What stays the same in a query that can go on from the state of another one.
+    """The parts of a query that decide whether it can continue from the state of another query.
 
-    ``state`` is the text of all that its state is built by, in the order of the state, which has no names; it is
-    empty where the query keeps none. ``where`` is its filter.
+    ``state`` is the text of everything that determines the state, in the order of the state, which has no names; it is
+    empty if the query keeps no state. ``where`` is the filter.
     """
 
     state: Mapping[str, str]
@@ -36,7 +36,7 @@ class Outline:
 
 
 def outline(sql: str, columns: AbstractSet[str]) -> Outline:
-    """The outline of a query; ``columns`` are the names in its sources, in lower case."""
+    """Return the outline of a query; ``columns`` are the names in its sources, in lower case."""
     query = _normal(parse_query(sql))
     if not _is_plain(query):
         return Outline({"text": to_sql(query)}, "")
@@ -58,7 +58,7 @@ def outline(sql: str, columns: AbstractSet[str]) -> Outline:
 
 
 def layout(query: CompiledQuery) -> dict[str, Any]:
-    """How a planned query lays out its state, as plain values to be kept and compared."""
+    """Return how a compiled query lays out its state, as plain values that can be stored and compared."""
     plan = query.plan
     if not isinstance(plan, Routed):
         return dict(outline(plan.sql, frozenset()).state)
@@ -77,9 +77,9 @@ def layout(query: CompiledQuery) -> dict[str, Any]:
 
 
 def as_before(query: CompiledQuery, sql: str | None, before: Mapping[str, Any] | None) -> CompiledQuery:
-    """Return the query as it goes on from a state of layout ``before``: natively if Spark's own plan has built that.
+    """Return the query as it continues from a state of layout ``before``: native if Spark's own plan built that state.
 
-    What can be routed grows with each version, and with a query that is written in another way. Neither kind of
+    A query that was not routable can become so with a new version, or when it is written differently. Neither kind of
     plan can read the state of the other.
     """
     if sql is None or not before or not isinstance(query.plan, Routed) or not _NATIVE.intersection(before):
@@ -88,7 +88,7 @@ def as_before(query: CompiledQuery, sql: str | None, before: Mapping[str, Any] |
 
 
 def same_sql(one: Any, other: Any) -> bool:
-    """Whether two values of layouts are the same, however SQL in them is written."""
+    """Whether two layout values are the same, however the SQL in them is written."""
     return bool(_canonical(one) == _canonical(other))
 
 
@@ -97,7 +97,7 @@ def _canonical(value: Any) -> Any:
         return [_canonical(item) for item in value]
     if not isinstance(value, str):
         return value
-    for text in (value, f"SELECT {value}"):  # an expression or a query, else a list of expressions
+    for text in (value, f"SELECT {value}"):  # an expression or a query, otherwise a list of expressions
         with suppress(SqlglotError):
             return to_sql(parse_expression(text))
     return value
@@ -115,7 +115,7 @@ def _is_plain(query: exp.Query) -> bool:
 
 
 def _meant(node: exp.Expr, items: Sequence[exp.Expr], aliases: dict[str, exp.Expr]) -> exp.Expr:
-    """A key with ordinals and aliases of the SELECT list put in."""
+    """Return a key with ordinals and aliases of the SELECT list resolved."""
     if isinstance(node, exp.Literal) and node.is_int and 0 < int(node.name) <= len(items):
         return items[int(node.name) - 1].unalias()
     if isinstance(node, exp.Column):
@@ -124,13 +124,13 @@ def _meant(node: exp.Expr, items: Sequence[exp.Expr], aliases: dict[str, exp.Exp
 
 
 def _aggregates(places: Sequence[exp.Expr]) -> list[str]:
-    """The different aggregate calls in order, each with its FILTER."""
+    """Return the distinct aggregate calls in order, each with its FILTER."""
     found = (node for place in places for node in place.find_all(exp.AggFunc, exp.Filter))
     return list(dict.fromkeys(to_sql(node) for node in found if not isinstance(node.parent, exp.Filter)))
 
 
 def _normal(query: exp.Query) -> exp.Query:
-    """The query with names as Spark compares them; with one source, columns without its name."""
+    """Return the query with names as Spark compares them; if it has one source, columns lose the source's name."""
     tables = list(query.find_all(exp.Table))
     for name in query.find_all(exp.Identifier):
         name.set("this", name.name.lower())

@@ -20,21 +20,21 @@ _CHECKED = "spark.sql.streaming.unsupportedOperationCheck"
 
 
 def output_mode(query: CompiledQuery, spec: Spec) -> Literal["update", "append"]:
-    """Spark's name for when the results of a query are emitted."""
+    """Return the Spark output mode that matches when the results of a query are emitted."""
     return "update" if spec.emit is Emit.ON_UPDATE and query.aggregates else "append"
 
 
 def check_streaming(query: CompiledQuery, spec: Spec, spark: SparkSession, sources: Mapping[str, Source]) -> None:
-    """Make the check of Spark's plan that every start of a stream begins with; nothing is started or written.
+    """Run the plan check with which Spark starts every stream; nothing is started or written.
 
-    Of a query that can be routed, Spark's part is always the same, and runs.
+    A query that can be routed is not checked: Spark's part of it is always the same, and is known to run.
 
     Raises:
-        MillraceError: Spark can do this with tables, but not with streams.
+        MillraceError: Spark supports the query on tables, but not on streams.
     """
     if not isinstance(query.plan, Native) or spark.conf.get(_CHECKED) != "true":
         return
-    nowhere = Path("nowhere")  # no folder is looked at before a batch
+    nowhere = Path("nowhere")  # no folder is read before the first batch
     around = RunContext(spark, sources, nowhere, nowhere, nowhere, everything=True)
     jvm = spark._jvm
     assert jvm is not None

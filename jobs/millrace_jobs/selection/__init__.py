@@ -1,1 +1,1 @@
-"""Which algorithm a query should run under: profiles of its keys, costs of its stages, and the choice. No Spark."""
+"""Selection of a query's algorithm: profiles of its keys, costs of its stages, and the choice. Uses no Spark."""

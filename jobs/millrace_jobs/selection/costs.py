@@ -1,4 +1,4 @@
-"""What the stages of a query cost, learned from its batches, and the batch time that follows for any placement."""
+"""Costs of a query's stages, learned from its batches, and the batch time they predict for any placement."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from .shadow import ShadowPlacement
 from .work import Task, TaskLoads, makespan
 
 BATCHES = 32
-"""Batches of which each cost remembers its measurements."""
+"""Number of batches whose measurements each cost remembers."""
 
 _TASKS = 64
-"""Tasks of a batch of which the measurements are kept, evenly over all."""
+"""Maximum number of tasks of a batch whose measurements are kept, spread evenly over all tasks."""
 
 
 EASE = 0.5
-"""Share of the interval below which batches are far from filling it."""
+"""Processing time, as a share of the batch interval, below which batches are far from filling the interval."""
 
 
 @dataclass(frozen=True)
 class MeasuredBatch:
-    """What a finished batch measured.
+    """Measurements of a finished batch.
 
-    ``rows`` were read. ``seconds`` is the processing time, ``route_seconds`` and ``merge_seconds`` those of all tasks
-    together. ``state_updates`` is the number of results that changed. ``tasks`` did the combining, and ``profile``
-    summarises their keys: none and None under Spark's own plan. ``load`` is processing time over batch interval, and
-    ``waiting`` are the records that it left to the next batches.
+    ``rows`` is the number of records read. ``seconds`` is the processing time; ``route_seconds`` and ``merge_seconds``
+    are totals over all tasks. ``state_updates`` is the number of results that changed. ``tasks`` did the combining, and
+    ``profile`` summarizes their keys; under Spark's own plan they are empty and None. ``load`` is processing time over
+    batch interval, and ``waiting`` is the backlog that the batch left.
     """
 
     number: int
@@ -54,21 +54,22 @@ class MeasuredBatch:
 
     @property
     def is_at_ease(self) -> bool:
-        """Whether a shorter time would gain little: it is far below the interval; or it is above, yet nothing waits.
+        """Whether a shorter time would gain little.
 
-        Then it is what every batch takes, whatever it holds: more records would have been in it as well.
+        That is so if the time is far below the interval, or above it without a backlog larger than the batch. In the
+        latter case it is what every batch takes, whatever it holds: the batch could have held more records.
         """
         return self.load < EASE or (self.load > 1 and self.waiting <= self.rows)
 
     @property
     def groups(self) -> int:
-        """Partial results that tasks told of."""
+        """Number of partial results that the tasks reported."""
         return sum(task.groups for task in self.tasks)
 
 
 @dataclass(frozen=True)
 class Resources:
-    """Cores that run tasks, and state partitions, which are the tasks of the merge."""
+    """Resources of a job: cores that run tasks, and state partitions, which are the tasks of the merge."""
 
     cores: int
     state_partitions: int
@@ -76,7 +77,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class BatchTime:
-    """Predicted seconds of a batch, by stage; ``rest`` is all that is no stage's work."""
+    """Predicted seconds of a batch, by stage; ``rest`` is everything outside the stages."""
 
     route: float
     combine: float
@@ -85,21 +86,22 @@ class BatchTime:
 
     @property
     def stages(self) -> float:
-        """Seconds of the stages."""
+        """Seconds of all stages together."""
         return self.route + self.combine + self.merge
 
     @property
     def total(self) -> float:
-        """Seconds of the batch."""
+        """Seconds of the whole batch."""
         return max(self.stages + self.rest, 1e-3)
 
 
 @dataclass(frozen=True, eq=False)
 class AlgorithmCosts:
-    """Costs in seconds of one core: ``combine`` and ``merge`` as in ``Prior``, the others for a record.
+    """Costs of the stages, in seconds of one core.
 
-    ``route`` has the algorithms that were measured; ``own`` has what each partitioner alone takes, and
-    ``route_base`` is what routing takes besides it. ``slice_record`` is as in ``Prior``.
+    ``combine``, ``merge`` and ``slice_record`` are as in ``Prior``; the others are per record. ``route`` has the
+    algorithms that were measured. ``own`` is what each partitioner alone takes, and ``route_base`` is what routing
+    takes besides it.
     """
 
     combine: NDArray[np.float64]
@@ -111,11 +113,11 @@ class AlgorithmCosts:
     resources: Resources
 
     def route_record(self, algorithm: str) -> float:
-        """Seconds to project, route and cut a record: as measured, or by the partitioner's own speed."""
+        """Return the seconds to project, route and cut a record: as measured, or from the partitioner's own speed."""
         return self.route.get(algorithm, self.route_base + self.own.get(algorithm, 0.0))
 
     def predict(self, algorithm: str, loads: TaskLoads, replicas: int, rest: float) -> BatchTime:
-        """The time of a batch whose combine tasks have these loads; ``rest`` is in seconds, beside the stages."""
+        """Predict the time of a batch whose combine tasks have these loads; ``rest`` is seconds outside the stages."""
         cores = self.resources.cores
         merge = float(self.merge @ [1.0, loads.groups.sum()]) / min(cores, self.resources.state_partitions)
         combine = self.combine[0] + self.combine[1] * loads.rows + self.combine[2] * loads.groups
@@ -128,7 +130,7 @@ class AlgorithmCosts:
 
 
 class Measurements:
-    """What batches told about costs; its memory is bounded by ``BATCHES`` for each of them."""
+    """Measurements from which costs are learned; memory is bounded by ``BATCHES`` for each cost."""
 
     def __init__(self, prior: Prior) -> None:
         self._prior = prior
@@ -139,10 +141,10 @@ class Measurements:
         self._own: dict[str, float] = {}
 
     def add(self, batch: MeasuredBatch) -> None:
-        """Take in what a batch measured.
+        """Add the measurements of a batch.
 
-        Under ``native`` the tasks also read and route, of which only the latter is measured: what they tell of
-        combining counts until workers have told more.
+        Under ``native`` the tasks also read and route, and only routing is measured. Their times for combining
+        therefore count only until workers have been measured.
         """
         if not batch.tasks:
             return
@@ -159,21 +161,21 @@ class Measurements:
 
     @property
     def routed(self) -> bool:
-        """Whether any of the batches was routed."""
+        """Whether any batch so far was routed."""
         return bool(self._route)
 
     def add_merge(self, groups: float, seconds: float) -> None:
-        """Take in what all tasks of a merge of so many partial results took together."""
+        """Add the seconds that all tasks of a merge of ``groups`` partial results took together."""
         if seconds > 0:
             self._merge.append((groups, seconds))
 
     def add_partitioners(self, placements: Iterable[ShadowPlacement]) -> None:
-        """Take in what the partitioners themselves took in a shadow run; the quickest run counts."""
+        """Add the partitioners' own times in a shadow run; the fastest run of each counts."""
         for placed in placements:
             self._own[placed.algorithm] = min(placed.route_seconds, self._own.get(placed.algorithm, np.inf))
 
     def costs(self, resources: Resources) -> AlgorithmCosts:
-        """What everything costs by these measurements, and by the prior where there are none."""
+        """Return all costs: from the measurements, or from the prior if there are none."""
         prior = self._prior
         route = {name: float(np.median(rates)) for name, rates in self._route.items()}
         beside = [max(seconds - self._own.get(name, 0.0), 0.0) for name, seconds in route.items()]

@@ -1,4 +1,4 @@
-"""Predicts a query's batch time under every algorithm, from what its batches have told."""
+"""Forecast of a query's batch time under every algorithm, from the measurements of its batches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .work import TaskLoads
 
 
 class Forecaster:
-    """Knows what a query's stages cost and what its keys are like; memory is bounded."""
+    """Forecaster of a query's batch time, from the costs of its stages and its keys; memory is bounded."""
 
     def __init__(self, prior: Prior, among: Sequence[str], clock: Clock) -> None:
         self.residuals = Residuals()
@@ -31,20 +31,20 @@ class Forecaster:
         self._panes = 1.0
 
     def add(self, batch: MeasuredBatch) -> None:
-        """Take in a batch."""
+        """Add the measurements of a batch."""
         self._measured.add(batch)
         if batch.profile is not None:
             self._profiled = batch
 
     @property
     def workers_measured(self) -> bool:
-        """Whether a routed batch has told what combining costs."""
+        """Whether a routed batch has shown what combining costs."""
         return self._measured.routed
 
     def forecast(self, window: Sequence[MeasuredBatch], resources: Resources) -> dict[str, Candidate]:
-        """What is predicted of each candidate for a batch like those of the window, which ran under one plan.
+        """Return a prediction for each candidate, for a batch like those of the window, which ran under one plan.
 
-        Candidates are judged by the work their tasks would have, and by what batches really took beyond that.
+        Candidates are judged by the work that their tasks would have, and by what batches really took beyond that.
         """
         now, rows = window[-1], statistics.median(batch.rows for batch in window)
         loads = {name: load.scaled(rows) for name, load in self._loads(now).items()}
@@ -72,10 +72,10 @@ class Forecaster:
         }
 
     def _loads(self, now: MeasuredBatch) -> dict[str, TaskLoads]:
-        """What each candidate's tasks would get of the last batch whose keys are known.
+        """Return what each candidate's tasks would get of the last batch whose keys are known.
 
-        Spark's own plan tells nothing of keys but how many there are. Before anything else is known, they are taken
-        to be equally frequent: where even that promises no gain, nothing is tried.
+        Spark's own plan reports nothing about keys except their number. Until more is known, they are assumed to be
+        equally frequent; if even that promises no gain, nothing is tried.
         """
         basis = self._profiled or now
         keys = basis.profile or _equal_keys(basis.rows, round(basis.state_updates / self._prior.windows))
@@ -91,7 +91,7 @@ class Forecaster:
 
 
 def _equal_keys(rows: int, keys: int) -> KeyProfile:
-    """A batch of ``rows`` records whose keys have equally many each."""
+    """Return the profile of a batch of ``rows`` records that are spread evenly over ``keys`` keys."""
     keys = min(max(keys, 1), rows)
     counts = np.full(keys, rows // keys)
     counts[: rows % keys] += 1

@@ -1,4 +1,4 @@
-"""From a profile to keys and records to try partitioners on: an estimate of all keys, and a sample of the stream."""
+"""Keys and records to try partitioners on, from a profile: an estimate of all keys and a sample of the stream."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millrace_jobs.kernels.mixing import Hashes, seeded
 from millrace_jobs.sketches.key_profile import KeyProfile
 
 MOST_KEYS = 1 << 20
-"""Keys in an estimate; beyond it, each of them in the tail stands for several."""
+"""Maximum number of tail keys in an estimate; beyond it, each of them stands for several."""
 
 _TAIL_SEED = 0x7461696C
 _NOTABLE = 2.0
@@ -20,7 +20,11 @@ _NEARLY_ALL = 0.98
 
 @dataclass(frozen=True, eq=False)
 class KeyEstimate:
-    """Every key of a batch, the heaviest first: shape ``(keys,)`` each, in records and in keys stood for."""
+    """Estimate of every key of a batch, the heaviest first.
+
+    All arrays have shape ``(keys,)``. ``counts`` is the number of records of a key, and ``stands_for`` the number of
+    keys that it represents.
+    """
 
     hashes: Hashes
     counts: NDArray[np.int64]
@@ -28,15 +32,15 @@ class KeyEstimate:
 
     @property
     def rows(self) -> float:
-        """Records of all keys."""
+        """Number of records of all keys."""
         return float(np.dot(self.counts, self.stands_for))
 
 
 def estimate_keys(profile: KeyProfile) -> KeyEstimate:
-    """All keys of a batch: those that are known, and a tail between and beyond them.
+    """Estimate all keys of a batch: those that are known, and a tail between and beyond them.
 
-    The sampled keys, by falling count, are quantiles of the tail; between two of them, counts follow a power law of
-    the rank, which is exact for Zipf's. The tail's records are scaled to those that the heavy keys leave over.
+    The sampled keys, by descending count, are quantiles of the tail. Between two of them, counts follow a power law of
+    the rank, which is exact for a Zipf distribution. The tail's records are scaled to those that the heavy keys leave.
     """
     if profile.complete:
         known = profile.sample.take(np.argsort(-profile.sample.counts, kind="stable"))
@@ -55,7 +59,7 @@ def estimate_keys(profile: KeyProfile) -> KeyEstimate:
 
 
 def _interpolated(sampled: NDArray[np.int64], heavy: NDArray[np.int64], keys: int, shown: int) -> NDArray[np.float64]:
-    """Shape ``(shown,)``: falling counts for the tail's ``keys``, whose ranks come after those of the heavy ones."""
+    """Return descending counts for the tail's ``keys``, whose ranks follow the heavy ones; shape ``(shown,)``."""
     first = len(heavy)
     ranks = first + (np.arange(len(sampled)) + 0.5) * keys / len(sampled)
     counts = sampled.astype(np.float64)
@@ -67,24 +71,24 @@ def _interpolated(sampled: NDArray[np.int64], heavy: NDArray[np.int64], keys: in
 
 
 def _with_total(counts: NDArray[np.float64], total: float) -> NDArray[np.float64]:
-    """The same shares of what each key has beyond one record, scaled so that all counts together are ``total``."""
+    """Scale what each key has beyond one record, so that all counts add up to ``total``."""
     beyond = counts - 1
     spare = float(beyond.sum())
     return 1 + beyond * (max(total - len(counts), 0.0) / spare) if spare > 0 else counts * (total / len(counts))
 
 
 def _whole(counts: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Whole numbers of at least 1 with the same running total."""
+    """Round to whole numbers of at least 1 with the same running total."""
     return np.maximum(np.diff(np.floor(np.cumsum(counts) + 0.5), prepend=0.0), 1).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class SampledStream:
-    """A stream in which a batch's keys have the shares they have in the batch.
+    """Sampled stream in which a batch's keys have the same shares as in the batch.
 
-    ``keys`` are the positions of the records' keys, shape ``(records,)``, and ``hashes`` those of the keys, shape
-    ``(keys,)``. A key in it stands for ``stands_for`` keys of the batch, and one record of it for ``scale``.
-    ``rows`` are the batch's records.
+    ``keys`` has the position of each record's key, shape ``(records,)``. ``hashes``, ``stands_for`` and ``scale`` have
+    shape ``(keys,)``: a key of the sample stands for ``stands_for`` keys of the batch, and one of its records for
+    ``scale`` records. ``rows`` is the number of records in the batch.
     """
 
     keys: NDArray[np.int64]
@@ -95,10 +99,10 @@ class SampledStream:
 
 
 def sample_stream(estimate: KeyEstimate, workers: int, most: int, seed: int = 0) -> SampledStream:
-    """A stream of about ``most`` records, in random order.
+    """Sample a stream of about ``most`` records, in random order.
 
-    A key that keeps at least one record for each worker is thinned: it stands for itself. Of the others some
-    are taken, evenly over all ranks and with all their records: thinning would hide how often they meet a worker.
+    A key that keeps at least one record for each worker is thinned, and stands for itself. Some of the other keys are
+    taken, evenly over all ranks and with all their records, because thinning would hide how often they meet a worker.
     """
     rate = min(1.0, most / max(estimate.rows, 1.0))
     thinned = np.flatnonzero((estimate.counts * rate >= workers) & (estimate.stands_for == 1))

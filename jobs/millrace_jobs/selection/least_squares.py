@@ -1,4 +1,4 @@
-"""Costs from measurements: least squares with costs of at least 0, robust against outliers, and with a prior."""
+"""Fit of costs to measurements: non-negative least squares, robust against outliers, with a prior."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float64]
 
 _DOUBT = 0.1
-"""What the prior weighs: a cost twice the prior's is as unlikely as measurements that are all off by this share."""
+"""Weight of the prior: a cost of twice the prior's is as unlikely as measurements that are all off by this share."""
 
 _HUBER = 1.345
 _ROUNDS = 8
 _LEAST = 0.01
-"""Share of what a cost was a round before that a round takes for it at least, so that it can grow again."""
+"""Lower bound on a cost's prior in a round, as a share of its previous value, so that the cost can grow again."""
 
 _TINY = 1e-12
 
 
 def fit_costs(work: Vector, seconds: Vector, prior: Vector) -> Vector:
-    """The costs c >= 0, shape ``(kinds,)``, with which ``work @ c`` comes closest to ``seconds``.
+    """Return the costs c >= 0, shape ``(kinds,)``, for which ``work @ c`` comes closest to ``seconds``.
 
-    Where the measurements leave it open which kind of work costs what, costs have the ratios of the prior, which
-    is brought to this machine's speed first. Errors count relative to the expected time, and large ones linearly
-    (Huber, Robust Estimation of a Location Parameter, Annals of Mathematical Statistics 1964). The costs of each round
-    are the prior of the next one (iterated Tikhonov regularization): user code may cost thousands of times what the
-    prior has, where a fixed time per task would otherwise be taken for that of its records.
+    If the measurements leave open which kind of work costs what, costs have the ratios of the prior, which is first
+    scaled to this machine's speed. Errors count relative to the expected time, and large ones linearly (Huber, Robust
+    Estimation of a Location Parameter, Annals of Mathematical Statistics 1964). The costs of each round are the prior
+    of the next one (iterated Tikhonov regularization). User code may cost thousands of times the prior; a fixed time
+    per task would otherwise be mistaken for the time of its records.
 
     Args:
-        work: amounts, shape ``(measurements, kinds)``; the columns are few, since all sets of them are tried.
+        work: amounts, shape ``(measurements, kinds)``; the columns must be few, because all sets of them are tried.
         seconds: shape ``(measurements,)``.
         prior: seconds per unit of each kind, above 0; shape ``(kinds,)``.
     """
@@ -55,7 +55,7 @@ def fit_costs(work: Vector, seconds: Vector, prior: Vector) -> Vector:
 
 
 def _non_negative(rows: Vector, wanted: Vector) -> Vector:
-    """The least squares solution among those without a negative entry: the best over all sets of free entries."""
+    """Return the least squares solution without negative entries: the best over all sets of free entries."""
     kinds = rows.shape[1]
     best, least = np.zeros(kinds), float(wanted @ wanted)
     for free in itertools.chain.from_iterable(itertools.combinations(range(kinds), k) for k in range(1, kinds + 1)):

@@ -1,6 +1,6 @@
-"""What stages cost before they are measured, in seconds of one core, from the figures of docs/benchmarks.md.
+"""Costs of stages before they are measured, in seconds of one core, from the figures of docs/benchmarks.md.
 
-Only the ratios matter once a batch was measured: the rest is the machine's speed, which it tells.
+Once a batch has been measured, only their ratios matter: the batch reveals the speed of the machine.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 TASK_SECONDS = 0.04
-"""What Spark takes for a task that has nothing to do, of one core."""
+"""Seconds of one core that Spark takes for a task that has nothing to do."""
 
 REST_SECONDS = 0.3
-"""What of a batch is no stage's work: planning, commit, the logs."""
+"""Seconds of a batch outside its stages: planning, commit, the logs."""
 
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """``combine`` is for a task, a record and a partial result; ``merge`` for a batch and a partial result.
+    """Costs of the stages before they are measured, in seconds of one core.
 
-    ``route`` is for a record and includes projection and cutting into blocks. ``slice_record`` is what Spark's own
-    plan takes for a record in the source's tasks; None where replicas combine their slices with the same code
-    as workers. ``windows`` is the number of windows that a record is in.
+    ``combine`` is per task, per record and per partial result; ``merge`` is per batch and per partial result.
+    ``route`` is per record and includes projection and cutting into blocks. ``slice_record`` is what Spark's own plan
+    takes per record in the source's tasks; it is None if replicas combine their slices with the same code as workers.
+    ``windows`` is the number of windows that a record is in.
     """
 
     route: float
@@ -34,7 +35,7 @@ class Prior:
 
 
 def sql_prior(windows: int) -> Prior:
-    """For SQL whose records are in ``windows`` windows each, which workers put together from partial results."""
+    """Return the prior for SQL with ``windows`` windows per record, which workers assemble from partial results."""
     return Prior(
         route=0.35e-6,
         combine=np.array([0.01, 0.1e-6, 0.5e-6 + 0.1e-6 * windows]),
@@ -45,7 +46,7 @@ def sql_prior(windows: int) -> Prior:
 
 
 def python_prior() -> Prior:
-    """For Python aggregators, whose costs differ most: they count as medium ones until they are measured."""
+    """Return the prior for Python aggregators, whose costs vary most: medium costs until they are measured."""
     return Prior(
         route=0.35e-6,
         combine=np.array([0.01, 0.6e-6, 15e-6]),

@@ -1,4 +1,4 @@
-"""The selector behind ``algorithm: auto``: compares the batch times predicted, and switches when it is worth it."""
+"""The selector behind ``algorithm: auto``: it compares predicted batch times, and switches when it is worth it."""
 
 from __future__ import annotations
 
@@ -18,43 +18,54 @@ from .shadow import Clock
 from .switch import Candidate, Switch
 
 CANDIDATES = tuple(name for name in ALGORITHMS if name not in ("cm", "lm", "dagreedy"))
-"""What is chosen among. Those left out are there for comparison: others are always as good, and what they do on a
-sample tells too little of what they do on a whole batch, since they weigh numbers of keys against numbers of records.
+"""Algorithms to choose among.
+
+The others exist for comparison: some candidate is always as good. They weigh numbers of keys against numbers of
+records, so what they do on a sample says too little about a whole batch.
 """
 
 MARGIN = 0.02
-"""Predicted gain, as a share of the batch time, below which nothing changes; doubled by each disappointment."""
+"""Predicted gain, as a share of the batch time, below which nothing changes; doubles with each disappointment."""
 
 AGREEING = 2
-"""Evaluations in a row that must find a gain."""
+"""Number of evaluations in a row that must find a gain."""
 
 PLAIN = 0.25
-"""Predicted gain for which one evaluation is enough, and by which a batch is slow that takes longer than predicted."""
+"""Predicted gain for which one evaluation is enough.
+
+A batch is slow if it takes longer than predicted by more than this share.
+"""
 
 DOUBT = 0.2
-"""How wrong the prior may be: until workers were measured, ``native`` is left once for what is predicted to take so
-much longer at most; by a job at ease, only for what is predicted to take so much less.
+"""Share by which the prior may be wrong.
+
+Until workers have been measured, ``native`` is left once, even for an algorithm that is predicted to take longer by up
+to this share. A job at ease leaves it only for an algorithm that is predicted to save at least this share.
 """
 
 SOONEST, LATEST = 2, 16
-"""Batches between evaluations: few after a change and when batches become slow, and then twice as many each time
-nothing is to be gained.
+"""Smallest and largest number of batches between evaluations.
+
+Evaluations are frequent after a change and when batches become slow. The number of batches between them then doubles
+each time there is nothing to gain.
 """
 
 RESTART_SECONDS, HORIZON = 2.0, 1000
-"""What it costs to begin or end ``native``, since Spark's query is exchanged, and the batches it has to pay off in:
-half of them for each exchange there was within as many.
+"""Seconds that starting or ending ``native`` costs, and number of batches in which that has to pay off.
+
+The cost arises because Spark's query is replaced. Each replacement within the last ``HORIZON`` batches halves the
+number of batches.
 """
 
 TRIAL = 40
-"""Batches after which a chosen algorithm has proved itself; left before, it has disappointed."""
+"""Number of batches after which a chosen algorithm has proved itself; if it is left earlier, it has disappointed."""
 
 _TIE = 0.01
 
 
 @dataclass(frozen=True)
 class SwitchOutcome:
-    """What was predicted of batches, and what they took: median seconds up to ``batch``."""
+    """Predicted and observed time of the batches up to ``batch``, in median seconds."""
 
     batch: int
     algorithm: str
@@ -63,15 +74,15 @@ class SwitchOutcome:
 
     @property
     def error(self) -> float:
-        """Prediction less observation, as a share of the latter."""
+        """Prediction minus observation, as a share of the observation."""
         return self.predicted / self.observed - 1
 
 
 class Selector:
-    """Watches batches and says when to run under another algorithm.
+    """Observer of batches that decides when to run under another algorithm.
 
-    ``algorithm`` is the one it wants. ``candidates`` is what it last predicted of each, and ``outcomes`` are its last
-    predictions with what came of them.
+    ``algorithm`` is its current choice. ``candidates`` has its latest prediction for each algorithm, and ``outcomes``
+    its latest predictions with the observed times.
     """
 
     def __init__(
@@ -94,21 +105,21 @@ class Selector:
         self._watch()
 
     def use(self, resources: Resources) -> None:
-        """The batches from now on run on these; what batches took on others says little of them."""
+        """Use these resources from now on; times measured on others say little about them."""
         if resources != self._resources:
             self._resources, self._tasks = resources, None
 
     def _watch(self) -> None:
-        """Begin to watch a plan."""
+        """Start to watch a plan."""
         self._window: list[MeasuredBatch] = []
         self._warm = False
         self._every, self._agreed = 1, 0
         self._expected: float | None = None
 
     def observe(self, batch: MeasuredBatch) -> Switch | None:
-        """Take in a finished batch; a switch where the next ones shall run under another algorithm.
+        """Take in a finished batch; return a switch if the next ones should run under another algorithm.
 
-        The first batch under a plan does not count: in it, processes start and kernels are compiled.
+        The first batch under a plan does not count, because processes start and kernels are compiled in it.
         """
         if batch.algorithm != self.algorithm or not batch.rows:
             return None
@@ -121,7 +132,7 @@ class Selector:
             return None
         self._forecaster.add(batch)
         if self._every > SOONEST and self._is_slow(batch):
-            self._window, self._every = [], SOONEST  # the batches before tell of another load
+            self._window, self._every = [], SOONEST  # earlier batches had another load
         self._window.append(batch)
         if len(self._window) < self._every:
             return None
@@ -132,11 +143,11 @@ class Selector:
         return self._decide(batch.number, statistics.median(batch.rows for batch in window))
 
     def _is_slow(self, batch: MeasuredBatch) -> bool:
-        """Whether it took so much longer than predicted that its records must have changed."""
+        """Whether a batch took so much longer than predicted that the records must have changed."""
         return self._expected is not None and batch.seconds > (1 + PLAIN) * self._expected * batch.rows
 
     def _compare(self, window: Sequence[MeasuredBatch]) -> None:
-        """Note what was predicted of these batches and what they took, by record since batches differ in size."""
+        """Record the predicted and observed time of these batches, per record because batches differ in size."""
         rows = statistics.median(batch.rows for batch in window)
         if self._expected is not None:
             observed = statistics.median(batch.seconds / batch.rows for batch in window)
@@ -146,7 +157,7 @@ class Selector:
         self._expected = self.candidates[self.algorithm].time.total / rows
 
     def _decide(self, number: int, rows: float) -> Switch | None:
-        """Hysteresis: switch when several evaluations in a row find a gain that is worth it."""
+        """Return a switch once enough evaluations in a row have found a worthwhile gain (hysteresis)."""
         current = self.candidates[self.algorithm]
         better = [one for one in self.candidates.values() if self._worth_it(current, one, number)]
         if not better:
@@ -167,7 +178,7 @@ class Selector:
         return switch
 
     def _worth_it(self, current: Candidate, other: Candidate, number: int) -> bool:
-        """Whether the predicted gain is above the margin, and pays for an exchange of Spark's query."""
+        """Whether the predicted gain is above the margin, and pays for replacing Spark's query if necessary."""
         if other is current:
             return False
         saved = current.time.total - other.time.total

@@ -1,4 +1,4 @@
-"""Shadow evaluation: where a partitioner would place a batch's records, found out on a sample of its stream."""
+"""Shadow evaluation: where a partitioner would place a batch's records, determined on a sample of its stream."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _HIGH = 1e3
 _HALVINGS = 40
 
 Clock = Callable[[], float]
-"""Seconds since some moment."""
+"""Function that returns the seconds since some fixed moment."""
 
 
 @dataclass(frozen=True, eq=False)
 class ShadowPlacement:
-    """What each combine task of a batch would get.
+    """Placement that an algorithm would give a batch: what each combine task would get.
 
-    ``rows`` are the tasks' records, shape ``(tasks,)``. A *pair* is a key and a task that has records of it;
-    ``pair_task``, ``pair_records`` and ``pair_keys`` (how many such pairs it stands for) have shape ``(pairs,)``.
-    ``route_seconds`` is what the partitioner itself took on this machine for one record; 0 where none places them.
+    ``rows`` is the number of records of each task, shape ``(tasks,)``. A *pair* is a key and a task that has records of
+    it; ``pair_task``, ``pair_records`` and ``pair_keys`` (how many such pairs it stands for) have shape ``(pairs,)``.
+    ``route_seconds`` is what the partitioner itself took for one record on this machine; 0 if no partitioner ran.
     """
 
     algorithm: str
@@ -46,15 +46,15 @@ class ShadowPlacement:
     route_seconds: float
 
     def groups(self, panes: float) -> NDArray[np.float64]:
-        """Shape ``(tasks,)``: partial results, where the records of a key are spread evenly over ``panes`` panes.
+        """Return the partial results of each task if a key's records are spread evenly over ``panes`` panes.
 
-        Their sum is Γ of paper 000, Eq. 2, with keys counted by pane.
+        The shape is ``(tasks,)``. The sum is Γ of paper 000, Eq. 2, with keys counted by pane.
         """
         each = self.pair_keys * _panes_hit(self.pair_records, panes)
         return _totals(self.pair_task, each, len(self.rows))
 
     def panes(self, groups: float) -> float:
-        """The number of panes with which the partial results are ``groups`` in all; at least 1."""
+        """Return the number of panes, at least 1, that leads to ``groups`` partial results in total."""
         low, high = 1.0, max(float(self.pair_records.max(initial=1.0)), 1.0) * _HIGH
         for _ in range(_HALVINGS):
             middle = (low * high) ** 0.5
@@ -66,14 +66,14 @@ class ShadowPlacement:
 
 
 def _panes_hit(records: NDArray[np.float64], panes: float) -> NDArray[np.float64]:
-    """The panes that so many records are expected to be in, of ``panes`` that are equally likely."""
+    """Return the expected number of panes with a record, if ``records`` fall into ``panes`` equally likely panes."""
     return np.ones(len(records)) if panes <= 1 else panes * -np.expm1(records * np.log1p(-1 / panes))
 
 
 class Shadow:
-    """One batch's keys, on which any algorithm can be tried.
+    """The keys of one batch, on which any algorithm can be tried.
 
-    ``clock`` counts the CPU's seconds: wall-clock time would include what else the driver does meanwhile.
+    ``clock`` counts CPU seconds, because wall-clock time would include what else the driver does meanwhile.
     """
 
     def __init__(
@@ -85,9 +85,9 @@ class Shadow:
         self._workers, self._replicas, self._seed, self._clock = workers, replicas, seed, clock
 
     def place(self, algorithm: str) -> ShadowPlacement:
-        """Where the algorithm would place the batch.
+        """Return where the algorithm would place the batch.
 
-        ``hash`` places a key whatever came before it, and so is tried on all keys, without the noise of a sample;
+        ``hash`` places a key regardless of earlier records, so it is tried on all keys, without the noise of a sample.
         ``native`` combines each replica's slice where it is.
         """
         if algorithm == Hash.NAME:
@@ -123,7 +123,7 @@ class Shadow:
         return ShadowPlacement(algorithm, rows, pairs % tasks, records, stream.stands_for[keys], route_seconds)
 
     def _route(self, algorithm: str, keys: Hashes, replica: int) -> tuple[Workers, float]:
-        """Worker ids, and the seconds it took. What learns from batch to batch has seen some before."""
+        """Return worker ids and the seconds taken; an algorithm that learns over batches runs some batches first."""
         _compile(algorithm)
         at = {"replica": replica, "replicas": self._replicas, "seed": self._seed}
         partitioner = make(algorithm, workers=self._workers, parameters={}, **at)
@@ -137,13 +137,13 @@ class Shadow:
 
 
 def _totals(tasks: NDArray[np.integer[Any]], amounts: NDArray[np.float64], size: int) -> NDArray[np.float64]:
-    """Shape ``(size,)``: the sum of the amounts of each task."""
+    """Return the sum of the amounts of each task, shape ``(size,)``."""
     totals: NDArray[np.float64] = np.bincount(tasks, amounts, size).astype(np.float64)
     return totals
 
 
 @functools.cache
 def _compile(algorithm: str) -> None:
-    """Let Numba compile the algorithm's kernels before anything is timed."""
+    """Have Numba compile the algorithm's kernels before anything is timed."""
     partitioner = make(algorithm, workers=2, replica=0, replicas=1, seed=0, parameters={})
     partitioner.route(np.arange(16, dtype=np.uint64))

@@ -1,4 +1,4 @@
-"""A switch from one algorithm to another, and why: as numbers and as a sentence."""
+"""A switch from one algorithm to another, with its reason in numbers and as a sentence."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ REASONS = ("imbalance", "aggregation cost", "routing", "measured", "trial")
 
 @dataclass(frozen=True)
 class Candidate:
-    """What is predicted of one algorithm.
+    """Prediction for one algorithm.
 
     ``imbalance`` is the largest load over the mean, less 1; ``aggregation_cost`` is Γ in partial results.
-    ``by_rule``: the selector rule of paper 000 names it.
+    ``by_rule``: the selection rule of paper 000 names the algorithm.
     """
 
     algorithm: str
@@ -27,7 +27,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Switch:
-    """The batch after which the algorithm changes, and what was predicted of both algorithms."""
+    """Change of algorithm after ``batch``, with the predictions for both algorithms."""
 
     batch: int
     before: Candidate
@@ -40,10 +40,10 @@ class Switch:
 
     @property
     def reason(self) -> str:
-        """The stage that saves most, and what in it: ``imbalance``, ``aggregation cost``, ``routing`` or ``measured``.
+        """Main saving: ``imbalance``, ``aggregation cost``, ``routing`` or ``measured``; or ``trial`` without one.
 
-        ``measured``: what the batches really took beyond the predicted stages. ``trial``: no gain is predicted, but
-        ``native`` is left once, since the prediction for routed batches rests on nothing measured.
+        ``measured`` is what batches really took beyond the predicted stages. ``trial`` means that no gain is predicted,
+        but ``native`` is left once, because the prediction for routed batches rests on no measurement.
         """
         if self.gain <= 0:
             return "trial"
@@ -60,7 +60,7 @@ class Switch:
         return "imbalance" if self.before.imbalance > self.after.imbalance else "aggregation cost"
 
     def __str__(self) -> str:
-        """One sentence with the numbers."""
+        """Return one sentence with the numbers."""
         old, new = self.before, self.after
         if self.reason == "trial":
             return (
@@ -83,5 +83,5 @@ class Switch:
 
 
 def _shown(seconds: float) -> str:
-    """A time in which a difference of a fiftieth can be seen, which is what the smallest gain of a switch is."""
+    """Format a time so that a difference of a fiftieth is visible, the smallest gain of a switch."""
     return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.0f} ms"

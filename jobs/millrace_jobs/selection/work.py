@@ -1,4 +1,4 @@
-"""The work of a stage: what each of its tasks has to do, and how long cores take for all of them."""
+"""The work of a stage: what each of its tasks has to do, and how long the cores take for all tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Task:
-    """What one combine task did: its records, its partial results by key and pane, and the seconds it took."""
+    """Work of one combine task: its records, its partial results by key and pane, and the seconds it took."""
 
     rows: int
     groups: int
@@ -21,9 +21,9 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class TaskLoads:
-    """What combine tasks would get of a batch in which ``read`` records are read.
+    """Loads that combine tasks would have in a batch of which ``read`` records are read.
 
-    ``rows``, which the filter lets through, and ``groups``, partial results, have shape ``(tasks,)``.
+    ``rows`` are the records that pass the filter and ``groups`` the partial results, both of shape ``(tasks,)``.
     """
 
     rows: NDArray[np.float64]
@@ -31,18 +31,18 @@ class TaskLoads:
     read: float
 
     def scaled(self, read: float) -> TaskLoads:
-        """The loads of a batch of another size."""
+        """Return the loads of a batch of another size."""
         return TaskLoads(self.rows * (read / self.read), self.groups * (read / self.read), read)
 
     @property
     def imbalance(self) -> float:
-        """Eq. 1 of paper 000 as a fraction: the largest load over the mean, less 1."""
+        """Imbalance as a fraction: the largest load over the mean, less 1 (paper 000, Eq. 1)."""
         mean = float(self.rows.mean())
         return float(self.rows.max()) / mean - 1 if mean else 0.0
 
 
 def makespan(seconds: Iterable[float], cores: int) -> float:
-    """Seconds until tasks that last ``seconds`` are done, each begun in order on the core that is free first."""
+    """Return the seconds until all tasks are done, each started in order on the core that is free first."""
     free = [0.0] * cores
     for length in seconds:
         heapq.heapreplace(free, free[0] + length)

@@ -1,10 +1,10 @@
-"""Count-min: how often a key occurred, never too low, from a table whose size does not depend on the keys.
+"""Count-min: key frequencies that are never too low, from a table whose size does not depend on the keys.
 
 Source: Cormode, Muthukrishnan, "An Improved Data Stream Summary: The Count-Min Sketch and its Applications",
-J. Algorithms 55(1), 2005. Each of ``depth`` rows of ``width`` counters counts a key in one of them; the least of
-these counters is the estimate. After N records it exceeds the true count by more than e N / width with a
-probability of at most e ** -depth. The rows' hashes are combined from two, which keeps that bound up to lower
-terms (Kirsch, Mitzenmacher, "Less Hashing, Same Performance: Building a Better Bloom Filter", ESA 2006).
+J. Algorithms 55(1), 2005. Each of ``depth`` rows of ``width`` counters counts a key in one counter. The smallest of a
+key's counters is its estimate. After N records the estimate exceeds the true count by more than e N / width with a
+probability of at most e ** -depth. The hashes of the rows are combined from two, which keeps that bound up to
+lower-order terms (Kirsch, Mitzenmacher, "Less Hashing, Same Performance: Building a Better Bloom Filter", ESA 2006).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from millrace_jobs.kernels.inlining import inlined
 from millrace_jobs.kernels.mixing import Hashes, salts, seeded_hash
 
 Cells = NDArray[np.int64]
-"""Shape ``(depth, width)``: the counters; the width is a power of two."""
+"""Counters of shape ``(depth, width)``; the width is a power of two."""
 
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
@@ -27,30 +27,30 @@ _ONE = np.uint64(1)
 
 
 class CountMin:
-    """Counts of keys; ``seed`` draws the hashes, and ``width`` is rounded up to a power of two."""
+    """Count-min sketch; ``seed`` draws the hashes, and ``width`` is rounded up to a power of two."""
 
     def __init__(self, *, width: int, depth: int, seed: int) -> None:
         self.cells: Cells = np.zeros((depth, 1 << (width - 1).bit_length()), np.int64)
-        """For ``count`` in kernels. Overflows only when 2**63 records have been counted."""
+        """Counters, for ``count`` in kernels; they overflow only after 2**63 records."""
         self._salt = salts(seed, 1)[0]
 
     def add(self, keys: Hashes) -> None:
-        """Count each of ``keys``, of shape ``(rows,)``, once more."""
+        """Count one record of each of ``keys``, shape ``(rows,)``."""
         _count_all(self.cells, read_only(keys), self._salt)
 
     def estimates(self, keys: Hashes) -> NDArray[np.int64]:
-        """Shape of ``keys``: at least how often each was added."""
+        """Return an upper bound on how often each key was added; same shape as ``keys``."""
         return _estimate_all(self.cells, read_only(keys), self._salt)
 
     def merge(self, other: CountMin) -> None:
-        """Add what ``other`` counted. Raises ValueError unless it has the same shape and seed."""
+        """Add the counts of ``other``. Raises ValueError unless it has the same shape and seed."""
         if other.cells.shape != self.cells.shape or other._salt != self._salt:
             raise ValueError("count-min sketches can be merged only when width, depth and seed are the same")
         self.cells += other.cells
 
 
 def distinct(cells: Cells) -> float:
-    """About how many different keys were counted: linear counting on the first row; infinite when it is full.
+    """Estimate the number of distinct keys by linear counting on the first row; infinite if that row is full.
 
     Source: Whang, Vander-Zanden, Taylor, "A Linear-Time Probabilistic Counting Algorithm for Database
     Applications", TODS 15(2), 1990.
@@ -62,9 +62,9 @@ def distinct(cells: Cells) -> float:
 
 @inlined
 def count(cells: Cells, hashed: np.uint64, records: int | np.int64) -> np.int64:
-    """Count ``records`` more of the key with that (well mixed) hash, and estimate its count.
+    """Count ``records`` more of the key with this (well mixed) hash, and return the estimate of its count.
 
-    Frozen, like ``mixing``: saved sketches are made by it.
+    Frozen, like ``mixing``: saved sketches depend on it.
     """
     last = np.uint64(cells.shape[1] - 1)
     step = (hashed >> _HALF) | _ONE

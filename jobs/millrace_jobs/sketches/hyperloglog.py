@@ -1,14 +1,14 @@
-"""HyperLogLog: how many different keys there were, in a fixed 4 KiB (paper 000, section 3.2.2).
+"""HyperLogLog: an estimate of the number of distinct keys in a fixed 4 KiB (paper 000, section 3.2.2).
 
-Flajolet, Fusy, Gandouet, Meunier: HyperLogLog: the analysis of a near-optimal cardinality estimation algorithm
-(AofA 2007), with m = 4096 registers of at most 31, as in paper 000, section 5.1: 5 bits each, kept in a byte
-for speed. The relative standard error is about 1.04 / sqrt(m) = 1.6 %. Keys have 64-bit hashes, so that the
-correction for collisions of 32-bit ones is left out.
+Source: Flajolet, Fusy, Gandouet, Meunier: HyperLogLog: the analysis of a near-optimal cardinality estimation algorithm
+(AofA 2007). There are m = 4096 registers of at most 31, as in paper 000, section 5.1: 5 bits each, kept in a byte for
+speed. The relative standard error is about 1.04 / sqrt(m) = 1.6 %. Keys have 64-bit hashes, so the correction for
+collisions of 32-bit hashes is left out.
 
-Paper 000 says that a register depends on the left-most zero of the bits that select it. It is read as in the
-work it cites: on the left-most one of the other bits.
+Paper 000 says that a register depends on the left-most zero of the bits that select it. This module follows the work
+that the paper cites: a register depends on the left-most one of the other bits.
 
-Several sketches stand side by side, one per worker. The results of their kernels never change, like those of
+Several sketches are stored side by side, one per worker. The results of their kernels never change, like those of
 ``mixing``.
 """
 
@@ -25,10 +25,10 @@ from millrace_jobs.kernels.inlining import inlined
 from millrace_jobs.kernels.mixing import seeded_hash
 
 REGISTERS = 4096
-"""m, the registers of a sketch."""
+"""Number of registers of a sketch, m."""
 
 LARGEST = 31
-"""What a register can be at most: 5 bits' worth."""
+"""Largest value of a register, which has 5 bits."""
 
 _SALT = np.uint64(0x68797065726C6F67)  # "hyperlog": a hash independent of those that choose workers
 _INDEX_BITS = 12
@@ -39,22 +39,25 @@ _UNIT = 1 << LARGEST  # sums are counted in units of 2**-31, so that they are ex
 
 
 class HyperLogLogs(NamedTuple):
-    """Sketches side by side, changed in place; what an estimate needs is kept up to date, so that it costs O(1)."""
+    """Sketches side by side, changed in place.
+
+    What an estimate needs is kept up to date, so that an estimate costs O(1).
+    """
 
     registers: NDArray[np.uint8]
-    """Shape ``(sketches, 4096)``."""
+    """Registers of each sketch, shape ``(sketches, 4096)``."""
     sums: NDArray[np.int64]
-    """Shape ``(sketches,)``: the sum of ``2**-register`` over the registers, times ``2**31``."""
+    """Sum of ``2**-register`` over the registers, times ``2**31``; shape ``(sketches,)``."""
     zeros: NDArray[np.int64]
-    """Shape ``(sketches,)``: the number of registers that are 0."""
+    """Number of registers that are 0, shape ``(sketches,)``."""
     estimates: NDArray[np.float64]
-    """Shape ``(sketches,)``: the estimated number of different keys."""
+    """Estimated number of distinct keys, shape ``(sketches,)``."""
 
 
 def from_registers(registers: NDArray[np.uint8]) -> HyperLogLogs:
-    """The sketches with these registers, shape ``(sketches, 4096)``, which they go on to change.
+    """Return the sketches with these registers, shape ``(sketches, 4096)``, which updates change in place.
 
-    The union of two sketches has the larger one of each two registers. Registers of 0 are an empty sketch.
+    The union of two sketches has the larger of each two registers. Registers of 0 are an empty sketch.
     """
     sums = (_UNIT >> registers.astype(np.int64)).sum(axis=1)
     zeros = REGISTERS - np.count_nonzero(registers, axis=1)
@@ -64,16 +67,20 @@ def from_registers(registers: NDArray[np.uint8]) -> HyperLogLogs:
 
 @inlined
 def hashed(key: np.uint64) -> np.uint64:
-    """The hash of ``key`` that ``contains`` and ``update`` take."""
+    """Return the hash of ``key`` that ``contains`` and ``update`` take."""
     return seeded_hash(key, _SALT)
 
 
 @kernel
 def estimate(power_sum: int, zeros: int) -> float:
-    """The number of different keys that led to a sum of ``2**-register`` (times ``2**31``) and so many zeros.
+    """Estimate the number of distinct keys.
 
-    While registers are 0 and the raw estimate is at most 5m/2, it is linear counting's, which only depends on
-    how many are 0.
+    While some registers are 0 and the raw estimate is at most 5m/2, the estimate is that of linear counting, which
+    depends only on how many registers are 0.
+
+    Args:
+        power_sum: sum of ``2**-register``, times ``2**31``.
+        zeros: number of registers that are 0.
     """
     raw = _ALPHA * REGISTERS * REGISTERS * _UNIT / power_sum
     if zeros > 0 and raw <= 2.5 * REGISTERS:
@@ -83,10 +90,10 @@ def estimate(power_sum: int, zeros: int) -> float:
 
 @inlined
 def contains(sketches: HyperLogLogs, sketch: int, key_hash: np.uint64) -> bool:
-    """Whether a trial update of the sketch leaves its estimate as it is (paper 000, section 3.2.2).
+    """Whether a trial update of the sketch leaves its estimate unchanged (paper 000, section 3.2.2).
 
-    True of every key that updated the sketch, and of others too: of those whose register is already as large,
-    and during linear counting of all whose register is not 0.
+    True for every key that updated the sketch. Also true for keys whose register is already as large and, during
+    linear counting, for all keys whose register is not 0.
     """
     old = sketches.registers[sketch, _register(key_hash)]
     new = _raised(old, key_hash)
@@ -112,13 +119,13 @@ def update(sketches: HyperLogLogs, sketch: int, key_hash: np.uint64) -> None:
 
 @inlined
 def _register(key_hash: np.uint64) -> int:
-    """Which register the key counts in: the first 12 bits of its hash."""
+    """Return the register that the key counts in: the first 12 bits of its hash."""
     return int(key_hash >> np.uint64(_REST_BITS))
 
 
 @inlined
 def _raised(register: int, key_hash: np.uint64) -> int:
-    """The larger one of ``register`` and the place of the left-most one in the rest of the hash, from 1."""
+    """Return the larger of ``register`` and the position, from 1, of the left-most one in the rest of the hash."""
     rest = key_hash & _REST
     raised = np.int64(register)
     while raised < LARGEST and rest >> np.uint64(_REST_BITS - raised) == 0:
@@ -128,5 +135,5 @@ def _raised(register: int, key_hash: np.uint64) -> int:
 
 @inlined
 def _difference(old: int, new: int) -> int:
-    """What raising a register adds to the sum."""
+    """Return what raising a register from ``old`` to ``new`` adds to the sum."""
     return int((_UNIT >> np.int64(new)) - (_UNIT >> np.int64(old)))

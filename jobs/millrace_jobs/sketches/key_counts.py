@@ -1,4 +1,4 @@
-"""How many records each key has: the exact counts that profiles are made from."""
+"""Exact numbers of records per key, from which profiles are made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millrace_jobs.kernels.mixing import Hashes
 
 @dataclass(frozen=True, eq=False)
 class KeyCounts:
-    """Different keys and their numbers of records.
+    """Distinct keys and their numbers of records.
 
     ``hashes`` has shape ``(keys,)`` and holds each key's hash once; ``counts`` has the same shape.
     """
@@ -27,20 +27,23 @@ class KeyCounts:
 
     @classmethod
     def none(cls) -> Self:
-        """No keys."""
+        """Return the counts of no keys."""
         return cls(np.empty(0, np.uint64), np.empty(0, np.int64))
 
     @property
     def rows(self) -> int:
-        """Records of all keys."""
+        """Number of records of all keys."""
         return int(self.counts.sum())
 
     def take(self, wanted: NDArray[np.bool_] | NDArray[np.intp]) -> KeyCounts:
-        """The keys that a mask or an array of positions selects."""
+        """Return the keys that a mask or an array of positions selects."""
         return KeyCounts(self.hashes[wanted], self.counts[wanted])
 
     def counts_of(self, hashes: Hashes) -> NDArray[np.int64]:
-        """Shape of ``hashes``: the records of each of these keys, 0 for others; needs ascending ``self.hashes``."""
+        """Return the number of records of each of these keys, 0 for unknown ones; same shape as ``hashes``.
+
+        ``self.hashes`` must be ascending.
+        """
         if not len(self):
             return np.zeros(len(hashes), np.int64)
         at = np.minimum(np.searchsorted(self.hashes, hashes), len(self) - 1)
@@ -48,7 +51,10 @@ class KeyCounts:
 
 
 def added(parts: Sequence[tuple[Hashes, NDArray[np.int64]]]) -> KeyCounts:
-    """The counts of all parts by key, by ascending hash; a key may be in several parts, and in one several times."""
+    """Add up the counts of all parts by key, in ascending order of hash.
+
+    A key may be in several parts, and several times in one part.
+    """
     if not parts:
         return KeyCounts.none()
     hashes = np.concatenate([part[0] for part in parts])

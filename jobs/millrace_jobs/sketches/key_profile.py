@@ -1,12 +1,12 @@
-"""Profile of a stream's keys: a uniform sample of them with their counts, and the heaviest ones.
+"""Profile of a stream's keys: a uniform sample of keys with their counts, and the heaviest keys.
 
 The sample holds the keys with the smallest hashes (bottom-k; Beyer, Haas, Reinwald, Sismanis, Gemulla: On Synopses
-for Distinct-Value Estimation Under Multiset Operations, SIGMOD 2007). All workers sample by the same hash, so that a
-key which several of them saw is in the samples of all, and its counts add up. The keys that are below the smallest
-of the workers' thresholds are then a uniform sample of the keys of all of them.
+for Distinct-Value Estimation Under Multiset Operations, SIGMOD 2007). All workers sample by the same hash, so a key
+that several of them saw is in all their samples, and its counts add up. The keys below the smallest of the workers'
+thresholds are then a uniform sample of the keys of all workers.
 
-Below ``K`` different keys a profile is exact. Above, the relative standard error of the number of keys is at most
-about 1 / sqrt(K - 1), and less where workers have different keys.
+Up to ``K`` distinct keys, a profile is exact. Above, the relative standard error of the number of keys is at most about
+1 / sqrt(K - 1), and less if the workers have different keys.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from numpy.typing import NDArray
 from .key_counts import KeyCounts, added
 
 K = 256
-"""Keys in the sample of one worker."""
+"""Number of keys in the sample of one worker."""
 
 HEAVY = 32
-"""Heaviest keys that one worker names."""
+"""Number of heaviest keys that one worker names."""
 
 EVERY = 1 << 64
-"""The threshold of a sample that holds every key."""
+"""Threshold of a sample that holds every key."""
 
 _HEAD = 8
 
 
 @dataclass(frozen=True, eq=False)
 class KeyProfile:
-    """The keys of a stream, in a size that does not grow with it.
+    """Summary of the keys of a stream, whose size does not grow with the stream.
 
     ``sample`` has the keys with a hash below ``threshold``, by ascending hash. ``heavy`` has the keys with the most
-    records, the heaviest first; it is empty where the sample holds every key.
+    records, the heaviest first; it is empty if the sample holds every key.
     """
 
     rows: int
@@ -53,12 +53,12 @@ class KeyProfile:
 
     @property
     def distinct(self) -> int:
-        """Number of different keys; an unbiased estimate unless the profile is complete."""
+        """Number of distinct keys; an unbiased estimate unless the profile is complete."""
         return len(self.sample) if self.complete else round(len(self.sample) * (EVERY / self.threshold))
 
 
 def profile(keys: KeyCounts) -> KeyProfile:
-    """The profile of one worker's keys; ``keys`` by ascending hash."""
+    """Return the profile of one worker's keys, given in ascending order of hash."""
     if len(keys) <= K:
         return KeyProfile(keys.rows, keys, EVERY, KeyCounts.none())
     heaviest = np.argpartition(keys.counts, len(keys) - HEAVY)[-HEAVY:]
@@ -67,7 +67,7 @@ def profile(keys: KeyCounts) -> KeyProfile:
 
 
 def union(profiles: Sequence[KeyProfile]) -> KeyProfile:
-    """The profile of the workers' streams together."""
+    """Return the common profile of the workers' streams."""
     threshold = min((part.threshold for part in profiles), default=EVERY)
     sample = added([(part.sample.hashes, part.sample.counts) for part in profiles])
     if threshold != EVERY:
@@ -78,10 +78,10 @@ def union(profiles: Sequence[KeyProfile]) -> KeyProfile:
 
 
 def _heaviest(profiles: Sequence[KeyProfile], sample: KeyCounts, threshold: int) -> KeyCounts:
-    """The keys that any worker names, heaviest first, with what workers that do not name them probably have.
+    """Return the keys that any worker names, heaviest first, with estimates for the workers that do not name them.
 
-    How many workers have a heavy key is seen from the heaviest ones: one if each key has its worker, all under
-    round robin. A key that fewer name is about as frequent, on those that do not, as the last key they name.
+    The heaviest keys show how many workers share a heavy key: one if each key has its worker, all under round robin.
+    A key that fewer workers name is about as frequent, on those that do not, as the last key they name.
     """
     named = [part.sample if part.complete else part.heavy for part in profiles]
     keys = added([(part.hashes, part.counts) for part in named])
@@ -95,7 +95,10 @@ def _heaviest(profiles: Sequence[KeyProfile], sample: KeyCounts, threshold: int)
 
 
 def encode(given: KeyProfile) -> str:
-    """As text for JSON, 3 kB at most: small numbers lie byte by byte, where zlib finds their zeros."""
+    """Return a profile as text for JSON, 3 kB at most.
+
+    Numbers are stored byte plane by byte plane, so that zlib finds the zeros of small ones.
+    """
     head = [given.rows, len(given.sample), len(given.heavy), given.threshold % EVERY]
     parts = (np.diff(given.sample.hashes, prepend=np.uint64(0)), given.heavy.hashes)
     counts = (given.sample.counts.astype(np.uint64), given.heavy.counts.astype(np.uint64))
@@ -105,7 +108,7 @@ def encode(given: KeyProfile) -> str:
 
 
 def decode(text: str) -> KeyProfile:
-    """The inverse of ``encode``."""
+    """Return the profile that ``encode`` turned into this text."""
     planes = np.frombuffer(zlib.decompress(base64.b85decode(text)), np.uint8).reshape(8, -1)
     words: NDArray[np.uint64] = np.ascontiguousarray(planes.T).view("<u8").reshape(-1).astype(np.uint64)
     rows, sampled, heavy, threshold = words[:4].tolist()

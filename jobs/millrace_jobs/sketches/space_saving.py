@@ -1,15 +1,16 @@
 """Space-saving: the frequent keys of a stream, from a bounded number of counters.
 
 Source: Metwally, Agrawal, El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data Streams",
-ICDT 2005; merging: Agarwal, Cormode, Huang, Phillips, Wei, Yi, "Mergeable Summaries", PODS 2012, section 2. A
-record of a counted key adds 1 to its counter. A record of another key takes over a least counter: its count
-goes on from there, and what it had before is the new key's possible error.
+ICDT 2005; merging: Agarwal, Cormode, Huang, Phillips, Wei, Yi, "Mergeable Summaries", PODS 2012, section 2.
+
+A record of a counted key adds 1 to its counter. A record of another key takes over a counter with the smallest count:
+the count continues from there, and its previous value is the possible error of the new key.
 
 With N records and k counters, for every key with f records:
 
-- counted: ``count - error <= f <= count``, and ``error <= missed``;
-- not counted: ``f <= missed``;
-- ``missed <= N / k``, so that every key with more than N / k records is counted.
+- if it is counted: ``count - error <= f <= count``, and ``error <= missed``;
+- if it is not counted: ``f <= missed``;
+- ``missed <= N / k``, so every key with more than N / k records is counted.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from millrace_jobs.kernels.key_table import Rows, Slot, empty_table, find, is_em
 from millrace_jobs.kernels.mixing import Hashes, splitmix64
 
 _MOST = 1 << 56
-"""The largest number of records in a saved summary that is taken for real: 45 years of 50 million records/s."""
+"""Largest number of records that a saved summary may plausibly have: 45 years of 50 million records/s."""
 
 _COUNTER = np.dtype(
     [
-        # By slot: a counter stays in its slot, whatever its rank.
+        # Indexed by slot: a counter stays in its slot, whatever its rank.
         ("key", np.uint64),
         ("count", np.int64),
         ("error", np.int64),
         ("rank", np.int32),
         ("group", np.int32),
-        # By rank, by group, and a list of the numbers that no group has.
+        # Indexed by rank, by group, and a list of unused group numbers.
         ("slot", np.int32),
         ("first", np.int32),
         ("spare", np.int32),
@@ -47,29 +48,29 @@ _SIZE, _TOTAL, _MISSED, _SPARE = range(4)
 
 
 class SpaceSavingCounters(NamedTuple):
-    """The stream summary: what ``count`` works on.
+    """The stream summary that ``count`` works on.
 
-    Counters are ranked by descending counts. Those with equal counts are a group; within it, places are free,
-    so that adding 1 is to change places with the first of the group, and to join the group above.
+    Counters are ranked by descending count. Counters with equal counts form a group, in any order. Adding 1 therefore
+    means swapping places with the first of the group, and joining the group above.
     """
 
     rows: NDArray[np.void]
-    """Shape ``(k,)``: the counters, their ranks and groups."""
+    """Counters with their ranks and groups, shape ``(k,)``."""
     table: Rows
-    """Where a key is: its slot plus 1."""
+    """Hash table from a key to its slot plus 1."""
     numbers: NDArray[np.int64]
-    """How many counters are taken, N, ``missed``, and how many numbers no group has."""
+    """Number of counters in use, N, ``missed``, and number of unused group numbers."""
 
 
 class SpaceSaving:
-    """A summary of at most ``capacity`` counters (k)."""
+    """Space-saving summary of at most ``capacity`` counters (k)."""
 
     def __init__(self, capacity: int) -> None:
         none = np.empty(0, np.int64)
         self.counters = _counters(capacity, none.view(np.uint64), none, none, missed=0, total=0)
 
     def __len__(self) -> int:
-        """Number of keys that are counted."""
+        """Return the number of keys that are counted."""
         return int(self.counters.numbers[_SIZE])
 
     @property
@@ -84,27 +85,27 @@ class SpaceSaving:
 
     @property
     def missed(self) -> int:
-        """The most records that a key can have which is not counted."""
+        """Largest number of records that an uncounted key can have."""
         return int(self.counters.numbers[_MISSED])
 
     @property
     def slots(self) -> NDArray[np.int32]:
-        """Shape ``(len(self),)``: the slot of each counter, in order of rank; a copy."""
+        """Slots of the counters in order of rank, shape ``(len(self),)``; a copy."""
         return self.counters.rows["slot"][: len(self)].copy()
 
     @property
     def keys(self) -> Hashes:
-        """Shape ``(len(self),)``: the keys that are counted, most frequent first; a copy."""
+        """Counted keys, most frequent first, shape ``(len(self),)``; a copy."""
         return self.counters.rows["key"][self.slots]
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """Shape ``(len(self),)``: at least the records of each key, in the order of ``keys``; a copy."""
+        """Upper bounds on the records of each key, in the order of ``keys``, shape ``(len(self),)``; a copy."""
         return self.counters.rows["count"][self.slots]
 
     @property
     def errors(self) -> NDArray[np.int64]:
-        """Shape ``(len(self),)``: by how much each count may be too high; a copy."""
+        """Amounts by which each count may be too high, in the order of ``keys``, shape ``(len(self),)``; a copy."""
         return self.counters.rows["error"][self.slots]
 
     def add(self, keys: Hashes) -> None:
@@ -112,16 +113,16 @@ class SpaceSaving:
         _count_all(*self.counters, read_only(keys))
 
     def merge(self, others: Sequence[Self]) -> None:
-        """Count the other summaries' streams too, which must not have any record in common with this one's.
+        """Count the streams of the other summaries too; no record may be in two of the streams.
 
-        All bounds hold for the streams together, if the capacities are the same. Ties go to smaller keys.
+        All bounds hold for the combined streams if the capacities are the same. Ties go to smaller keys.
         """
         if not others:
             return
         parts = [self, *others]
         keys, at = np.unique(np.concatenate([part.keys for part in parts]), return_inverse=True)
         missed = sum(part.missed for part in parts)
-        # A summary without the key adds what it may have missed of it.
+        # A summary that does not count a key adds the most it may have missed.
         counts, errors = np.full(len(keys), missed), np.full(len(keys), missed)
         np.add.at(counts, at, np.concatenate([part.counts - part.missed for part in parts]))
         np.add.at(errors, at, np.concatenate([part.errors - part.missed for part in parts]))
@@ -130,10 +131,10 @@ class SpaceSaving:
         self.counters = _counters(self.capacity, keys[order], counts[order], errors[order], missed, total)
 
     def age(self, divisor: int, share: float = 0.0) -> None:
-        """Let every record so far count for ``1 / divisor`` of one, and forget keys below ``share`` of them.
+        """Weigh every record so far as ``1 / divisor`` of one, and forget keys below ``share`` of all records.
 
-        All numbers are rounded down, and so are the true ones of which the bounds speak; an error may then be 1
-        above ``missed``. Keys that come to 0 are forgotten too. ``share`` is a fraction of N.
+        All numbers are rounded down, and so are the true counts that the bounds refer to; an error may then exceed
+        ``missed`` by 1. Keys whose count becomes 0 are forgotten too. ``share`` is a fraction of N.
         """
         counts = self.counts // divisor
         errors = counts - (self.counts - self.errors) // divisor
@@ -143,20 +144,20 @@ class SpaceSaving:
         self.counters = _counters(self.capacity, self.keys[:kept], counts[:kept], errors[:kept], missed, total)
 
     def resize(self, capacity: int) -> None:
-        """Go on with ``capacity`` counters, and keep the most frequent keys.
+        """Continue with ``capacity`` counters, and keep the most frequent keys.
 
-        With more counters than before, ``missed`` is only within N over the former number until it has grown.
+        With more counters than before, ``missed`` is bounded only by N over the former number until N has grown.
         """
         self.counters = _counters(capacity, self.keys, self.counts, self.errors, self.missed, self.total)
 
     def vectors(self) -> Mapping[str, NDArray[np.int64]]:
-        """What ``restored`` needs to go on as if there had been no interruption; 24 bytes per key."""
+        """Return what ``restored`` needs to continue as if there had been no interruption; 24 bytes per key."""
         totals = np.array([self.total, self.missed], np.int64)
         return {"keys": self.keys.view(np.int64), "counts": self.counts, "errors": self.errors, "totals": totals}
 
     @classmethod
     def restored(cls, capacity: int, vectors: Mapping[str, NDArray[np.int64]]) -> Self:
-        """The summary of which these are the ``vectors``. Raises ValueError where none can be."""
+        """Return the summary that has these ``vectors``. Raises ValueError if no summary can have them."""
         none = np.empty(0, np.int64)
         keys, counts, errors, totals = (vectors.get(name, none) for name in ("keys", "counts", "errors", "totals"))
         if not len(keys) == len(counts) == len(errors) <= capacity or len(totals) != 2:
@@ -178,7 +179,7 @@ class SpaceSaving:
 def _counters(
     capacity: int, keys: Hashes, counts: NDArray[np.int64], errors: NDArray[np.int64], missed: int, total: int
 ) -> SpaceSavingCounters:
-    """These counters, in order of rank, or as many of them as there can be; slots have the number of the rank."""
+    """Build these counters, in order of rank, or as many as fit; slots are numbered by rank."""
     taken = len(keys[:capacity])
     missed = max(missed, int(counts[taken:].max(initial=0)))
     rows = np.zeros(capacity, _COUNTER)
@@ -189,14 +190,17 @@ def _counters(
     rows["first"][: len(firsts)] = firsts
     rows["group"] = np.searchsorted(firsts, rows["rank"], side="right") - 1
     rows["spare"][: capacity - len(firsts)] = np.arange(len(firsts), capacity)
-    table = empty_table(capacity + capacity // 2, 1)  # at most half full: look-ups in vain end soon
+    table = empty_table(capacity + capacity // 2, 1)  # at most half full, so that failed look-ups end soon
     _enter_all(rows, table, read_only(keys[:taken]), read_only(errors[:taken]))
     return SpaceSavingCounters(rows, table, np.array([taken, total, missed, capacity - len(firsts)], np.int64))
 
 
 @inlined
 def count(rows: NDArray[np.void], table: Rows, numbers: NDArray[np.int64], key: np.uint64) -> np.int64:
-    """Count one record, in constant time; the slot of its key's counter. Takes ``SpaceSavingCounters`` apart."""
+    """Count one record in constant time, and return the slot of its key's counter.
+
+    ``rows``, ``table`` and ``numbers`` are the fields of ``SpaceSavingCounters``.
+    """
     numbers[_TOTAL] += 1
     place = find(table, key)
     if is_empty(table, place):
@@ -216,7 +220,7 @@ def count(rows: NDArray[np.void], table: Rows, numbers: NDArray[np.int64], key: 
 
 @inlined
 def is_frequent(rows: NDArray[np.void], numbers: NDArray[np.int64], slot: np.int64, share: float) -> bool:
-    """Whether the key in the slot may have at least ``share``, a fraction, of all records."""
+    """Whether the key in the slot may have at least the fraction ``share`` of all records."""
     frequent: bool = rows[slot].count >= share * numbers[_TOTAL]
     return frequent
 
@@ -235,7 +239,7 @@ def _enter_all(rows: NDArray[np.void], table: Rows, keys: Hashes, errors: NDArra
 
 @inlined
 def _take_over(rows: NDArray[np.void], table: Rows, slot: int, error: int, key: np.uint64, place: Slot) -> None:
-    """The counter in ``slot`` is the key's now, which is at ``place`` in the table."""
+    """Give the counter in ``slot`` to the key, whose entry in the table is at ``place``."""
     rows[slot].key = key
     rows[slot].error = error
     table[place, 0] = key
@@ -244,7 +248,7 @@ def _take_over(rows: NDArray[np.void], table: Rows, slot: int, error: int, key: 
 
 @inlined
 def _add_one(rows: NDArray[np.void], numbers: NDArray[np.int64], slot: np.int64) -> None:
-    """Change places with the first of the group, then leave it for the group above, which may be a new one."""
+    """Swap places with the first of the group, then leave it for the group above, which may be a new one."""
     before, group, rank = rows[slot].count, rows[slot].group, rows[slot].rank
     first = rows[group].first
     other = rows[first].slot
@@ -269,7 +273,7 @@ def _add_one(rows: NDArray[np.void], numbers: NDArray[np.int64], slot: np.int64)
 
 @inlined
 def _remove(table: Rows, key: np.uint64) -> None:
-    """Close the gap that the key leaves by moving up the entries which the gap would hide from ``find``."""
+    """Remove the key, and close its gap by moving up the entries that the gap would hide from ``find``."""
     last = len(table) - 1
     gap = find(table, key)
     place = (gap + 1) & last

@@ -1,4 +1,4 @@
-"""Arithmetic, with the result types of Spark, and its errors on overflow and on division by zero."""
+"""Arithmetic with Spark's result types, and with its errors on overflow and division by zero."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NOT_ZERO = "divide by nullif(..., 0) to get NULL instead"
 
 
 def sum_or_product(function: str) -> Rule:
-    """The rule of +, - or *, as Arrow calls it."""
+    """Return the rule for +, - or *; ``function`` is the name of the operation in Arrow."""
 
     def rule(node: exp.Expr, compile_: Compile) -> Compiled | None:
         operands = _numbers(node, compile_)
@@ -52,7 +52,7 @@ def sum_or_product(function: str) -> Rule:
 
 
 def _exact(function: str, left: Compiled, right: Compiled) -> Compiled | None:
-    """DECIMALs have a result that holds every sum or product, as long as it needs no more than 38 digits."""
+    """Compile a DECIMAL operation whose type holds every result; None if that needs more than 38 digits."""
     one, other = decimal_type(left), decimal_type(right)
     if function == "multiply":
         kind = decimal(one.precision + other.precision + 1, one.scale + other.scale)
@@ -66,7 +66,10 @@ def _exact(function: str, left: Compiled, right: Compiled) -> Compiled | None:
 
 
 def quotient(node: exp.Expr, compile_: Compile) -> Compiled | None:
-    """``/``: of integers and floats a DOUBLE. Spark's rounding of the quotient of DECIMALs is left to it."""
+    """Compile ``/``: the quotient of integers and floats is a DOUBLE.
+
+    The quotient of DECIMALs is left to Spark, which rounds it.
+    """
     operands = _numbers(node, compile_)
     if operands is None or any(pa.types.is_decimal128(operand.type) for operand in operands):
         return None
@@ -79,12 +82,12 @@ def quotient(node: exp.Expr, compile_: Compile) -> Compiled | None:
 
 
 def integer_quotient(node: exp.Expr, compile_: Compile) -> Compiled | None:
-    """``DIV`` of integers: a BIGINT, rounded towards zero."""
+    """Compile ``DIV`` of integers: a BIGINT, rounded towards zero."""
     return _integers("divide_checked", pa.int64(), node, compile_)
 
 
 def remainder(node: exp.Expr, compile_: Compile) -> Compiled | None:
-    """``%`` of integers: it has the sign of the dividend."""
+    """Compile ``%`` of integers: the result has the sign of the dividend."""
     return _integers("remainder", None, node, compile_)
 
 
@@ -104,7 +107,7 @@ def _integers(function: str, kind: pa.DataType | None, node: exp.Expr, compile_:
 
 
 def minus(node: exp.Expr, compile_: Compile) -> Compiled | None:
-    """The sign of a literal, which is part of it, or the negative of a number."""
+    """Compile unary minus: the sign of a numeric literal, or the negative of a number."""
     if isinstance(node.this, exp.Literal) and not node.this.args["is_string"]:
         return number(f"-{node.this.name}")
     inner = compile_(node.this)
@@ -123,7 +126,7 @@ def _numbers(node: exp.Expr, compile_: Compile) -> tuple[Compiled, Compiled] | N
 
 
 def _checked(node: exp.Expr, computed: Compiled, hint: str) -> Compiled | None:
-    """A value which is an error for some records; where it is the same for all of them, its error is left to Spark."""
+    """Wrap a computation that can fail; fold a constant, or return None to leave its error to Spark."""
     if not is_constant(computed.program):
         return Compiled(("checked", computed.program, to_sql(node), hint), computed.type, True)
     try:

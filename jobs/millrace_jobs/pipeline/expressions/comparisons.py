@@ -1,4 +1,4 @@
-"""Comparisons, IN and BETWEEN, of values that Spark takes for one type."""
+"""Comparisons, IN and BETWEEN over operands that Spark casts to one type."""
 
 from __future__ import annotations
 
@@ -29,11 +29,14 @@ _CHAINED = (exp.Predicate, exp.Not)
 _MIRRORED = {"less": "greater", "less_equal": "greater_equal"}
 
 _MOST_COMPARISONS = 16
-"""Options of an IN that are compared one by one: columns, and floats, as Arrow's set of values tells 0.0 from -0.0."""
+"""Maximum number of IN options that are compared one by one.
+
+This concerns columns, and floats because Arrow's value sets distinguish 0.0 from -0.0.
+"""
 
 
 def comparison(function: str) -> Rule:
-    """The rule of a comparison that Arrow calls so."""
+    """Return the rule for a comparison; ``function`` is its name in Arrow."""
 
     def rule(node: exp.Expr, compile_: Compile) -> Compiled | None:
         return _compare(function, node.this, node.expression, compile_)
@@ -42,7 +45,10 @@ def comparison(function: str) -> Rule:
 
 
 def is_in(node: exp.Expr, compile_: Compile) -> Compiled | None:
-    """``value IN (options)``: NULL where the value is, or where an option is and none is equal to the value."""
+    """Compile ``value IN (options)``.
+
+    The result is NULL if the value is NULL, or if an option is NULL and none equals the value.
+    """
     operands = _operands([node.this, *node.args.get("expressions", [])], compile_)
     if operands is None or len(operands) == 1:
         return None
@@ -64,7 +70,7 @@ def _among(value: Compiled, options: Sequence[Compiled]) -> Compiled:
 
 
 def between(node: exp.Expr, compile_: Compile) -> Compiled | None:
-    """``value BETWEEN low AND high``."""
+    """Compile ``value BETWEEN low AND high``."""
     low = _compare("greater_equal", node.this, node.args["low"], compile_)
     high = _compare("less_equal", node.this, node.args["high"], compile_)
     if low is None or high is None or high.raises or node.args.get("symmetric"):
@@ -78,7 +84,7 @@ def _compare(function: str, left: exp.Expr, right: exp.Expr, compile_: Compile) 
 
 
 def _operands(nodes: Sequence[exp.Expr], compile_: Compile) -> list[Compiled] | None:
-    """Operands as the type to which Spark casts them for a comparison."""
+    """Return the operands cast to the type in which Spark compares them; None if only Spark can compare them."""
     if any(isinstance(node, _CHAINED) for node in nodes):
         return None
     compiled = [compile_(node) for node in nodes]
@@ -91,7 +97,7 @@ def _operands(nodes: Sequence[exp.Expr], compile_: Compile) -> list[Compiled] | 
 
 
 def _dated(operands: list[Compiled]) -> list[Compiled]:
-    """String literals as the DATE or TIMESTAMP with which they are compared, and such a DATE as a TIMESTAMP."""
+    """Read string literals as the DATE or TIMESTAMP they are compared with, and cast DATE literals to TIMESTAMP."""
     kinds = {operand.type for operand in operands if not operand.is_literal}
     if len(kinds) != 1 or not kinds <= {pa.date32(), TIMESTAMP}:
         return operands
@@ -109,7 +115,7 @@ def _dated(operands: list[Compiled]) -> list[Compiled]:
 
 
 def unified(operands: Sequence[Compiled]) -> list[Compiled] | None:
-    """Operands as their common type; None where they have none, or not one that keeps their values."""
+    """Return the operands cast to their common type; None if no type keeps their values."""
     kind = common_type([operand.type for operand in operands])
     if kind is None:
         return None
@@ -126,7 +132,7 @@ def compare(function: str, left: Compiled, right: Compiled) -> Compiled:
 
 
 def _compare_floats(function: str, left: Compiled, right: Compiled) -> Compiled:
-    """To Spark NaN equals itself and is larger than every number; to Arrow it is incomparable."""
+    """Compare floats as Spark does: NaN equals itself and is larger than every number; in Arrow it is incomparable."""
     if function in _MIRRORED:
         return _compare_floats(_MIRRORED[function], right, left)
     if function == "not_equal":

@@ -1,4 +1,4 @@
-"""What an expression is compiled to, and the types that Spark gives to its operands."""
+"""The result of compiling an expression, and the types that Spark gives to its operands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millrace_jobs.pipeline.programs import Program
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 NOTHING = pa.null()
-"""Type of the literal NULL, before its place in an expression gives it another one."""
+"""Type of the literal NULL until its context gives it another one."""
 
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
 _MAX_DIGITS = 38
@@ -24,9 +24,10 @@ _MAX_DIGITS = 38
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program, the Arrow type of its result, and whether some values end it in an error, such as an overflow.
+    """A compiled expression: its program, the Arrow type of its result, and whether it can raise an error.
 
-    ``folded``: it is a value that was computed now, where Spark does so after it has settled the types.
+    ``raises``: some values end it in an error, such as an overflow. ``folded``: the value was computed at compile time,
+    whereas Spark folds it only after it has settled the types.
     """
 
     program: Program
@@ -36,7 +37,7 @@ class Compiled:
 
     @property
     def is_literal(self) -> bool:
-        """Whether it is a single value that is known now."""
+        """Whether the expression is a single value that is known at compile time."""
         return bool(self.program[0] == "literal")
 
     @property
@@ -46,55 +47,58 @@ class Compiled:
 
 
 Compile = Callable[[exp.Expr], Compiled | None]
-"""Compiles an operand; None where only Spark can evaluate it."""
+"""Function that compiles an operand; it returns None if only Spark can evaluate it."""
 
 Rule = Callable[[exp.Expr, Compile], Compiled | None]
-"""Compiles one kind of expression, with what compiles its operands."""
+"""Function that compiles one kind of expression, given the function that compiles its operands."""
 
 
 def literal(value: Any, kind: pa.DataType) -> Compiled:
-    """A value of a type."""
+    """Return a literal of type ``kind``."""
     return Compiled(("literal", value, kind), kind)
 
 
 def call(function: str, kind: pa.DataType, *arguments: Compiled) -> Compiled:
-    """A function of Arrow, or one of ``programs``, that has a value for all arguments."""
+    """Return a call of a function, from Arrow or ``programs``, that has a value for all arguments.
+
+    The call raises an error only if an argument does.
+    """
     programs = (argument.program for argument in arguments)
     return Compiled(("call", function, *programs), kind, any(argument.raises for argument in arguments))
 
 
 def guarded(value: Compiled, condition: Compiled) -> Compiled:
-    """The value, evaluated for those records only for which Spark evaluates it: it raises no error for the others."""
+    """Return the value so that it raises no error for records where ``condition`` is false and Spark skips it."""
     return Compiled(("guard", condition.program, value.program), value.type, True) if value.raises else value
 
 
 def after(first: Compiled, second: Compiled) -> Compiled:
-    """The second operand of a function, which Spark does not evaluate where the first one is NULL."""
+    """Return the second operand of a function, guarded because Spark does not evaluate it where the first is NULL."""
     return guarded(second, call("is_valid", pa.bool_(), first))
 
 
 def is_true(condition: Compiled) -> Compiled:
-    """Whether a condition is true; false where it is NULL."""
+    """Return whether a condition is true; false where it is NULL."""
     return call("coalesce", pa.bool_(), condition, literal(False, pa.bool_()))
 
 
 def negated(condition: Compiled) -> Compiled:
-    """NOT."""
+    """Return NOT of a condition."""
     return call("invert", pa.bool_(), condition)
 
 
 def is_integer(kind: pa.DataType) -> bool:
-    """Whether it is one of Spark's integral types."""
+    """Whether the type is one of Spark's integral types."""
     return bool(pa.types.is_signed_integer(kind))
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Whether it is one of Spark's numeric types."""
+    """Whether the type is one of Spark's numeric types."""
     return is_integer(kind) or kind in (pa.float32(), pa.float64()) or bool(pa.types.is_decimal128(kind))
 
 
 def common_type(kinds: Sequence[pa.DataType]) -> pa.DataType | None:
-    """The type to which Spark casts operands of these types; None where it has none that keeps all values."""
+    """Return the type to which Spark casts operands of these types; None if no type keeps all values."""
     return reduce(_wider, kinds)
 
 
@@ -108,14 +112,14 @@ def _wider(one: pa.DataType | None, other: pa.DataType | None) -> pa.DataType | 
     if is_integer(one) and is_integer(other):
         return max(one, other, key=lambda kind: kind.bit_width)
     if pa.types.is_floating(one) or pa.types.is_floating(other):
-        return pa.float64()  # also of a FLOAT and an integer, to lose no digits
+        return pa.float64()  # for a FLOAT and an integer too, so that no digits are lost
     left, right = _as_decimal(one), _as_decimal(other)
     scale = max(left.scale, right.scale)
     return decimal(max(left.precision - left.scale, right.precision - right.scale) + scale, scale)
 
 
 def decimal(precision: int, scale: int) -> pa.DataType | None:
-    """DECIMAL(precision, scale); None where Spark would round, as it has no more than 38 digits."""
+    """Return DECIMAL(precision, scale); None beyond 38 digits, where Spark would round."""
     return pa.decimal128(precision, scale) if precision <= _MAX_DIGITS else None
 
 
@@ -124,16 +128,16 @@ def _as_decimal(kind: pa.DataType) -> pa.DataType:
 
 
 def decimal_type(operand: Compiled) -> pa.DataType:
-    """The DECIMAL as which Spark takes an integer or DECIMAL operand: a literal integer has the digits it needs."""
+    """Return the DECIMAL type that Spark gives an integer or DECIMAL; a literal integer gets the digits it needs."""
     if operand.is_literal and not operand.folded and is_integer(operand.type) and operand.value is not None:
         return pa.decimal128(len(str(abs(operand.value))), 0)
     return _as_decimal(operand.type)
 
 
 def cast(operand: Compiled, kind: pa.DataType) -> Compiled | None:
-    """The operand as another type to which Spark casts it by itself, with the same value; None where that is not sure.
+    """Cast the operand to a type to which Spark casts it implicitly; None if the value might change.
 
-    A DECIMAL that is not known now is no DOUBLE here: Arrow does not always take the nearest one.
+    A DECIMAL that is not a literal is not cast to DOUBLE, because Arrow does not always take the nearest one.
     """
     if operand.type == kind:
         return operand

@@ -1,4 +1,4 @@
-"""Compile the filter and the columns of a query to programs of Arrow."""
+"""Compile the filter and the columns of a query to Arrow programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millrace_jobs.pipeline.projection import ArrowProjection, Projection
 
 
 def compile_expression(sql: str, schema: pa.Schema) -> Compiled | None:
-    """Compile one SQL expression over a batch with this schema; None where only Spark can evaluate it."""
+    """Compile one SQL expression over a batch with this schema; None if only Spark can evaluate it."""
     fields = {field.name.lower(): field for field in schema}
 
     def compile_(node: exp.Expr) -> Compiled | None:
@@ -26,7 +26,7 @@ def compile_expression(sql: str, schema: pa.Schema) -> Compiled | None:
 
 
 def compile_projection(projection: Projection, source: pa.Schema) -> ArrowProjection | str:
-    """Compile a projection to Arrow, or return what only Spark can evaluate: an expression, or a setting."""
+    """Compile a projection to Arrow, or return the expression or setting that only Spark can handle."""
     if projection.setting:
         return projection.setting
     where = compile_expression(projection.where, source) if projection.where else None
@@ -42,7 +42,7 @@ def compile_projection(projection: Projection, source: pa.Schema) -> ArrowProjec
 
 
 def _same_values(computed: pa.DataType, wanted: pa.DataType) -> bool:
-    """Equal types, or integers and timestamps that only differ in width or zone name."""
+    """Whether the types are equal, or are integers or timestamps that differ only in width or zone name."""
     if computed == wanted or (pa.types.is_signed_integer(computed) and pa.types.is_signed_integer(wanted)):
         return True
     return bool(pa.types.is_timestamp(computed) and pa.types.is_timestamp(wanted))

@@ -1,4 +1,4 @@
-"""AND, OR, NOT, tests for NULL, and CASE, which evaluate their operands from left to right and no more than needed."""
+"""AND, OR, NOT, IS NULL and CASE, which evaluate their operands from left to right and no further than needed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from millrace_jobs.pipeline.expressions.compiled import (
 
 
 def both(node: exp.Expr, compile_: Compile) -> Compiled | None:
-    """``AND``: the right operand is not evaluated where the left one is false."""
+    """Compile ``AND``: the right operand is not evaluated where the left one is false."""
     operands = _truths(node, compile_)
     if operands is None:
         return None
@@ -30,7 +30,7 @@ def both(node: exp.Expr, compile_: Compile) -> Compiled | None:
 
 
 def either(node: exp.Expr, compile_: Compile) -> Compiled | None:
-    """``OR``: the right operand is not evaluated where the left one is true."""
+    """Compile ``OR``: the right operand is not evaluated where the left one is true."""
     operands = _truths(node, compile_)
     if operands is None:
         return None
@@ -44,20 +44,20 @@ def _truths(node: exp.Expr, compile_: Compile) -> tuple[Compiled, Compiled] | No
 
 
 def _truth(operand: Compiled | None) -> Compiled | None:
-    """A condition; None where it is none."""
+    """Return the operand as a BOOLEAN; None if it is not a condition."""
     if operand is None or operand.type not in (pa.bool_(), NOTHING):
         return None
     return cast(operand, pa.bool_())
 
 
 def not_(node: exp.Expr, compile_: Compile) -> Compiled | None:
-    """``NOT``."""
+    """Compile ``NOT``."""
     inner = _truth(compile_(node.this))
     return None if inner is None else negated(inner)
 
 
 def is_null(node: exp.Expr, compile_: Compile) -> Compiled | None:
-    """``IS NULL``."""
+    """Compile ``IS NULL``."""
     inner = compile_(node.this)
     if inner is None or not isinstance(node.expression, exp.Null):
         return None
@@ -65,7 +65,7 @@ def is_null(node: exp.Expr, compile_: Compile) -> Compiled | None:
 
 
 def case(node: exp.Expr, compile_: Compile) -> Compiled | None:
-    """``CASE``, with or without ELSE, and ``IF``; FILTER (WHERE ...) becomes one too."""
+    """Compile ``CASE``, with or without ELSE, and ``IF``; FILTER (WHERE ...) arrives here as a CASE too."""
     branches = [node] if isinstance(node, exp.If) else node.args["ifs"]
     subject = node.this if isinstance(node, exp.Case) else None
     conditions = [_condition(subject, branch.this, compile_) for branch in branches]
@@ -84,7 +84,7 @@ def case(node: exp.Expr, compile_: Compile) -> Compiled | None:
 
 
 def _condition(subject: exp.Expr | None, when: exp.Expr, compile_: Compile) -> Compiled | None:
-    """The condition of a branch: after CASE with a subject, that it is equal to the branch's value."""
+    """Return the condition of a branch; for CASE with a subject, that the subject equals the branch's value."""
     if subject is None:
         return _truth(compile_(when))
     one, other = compile_(subject), compile_(when)

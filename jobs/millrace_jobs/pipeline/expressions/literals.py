@@ -1,4 +1,4 @@
-"""Literals, and casts of them: values that are known before a record is read."""
+"""Literals and their casts: values that are known before a record is read."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _INTEGERS = {"tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "b
 
 
 def literal_of(node: exp.Expr, _: Compile | None = None) -> Compiled | None:
-    """A string or a number."""
+    """Compile a string or number literal."""
     if node.args["is_string"]:
         return literal(node.name, pa.string())
     return number(node.name)
 
 
 def number(text: str) -> Compiled | None:
-    """A number as Spark reads it: the smallest of INT, BIGINT and DECIMAL; with an exponent, DOUBLE.
+    """Return a number with Spark's type: the smallest of INT, BIGINT and DECIMAL, or DOUBLE if it has an exponent.
 
-    One beyond BIGINT is None: Spark holds every integer for smaller than it, and NULL too.
+    A number beyond BIGINT returns None: Spark takes every integer, and even NULL, to be smaller.
     """
     if re.fullmatch(r"-?\d+", text):
         value = int(text)
@@ -46,7 +46,7 @@ def number(text: str) -> Compiled | None:
             if -(2 ** (kind.bit_width - 1)) <= value < 2 ** (kind.bit_width - 1):
                 return literal(value, kind)
     if re.fullmatch(r"-?(\d+\.?\d*|\.\d+)", text):
-        exact = Decimal(text) or Decimal(text).copy_abs()  # to Spark there is one zero
+        exact = Decimal(text) or Decimal(text).copy_abs()  # Spark has only one DECIMAL zero
         _, digits, exponent = exact.as_tuple()
         assert isinstance(exponent, int)
         kind = decimal(max(len(digits), -exponent), -exponent)
@@ -57,17 +57,17 @@ def number(text: str) -> Compiled | None:
 
 
 def boolean(node: exp.Expr, _: Compile) -> Compiled:
-    """TRUE or FALSE."""
+    """Compile TRUE or FALSE."""
     return literal(bool(node.this), pa.bool_())
 
 
 def null(_: exp.Expr, __: Compile) -> Compiled:
-    """NULL, whose type is given by what is around it."""
+    """Compile NULL, whose type depends on its context."""
     return literal(None, NOTHING)
 
 
 def cast_to(node: exp.Expr, compile_: Compile) -> Compiled | None:
-    """CAST of a literal; of numbers also to a type which has all their values, and to DOUBLE."""
+    """Compile CAST of a literal, or of any number to DOUBLE or to a type that has all its values."""
     target = node.args["to"]
     inner = compile_(node.this)
     if inner is None:
@@ -90,7 +90,7 @@ def _as_integer(inner: Compiled, kind: pa.DataType) -> Compiled | None:
 
 
 def _parsed(text: str, target: exp.Expr) -> Compiled | None:
-    """A string as another type; None where Spark may read it otherwise than Python does, or not at all."""
+    """Return a string cast to another type; None if Spark may read it differently from Python, or not at all."""
     if target.is_type("double"):
         return literal(float(text), pa.float64()) if _DOUBLE.fullmatch(text) else None
     if target.is_type("date"):
@@ -115,7 +115,7 @@ def _exact(text: str, size: list[int]) -> Compiled | None:
 
 
 def day(text: str) -> Compiled | None:
-    """A DATE; None where it is not in the form of ISO 8601 or not in the calendar."""
+    """Return a DATE literal; None if the text is not in ISO 8601 format or not in the calendar."""
     try:
         return literal(date.fromisoformat(text), pa.date32()) if _DAY.fullmatch(text) else None
     except ValueError:
@@ -123,7 +123,7 @@ def day(text: str) -> Compiled | None:
 
 
 def moment(text: str) -> Compiled | None:
-    """A TIMESTAMP in UTC; None where it is not in the form of ISO 8601, or not in the calendar."""
+    """Return a TIMESTAMP literal in UTC; None if the text is not in ISO 8601 format or not in the calendar."""
     try:
         return literal(datetime.fromisoformat(text).replace(tzinfo=UTC), TIMESTAMP) if _MOMENT.fullmatch(text) else None
     except ValueError:

@@ -1,4 +1,4 @@
-"""Functions of strings: capitals, and parts of them."""
+"""String functions: letter case and substrings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MAX_INT = 2**31 - 1
 
 
 def letters(function: str) -> Rule:
-    """The rule of ``upper`` or ``lower``."""
+    """Return the rule for ``upper`` or ``lower``."""
 
     def rule(node: exp.Expr, compile_: Compile) -> Compiled | None:
         text = node.this.unnest()
@@ -20,19 +20,18 @@ def letters(function: str) -> Rule:
         if inner is None or inner.type != pa.string():
             return None
         if isinstance(text, exp.Upper | exp.Lower) and not is_constant(inner.program):
-            return rule(
-                text, compile_
-            )  # Spark's optimizer replaces lower(upper(x)) by lower(x), even where they differ
+            # Spark's optimizer replaces lower(upper(x)) with lower(x), even where they differ.
+            return rule(text, compile_)
         return call(function, pa.string(), inner)
 
     return rule
 
 
 def substring(node: exp.Expr, compile_: Compile) -> Compiled | None:
-    """``substring(text, position[, length])`` with literal numbers; characters are code points.
+    """Compile ``substring(text, position[, length])`` with literal numbers; characters are code points.
 
-    Positions count from 1, and 0 is 1. Negative ones count from the end, also beyond the start of the text: of
-    ``substring('ab', -3, 2)`` the first of the two characters is missing.
+    Positions count from 1, and 0 means 1. Negative positions count from the end and may lie before the start of the
+    text: in ``substring('ab', -3, 2)`` the first of the two characters is missing.
     """
     text, position = compile_(node.this), _integer(node.args["start"], compile_)
     length = _MAX_INT
@@ -51,7 +50,7 @@ def substring(node: exp.Expr, compile_: Compile) -> Compiled | None:
 
 
 def _integer(node: exp.Expr, compile_: Compile) -> int | None:
-    """A literal INT."""
+    """Return the value of a literal INT; None for anything else."""
     compiled = compile_(node)
     if compiled is None or not compiled.is_literal or not is_integer(compiled.type) or compiled.value is None:
         return None
