@@ -1,1 +1,1 @@
-"""What compiled loops stand on: how Numba compiles them, and how they hash. No Spark."""
+"""The basis of compiled loops: how Numba compiles them, their hashes and their hash table. No Spark."""

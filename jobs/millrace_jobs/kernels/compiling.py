@@ -1,4 +1,4 @@
-"""How the kernels are compiled: by Numba, at their first call, kept on disk for the processes that follow."""
+"""Compilation of kernels: by Numba at their first call, cached on disk for later processes."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ log = logging.getLogger(__name__)
 
 _JOBS = Path(__file__).parents[1]
 _FOLDERS = ("kernels", "sketches", "partitioners")
-"""Where all functions are that kernels consist of, below ``_JOBS``."""
+"""Folders below ``_JOBS`` that hold all functions from which kernels are compiled."""
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile ``function`` in Numba's nopython mode when it is first called, without the GIL.
+    """Compile ``function`` in Numba's nopython mode when it is first called; it runs without the GIL.
 
-    The machine code is kept in ``NUMBA_CACHE_DIR`` if that is set, else in the ``__pycache__`` beside the
-    source, else (a package installed read-only) in the user's cache directory, ``$XDG_CACHE_HOME/numba`` or
-    ``~/.cache/numba``. Where none of them can be written, every process compiles for itself and says so once.
+    The machine code is kept in ``NUMBA_CACHE_DIR`` if that is set, else in the ``__pycache__`` beside the source, else
+    (for a package installed read-only) in the user's cache directory, ``$XDG_CACHE_HOME/numba`` or ``~/.cache/numba``.
+    If none of them is writable, every process compiles for itself and logs one warning.
 
-    A cached kernel is stale when any source file of kernels has changed. Numba itself looks only at the file of the
-    kernel, not at the files of the functions that are compiled into it.
+    A cached kernel is stale when any source file of kernels has changed. Numba itself checks only the file of the
+    kernel, not the files of the functions that are compiled into it.
     """
     compiled: Any = njit(nogil=True, error_model="numpy")(function)
     try:
-        # As ``Dispatcher.enable_caching`` does with a cache of Numba's own.
+        # ``Dispatcher.enable_caching`` does the same with Numba's own cache.
         compiled._cache = _KernelCache(function)
-    except RuntimeError:  # Numba's answer when no directory for the cache is writable
+    except RuntimeError:  # raised by Numba if no cache directory is writable
         _warn_uncached()
     return cast("Callable[P, R]", compiled)
 
 
 class _KernelCache(FunctionCache):
-    """Numba's cache, whose files are of no use to other versions of Numba, nor to other sources of kernels.
+    """Numba's cache, with files that are valid for one version of Numba and one set of kernel sources only.
 
-    Numba does not unpickle the index of another version. A stamp beside the index, which it has for stale sources, is
-    unpickled with it, and that fails where a class in the signature of a kernel has another name since.
+    Numba does not unpickle the index of another version. Its own check for stale sources is a stamp beside the index,
+    which is unpickled together with it; that fails if a class in the signature of a kernel has been renamed.
     """
 
     def __init__(self, function: Callable[P, R]) -> None:
@@ -63,7 +63,7 @@ def _own_digest() -> str:
 
 
 def sources_digest(root: Path) -> str:
-    """Return the SHA-256 digest of all files below ``root``, a folder ``millrace_jobs``, that kernels are made of."""
+    """Return the SHA-256 digest of all kernel sources below ``root``, which is a folder ``millrace_jobs``."""
     digest = hashlib.sha256()
     for folder in _FOLDERS:
         for path in sorted((root / folder).rglob("*.py")):
@@ -81,9 +81,9 @@ def _warn_uncached() -> None:
 
 
 def read_only(array: NDArray[Scalar]) -> NDArray[Scalar]:
-    """``array`` as the one layout that kernels take: contiguous and read-only, copied only if it has gaps.
+    """Return ``array`` in the one layout that kernels take: contiguous and read-only, copied only if it has gaps.
 
-    Numba compiles a kernel again for each combination of layout and writability it is called with.
+    Numba compiles a kernel again for each combination of layout and writability that it is called with.
     """
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False

@@ -1,8 +1,8 @@
 """A hash table of 64-bit keys for kernels: open addressing with linear probing, in one array that grows.
 
-A table has shape ``(capacity, 1 + words)``: each slot is a key, then its value of ``words`` words. No value is
-zero, so that a slot of zeros is empty, whatever keys there are. At most 3 of 4 slots are taken; capacities are
-powers of two. With one word that makes 21 to 43 bytes per key, and half as much again while the table grows.
+A table has shape ``(capacity, 1 + words)``: each slot is a key, then its value of ``words`` words. No value is zero, so
+a slot of zeros is empty, even if 0 is a key. At most 3 of 4 slots are taken; capacities are powers of two. With one
+word that makes 21 to 43 bytes per key, and half as much again while the table grows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LEAST = 1024  # slots
 
 
 def empty_table(keys: int, words: int) -> Rows:
-    """A table with room for ``keys`` keys whose values have ``words`` words."""
+    """Return a table with room for ``keys`` keys whose values have ``words`` words."""
     capacity = _LEAST
     while is_full(capacity, keys):
         capacity *= 2
@@ -32,20 +32,20 @@ def empty_table(keys: int, words: int) -> Rows:
 
 
 def rows_of(table: Rows) -> Rows:
-    """The keys in the table and their values, in ascending order of the keys."""
+    """Return the keys in the table and their values, in ascending order of the keys."""
     taken = table[table[:, 1:].any(axis=1)]
     return taken[np.argsort(taken[:, 0])]
 
 
 @inlined
 def find(table: Rows, key: np.uint64) -> Slot:
-    """The slot of ``key``, or the empty one where it belongs. To insert it, write its value and itself there."""
+    """Return the slot of ``key``, or the empty one where it belongs. To insert it, write key and value there."""
     return find_from(table, key, np.int64(splitmix64(key) & np.uint64(len(table) - 1)))
 
 
 @inlined
 def find_from(table: Rows, key: np.uint64, slot: Slot) -> Slot:
-    """The same as ``find``, from what ``find`` gave before other keys were inserted into the same table."""
+    """Continue a ``find`` from the slot that it returned before other keys were inserted into the same table."""
     while table[slot, 0] != key and not is_empty(table, slot):
         slot = (slot + 1) & (len(table) - 1)
     return slot
@@ -68,7 +68,7 @@ def is_full(capacity: int, keys: int) -> bool:
 
 @kernel
 def grown(table: Rows) -> Rows:
-    """The same keys and values in a table of twice the capacity."""
+    """Return the same keys and values in a table of twice the capacity."""
     twice = np.zeros((2 * len(table), table.shape[1]), np.uint64)
     for slot in range(len(table)):
         if not is_empty(table, slot):

@@ -21,7 +21,7 @@ U64 = (1 << 64) - 1
 
 @kernel
 def splitmix64(state: np.uint64) -> np.uint64:
-    """The first output of the SplitMix64 generator started at ``state``; a bijection of 64-bit words."""
+    """Return the first output of the SplitMix64 generator started at ``state``; a bijection of 64-bit words."""
     x = state + GOLDEN
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -30,14 +30,14 @@ def splitmix64(state: np.uint64) -> np.uint64:
 
 @kernel
 def seeded_hash(key: np.uint64, salt: np.uint64) -> np.uint64:
-    """The hash of ``key`` under one of ``salts``; different salts give independent hashes."""
+    """Return the hash of ``key`` under one of ``salts``; different salts give independent hashes."""
     return splitmix64(key ^ salt)
 
 
 def salts(seed: int, choices: int) -> NDArray[np.uint64]:
-    """Shape ``(choices,)``: the first outputs of SplitMix64 started at the low 64 bits of ``seed``.
+    """Return the first outputs of SplitMix64 started at the low 64 bits of ``seed``, shape ``(choices,)``.
 
-    A prefix is stable: with more choices, the earlier ones stay as they were.
+    A prefix is stable: with more choices, the earlier salts stay as they were.
     """
     return read_only(_salts(np.uint64(seed & U64), choices))
 
@@ -52,7 +52,7 @@ def _salts(seed: np.uint64, choices: int) -> NDArray[np.uint64]:
 
 
 def seeded(hashes: Hashes, seed: int) -> Hashes:
-    """A second, independent hash of each key, by mixing ``hashes`` with ``seed``; same shape."""
+    """Return a second, independent hash of each key, by mixing ``hashes`` with ``seed``; same shape."""
     return _seeded(read_only(hashes), salts(seed, 1)[0])
 
 

@@ -1,7 +1,7 @@
 """The interface of every partitioner: blocks of key hashes in, worker ids out.
 
-A *replica* (the papers' source) is one of ``m`` partitioner instances; a *worker* (the papers' worker) is one
-of ``n`` combine tasks. A partitioner is deterministic given its seed, its state and its input.
+A *replica* (a source in the papers) is one of ``m`` partitioner instances; a *worker* (the same word in the papers) is
+one of ``n`` combine tasks. A partitioner is deterministic given its seed, its state and its input.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Partitioner(Protocol):
 
     @property
     def workers(self) -> int:
-        """Number of workers ``n`` the records are spread over."""
+        """Number of workers ``n`` that the records are spread over."""
         ...
 
     def route(self, keys: Hashes) -> Workers:
@@ -31,14 +31,14 @@ class Partitioner(Protocol):
         ...
 
     def advance(self) -> None:
-        """A slide has ended; in a job, a micro-batch. What the algorithm knows of past windows is forgotten.
+        """End the slide (in a job, a micro-batch), and forget past windows.
 
-        A window is one slide or several; an algorithm without windows has nothing to forget.
+        A window is one or more slides; an algorithm without windows has nothing to forget.
         """
         ...
 
     def save(self) -> bytes:
-        """Everything ``restore`` needs to go on as if there had been no interruption."""
+        """Return the state that ``restore`` needs to continue as if there had been no interruption."""
         ...
 
     def restore(self, state: bytes) -> None:
@@ -53,7 +53,7 @@ class Partitioner(Protocol):
         ...
 
     def resize(self, workers: int) -> None:
-        """Go on with another number of workers, keeping as much affinity as the algorithm can."""
+        """Continue with a different number of workers, keeping as much affinity as the algorithm can."""
         ...
 
 
@@ -61,7 +61,7 @@ class Partitioner(Protocol):
 class BatchPartitioner(Partitioner, Protocol):
     """A partitioner that sees all records of a micro-batch before it places the first one.
 
-    ``route`` takes its block for a whole micro-batch: it is ``accumulate`` and ``cut``.
+    ``route`` treats its block as a whole micro-batch: it is ``accumulate`` followed by ``cut``.
     """
 
     def accumulate(self, keys: Hashes) -> None:

@@ -1,12 +1,12 @@
 """CM, AM, cAM and LM: the cardinality-aware partitioners of paper 000, sections 3 and 4.
 
-Algorithm 1 is what they share: d candidate workers by hashing, and the number of records (L) and of distinct
-keys (C) sent to each worker, both forgotten when a window ends. Its variants, Table 2 of the paper:
+All share Algorithm 1: d candidate workers by hashing, and the number of records (L) and of distinct keys (C) sent
+to each worker, both forgotten when a window ends. Table 2 of the paper lists the variants:
 
 ========  ===========  ===========  ===============  ===========================================
 paper     algorithm    ``choices``  ``cardinality``  a record goes to
 ========  ===========  ===========  ===============  ===========================================
-CM-2      ``cm``       2            ``exact``        the candidate with the least keys
+CM-2      ``cm``       2            ``exact``        the candidate with the fewest keys
 CM-2-H    ``cm``       2            ``hll``          the same
 AM-2      ``am``       2            ``exact``        a candidate that has its key, else as in CM
 AM-5      ``am``       5            ``exact``        the same
@@ -17,8 +17,8 @@ LM-2      ``lm``       2            ``exact``        the candidate with the leas
 LM-2-H    ``lm``       2            ``hll``          the same
 ========  ===========  ===========  ===============  ===========================================
 
-The first candidate wins ties. In Algorithm 5 the text lost the primes of L' and CL'; they are read from its
-section, which refers to equation 9.
+The first candidate wins ties. Our text of Algorithm 5 lacks the primes of L' and CL'; they follow from its section,
+which refers to equation 9.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from .state import PartitionerState, pack, unpack
 
 
 class WorkerSets(Protocol):
-    """C: the sets of keys sent to each worker in this window, exact or estimated."""
+    """The sets of keys sent to each worker in this window (C), exact or estimated."""
 
     def __init__(self, workers: int) -> None: ...
 
@@ -55,7 +55,7 @@ class WorkerSets(Protocol):
         ...
 
     def emptied(self) -> Self:
-        """Sets without keys."""
+        """Return sets without keys."""
         ...
 
     def union(self, other: Self) -> None:
@@ -63,39 +63,39 @@ class WorkerSets(Protocol):
         ...
 
     def resized(self, workers: int) -> Self:
-        """The keys of the workers that stay. New ones have none."""
+        """Return the sets over ``workers`` workers: the remaining ones keep their keys, new ones have none."""
         ...
 
     def vectors(self) -> dict[str, NDArray[np.int64]]:
-        """What ``from_vectors`` needs; small while there are no keys."""
+        """Return the arrays that ``from_vectors`` needs; small while there are no keys."""
         ...
 
     @classmethod
     def from_vectors(cls, workers: int, vectors: Mapping[str, NDArray[np.int64]]) -> Self:
-        """The same sets. Raises ValueError unless ``vectors`` can be those of so many workers."""
+        """Return the sets that ``vectors`` describe. Raises ValueError if these do not fit ``workers`` workers."""
         ...
 
 
 _SETS: Mapping[str, type[WorkerSets]] = {"exact": ExactSets, "hll": SketchedSets}
 
 CARDINALITIES = tuple(_SETS)
-"""How the distinct keys of a worker can be counted."""
+"""Ways to count the distinct keys of a worker."""
 
 
 class CardinalityAware:
-    """Algorithm 1, without its decision. A window is ``slides`` slides, and forgotten when the last one has ended.
+    """Algorithm 1 without its decision, over windows of ``slides`` slides that are forgotten when they end.
 
-    L are leads as in PK. That changes no decision: cAM compares them, and the normalisation of LM takes the
-    least one away.
+    L are leads, as in PK. This changes no decision: cAM only compares them, and the normalisation of LM subtracts the
+    least one.
     """
 
     NAME: ClassVar[str]
     VERSION: ClassVar[int] = 1
     AFFINITY: ClassVar[bool]
-    """Whether a worker that has a record's key gets it, whatever its load."""
+    """Whether a worker that has a record's key gets the record, whatever its load."""
 
     _weight: float
-    """p of equation 9: how much records count among records and keys in the load that is compared."""
+    """Weight p of equation 9: how much records count, against keys, in the load that is compared."""
 
     def __init__(self, *, workers: int, seed: int, choices: int, cardinality: str, slides: int) -> None:
         self._workers = whole_number("workers", workers, 1)
@@ -122,14 +122,14 @@ class CardinalityAware:
         return self._sets.cardinalities.copy()
 
     def route(self, keys: Hashes) -> Workers:
-        """Send each record to a worker that has its key, if the algorithm has affinity, else to the least loaded."""
+        """Send each record to a worker that has its key (with affinity), else to the least loaded candidate."""
         seeds = salts(self._seed, min(self._choices, self._workers))
         ids = self._sets.route(key_block(keys), seeds, self.AFFINITY, self._weight, self._loads.leads)
         self._loads.level()
         return ids
 
     def advance(self) -> None:
-        """A slide has ended; after the window's last one, forget records and keys (Algorithm 1, lines 3 to 5)."""
+        """End the slide; after the window's last one, forget records and keys (Algorithm 1, lines 3 to 5)."""
         self._slide += 1
         if self._slide >= self._slides:
             self._slide = 0
@@ -137,9 +137,9 @@ class CardinalityAware:
             self._loads = LocalLoads(self._workers)
 
     def save(self) -> bytes:
-        """Records and keys of the window so far; between windows next to nothing.
+        """Return the records and keys of the window so far; between windows, next to nothing.
 
-        Exact cardinalities take 16 bytes per key over up to 64 workers, estimated ones 4 KiB per worker.
+        Exact cardinalities take 16 bytes per key with up to 64 workers, estimated ones 4 KiB per worker.
         """
         vectors = {**self._loads.vectors(), **self._sets.vectors()}
         return pack(PartitionerState(self.NAME, self.VERSION, self._workers, {"slide": self._slide}, vectors))
@@ -147,7 +147,7 @@ class CardinalityAware:
     def restore(self, state: bytes) -> None:
         """Adopt a saved window and its number of workers.
 
-        Raises ValueError on anything else, also on a window whose keys were counted in the other way.
+        Raises ValueError on anything else, including a window whose keys were counted in the other way.
         """
         saved = unpack(state, self.NAME, self.VERSION)
         slide = whole_number("the saved number of slides", saved.counters.get("slide"), 0)
@@ -159,11 +159,11 @@ class CardinalityAware:
         self._workers, self._slide, self._loads, self._sets = saved.workers, slide, loads, sets
 
     def merge(self, others: Sequence[Self]) -> None:
-        """Add the records and keys of other replicas' current windows: the decisions become global ones.
+        """Add the records and keys of other replicas' current windows, so that the decisions become global.
 
-        A key may then have several workers, which affinity takes in the order of its candidates. Replicas may
-        all restore one merged state and be merged again: the common part counts once. Raises ValueError if
-        another replica has another number of workers, or counts keys in another way.
+        A key may then have several workers, which affinity takes in the order of the key's candidates. Replicas may all
+        restore one merged state and be merged again: the common part counts once. Raises ValueError if another replica
+        has a different number of workers, or counts keys in another way.
         """
         for other in others:
             if type(other._sets) is not type(self._sets):
@@ -173,10 +173,10 @@ class CardinalityAware:
             self._sets.union(other._sets)
 
     def resize(self, workers: int) -> None:
-        """Keep the loads and keys of the workers that stay; new ones start at the mean load, and without keys.
+        """Keep the loads and keys of the remaining workers; new ones start at the mean load, and without keys.
 
-        Candidates are drawn anew. With exact cardinalities and affinity, a key stays on its worker nevertheless
-        until the window ends, also if that is no candidate of it any more.
+        Candidates are redrawn. With exact cardinalities and affinity, a key still stays on its worker until the window
+        ends, even if that worker is no longer one of its candidates.
         """
         self._workers = whole_number("workers", workers, 1)
         self._loads.resize(self._workers)
@@ -192,11 +192,11 @@ class CardinalityImbalanceMinimization(CardinalityAware):
 
 
 class GroupAffinity(CardinalityAware):
-    """AM (Algorithm 3): one worker per key and window, for a new key the candidate with the least distinct keys.
+    """AM (Algorithm 3): one worker per key and window; for a new key, the candidate with the fewest distinct keys.
 
-    The aggregation cost of hashing, and balanced distinct keys. Records are balanced as far as keys have equally
-    many; with hot keys they are no more so than by hashing. HyperLogLog keeps less than this of both in large
-    windows: see ``cardinality_hll``.
+    AM has the aggregation cost of hashing, and balances distinct keys. Records are balanced only as far as keys have
+    equally many; with hot keys they are balanced no better than by hashing. With HyperLogLog, both properties weaken in
+    large windows: see ``cardinality_hll``.
     """
 
     NAME = "am"
@@ -205,7 +205,7 @@ class GroupAffinity(CardinalityAware):
 
 
 class GroupAffinityByRecords(CardinalityAware):
-    """cAM (Algorithm 4): as AM, but for a new key the candidate with the fewest records.
+    """cAM (Algorithm 4): like AM, but a new key goes to the candidate with the fewest records.
 
     The algorithm writes ``L[c].estimate()``; L are the counts of records, as section 4.2 says.
     """
@@ -218,7 +218,7 @@ class GroupAffinityByRecords(CardinalityAware):
 class HybridImbalanceMinimization(CardinalityAware):
     """LM (Algorithm 5): balances p times the normalised records plus 1 - p times the normalised distinct keys.
 
-    ``weight`` is p (equation 9), 0.5 in the paper: 0 is CM, and 1 PK within a window.
+    ``weight`` is p (equation 9), 0.5 in the paper. 0 gives CM, and 1 gives PK within a window.
     """
 
     NAME = "lm"

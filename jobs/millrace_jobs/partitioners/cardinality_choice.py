@@ -1,7 +1,7 @@
-"""Which candidate carries the least: the comparison that CM, AM, cAM and LM share (paper 000, Algorithms 2-5).
+"""Choice of the least burdened candidate, which CM, AM, cAM and LM share (paper 000, Algorithms 2-5).
 
-The hybrid load of equation 9, ``p L' + (1 - p) CL'``, is what LM compares. With p = 0 it orders workers by
-cardinality, as CM and AM do, and with p = 1 by records, as cAM does (and PK); these two need no normalising.
+LM compares the hybrid load of equation 9, ``p L' + (1 - p) CL'``. With p = 0 it orders workers by cardinality, as CM
+and AM do. With p = 1 it orders them by records, as cAM (and PK) does. These two cases need no normalisation.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from millrace_jobs.kernels.inlining import inlined
 from .candidates import draw
 
 Loads = NDArray[np.int64]
-"""Shape ``(n,)``: L, the records sent to each worker in this window, less any number that is the same for all."""
+"""Shape ``(n,)``: L, the records sent to each worker in this window, less a number that is the same for all."""
 
 Cardinalities = NDArray[np.float64]
 """Shape ``(n,)``: CL (equation 5), the distinct keys sent to each worker in this window, or their estimates."""
 
 Extremes = NDArray[np.int64]
-"""Shape ``(4,)``: a worker with the least records, one with the most, one with the least keys, one with the most."""
+"""Shape ``(4,)``: the workers with the fewest records, the most records, the fewest keys and the most keys."""
 
 
 @inlined
@@ -33,7 +33,7 @@ def least_burdened(
     cardinalities: Cardinalities,
     extremes: Extremes,
 ) -> int:
-    """The candidate of ``key`` with the least hybrid load; the first of several. ``weight`` is p."""
+    """Return the candidate of ``key`` with the least hybrid load; the first of several. ``weight`` is p."""
     best, least = -1, 0.0
     for choice in range(len(seeds)):
         worker = draw(key, seeds, choice, len(loads), drawn)
@@ -52,13 +52,13 @@ def least_burdened(
 
 @inlined
 def _normalised(value: float, least: float, most: float) -> float:
-    """Equations 7 and 8; 0 where all workers have the same, which the equations leave open."""
+    """Return ``value`` as scaled by equations 7 and 8; 0 if all workers have the same, which these leave open."""
     return (value - least) / (most - least) if most > least else 0.0
 
 
 @inlined
 def extremes_of(loads: Loads, cardinalities: Cardinalities) -> Extremes:
-    """The workers whose values the normalisation needs."""
+    """Return the workers whose values the normalisation needs."""
     extremes = np.zeros(4, np.int64)
     for worker in range(len(loads)):
         follow(extremes, worker, loads, cardinalities)
@@ -67,10 +67,10 @@ def extremes_of(loads: Loads, cardinalities: Cardinalities) -> Extremes:
 
 @inlined
 def follow(extremes: Extremes, worker: int, loads: Loads, cardinalities: Cardinalities) -> None:
-    """Keep ``extremes`` right after ``worker``'s values have grown.
+    """Update ``extremes`` after ``worker``'s values have grown.
 
-    Values only grow, so a search is due only when the remembered least one did; a worker being a candidate of
-    ``d`` in ``n`` keys, that costs O(d) per record on average.
+    Values only grow, so a search is needed only when a remembered least value grew. A worker is a candidate of ``d`` in
+    ``n`` keys, so this costs O(d) per record on average.
     """
     if worker == extremes[0]:
         extremes[0] = _lowest(loads)

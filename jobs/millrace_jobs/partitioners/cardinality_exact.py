@@ -1,7 +1,7 @@
 """Exact cardinalities: which worker has which key in this window (paper 000, section 3.2.1, "naive").
 
-The paper keeps a set of keys per worker. This is one table of keys, each with the set of its workers as bits,
-so that a record costs one look-up, whichever worker is asked for.
+The paper keeps a set of keys per worker. Here a single table holds each key with the set of its workers as bits, so
+that a record costs one look-up, whichever worker is asked for.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from .cardinality_choice import Cardinalities, Loads, extremes_of, follow, least
 
 
 class ExactSets:
-    """The sets of keys of ``workers`` workers.
+    """Exact key sets of ``workers`` workers.
 
-    A key takes 21 to 43 bytes over up to 64 workers (8 more bytes per slot for each 64 further workers), on
-    however many of them it is: 10 million keys take 268 MB, and 403 MB for the moment the table grows.
+    A key takes 21 to 43 bytes with up to 64 workers (8 more bytes per slot for each 64 further workers), however many
+    workers it is on: 10 million keys take 268 MB, and 403 MB for the moment the table grows.
     """
 
     def __init__(self, workers: int, room: int = 0) -> None:
@@ -46,7 +46,7 @@ class ExactSets:
         return ids
 
     def emptied(self) -> Self:
-        """No keys, and room for as many as there are: the next window is likely to have as many."""
+        """Return sets without keys, with room for as many as now: the next window is likely to have as many."""
         return type(self)(len(self._cardinalities), self._keys)
 
     def union(self, other: Self) -> None:
@@ -54,7 +54,7 @@ class ExactSets:
         self._add(rows_of(other._table))
 
     def resized(self, workers: int) -> Self:
-        """The keys of the workers that stay. New ones have none."""
+        """Return the sets over ``workers`` workers: the remaining ones keep their keys, new ones have none."""
         rows = rows_of(self._table)
         words = min(_words(workers), rows.shape[1] - 1)
         kept = np.zeros((len(rows), 1 + _words(workers)), np.uint64)
@@ -63,13 +63,13 @@ class ExactSets:
         return type(self)._of(workers, kept[kept[:, 1:].any(axis=1)])
 
     def vectors(self) -> dict[str, NDArray[np.int64]]:
-        """The keys in ascending order, and the words of their workers, for ``from_vectors``."""
+        """Return the keys in ascending order, and the words of their workers, for ``from_vectors``."""
         rows = rows_of(self._table)
         return {"keys": rows[:, 0].view(np.int64), "holders": rows[:, 1:].ravel().view(np.int64)}
 
     @classmethod
     def from_vectors(cls, workers: int, vectors: Mapping[str, NDArray[np.int64]]) -> Self:
-        """The same sets. Raises ValueError unless ``vectors`` can be those of so many workers."""
+        """Return the sets that ``vectors`` describe. Raises ValueError if these do not fit ``workers`` workers."""
         keys, holders = (vectors.get(name, np.zeros(1, np.int64)).view(np.uint64) for name in ("keys", "holders"))
         words = _words(workers)
         if len(holders) != len(keys) * words or (keys[1:] <= keys[:-1]).any():
@@ -99,7 +99,7 @@ def _words(workers: int) -> int:
 
 
 def _last_word(workers: int) -> np.uint64:
-    """The bits that the last word of a set of workers can have."""
+    """Return the bits that the last word of a set of workers can have."""
     return _ALL >> np.uint64(-workers % 64)
 
 
@@ -114,7 +114,7 @@ def _route(
     table: Rows,
     distinct: int,
 ) -> tuple[Workers, Rows, int]:
-    """Place ``keys`` in order; gives the ids, the table, which may have grown, and the number of its keys."""
+    """Place ``keys`` in order; return the ids, the table, which may have grown, and its number of keys."""
     ids = np.empty(len(keys), np.int32)
     drawn = np.empty(len(seeds), np.int64)
     hybrid = 0.0 < weight < 1.0
@@ -145,7 +145,7 @@ def _route(
 
 @inlined
 def _look_ahead(keys: Hashes, row: int, table: Rows, slots: NDArray[np.int64]) -> int:
-    """Find the next few keys from ``row`` on, so that their cache misses overlap; gives the first row not found."""
+    """Look up the next few keys, so that their cache misses overlap; return the first row not looked up."""
     end = min(row + _AHEAD, len(keys))
     for later in range(row, end):
         slots[later % _AHEAD] = find(table, keys[later])
@@ -156,7 +156,7 @@ def _look_ahead(keys: Hashes, row: int, table: Rows, slots: NDArray[np.int64]) -
 def _holder(
     key: np.uint64, seeds: NDArray[np.uint64], drawn: NDArray[np.int64], table: Rows, slot: Slot, workers: int
 ) -> int:
-    """The first candidate that has the key in ``slot``; if none has (see ``resize``), the first worker that has."""
+    """Return the first candidate that has the key in ``slot``, else (see ``resize``) the first worker that has it."""
     for choice in range(len(seeds)):
         worker = draw(key, seeds, choice, workers, drawn)
         if _has(table, slot, worker):
@@ -180,7 +180,7 @@ def _set(table: Rows, slot: Slot, key: np.uint64, worker: int) -> None:
 
 @kernel
 def _fill(rows: Rows, cardinalities: Cardinalities, table: Rows, distinct: int) -> tuple[Rows, int]:
-    """Add keys on their workers to a table of ``distinct`` keys; gives the table and the number as ``_route`` does."""
+    """Add keys on their workers to a table of ``distinct`` keys; return the table and its number of keys."""
     for row in range(len(rows)):
         slot = find(table, rows[row, 0])
         distinct += is_empty(table, slot)

@@ -1,11 +1,11 @@
 """Estimated cardinalities: a HyperLogLog per worker, with the optimistic "contains" of paper 000, section 3.2.2.
 
-What follows for AM and cAM, which update a sketch only with keys that it does not contain: while a sketch
-counts linearly, a key passes for known on a worker as soon as any key with the same register was placed there.
-Fewer and fewer new keys are then placed by load (with two choices: after 4096 n distinct keys in a window one
-in four, after 4096 (n - 1)**2 hardly any), and the others go to the first candidate that passes, mostly the
-first one, as by hashing. With n > 1 the sketches stay in linear counting, and their estimates end near 4096 ln n.
-A key moves to an earlier candidate when that one comes to pass for having it, so it can be on up to d workers.
+AM and cAM update a sketch only with keys that it does not contain. While a sketch is in linear counting, a key seems to
+be on a worker as soon as any key with the same register was placed there. So fewer and fewer new keys are placed by
+load: with two choices, one in four after 4096 n distinct keys in a window, and hardly any after 4096 (n - 1)**2. The
+others go to the first candidate that seems to have them, which is mostly the first of all, as with hashing. With n > 1
+the sketches stay in linear counting, and their estimates end near 4096 ln n. A key moves to an earlier candidate when
+that one begins to seem to have it, so a key can be on up to d workers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .cardinality_choice import Cardinalities, Loads, extremes_of, follow, least
 
 
 class SketchedSets:
-    """The estimated sets of keys of ``workers`` workers: 4 KiB and 24 bytes for each, however many keys there are."""
+    """Estimated key sets of ``workers`` workers: 4 KiB and 24 bytes per worker, however many keys there are."""
 
     def __init__(self, workers: int) -> None:
         self._sketches = from_registers(np.zeros((workers, REGISTERS), np.uint8))
@@ -49,7 +49,7 @@ class SketchedSets:
         return _route(keys, seeds, affinity, weight, loads, self._sketches)
 
     def emptied(self) -> Self:
-        """No keys."""
+        """Return sets without keys."""
         return type(self)(len(self.cardinalities))
 
     def union(self, other: Self) -> None:
@@ -57,7 +57,7 @@ class SketchedSets:
         self._sketches = from_registers(np.maximum(self._sketches.registers, other._sketches.registers))
 
     def resized(self, workers: int) -> Self:
-        """The keys of the workers that stay. New ones have none."""
+        """Return the sets over ``workers`` workers: the remaining ones keep their keys, new ones have none."""
         made = type(self)(workers)
         registers = np.zeros((workers, REGISTERS), np.uint8)
         kept = self._sketches.registers[:workers]
@@ -66,13 +66,13 @@ class SketchedSets:
         return made
 
     def vectors(self) -> dict[str, NDArray[np.int64]]:
-        """The registers, eight to a word, for ``from_vectors``; none while all are 0."""
+        """Return the registers, eight to a word, for ``from_vectors``; no words while all registers are 0."""
         registers = self._sketches.registers if self._sketches.registers.any() else np.empty(0, np.uint8)
         return {"registers": registers.ravel().view(np.int64)}
 
     @classmethod
     def from_vectors(cls, workers: int, vectors: Mapping[str, NDArray[np.int64]]) -> Self:
-        """The same sets. Raises ValueError unless ``vectors`` can be those of so many workers."""
+        """Return the sets that ``vectors`` describe. Raises ValueError if these do not fit ``workers`` workers."""
         registers = vectors.get("registers", np.zeros(1, np.int64)).view(np.uint8)
         if len(registers) not in (0, workers * REGISTERS) or (registers > LARGEST).any():
             raise ValueError(f"it has not {REGISTERS} registers of at most {LARGEST} for each of its {workers} workers")
@@ -107,7 +107,7 @@ def _route(
 def _holder(
     key: np.uint64, key_hash: np.uint64, seeds: NDArray[np.uint64], drawn: NDArray[np.int64], sketches: HyperLogLogs
 ) -> int:
-    """The first candidate that seems to have the key; -1 if none does."""
+    """Return the first candidate that seems to have the key, or -1 if none does."""
     for choice in range(len(seeds)):
         worker = draw(key, seeds, choice, len(sketches.estimates), drawn)
         if contains(sketches, worker, key_hash):

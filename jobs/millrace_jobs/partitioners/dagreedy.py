@@ -1,21 +1,22 @@
-"""DAGreedy: hashes the rare keys, and places each record of a frequent one greedily by a cost model.
+"""DAGreedy: hashes rare keys, and places each record of a frequent key greedily by a cost model.
 
 Source: Pacaci, Özsu, "Distribution-Aware Stream Partitioning for Distributed Stream Processing Systems",
-BeyondMR@SIGMOD 2018, which paper 003 cites as [32] and compares with. It is not among our papers. It is read here
-from what paper 003 says of it (infrequent keys are hashed, frequent ones assigned greedily by a cost model, with a
-score for each worker at each record), and from the behaviour of the program published with paper 003: a record of
-a frequent key goes to the worker w with the highest score
+BeyondMR@SIGMOD 2018. Paper 003 cites it as [32] and compares with it; it is not among our papers. The algorithm is
+reconstructed from two sources. Paper 003 says that infrequent keys are hashed and frequent ones assigned greedily by a
+cost model, with a score for each worker at each record. The program published with paper 003 sends a record of a
+frequent key to the worker w with the highest score
 
-    1/2 [w has the key] - 1/2 (L_w - L) / L,
+    1/2 [w has the key] - 1/2 (L_w - L) / L.
 
-the first of several, where L_w is the load of w and L the average one, both in the current window like [w has the
-key]: a key is split when its least loaded worker leads the least loaded of all by more than the average load.
+The first of several such workers wins. L_w is the load of w and L the average load; both, like [w has the key], refer
+to the current window. So a key is split when its least loaded worker leads the least loaded of all workers by more than
+the average load.
 
-Not certain is whether the original weighs both terms alike, and how it counts. The program of paper 003 counts
-exactly, anew in each slide, and takes for frequent what exceeds 1/(100 n) of the slide before, until the slide
-after has ended. Here, space-saving counts with 2 / theta counters, theta being 1/(100 n) unless ``head`` says
-otherwise, and earlier records count half as much with each slide that ends; among the first records any key is
-frequent. Of a key that is not counted, it is not known either which workers have it.
+Two points are uncertain: whether the original gives both terms the same weight, and how it counts. The program of paper
+003 counts exactly and starts again in each slide. A key that exceeds 1/(100 n) of one slide is frequent until the next
+slide has ended. Here, space-saving counts with 2 / theta counters, where theta is 1/(100 n) unless ``head`` says
+otherwise, and the weight of earlier records is halved at the end of each slide. Among the first records any key is
+frequent. If a key is not counted, it is also unknown which workers have it.
 """
 
 from __future__ import annotations
@@ -39,17 +40,20 @@ from .parameters import Number
 from .state import PartitionerState, pack, unpack
 
 HEAD = Number(default=0.01, least=0.01, most=2.0)
-"""The parameter ``head``: n times the frequency from which a key is frequent."""
+"""The parameter ``head``: n times the lowest frequency of a frequent key."""
 
 Fragments = NDArray[np.uint64]
-"""Shape ``(slides, keys, ceil(n / 64))``: bit ``w % 64`` of word ``w // 64`` says that worker w has the key."""
+"""Shape ``(slides, keys, ceil(n / 64))``: bit ``w % 64`` of word ``w // 64`` is set if worker w has the key."""
 
 _MOST = 1 << 48
-"""The largest number of records in a saved window that is taken for real: 65 days of 50 million records/s."""
+"""The largest plausible number of records in a saved window: 65 days at 50 million records/s."""
 
 
 class DAGreedy:
-    """One replica. A window is ``slides`` slides; what came in the oldest is forgotten as a new one begins."""
+    """One replica of DAGreedy, over a window of ``slides`` slides.
+
+    The loads and placements of the oldest slide are forgotten when a new slide begins.
+    """
 
     NAME = "dagreedy"
     VERSION = 1
@@ -75,16 +79,16 @@ class DAGreedy:
 
     @property
     def summary(self) -> SpaceSaving:
-        """How often keys have come, the later ones weighing more."""
+        """The key frequencies, with recent records weighing more."""
         return self._summary
 
     @property
     def fragments(self) -> Fragments:
-        """Which workers have the keys of ``summary.keys``, by slide, the current one first; a copy."""
+        """The workers that have each key of ``summary.keys``, by slide, the current one first; a copy."""
         return self._fragments[:, self._summary.slots]
 
     def route(self, keys: Hashes) -> Workers:
-        """Send each record of a frequent key to the worker with the highest score, and others by hash."""
+        """Send each record of a frequent key to the worker with the highest score, and all others by hash."""
         block = key_block(keys)
         ids = np.empty(len(block), np.int32)
         _place(
@@ -101,10 +105,10 @@ class DAGreedy:
         return ids
 
     def advance(self) -> None:
-        """A slide has ended: forget the window's oldest one, and let the frequencies fade.
+        """End the slide: forget the oldest slide of the window, and decay the frequencies.
 
-        Keys that are too rare to become frequent soon, below half of what makes a key frequent, are forgotten:
-        what stays are at most 2 / theta = 200 n keys, and on most streams few of them.
+        Keys below half the threshold of a frequent key are too rare to become frequent soon, and are forgotten. At most
+        2 / theta = 200 n keys remain, and on most streams only a few of them.
         """
         self._loads = np.concatenate([np.zeros_like(self._loads[:1]), self._loads[:-1]])
         fragments = self.fragments
@@ -113,7 +117,7 @@ class DAGreedy:
         self._adopt(self._summary, fragments[:, : len(self._summary)])
 
     def save(self) -> bytes:
-        """The window's loads and, for each key that is counted, 24 bytes and n bits per slide."""
+        """Return the window's loads and, for each counted key, 24 bytes and n bits per slide."""
         return pack(PartitionerState(self.NAME, self.VERSION, self._workers, {}, self._vectors()))
 
     def restore(self, state: bytes) -> None:
@@ -132,10 +136,10 @@ class DAGreedy:
         self._adopt(summary, placed)
 
     def merge(self, others: Sequence[Self]) -> None:
-        """Add what other replicas know, none of which this one knows yet.
+        """Add the loads, frequencies and placements of other replicas, which must not be part of this state yet.
 
-        Frequencies are ratios: the merged summary is scaled to the records of one replica. Raises ValueError if
-        another replica has other numbers of workers or slides.
+        Frequencies are ratios, so the merged summary is scaled to the records of one replica. Raises ValueError if
+        another replica has a different number of workers or slides.
         """
         for other in others:
             if other._loads.shape != self._loads.shape:
@@ -157,9 +161,9 @@ class DAGreedy:
         self._adopt(self._summary, merged)
 
     def resize(self, workers: int) -> None:
-        """Keep frequencies, and the loads and keys of the workers that stay; new ones start at the mean load.
+        """Keep the frequencies, and the loads and keys of the remaining workers; new workers start at the mean load.
 
-        At zero, a new worker would get every frequent key. The rare ones are hashed anew.
+        A new worker that started at zero would get every frequent key. Rare keys are rehashed.
         """
         workers = whole_number("workers", workers, 1)
         means = np.repeat(self._loads.mean(axis=1).astype(np.int64)[:, None], max(0, workers - self._workers), axis=1)
@@ -184,7 +188,7 @@ class DAGreedy:
         return np.zeros((self._slides, keys, -(-workers // 64)), np.uint64)
 
     def _adopt(self, summary: SpaceSaving, fragments: Fragments) -> None:
-        """Go on with a summary that is new, so that slots are ranks, and its keys' ``fragments``."""
+        """Continue with a fresh summary, whose slots are ranks, and the ``fragments`` of its keys."""
         self._summary = summary
         self._owners = np.zeros(summary.capacity, np.uint64)
         self._owners[: len(summary)] = summary.keys
@@ -197,7 +201,7 @@ class DAGreedy:
 
 
 def _last_word(workers: int) -> np.uint64:
-    """The bits of the workers in the last word of ``Fragments``."""
+    """Return the bits of the existing workers in the last word of ``Fragments``."""
     return np.uint64((1 << ((workers - 1) % 64 + 1)) - 1)
 
 
@@ -213,9 +217,9 @@ def _place(
     loads: NDArray[np.int64],
     slide_loads: NDArray[np.int64],
 ) -> None:
-    """Place ``keys`` in order, counting in both loads in place.
+    """Place ``keys`` in order, counting in both load arrays in place.
 
-    ``fragments[:, slot]`` are those of ``owners[slot]``.
+    ``fragments[:, slot]`` belong to the key ``owners[slot]``.
     """
     rows, table, numbers = counters
     workers = len(loads)
@@ -243,9 +247,9 @@ def _place(
 def _greedy(
     fragments: Fragments, slot: np.int64, loads: NDArray[np.int64], total: int, search: NDArray[np.int64]
 ) -> int:
-    """The first worker with the highest score.
+    """Return the first worker with the highest score.
 
-    It is either the least loaded of those that have the key, or the least loaded of all. The scores' difference,
+    It is either the least loaded worker that has the key, or the least loaded of all. The difference of their scores,
     times the total load, is a whole number.
     """
     least = least_loaded(loads, search)
@@ -263,7 +267,7 @@ def _greedy(
 
 @inlined
 def _workers_with(fragments: Fragments, slot: np.int64, word: int) -> np.uint64:
-    """Which workers of those in the word have the key in this window, by bit."""
+    """Return the workers of one word that have the key in this window, as bits."""
     bits = np.uint64(0)
     for slide in range(fragments.shape[0]):
         bits |= fragments[slide, slot, word]
@@ -271,8 +275,8 @@ def _workers_with(fragments: Fragments, slot: np.int64, word: int) -> np.uint64:
 
 
 _DE_BRUIJN = 0x03F79D71B4CB0A89
-"""Its 64 runs of 6 bits are all different: Leiserson, Prokop, Randall, "Using de Bruijn Sequences to Index a 1 in
-a Computer Word", 1998."""
+"""A de Bruijn sequence, whose 64 runs of 6 bits are all different. Source: Leiserson, Prokop, Randall, "Using de Bruijn
+Sequences to Index a 1 in a Computer Word", 1998."""
 
 _POSITIONS = np.zeros(64, np.int64)
 for _bit in range(64):
@@ -281,7 +285,7 @@ for _bit in range(64):
 
 @inlined
 def _lowest(bits: np.uint64) -> int:
-    """The position of the lowest bit that is set; there must be one."""
+    """Return the position of the lowest set bit of ``bits``, which must not be zero."""
     lowest = bits & (~bits + np.uint64(1))
     position: int = _POSITIONS[np.int64((lowest * np.uint64(_DE_BRUIJN)) >> np.uint64(58))]
     return position

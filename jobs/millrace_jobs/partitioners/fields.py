@@ -16,7 +16,10 @@ from .state import PartitionerState, pack, unpack
 
 
 class Hash:
-    """Sends a key to one worker, the same on every replica: least aggregation cost, no balance under skew."""
+    """Key grouping by hash: each key goes to one worker, the same on every replica.
+
+    It has the least aggregation cost, and no balance under skew.
+    """
 
     NAME = "hash"
     VERSION = 1
@@ -31,14 +34,14 @@ class Hash:
         return self._workers
 
     def route(self, keys: Hashes) -> Workers:
-        """The seeded hash of each key modulo ``n``."""
+        """Return the seeded hash of each key modulo ``n``."""
         return _modulo(key_block(keys), self._salt, self._workers)
 
     def advance(self) -> None:
-        """Nothing: there are no windows."""
+        """Do nothing: there are no windows."""
 
     def save(self) -> bytes:
-        """Only the number of workers: there is no other state."""
+        """Return the number of workers: there is no other state."""
         return pack(PartitionerState(self.NAME, self.VERSION, self._workers, {}, {}))
 
     def restore(self, state: bytes) -> None:
@@ -46,7 +49,7 @@ class Hash:
         self._workers = unpack(state, self.NAME, self.VERSION).workers
 
     def merge(self, others: Sequence[Self]) -> None:
-        """Nothing to learn: there is no state."""
+        """Do nothing: there is no state to merge."""
 
     def resize(self, workers: int) -> None:
         """Hash modulo ``workers`` from now on; about ``1 - 1/max(n, n')`` of the keys move."""

@@ -1,4 +1,4 @@
-"""From one micro-batch to the next: what each replica begins with, given what the replicas before it ended with."""
+"""Handover between micro-batches: the state that each replica starts with, from the states saved by the last ones."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ def beginnings(
     seed: int,
     parameters: Mapping[str, Any],
 ) -> list[bytes]:
-    """The state for each of ``replicas`` replicas over ``workers`` workers, from the ``states`` saved before.
+    """Return the initial state of each of ``replicas`` replicas over ``workers`` workers, from the saved ``states``.
 
-    Replicas that learn together all begin with the merged state. Others keep their own; when there are fewer of
-    them than before, one takes over those that have gone, and when there are more, a new one begins as a copy.
-    Empty where there are no states. Raises ValueError on bytes that are no state of the algorithm.
+    Cooperative replicas all start with the merged state. Other replicas keep their own state. If there are fewer of
+    them than before, the remaining ones take over the states of the others; if there are more, a new one starts with a
+    copy. Returns an empty list if there are no states. Raises ValueError on bytes that are not a state of the
+    algorithm.
     """
 
     def successor(replica: int, inherited: Sequence[bytes]) -> bytes:

@@ -7,7 +7,7 @@ and chunks or dictionary-encoded. Bytes are hashed by XXH64, numbers by SplitMix
 - floats of all widths by value, with ``-0.0`` equal to ``0.0`` and every NaN equal to every other;
 - strings and binaries of all layouts by their bytes;
 - dates, times, timestamps and durations by their number of ticks, decimals by their unscaled bytes: the unit,
-  or the scale and width, belongs to the column's type, which is one and the same on all replicas;
+  or the scale and width, belongs to the column's type, which is the same on all replicas;
 - nulls of all types.
 """
 
@@ -26,17 +26,17 @@ from .base import Hashes
 from .xxh64 import hash_bytes
 
 NULL = np.uint64(0x6E756C6C6E756C6C)
-"""The hash of a null: any fixed value serves."""
+"""Hash of a null; any fixed value serves."""
 
 NO_KEY = np.uint64(0)
-"""The hash of the empty composite key, by which a query without GROUP BY columns groups."""
+"""Hash of the empty composite key, which a query without GROUP BY columns groups by."""
 
 
 def hash_columns(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> Hashes:
-    """Shape ``(rows,)``: the hash of each row's composite key, whose parts are ``columns`` in order.
+    """Return the hash of each row's composite key, shape ``(rows,)``; ``columns`` are its parts, in order.
 
-    Raises TypeError, which names the type, for a column of lists, structs, maps and the like (also where it
-    has no rows), and ValueError for a column that does not have ``rows`` rows.
+    Raises TypeError, which names the type, for a column of lists, structs, maps and the like, even if it has no rows.
+    Raises ValueError for a column that does not have ``rows`` rows.
     """
     if not columns:
         return np.full(rows, NO_KEY)
@@ -89,7 +89,7 @@ def _hash_dictionary(array: pa.DictionaryArray) -> Hashes:
 
 
 def _hash_values(array: pa.Array) -> Hashes:
-    """Hashes of a column of plain values; arbitrary where it is null."""
+    """Return the hashes of a column of plain values; they are arbitrary for nulls."""
     kind = array.type
     types = pa.types
     if types.is_boolean(kind):
@@ -138,12 +138,12 @@ def _hash_variable_size(array: pa.Array, offset_type: np.dtype[np.int32] | np.dt
 
 
 def _values(array: pa.Array, dtype: np.dtype[np.generic]) -> NDArray[np.generic]:
-    """The values of a fixed-width array, without a copy; arbitrary where it is null."""
+    """Return the values of a fixed-width array, without a copy; they are arbitrary for nulls."""
     if not len(array):  # may come without buffers
         return np.empty(0, dtype)
     return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
 
 
 def _bytes(buffer: pa.Buffer | None) -> NDArray[np.uint8]:
-    """A data buffer as bytes; Arrow leaves it out when there are none."""
+    """Return a data buffer as bytes; Arrow leaves the buffer out if it would be empty."""
     return read_only(np.empty(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8))

@@ -1,24 +1,24 @@
 """D-C and W-C: D-Choices and W-Choices, partial key grouping with more than two choices for the most frequent keys.
 
 Source: Nasir, De Francisci Morales, Kourtellis, Serafini, "When Two Choices Are not Enough: Balancing at Scale in
-Distributed Stream Processing", ICDE 2016 (arXiv:1510.05714), which is not among our papers: its Algorithm 1 and
-its constraint are given here from the publication's formulas, without its text.
+Distributed Stream Processing", ICDE 2016 (arXiv:1510.05714). It is not among our papers; its Algorithm 1 and its
+constraint are given here from the publication's formulas, without its text.
 
-The *head* H are the keys with a frequency of at least theta, as space-saving estimates it; the others are the
-*tail*. A record of the tail goes to the least loaded of its key's two candidates, as in PKG.
-One of the head has more choices: all n workers in W-Choices, d candidates in D-Choices, where d is the least
-number at which, for every prefix of the h most frequent keys, the load that is expected on the workers these keys
-are on does not exceed what balance allows: with p_i the frequencies in descending order and
-``b_h = n - n ((n - 1) / n) ** (h d)`` the number of these workers that is expected,
+The *head* H is the set of keys with a frequency of at least theta, as space-saving estimates it; all other keys are the
+*tail*. A record of a tail key goes to the less loaded of the key's two candidates, as in PKG. A head key has more
+choices: all n workers in W-Choices, d candidates in D-Choices. For every prefix of the h most frequent keys, the load
+expected on the workers of these keys must not exceed what balance allows, and d is the least number for which this
+holds. With p_i the frequencies in descending order and ``b_h = n - n ((n - 1) / n) ** (h d)`` the expected number of
+these workers, the constraint is
 
     sum(p_i, i <= h) + (b_h / n) ** d sum(p_i, h < i <= |H|) + (b_h / n) ** 2 sum(p_i, i > |H|) <= b_h (1/n + eps).
 
-Where no d below n does, D-Choices is W-Choices.
+If no d below n fulfils it, D-Choices is W-Choices.
 
-Decided here, since the formulas leave it open: candidates are distinct (see ``pkg``), so that h keys are on more
-workers than b_h expects. d is not solved for at every record, but when the stream has grown by a sixteenth since
-the last time. The summary has 2 / theta counters: then every key of frequency theta is in the head, and none below
-theta / 2, but for the first 2 / theta records, in which any key is frequent.
+The formulas leave some points open, which are decided here. Candidates are distinct (see ``pkg``), so h keys are on
+more workers than b_h expects. d is not solved for at every record, but whenever the stream has grown by a sixteenth
+since the last time. The summary has 2 / theta counters, so every key of frequency theta is in the head, and no key
+below theta / 2 is, except among the first 2 / theta records, in which any key is frequent.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ HEAD = Number(default=0.2, least=0.2, most=2.0)
 """The parameter ``head``: theta times n. The source considers thetas from 1/(5n) to 2/n."""
 
 _MEMORY = 256
-"""Records per counter of the summary that are remembered at least: a key of frequency theta came 512 times in them."""
+"""Least number of records per summary counter that are remembered; a key of frequency theta came 512 times in them."""
 
 _EPSILON = 1e-4
 _TAIL_CHOICES = 2
 
 
 class HeadSplitting:
-    """What both algorithms share: all but the number of choices for the head."""
+    """Base of D-Choices and W-Choices, which differ only in the number of choices for the head."""
 
     NAME: ClassVar[str]
     VERSION: ClassVar[int] = 1
     EVERYWHERE: ClassVar[bool]
-    """Whether a key of the head may be on all workers, and not only on d."""
+    """Whether a head key may be on all workers, not only on d."""
 
     def __init__(self, *, workers: int, seed: int, head: float) -> None:
         self._workers = whole_number("workers", workers, 1)
@@ -67,7 +67,7 @@ class HeadSplitting:
         self._loads = LocalLoads(workers)
         self._summary = SpaceSaving(self._capacity(workers))
         self._choices = min(_TAIL_CHOICES, workers)
-        self._due = 0  # records at which the choices for the head are found anew
+        self._due = 0  # stream length at which the choices for the head are next computed
         self._owners, self._candidates = _no_candidates(self._summary.capacity)
 
     @property
@@ -82,12 +82,12 @@ class HeadSplitting:
 
     @property
     def choices(self) -> int:
-        """d: on how many workers a key of the head may be; ``n`` for all."""
+        """Number of workers d that a head key may be on; ``n`` means all."""
         return self._choices
 
     @property
     def summary(self) -> SpaceSaving:
-        """How often keys have come."""
+        """The key frequencies."""
         return self._summary
 
     def route(self, keys: Hashes) -> Workers:
@@ -120,7 +120,7 @@ class HeadSplitting:
     def advance(self) -> None:
         """Forget the loads, and halve the weight of the past until it is below ``2 * _MEMORY`` records per counter.
 
-        The source counts both from the beginning of the stream, which then rules for ever: a key that becomes
+        The source counts both from the beginning of the stream, which then dominates for ever: a key that becomes
         frequent on the tenth day would have to make up for nine.
         """
         self._loads = LocalLoads(self._workers)
@@ -129,7 +129,7 @@ class HeadSplitting:
             self._due = 0
 
     def save(self) -> bytes:
-        """The loads and the summary, whose 2 / theta counters take 24 bytes each: at most 240 n bytes."""
+        """Return the loads and the summary, whose 2 / theta counters take 24 bytes each: at most 240 n bytes."""
         counters = {"choices": self._choices, "due": self._due}
         vectors = {**self._loads.vectors(), **self._summary.vectors()}
         return pack(PartitionerState(self.NAME, self.VERSION, self._workers, counters, vectors))
@@ -148,11 +148,11 @@ class HeadSplitting:
         self._owners, self._candidates = _no_candidates(self._summary.capacity)
 
     def merge(self, others: Sequence[Self]) -> None:
-        """Add what each other replica sent since its own last merge, and make the frequencies those of all.
+        """Add what each other replica sent since its own last merge, and combine the frequencies of all.
 
-        Frequencies are ratios: the merged summary is scaled to the records of one replica. So replicas may all
-        restore one merged state and be merged again, and the common part counts once.
-        Raises ValueError if another replica has another number of workers.
+        Frequencies are ratios, so the merged summary is scaled to the records of one replica. Replicas may therefore
+        all restore one merged state and be merged again: the common part counts once. Raises ValueError if another
+        replica has a different number of workers.
         """
         self._loads.merge([other._loads for other in others])
         if others:
@@ -161,9 +161,9 @@ class HeadSplitting:
             self._due = 0
 
     def resize(self, workers: int) -> None:
-        """Keep the frequencies and the loads of the workers that stay; new ones start at the mean.
+        """Keep the frequencies and the loads of the remaining workers; new workers start at the mean.
 
-        Candidates are drawn anew, so most keys move.
+        Candidates are redrawn, so most keys move.
         """
         self._workers = whole_number("workers", workers, 1)
         self._loads.resize(workers)
@@ -183,14 +183,14 @@ class HeadSplitting:
 
 
 class WChoices(HeadSplitting):
-    """Keys of the head may be on all workers: the best balance, at the cost of their replication."""
+    """W-Choices: head keys may be on all workers, for the best balance at the cost of their replication."""
 
     NAME = "wchoices"
     EVERYWHERE = True
 
 
 class DChoices(HeadSplitting):
-    """Keys of the head may be on d workers each, as few as balance allows."""
+    """D-Choices: head keys may be on d workers each, as few as balance allows."""
 
     NAME = "dchoices"
     EVERYWHERE = False
@@ -218,8 +218,8 @@ def _place(
 ) -> None:
     """Place ``keys`` in order, counting in ``loads`` in place.
 
-    ``candidates[slot]`` begins with those of ``owners[slot]``, in the order in which they are drawn; it begins
-    with -1 where none are known.
+    ``candidates[slot]`` begins with the known candidates of the key ``owners[slot]``, in the order in which they are
+    drawn, or with -1 if none are known.
     """
     rows, table, numbers = counters
     workers = len(loads)
@@ -251,9 +251,9 @@ def _place(
 
 @kernel
 def _least_choices(head: NDArray[np.float64], workers: int) -> int:
-    """The least d that fulfils the constraint; ``workers`` if none below does.
+    """Return the least d that fulfils the constraint, or ``workers`` if no d below does.
 
-    Since p_1 <= d / n, it begins at d = p_1 n.
+    The search begins at d = p_1 n, because p_1 <= d / n.
     """
     choices = _TAIL_CHOICES
     if len(head) > 0:

@@ -1,4 +1,4 @@
-"""The least loaded of all workers, for kernels that ask for it at every record."""
+"""The least loaded of all workers, for kernels that need it at every record."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from millrace_jobs.kernels.inlining import inlined
 
 @inlined
 def least_loaded(loads: NDArray[np.int64], search: NDArray[np.int64]) -> int:
-    """The first of the workers with the least load; ``loads`` has shape ``(n,)``.
+    """Return the first worker with the least load; ``loads`` has shape ``(n,)``.
 
-    ``search`` begins as two zeros and keeps where the last search ended. Between two calls with it, loads may
-    only grow: then the first worker with the least load only moves on until the least load itself has grown,
-    which takes a record for each worker. So a search takes constant time on average. Frozen, like ``mixing``.
+    ``search`` starts as two zeros and keeps where the last search ended. Between two calls with it, loads may only
+    grow. The first worker with the least load then only moves forward until the least load itself has grown, which
+    takes a record for each worker. So a search takes constant time on average. As in ``mixing``, results never change.
     """
     worker: int = search[1]
     while worker < len(loads) and loads[worker] != search[0]:

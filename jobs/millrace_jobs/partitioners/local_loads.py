@@ -1,4 +1,4 @@
-"""The loads a replica believes the workers to have: paper 001, "Local Load Estimation"."""
+"""A replica's estimates of the workers' loads: paper 001, "Local Load Estimation"."""
 
 from __future__ import annotations
 
@@ -11,37 +11,38 @@ from numpy.typing import NDArray
 from .state import PartitionerState
 
 _MOST = 1 << 56
-"""The largest count in a state that is taken for real: 45 years of 50 million records/s to one worker."""
+"""The largest plausible count in a state: 45 years of 50 million records/s to one worker."""
 
 
 class LocalLoads:
-    """Records sent to each worker by this replica, and what it was told of the others'.
+    """Records sent to each worker by this replica, and by others as far as merges and probes reported them.
 
-    Loads are leads, records above the least loaded worker: decisions only compare loads, so taking the least
-    one from all changes none, and a counter overflows only when one worker leads another by 2**63 records.
+    Loads are kept as leads, that is, records above the least loaded worker. Decisions only compare loads, so
+    subtracting the least load from all changes no decision, and a counter overflows only when one worker leads another
+    by 2**63 records.
     """
 
     def __init__(self, workers: int) -> None:
         self.leads = np.zeros(workers, np.int64)
-        """Shape ``(n,)``; kernels count in it, and ``level`` makes leads of it again."""
-        # The part of the leads that came by merge or probe. Other replicas may hold it too; a merge omits it.
+        """Shape ``(n,)``: the leads. Kernels count in it, and ``level`` then turns the counts into leads again."""
+        # The part of the leads that came by merge or probe. Other replicas may hold it too, so a merge omits it.
         self._shared = np.zeros(workers, np.int64)
 
     def level(self) -> None:
-        """Take the least load from all; to be called after counting."""
+        """Subtract the least load from all; call this after counting."""
         least = self.leads.min()
         self.leads -= least
         self._shared -= least
 
     def probe(self, loads: NDArray[np.int64]) -> None:
-        """Replace the estimate by the true ``loads``, shape ``(n,)``."""
+        """Replace the estimates with the true ``loads``, shape ``(n,)``."""
         self.leads = loads - loads.min()
         self._shared = self.leads.copy()
 
     def merge(self, others: Sequence[Self]) -> None:
         """Add what each other replica counted since its own last merge or probe.
 
-        Raises ValueError, and changes nothing, if one of them has another number of workers.
+        Raises ValueError, and changes nothing, if one of them has a different number of workers.
         """
         workers = len(self.leads)
         for other in others:
@@ -53,10 +54,10 @@ class LocalLoads:
         self._shared = self.leads.copy()
 
     def resize(self, workers: int) -> None:
-        """Keep the loads of the workers that stay, and start new ones at the mean of all.
+        """Keep the loads of the remaining workers, and start new ones at the mean of all.
 
-        At the mean (rounded down), the imbalance max - avg is what it was: no stampede to the new workers, as
-        from zero, nor one away from them.
+        At the mean (rounded down), the imbalance max - avg stays as it was: records neither rush to the new workers, as
+        they would from zero, nor avoid them.
         """
         added = max(0, workers - len(self.leads))
         mean = int(self.leads.mean())
@@ -65,12 +66,12 @@ class LocalLoads:
         self.level()
 
     def vectors(self) -> Mapping[str, NDArray[np.int64]]:
-        """What ``restored`` needs."""
+        """Return the arrays that ``restored`` needs."""
         return {"loads": self.leads, "shared": self._shared}
 
     @classmethod
     def restored(cls, saved: PartitionerState) -> Self:
-        """The loads whose ``vectors`` are in a state. Raises ValueError where they cannot be."""
+        """Return the loads whose ``vectors`` are in a state. Raises ValueError if they are missing or implausible."""
         restored = cls(saved.workers)
         restored.leads, restored._shared = (_vector(saved, name) for name in restored.vectors())
         return restored

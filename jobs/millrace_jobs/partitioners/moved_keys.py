@@ -1,8 +1,8 @@
-"""Moved keys: how many keys go to other workers than before, from one window to the next or after a rescale.
+"""Moved keys: how many keys change workers from one window to the next, or after a rescale.
 
-A key of both placements has moved if its set of workers is another one. Keys that only one of them has are not
-counted: where a key was never, nothing has to follow it. For an algorithm that splits keys this is a strict
-measure, since a key that has found one more worker, or one less, has moved too.
+A key that is in both placements has moved if its set of workers differs. Keys that are in only one placement are not
+counted, because nothing has to follow a key to workers if it was nowhere before. This measure is strict for an
+algorithm that splits keys: a key that gains or loses a single worker has moved too.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ Placement = tuple[Workers, NDArray[Any]]
 
 @dataclass(frozen=True)
 class MovedKeys:
-    """Of ``keys`` that are in both placements (or in a sample of these), ``moved`` have moved."""
+    """Number of ``keys`` in both placements, or in a sample of them, and how many of these ``moved``."""
 
     keys: int
     moved: int
 
     @property
     def share(self) -> float:
-        """Moved keys as a fraction of those in both; 0 when there are none."""
+        """Moved keys as a fraction of the keys in both placements; 0 if there are no such keys."""
         return self.moved / self.keys if self.keys else 0.0
 
 
 def moved_keys(before: Placement, after: Placement) -> MovedKeys:
-    """The keys that have moved, exactly. The placements may be of any lengths and over any workers.
+    """Count the moved keys exactly. The placements may have any lengths and any workers.
 
-    Raises ValueError where ids and keys differ in shape.
+    Raises ValueError if ids and keys differ in shape.
     """
     for ids, keys in (before, after):
         if ids.shape != keys.shape or ids.ndim != 1:
@@ -54,12 +54,12 @@ def moved_keys(before: Placement, after: Placement) -> MovedKeys:
 def moved_on_resize(
     partitioner: Partitioner, keys: Hashes, workers: int, others: Sequence[tuple[Partitioner, Hashes]] = ()
 ) -> MovedKeys:
-    """The keys that ``partitioner`` moves when it is resized to ``workers`` workers between two slides.
+    """Count the keys that ``partitioner`` moves when it is resized to ``workers`` workers between two slides.
 
-    The records ``keys`` are placed by it as it is, in a slide that then ends, and once more after the resize; an
-    algorithm that forgets or learns with its slides moves keys even when the number of workers stays. ``others``
-    are replicas of it with records of their own; a key is then where any of them places it. All are left as they
-    were.
+    ``partitioner`` places the records ``keys`` before the resize, in a slide that then ends, and again after the
+    resize. An algorithm that forgets or learns with its slides moves keys even if the number of workers stays the same.
+    ``others`` are further replicas with records of their own; a key is then wherever any replica places it. The state
+    of every replica is restored at the end.
     """
     replicas = [(partitioner, keys), *others]
     before, after = zip(*(_around_resize(replica, part, workers) for replica, part in replicas), strict=True)
@@ -68,7 +68,7 @@ def moved_on_resize(
 
 
 def _around_resize(partitioner: Partitioner, keys: Hashes, workers: int) -> tuple[Workers, Workers]:
-    """Where the records go before the resize, and after it."""
+    """Return where the records go before and after the resize."""
     state = partitioner.save()
     try:
         before = partitioner.route(keys)

@@ -10,31 +10,31 @@ from typing import Any
 from .arguments import whole_number
 
 Value = int | float | str
-"""What a parameter can be."""
+"""Value of a parameter."""
 
 
 @dataclass(frozen=True)
 class WholeNumber:
-    """An integer of at least ``least``."""
+    """A parameter that is an integer of at least ``least``."""
 
     default: int
     least: int
 
     def check(self, name: str, value: Any) -> int:
-        """``value``, if it is one. Raises ValueError, which quotes it, if not."""
+        """Return ``value`` if it is such an integer. Raises ValueError, which quotes it, if not."""
         return whole_number(name, value, self.least)
 
 
 @dataclass(frozen=True)
 class Number:
-    """A real number between ``least`` and ``most``, both included."""
+    """A parameter that is a real number between ``least`` and ``most``, both included."""
 
     default: float
     least: float
     most: float
 
     def check(self, name: str, value: Any) -> float:
-        """``value`` as a float, if it is one. Raises ValueError, which quotes it, if not."""
+        """Return ``value`` as a float if it is such a number. Raises ValueError, which quotes it, if not."""
         real = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         if not real or not self.least <= value <= self.most:
             raise ValueError(f"{name} is {value!r}; write a number between {self.least:g} and {self.most:g}")
@@ -43,17 +43,17 @@ class Number:
 
 @dataclass(frozen=True)
 class OneOf:
-    """One of a few words, the first of which is the default."""
+    """A parameter that is one of a few words, the first of which is the default."""
 
     words: tuple[str, ...]
 
     @property
     def default(self) -> str:
-        """What it is when nothing is said."""
+        """The default value, which is the first word."""
         return self.words[0]
 
     def check(self, name: str, value: Any) -> str:
-        """``value``, if it is one of the words. Raises ValueError, which quotes it, if not."""
+        """Return ``value`` if it is one of the words. Raises ValueError, which quotes it, if not."""
         if value not in self.words:
             raise ValueError(f"{name} is {value!r}; write one of: {', '.join(self.words)}")
         return str(value)
@@ -63,7 +63,7 @@ Parameter = WholeNumber | Number | OneOf
 
 
 def resolve(algorithm: str, declared: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
-    """All declared parameters, those not given by their defaults.
+    """Return all declared parameters, with the default of each one that is not given.
 
     Raises ValueError, which says what to write, on an unknown parameter or a bad value.
     """

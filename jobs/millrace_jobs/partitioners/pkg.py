@@ -1,8 +1,8 @@
 """PK: Partial Key Grouping (paper 001), extended from two to ``d`` choices as in paper 000, section 2.4.
 
-Paper 001's text lost its formulas; they are read from the prose and from paper 000. With hashes H_1 to H_d, a
-record of key k goes to that worker among H_1(k) to H_d(k) to which this replica has sent the fewest records
-("Key Splitting", "Local Load Estimation").
+Our text of paper 001 lacks its formulas; they are taken from its prose and from paper 000. With hashes H_1 to H_d, a
+record of key k goes to the worker among H_1(k) to H_d(k) to which this replica has sent the fewest records ("Key
+Splitting", "Local Load Estimation").
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from .state import PartitionerState, pack, unpack
 
 
 class PartialKeyGrouping:
-    """Splits each key over at most ``choices`` workers, and sends a record to the least loaded of them.
+    """Partial key grouping: a record goes to the least loaded of at most ``choices`` workers of its key.
 
-    A key's candidates are distinct and the same on every replica: they are drawn without replacement, and are
-    all the workers when there are no more than ``choices``. The first candidate wins ties.
+    A key's candidates are distinct and the same on every replica. They are drawn without replacement; if there are no
+    more than ``choices`` workers, all of them are candidates. The first candidate wins ties.
 
-    Loads are those of a window of ``slides`` slides, as in the implementation that paper 000 compares with: in a
-    job, what workers had in earlier micro-batches is no load of theirs any more. With ``slides`` 0 they are those
-    of the whole stream, as paper 001 defines them.
+    Loads cover a window of ``slides`` slides, as in the implementation that paper 000 compares with: in a job, records
+    of earlier micro-batches no longer load their workers. With ``slides`` 0, loads cover the whole stream, as paper 001
+    defines them.
     """
 
     NAME = "pkg"
@@ -63,15 +63,15 @@ class PartialKeyGrouping:
         return ids
 
     def probe(self, loads: NDArray[np.int64]) -> None:
-        """Go on from the true ``loads`` of all workers, shape ``(n,)``, in records from all replicas.
+        """Continue from the true ``loads`` of all workers, shape ``(n,)``, in records from all replicas.
 
-        Paper 001 compares its local load estimates with such probing, repeated every so often by each source; of
-        that part of its evaluation only the period's name T_p is left in our text. The caller keeps the true
-        loads and chooses when. Other replicas that are merged later must have been probed at the same time.
-        It is no parameter of a job, since local estimates balance better: between two probes, each of the m
-        replicas makes up for the whole lead by itself, m times too much.
+        Paper 001 compares its local load estimates with such probing, which each source repeats periodically; of that
+        part of its evaluation, our text has only the name of the period, T_p. The caller keeps the true loads and
+        chooses when to probe. Replicas that are merged later must have been probed at the same time. Probing is not a
+        parameter of a job, because local estimates balance better: between two probes, each of the m replicas
+        compensates for the whole lead by itself, m times too much.
 
-        Raises ValueError unless ``loads`` holds n numbers that are not negative.
+        Raises ValueError unless ``loads`` holds n non-negative numbers.
         """
         true = np.asarray(loads, np.int64)
         if true.shape != (self._workers,) or true.min() < 0:
@@ -79,14 +79,14 @@ class PartialKeyGrouping:
         self._loads.probe(true)
 
     def advance(self) -> None:
-        """A slide has ended; after the window's last one, forget the loads."""
+        """End the slide; after the last slide of the window, forget the loads."""
         if self._slides:
             self._slide = (self._slide + 1) % self._slides
             if self._slide == 0:
                 self._loads = LocalLoads(self._workers)
 
     def save(self) -> bytes:
-        """The loads; seed, choices and slides belong to the plan."""
+        """Return the loads and the position in the window; seed, choices and slides belong to the plan."""
         return pack(
             PartitionerState(self.NAME, self.VERSION, self._workers, {"slide": self._slide}, self._loads.vectors())
         )
@@ -98,18 +98,18 @@ class PartialKeyGrouping:
         self._workers, self._slide, self._loads = saved.workers, slide, LocalLoads.restored(saved)
 
     def merge(self, others: Sequence[Self]) -> None:
-        """Add what each other replica sent since its own last merge or probe: the loads become the global ones.
+        """Add what each other replica sent since its own last merge or probe, so that the loads become global.
 
-        Replicas may all restore one merged state and be merged again: the common part counts once. But each
-        of the m then makes up for the whole lead by itself, m times too much; local loads need no exchange.
-        Raises ValueError if another replica has another number of workers.
+        Replicas may all restore one merged state and be merged again: the common part counts once. However, each of the
+        m replicas then compensates for the whole lead by itself, m times too much; local loads need no exchange. Raises
+        ValueError if another replica has a different number of workers.
         """
         self._loads.merge([other._loads for other in others])
 
     def resize(self, workers: int) -> None:
-        """Keep the loads of the workers that stay; new ones start at the mean.
+        """Keep the loads of the remaining workers; new workers start at the mean.
 
-        Candidates are drawn anew, so most keys move.
+        Candidates are redrawn, so most keys move.
         """
         self._workers = whole_number("workers", workers, 1)
         self._loads.resize(self._workers)
@@ -117,7 +117,7 @@ class PartialKeyGrouping:
 
 @kernel
 def _least_loaded(keys: Hashes, seeds: NDArray[np.uint64], loads: NDArray[np.int64]) -> Workers:
-    """Place ``keys`` in order, counting in ``loads`` in place; ``len(seeds) <= len(loads)``."""
+    """Place ``keys`` in order, counting in ``loads`` in place; requires ``len(seeds) <= len(loads)``."""
     workers = len(loads)
     ids = np.empty(len(keys), np.int32)
     drawn = np.empty(len(seeds), np.int64)

@@ -1,4 +1,4 @@
-"""The partitioners by name: which there are, which parameters they take, and how to make one."""
+"""The registry of partitioners: which there are, which parameters they take, and how to make one."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from .prompt.partitioner import BUFFERING, PACKING, PromptPartitioner
 from .shuffle import Shuffle
 
 NATIVE = "native"
-"""No routing at all: Spark's own plan."""
+"""The algorithm that routes nothing: Spark's own plan."""
 
 
 @dataclass(frozen=True)
 class ReplicaSetting:
-    """Where a partitioner finds itself: replica ``replica`` of ``replicas``, over ``workers`` workers."""
+    """The position of one partitioner: replica ``replica`` of ``replicas``, over ``workers`` workers."""
 
     workers: int
     replica: int
@@ -43,9 +43,9 @@ class ReplicaSetting:
 
 @dataclass(frozen=True)
 class Declaration:
-    """One algorithm: how a replica of it is made, given all of its parameters, and what these are.
+    """One algorithm: the parameters it takes, and how to build a replica from all of them.
 
-    ``cooperative``: replicas learn together, so that each begins a batch with what all of them know.
+    ``cooperative`` replicas learn together, so each one begins a batch with what all of them know.
     """
 
     build: Callable[[ReplicaSetting, dict[str, Any]], Partitioner]
@@ -121,7 +121,7 @@ ALGORITHMS = (NATIVE, *_DECLARED)
 
 
 def is_routed(algorithm: str) -> bool:
-    """Whether the algorithm places records: then ``make`` makes it. Raises ValueError on an unknown name."""
+    """Whether the algorithm places records, so that ``make`` can build it. Raises ValueError on an unknown name."""
     return _declaration(algorithm) is not None
 
 
@@ -132,13 +132,13 @@ def is_cooperative(algorithm: str) -> bool:
 
 
 def parameters_of(algorithm: str) -> Mapping[str, Parameter]:
-    """The parameters that the algorithm takes. Raises ValueError on an unknown name."""
+    """Return the parameters that the algorithm takes. Raises ValueError on an unknown name."""
     declaration = _declaration(algorithm)
     return {} if declaration is None else declaration.parameters
 
 
 def resolve_parameters(algorithm: str, parameters: Mapping[str, Any]) -> dict[str, Value]:
-    """All parameters of the algorithm, those not given by their defaults.
+    """Return all parameters of the algorithm, with the default of each one that is not given.
 
     Raises ValueError, which says what to write, on an unknown algorithm, an unknown parameter or a bad value.
     """
@@ -148,11 +148,10 @@ def resolve_parameters(algorithm: str, parameters: Mapping[str, Any]) -> dict[st
 def make(
     algorithm: str, *, workers: int, replica: int, replicas: int, seed: int, parameters: Mapping[str, Any]
 ) -> Partitioner:
-    """Replica ``replica`` (in ``range(replicas)``) of an algorithm over ``workers`` workers, without history.
+    """Make replica ``replica`` (in ``range(replicas)``) of an algorithm over ``workers`` workers, without history.
 
-    Replicas with the same seed, of which the low 64 bits count, agree on where a key may go. Raises
-    ValueError, which says what to write, as ``resolve_parameters`` does, on ``native``, and on numbers out
-    of range.
+    Replicas with the same seed agree on where a key may go; only the low 64 bits of the seed count. Raises ValueError,
+    which says what to write, in the cases of ``resolve_parameters``, for ``native``, and on numbers out of range.
     """
     resolved = resolve_parameters(algorithm, parameters)
     if whole_number("replica", replica, 0) >= whole_number("replicas", replicas, 1):
@@ -167,7 +166,7 @@ def make(
 
 
 def _declaration(algorithm: str) -> Declaration | None:
-    """How the algorithm is made; None for ``native``, which is not."""
+    """Return how the algorithm is made, or None for ``native``, which cannot be made."""
     if algorithm not in ALGORITHMS:
         raise ValueError(f"there is no partitioner {algorithm!r}; write one of: {', '.join(ALGORITHMS)}")
     return _DECLARED.get(algorithm)

@@ -15,10 +15,10 @@ from .state import PartitionerState, pack, unpack
 
 
 class Shuffle:
-    """Deals records out to the workers in turn, whatever their keys.
+    """Shuffle grouping: records go to the workers in turn, whatever their keys.
 
-    Loads differ by at most 1 per replica. Replicas begin evenly apart, so that their unfinished rounds do not
-    all fall on the same workers.
+    Loads differ by at most 1 per replica. Replicas start at evenly spaced workers, so that their unfinished rounds do
+    not all fall on the same workers.
     """
 
     NAME = "shuffle"
@@ -36,7 +36,7 @@ class Shuffle:
         return self._workers
 
     def route(self, keys: Hashes) -> Workers:
-        """The next ``len(keys)`` workers in turn."""
+        """Return the next ``len(keys)`` workers in turn."""
         rows = len(key_block(keys))
         start = self._replica * self._workers // self._replicas
         ids = _round_robin(rows, (start + self._turn) % self._workers, self._workers)
@@ -44,10 +44,10 @@ class Shuffle:
         return ids
 
     def advance(self) -> None:
-        """Nothing: the round goes on."""
+        """Do nothing: the round continues in the next slide."""
 
     def save(self) -> bytes:
-        """The turn, counted from the replica's own start: any replica may restore it."""
+        """Return the turn, counted from the replica's own start, so that any replica may restore it."""
         return pack(PartitionerState(self.NAME, self.VERSION, self._workers, {"turn": self._turn}, {}))
 
     def restore(self, state: bytes) -> None:
@@ -57,7 +57,7 @@ class Shuffle:
         self._workers, self._turn = saved.workers, turn % saved.workers
 
     def merge(self, others: Sequence[Self]) -> None:
-        """Nothing to learn: a replica's round robin is even by itself."""
+        """Do nothing: each replica's round robin is even by itself."""
 
     def resize(self, workers: int) -> None:
         """Keep the turn, modulo the new number of workers."""

@@ -1,8 +1,8 @@
-"""How partitioner states become bytes: a JSON header, then the arrays as raw little-endian numbers.
+"""Binary format of partitioner states: a JSON header, then the arrays as raw little-endian numbers.
 
-Layout: ``MRPS``; the CRC-32, started at the header's length, of all that follows; the header's length (both
-unsigned 32-bit, little-endian); the header in UTF-8; the arrays one after the other in the header's order.
-Nothing in it is executed on reading, so a state may come from a disk that others can write to.
+Layout: ``MRPS``; the CRC-32 of the header and the arrays, seeded with the header's length; the header's length (both
+unsigned 32-bit, little-endian); the header in UTF-8; the arrays one after the other in the header's order. Reading a
+state executes nothing in it, so a state may come from a disk that others can write to.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _MAGIC = b"MRPS"
 
 @dataclass(frozen=True)
 class PartitionerState:
-    """What a partitioner of ``algorithm`` knows; ``version`` counts the changes of what the fields mean."""
+    """The state of a partitioner of ``algorithm``; ``version`` counts the changes in the meaning of the fields."""
 
     algorithm: str
     version: int
     workers: int
     counters: Mapping[str, int]
     vectors: Mapping[str, NDArray[np.int64]]
-    """One ``int64`` array of one dimension per name."""
+    """One-dimensional ``int64`` arrays by name."""
 
 
 def pack(state: PartitionerState) -> bytes:
-    """The bytes from which ``unpack`` makes the same state; equal states give equal bytes."""
+    """Return the bytes that ``unpack`` turns into the same state; equal states give equal bytes."""
     header = json.dumps(
         {
             "algorithm": state.algorithm,
@@ -52,7 +52,7 @@ def pack(state: PartitionerState) -> bytes:
 
 
 def unpack(data: bytes, algorithm: str, version: int) -> PartitionerState:
-    """The state in ``data``. Raises ValueError unless ``pack`` made it for that algorithm and version."""
+    """Return the state in ``data``. Raises ValueError unless ``pack`` made it for that algorithm and version."""
     body, header_length = _checked(data)
     try:
         state = _parse(json.loads(body[:header_length]), body[header_length:])
@@ -67,7 +67,7 @@ def unpack(data: bytes, algorithm: str, version: int) -> PartitionerState:
 
 
 def _checked(data: bytes) -> tuple[bytes, int]:
-    """Header and arrays, whose checksum is right, and the header's length."""
+    """Verify the checksum; return the header with the arrays, and the header's length."""
     if len(data) < _PREFIX.size or data[: len(_MAGIC)] != _MAGIC:
         raise ValueError(f"these {len(data)} bytes are not the state of a partitioner")
     _, checksum, header_length = _PREFIX.unpack_from(data)

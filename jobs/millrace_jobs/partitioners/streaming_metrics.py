@@ -1,9 +1,9 @@
-"""The metrics from what n workers can report of a window: their counts, and profiles of their keys.
+"""Placement metrics from what n workers report of a window: their counts and key profiles.
 
-All workers sample the keys with the smallest hashes (``sketches.key_profile``). Below the smallest of their
-thresholds each has sampled every key that it has. So the union of their samples holds a uniform sample of the keys
-*with all their workers*, from which the share of keys that moved, and on how many workers a key is, follow without
-bias.
+All workers sample the keys with the smallest hashes (``sketches.key_profile``). Below the smallest of their thresholds,
+each worker has sampled every key that it has. The union of the samples therefore holds a uniform sample of the keys
+*with all their workers*. It gives unbiased estimates of the share of keys that moved and of the number of workers per
+key.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ class PlacementSketch:
 
     @classmethod
     def of(cls, ids: Workers, keys: Hashes, workers: int) -> Self:
-        """The sketch of one block: ``ids`` in ``range(workers)`` and key hashes, both ``(rows,)``."""
+        """Return the sketch of one block: ``ids`` in ``range(workers)`` and key hashes, both ``(rows,)``."""
         ends = np.cumsum(np.bincount(ids, minlength=workers))[:-1]
         by_worker = np.split(keys[np.argsort(ids, kind="stable")], ends)
         return cls(tuple(profile(added([(own, np.ones(len(own), np.int64))])) for own in by_worker))
 
     @classmethod
     def of_workers(cls, profiles: Iterable[tuple[int, KeyProfile]], workers: int) -> Self:
-        """The sketch of what workers report by their ids; those that are not among them had no records."""
+        """Return the sketch of profiles that workers report with their ids; a worker without one had no records."""
         own: dict[int, list[KeyProfile]] = {worker: [] for worker in range(workers)}
         for worker, reported in profiles:
             own.setdefault(worker, []).append(reported)
         return cls(tuple(_bounded(union(own[worker])) for worker in range(workers)))
 
     def merged(self, others: Sequence[Self]) -> Self:
-        """The sketch of all their records together: of blocks, of replicas, or of the slides of a window.
+        """Return the sketch of all records together, from blocks, replicas, or the slides of a window.
 
-        Raises ValueError unless all are of the same number of workers.
+        Raises ValueError unless all sketches have the same number of workers.
         """
         sketches = (self, *others)
         if len({len(sketch.profiles) for sketch in sketches}) > 1:
@@ -56,12 +56,12 @@ class PlacementSketch:
         return type(self)(tuple(_bounded(union(own)) for own in by_worker))
 
     def cost(self, keys: NDArray[np.int64] | None = None) -> PlacementCost:
-        """The metrics of the window; exact where all its keys are in the profiles.
+        """Return the metrics of the window; they are exact if the profiles hold all of its keys.
 
-        ``keys``, shape ``(n,)``, are the workers' own counts of distinct keys where they have them, as combiners
-        do: then only ‖S‖, and with it the replication factor, is an estimate. Without them each worker's count is
-        one as well, with the relative standard error of its profile, so that the largest is rather too large.
-        ‖S‖ is Γ over the mean number of workers of a sampled key, within max ‖L_w‖ ≤ ‖S‖ ≤ Γ.
+        ``keys``, shape ``(n,)``, are the workers' own counts of distinct keys, if they have them, as combiners do. Then
+        only ‖S‖, and with it the replication factor, is an estimate. Without ``keys``, each worker's count is an
+        estimate too, with the relative standard error of its profile, so the largest count tends to be too large. ‖S‖
+        is Γ over the mean number of workers of a sampled key, within max ‖L_w‖ ≤ ‖S‖ ≤ Γ.
         """
         rows = np.array([own.rows for own in self.profiles])
         counts = np.minimum([own.distinct for own in self.profiles], rows) if keys is None else keys
@@ -72,14 +72,14 @@ class PlacementSketch:
         return cost_of_counts(rows, counts, distinct_keys=distinct)
 
     def moved_since(self, before: PlacementSketch) -> MovedKeys:
-        """The moved keys among those that both windows have sampled; ``share`` estimates that of all keys.
+        """Return the moved keys among those that both windows sampled; ``share`` estimates the share of all keys.
 
         Its standard error is sqrt(share · (1 - share) / keys). The numbers of workers may differ.
         """
         return moved_keys(before._sample(), self._sample())
 
     def _sample(self) -> tuple[Workers, Hashes]:
-        """Each key below the smallest threshold, once for each worker that has it."""
+        """Return each key below the smallest threshold, once for each worker that has it."""
         hashes = np.concatenate([own.sample.hashes for own in self.profiles])
         lengths = [len(own.sample) for own in self.profiles]
         ids = np.repeat(np.arange(len(self.profiles), dtype=np.int32), lengths)
@@ -91,7 +91,7 @@ class PlacementSketch:
 
 
 def _bounded(given: KeyProfile) -> KeyProfile:
-    """A union of one worker's profiles, cut down to the size of one."""
+    """Return a union of one worker's profiles, cut down to the size of a single profile."""
     if given.complete:
         return profile(given.sample)
     sample = given.sample

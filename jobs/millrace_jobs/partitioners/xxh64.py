@@ -25,7 +25,7 @@ _P5 = _U(0x27D4EB2F165667C5)
 
 @kernel
 def hash_bytes(data: NDArray[np.uint8], offsets: NDArray[Any]) -> Hashes:
-    """Shape ``(rows,)``: XXH64 of each ``data[offsets[row]:offsets[row + 1]]``."""
+    """Return the XXH64 of each ``data[offsets[row]:offsets[row + 1]]``, shape ``(rows,)``."""
     out = np.empty(len(offsets) - 1, np.uint64)
     for row in range(len(out)):
         out[row] = _xxh64(data, _U(offsets[row]), _U(offsets[row + 1]))
@@ -57,7 +57,7 @@ def _xxh64(data: NDArray[np.uint8], at: np.uint64, end: np.uint64) -> np.uint64:
 
 @kernel
 def _stripes(data: NDArray[np.uint8], at: np.uint64, end: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """Steps 1 to 3: the whole 32-byte stripes. Gives the converged accumulator and where the rest begins."""
+    """Run steps 1 to 3 on the whole 32-byte stripes; return the converged accumulator and where the rest begins."""
     a, b, c, d = _P1 + _P2, _P2, _U(0), _U(0) - _P1
     while end - at >= _U(32):
         a = _round(a, _word(data, at))

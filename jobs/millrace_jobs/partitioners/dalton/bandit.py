@@ -1,9 +1,9 @@
-"""The contextual bandit: what it is paid, how it learns, and what it chooses (paper 003, sections 3.1 and 3.2).
+"""The contextual bandit: its rewards, how it learns, and how it chooses (paper 003, sections 3.1 and 3.2).
 
-Its Q-table has a row per hot key and a column per worker. Values start at -2, the least that costs of 1 and 1
-could ever be paid; with weights p1 + p2 = 1 no reward is under -1, so a worker that was tried is always preferred
-to one that was not. A tie, as in a new row, goes to the key's hash worker, which has the records it had while it
-was cold, else to the lowest id. The results of these kernels never change, like those of ``mixing``.
+Its Q-table has a row per hot key and a column per worker. Values start at -2, the least reward that costs of 1 and 1
+could ever give. With weights p1 + p2 = 1 no reward is below -1, so a worker that was tried is always preferred to one
+that was not. A tie, as in a new row, goes to the key's hash worker, which has the key's records from when it was cold,
+else to the lowest id. As in ``mixing``, the results of these kernels never change.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ Whole = int | np.int64
 """A whole number in a kernel."""
 
 INITIAL = -2.0
-"""Q(k, a) of a worker that was never tried."""
+"""Initial value Q(k, a) of a worker that was never tried."""
 
 
 class BanditPolicy(NamedTuple):
-    """The Q-table and, by row, what makes its argmax cheap."""
+    """The Q-table, and what makes the argmax of each row cheap."""
 
     q: NDArray[np.float64]
-    """Shape ``(rows, n)``."""
+    """Shape ``(rows, n)``: the Q-table."""
     best: NDArray[np.int32]
     """Shape ``(rows,)``: argmax of each row."""
     bound: NDArray[np.float64]
-    """Shape ``(rows,)``: at least the greatest of the other values; while it is under the best, nothing is searched."""
+    """Shape ``(rows,)``: an upper bound of the other values. While it is below the best value, no search is needed."""
     homes: NDArray[np.int32]
     """Shape ``(rows,)``: the hash worker of each row's key."""
 
 
 class Buffer(NamedTuple):
-    """Rewards put off, in bounded memory: any sequence of steps of equation 5 is one step Q -> decay Q + gain.
+    """Postponed rewards in bounded memory: any sequence of steps of equation 5 is one step Q -> decay Q + gain.
 
-    Both of shape ``(rows, n)``; ``(0, n)`` while nothing is put off.
+    Both arrays have shape ``(rows, n)``, or ``(0, n)`` while nothing is postponed.
     """
 
     decay: NDArray[np.float64]
@@ -48,26 +48,26 @@ class Buffer(NamedTuple):
 
 @inlined
 def imbalance_cost(load: Whole, total: Whole, workers: int) -> float:
-    """CI, equation 3, of a worker with ``load`` of the ``total`` records, the new one included: -1 to 1."""
+    """Return CI (equation 3), -1 to 1, for a worker with ``load`` of ``total`` records, the new one included."""
     mean = total / workers
     return float((load - mean) / max(float(load), mean))
 
 
 @inlined
 def aggregation_cost(spread: Whole, workers: int) -> float:
-    """CA, equation 4, of a key that is on ``spread`` workers, the chosen one included: over 0, to 1."""
+    """Return CA (equation 4), above 0 and at most 1, for a key on ``spread`` workers, the chosen one included."""
     return spread / workers
 
 
 @inlined
 def reward(load: Whole, total: Whole, spread: Whole, workers: int, balance: float) -> float:
-    """R of section 3.1, with p1 = ``balance`` and p2 = 1 - p1."""
+    """Return the reward R of section 3.1, with p1 = ``balance`` and p2 = 1 - p1."""
     return -(balance * imbalance_cost(load, total, workers) + (1.0 - balance) * aggregation_cost(spread, workers))
 
 
 @kernel
 def forget(policy: BanditPolicy, buffer: Buffer, row: Whole) -> None:
-    """Make ``row`` that of a key about which nothing is known."""
+    """Reset ``row`` for a key about which nothing is known."""
     policy.q[row, :] = INITIAL
     policy.best[row] = policy.homes[row]
     policy.bound[row] = INITIAL
@@ -78,7 +78,7 @@ def forget(policy: BanditPolicy, buffer: Buffer, row: Whole) -> None:
 
 @inlined
 def learn(policy: BanditPolicy, row: Whole, worker: Whole, paid: float, gamma: float) -> None:
-    """Equation 5: move Q(row, worker) towards the reward ``paid``."""
+    """Move Q(row, worker) towards the reward ``paid`` (equation 5)."""
     value = policy.q[row, worker] + gamma * (paid - policy.q[row, worker])
     policy.q[row, worker] = value
     best = policy.best[row]
@@ -110,6 +110,6 @@ def search(policy: BanditPolicy, row: Whole) -> None:
 
 @kernel
 def postpone(buffer: Buffer, row: Whole, worker: Whole, paid: float, gamma: float) -> None:
-    """AppendToBuffer of Algorithm 2: remember a reward for when the global Q-table is there."""
+    """Keep a reward until the global Q-table arrives (AppendToBuffer of Algorithm 2)."""
     buffer.decay[row, worker] *= 1.0 - gamma
     buffer.gain[row, worker] += gamma * (paid - buffer.gain[row, worker])

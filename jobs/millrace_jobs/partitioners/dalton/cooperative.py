@@ -1,14 +1,13 @@
-"""Several replicas that learn one policy: the messages, and what the QtableReducer computes (paper 003, section 4.1).
+"""Cooperative learning of one policy by several replicas: the messages, and the QtableReducer (paper 003, section 4.1).
 
-The formula of the global Q-table is printed as the sum over j of ``f_j(k)/GL Q_j(k, c)``, divided by the number of
-partitioners P. Its weights add up to ``f(k)/(GL P)``, far under 1: it would shrink all values of a key towards 0,
-over every reward there is, and make untried workers as good as tried ones, against section 3.2. The text asks
-for a weighted average in which a partitioner counts by its part of the key's rewards; so the weights here are
-``f_j(k)`` over their own sum.
+The paper prints the global Q-table as the sum over j of ``f_j(k)/GL Q_j(k, c)``, divided by the number of partitioners
+P. These weights add up to ``f(k)/(GL P)``, far below 1. They would shrink all values of a key towards 0, above every
+actual reward, and make untried workers as good as tried ones, against section 3.2. The text asks for a weighted average
+in which a partitioner counts by its part of the key's rewards, so the weights here are ``f_j(k)`` over their own sum.
 
-The paper's claim that the n most frequent keys of each partitioner are enough holds for the keys themselves (a
-global heavy hitter is one for some partitioner), but not for their frequencies: a partitioner where the key is
-not among them adds nothing to its sum. Here every replica reports all keys that it follows, see ``table``.
+The paper claims that the n most frequent keys of each partitioner are enough. This holds for the keys themselves (a
+global heavy hitter is one for some partitioner), but not for their frequencies: a partitioner that does not have the
+key among its n adds nothing to its sum. Here every replica reports all keys that it follows, see ``table``.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ VERSION = 1
 
 @dataclass(frozen=True, eq=False)
 class SyncMessage:
-    """SYNC: what a replica tells the reducer."""
+    """The SYNC message from a replica to the reducer."""
 
     replica: int
     workers: int
@@ -48,12 +47,12 @@ class SyncMessage:
     q: NDArray[np.float64]
     """Shape ``(learned, n)``: the local Q-table."""
     rehashed: int
-    """Slides, this one included, in which the replica forwards nothing, since hash workers were drawn anew."""
+    """Number of slides, this one included, in which the replica forwards nothing, because hash workers were redrawn."""
     slower: bool = False
     """Whether the reducer is asked to double DSYNC."""
 
     def to_bytes(self) -> bytes:
-        """For the wire; checksummed."""
+        """Return the message in its wire format, with a checksum."""
         vectors = {
             "keys": self.keys.view(np.int64),
             "frequencies": self.frequencies,
@@ -71,7 +70,7 @@ class SyncMessage:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """The inverse of ``to_bytes``. Raises ValueError on anything else."""
+        """Read a message from the output of ``to_bytes``. Raises ValueError on anything else."""
         sent = unpack(data, "dalton SYNC", VERSION)
         try:
             keys, frequencies, split, learned, q = (
@@ -101,13 +100,13 @@ class SyncMessage:
 
 @dataclass(frozen=True, eq=False)
 class GlobalPolicy:
-    """What the reducer tells all replicas."""
+    """The policy that the reducer sends to all replicas."""
 
     workers: int
     replicas: int
-    """P: how many replicas it was computed from."""
+    """P, the number of replicas that the policy was computed from."""
     load: int
-    """GL."""
+    """GL, the sum of the replicas' loads."""
     keys: Hashes
     """Shape ``(keys,)``: the global heavy hitters, at most n; they expire with the STATS_WIN that begins now."""
     q: NDArray[np.float64]
@@ -115,12 +114,12 @@ class GlobalPolicy:
     split: Hashes
     """Shape ``(splits,)``, ascending: keys that some replica may have sent elsewhere than to their hash worker."""
     rehashed: int
-    """Slides, this one included, in which no replica forwards anything, since one of them drew hash workers anew."""
+    """Slides, this one included, in which no replica forwards anything, because one of them redrew its hash workers."""
     interval: float | None = None
-    """DSYNC from now on, where the reducer adapts it."""
+    """DSYNC from now on, if the reducer adapts it."""
 
     def to_bytes(self) -> bytes:
-        """For the wire; checksummed."""
+        """Return the policy in its wire format, with a checksum."""
         interval = [] if self.interval is None else [self.interval]
         vectors = {
             "keys": self.keys.view(np.int64),
@@ -133,7 +132,7 @@ class GlobalPolicy:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """The inverse of ``to_bytes``. Raises ValueError on anything else."""
+        """Read a policy from the output of ``to_bytes``. Raises ValueError on anything else."""
         sent = unpack(data, "dalton policy", VERSION)
         try:
             keys, q, split, interval = (sent.vectors[name] for name in ("keys", "q", "split", "interval"))
@@ -155,7 +154,7 @@ class GlobalPolicy:
 
 
 def _q_table(sent: NDArray[np.int64], rows: int, workers: int) -> NDArray[np.float64]:
-    """Shape ``(rows, workers)``. Raises ValueError unless all values are between -2 and 1."""
+    """Return the Q-table, shape ``(rows, workers)``. Raises ValueError unless all values are between -2 and 1."""
     q = sent.view(np.float64)
     if len(q) != rows * workers or not ((q >= INITIAL) & (q <= 1.0)).all():
         raise ValueError(f"{len(q)} numbers are not the Q-table of {rows} keys and {workers} workers")
@@ -163,7 +162,7 @@ def _q_table(sent: NDArray[np.int64], rows: int, workers: int) -> NDArray[np.flo
 
 
 def reduce(messages: Sequence[SyncMessage]) -> GlobalPolicy:
-    """The QtableReducer: the global heavy hitters and the average of what the replicas learned about each.
+    """Return the global heavy hitters and the average of what the replicas learned about each (the QtableReducer).
 
     Raises ValueError unless all messages are for the same number of workers.
     """
@@ -193,7 +192,7 @@ def reduce(messages: Sequence[SyncMessage]) -> GlobalPolicy:
 
 
 def _heavy_hitters(keys: Hashes, total: NDArray[np.int64], load: int, workers: int) -> NDArray[np.intp]:
-    """Rows of the keys that satisfy Definition 3.3 for the global load, the most frequent first."""
+    """Return the rows of the keys that satisfy Definition 3.3 for the global load, the most frequent first."""
     most_frequent = np.lexsort((keys, -total))[:workers]
     frequencies = total[most_frequent]
     return most_frequent[(frequencies > 1) & (frequencies * workers >= load)]

@@ -1,12 +1,13 @@
 """Key forwarding: which keys need no reducer, because one combiner has all of their records (paper 003, section 4.2).
 
-The paper forwards what a partitioner hashes. With several, it asks for a synchronisation within the slide, by which
-a wrong decision is repaired before the window's result. That is too little: a replica may split a key after the
-last synchronisation, and the global Q-table leaves out keys that only one replica split. So here a slide's keys are
-forwarded only if a synchronisation came after its last record, and replicas tell each other which keys they split.
+The paper forwards the keys that a partitioner hashes. With several partitioners, it requires a synchronisation within
+the slide, which repairs a wrong decision before the window's result. That is too little: a replica may split a key
+after the last synchronisation, and the global Q-table leaves out keys that only one replica split. So here a slide's
+keys are forwarded only if a synchronisation came after its last record, and replicas report to each other which keys
+they split.
 
-After ``resize`` a cold key goes to another hash worker, and which ones had records before is not known. So nothing
-is forwarded until all of these records have left the window.
+After ``resize`` a cold key goes to another hash worker, and it is unknown which keys had records before. So nothing is
+forwarded until all of these records have left the window.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from .table import CARRIED, KeyTable
 
 
 def split_keys(table: KeyTable) -> NDArray[np.bool_]:
-    """Shape ``(table.count,)``: which of its keys are the bandit's, or have records elsewhere than on their hash
-    worker in the window that the table's fragmentation covers.
+    """Return which keys of ``table`` are the bandit's or have records elsewhere than on their hash worker.
+
+    The shape is ``(table.count,)``. Only records in the window that the table's fragmentation covers count.
     """
     homes = table.policy.homes[: table.count]
     return (table.status >= CARRIED) | table.fragmentation.elsewhere(homes)
 
 
 def forwardable(keys: Hashes, table: KeyTable, split_by_others: Hashes) -> NDArray[np.bool_]:
-    """Shape of ``keys``: which of them all replicas have sent to their hash worker only."""
+    """Return which of ``keys`` all replicas have sent to their hash worker only; same shape as ``keys``."""
     split = np.concatenate([table.keys[split_keys(table)], split_by_others])
     return ~np.isin(keys, split)

@@ -1,4 +1,4 @@
-"""What a replica of Dalton knows, and what happens to it when a slide or a STATS_WIN ends or replicas synchronise."""
+"""The state of a Dalton replica, and how it changes when a slide or a STATS_WIN ends or replicas synchronise."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .table import CARRIED, COLD, EXPIRED, FOLLOWED, KEYS, SEEN, TOTAL, KeyTable
 
 
 class ReplicaMemory:
-    """The state of a replica over ``workers`` workers, without history.
+    """The state of a replica over ``workers`` workers, initially without history.
 
-    ``slides`` are those of the loads' window, ``bit_slides`` those of the fragmentation's.
+    The loads have a window of ``slides`` slides, the fragmentation one of ``bit_slides``.
     """
 
     def __init__(
@@ -27,26 +27,26 @@ class ReplicaMemory:
     ) -> None:
         self.workers = workers
         self.everything = everything
-        """Whether all keys are the bandit's."""
+        """Whether the bandit handles all keys."""
         self._seed = seed
         self.table = KeyTable(workers, bit_slides)
         self.frequencies = Frequencies(statistics)
         self.loads = SlidingCounts(slides, workers)
         self.load = 0
-        """L of Algorithms 1 and 2: records of the STATS_WIN that ended last; GL, once the reducer has told it."""
+        """L of Algorithms 1 and 2: records of the STATS_WIN that ended last, or GL once the reducer has sent it."""
         self.local_load = 0
-        """This replica's part of L, or what it should be."""
+        """This replica's part of L, or an equal share of GL."""
         self.unreported = 0
-        """Records of the STATS_WIN that ended last, of which the reducer does not know yet."""
+        """Records of the STATS_WIN that ended last that the reducer does not know of yet."""
         self.synchronised = False
-        """Whether no record came since the last synchronisation in this slide."""
+        """Whether no record has come since the last synchronisation in this slide."""
         self.split_by_others: Hashes = np.empty(0, np.uint64)
-        """Keys that some replica had split by then."""
+        """Keys that some replica had split by the last synchronisation."""
         self.rehashed = 0
-        """Slides, this one included, whose windows may have records that hash workers got before ``resize``."""
+        """Slides, this one included, whose windows may hold records that hash workers got before ``resize``."""
 
     def emptied(self, workers: int) -> ReplicaMemory:
-        """One without history, over ``workers`` workers."""
+        """Return a memory without history, over ``workers`` workers and otherwise with the same parameters."""
         return ReplicaMemory(
             workers=workers,
             seed=self._seed,
@@ -58,11 +58,11 @@ class ReplicaMemory:
 
     @property
     def awaiting(self) -> bool:
-        """Whether rewards are put off until the global Q-table comes: AWAIT of Algorithm 2."""
+        """Whether rewards are postponed until the global Q-table arrives: AWAIT of Algorithm 2."""
         return len(self.table.buffer.decay) > 0
 
     def end_slide(self) -> None:
-        """A slide has ended: the oldest one leaves the windows."""
+        """End the slide; the oldest one leaves the windows."""
         self.loads.advance()
         self.table.numbers[TOTAL] = self.loads.past.sum()
         self.table.fragmentation.advance()
@@ -71,12 +71,12 @@ class ReplicaMemory:
         self.tidy()
 
     def changed(self) -> None:
-        """Something came after the last synchronisation."""
+        """Invalidate the last synchronisation, because a record came or the slide ended."""
         self.synchronised = False
         self.split_by_others = np.empty(0, np.uint64)
 
     def end_statistics(self) -> None:
-        """A STATS_WIN has ended. Keys that were not hot in it expire. One without records tells nothing."""
+        """End the STATS_WIN, unless it has no records. Keys that were not hot in it expire."""
         followed, numbers, rows = self.table.followed, self.table.numbers, self.table.count
         if not numbers[SEEN]:
             return
@@ -90,7 +90,7 @@ class ReplicaMemory:
         self.tidy()
 
     def tidy(self) -> None:
-        """Let go of the rows that nothing needs any more."""
+        """Drop the rows that nothing needs any more."""
         table, rows = self.table, self.table.count
         followed = table.followed
         often = followed.last[:rows] * (FOLLOWED * self.workers) >= max(self.local_load, 1)
@@ -104,7 +104,7 @@ class ReplicaMemory:
             table.fit(np.flatnonzero(kept))
 
     def message(self, replica: int, *, slower: bool = False) -> SyncMessage:
-        """SYNC, about this STATS_WIN, or that which ended last while this one has no records."""
+        """Return SYNC about this STATS_WIN, or about the one that ended last while this one has no records."""
         table, rows = self.table, self.table.count
         followed = table.followed
         running = bool(table.numbers[SEEN])
@@ -123,19 +123,19 @@ class ReplicaMemory:
         )
 
     def reported(self) -> None:
-        """The reducer has been told of the STATS_WIN that ended last."""
+        """Mark the STATS_WIN that ended last as reported to the reducer."""
         self.table.followed.last[:] = 0
         self.unreported = 0
 
     def put_rewards_off(self) -> None:
-        """Enter AWAIT."""
+        """Enter AWAIT: postpone rewards until the global Q-table arrives."""
         shape = self.table.policy.q.shape
         self.table.buffer = Buffer(np.ones(shape), np.zeros(shape))
 
     def adopt(self, policy: GlobalPolicy) -> None:
-        """Q and L are the global ones; what was put off is learned on top of them (Algorithm 2, lines 18 to 20).
+        """Adopt the global Q and L, and learn the postponed rewards on top of them (Algorithm 2, lines 18 to 20).
 
-        A policy from no records at all says nothing, so the local values stay.
+        A policy from no records at all carries no information, so the local values stay.
         """
         if policy.load:
             self._replace_values(policy)
@@ -167,9 +167,9 @@ class ReplicaMemory:
         table.buffer = Buffer(none, none)
 
     def resize(self, workers: int) -> None:
-        """Go on with another number of workers: new ones are untried and have no records in the window.
+        """Continue with ``workers`` workers; new ones are untried and have no records in the window.
 
-        Hash workers are drawn anew. When n falls, the least frequent keys above it are not the bandit's any more.
+        Hash workers are redrawn. If n falls, the bandit gives up its least frequent keys beyond n.
         """
         kept = min(workers, self.workers)
         table, rows = self.table, self.table.count
@@ -190,7 +190,7 @@ class ReplicaMemory:
         self.tidy()
 
     def _keep_most_frequent(self) -> None:
-        """Leave the bandit at most n keys."""
+        """Leave the bandit its n most frequent keys at most."""
         table = self.table
         live = np.flatnonzero(table.status >= CARRIED)
         followed = table.followed
@@ -199,7 +199,7 @@ class ReplicaMemory:
         table.count_live()
 
     def homes(self, keys: Hashes) -> NDArray[np.int32]:
-        """Shape of ``keys``: their hash workers."""
+        """Return the hash workers of ``keys``; same shape."""
         return (seeded(keys, self._seed) % np.uint64(self.workers)).astype(np.int32)
 
 

@@ -1,4 +1,4 @@
-"""Dalton as one replica uses it: routing, the ends of windows, and synchronisation."""
+"""The Dalton partitioner of one replica: routing, the ends of windows, and synchronisation."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ from .table import CARRIED, DRAWS, KEYS, SEEN
 
 
 class Dalton:
-    """Learns on which workers a hot key should be, and hashes the others.
+    """Partitioner that learns which workers each hot key should be on, and hashes all other keys.
 
-    ``slides`` is W/s, the slides in a window. ``balance`` is p1, the weight of the imbalance; that of the
-    aggregation is p2 = 1 - p1. ``epsilon`` is the part of a hot key's records that explore, ``gamma`` the step size.
+    ``slides`` is W/s, the number of slides in a window. ``balance`` is p1, the weight of the imbalance; the weight of
+    the aggregation is p2 = 1 - p1. ``epsilon`` is the fraction of a hot key's records that explore, and ``gamma`` the
+    step size.
 
-    ``fragmentation``: of the current ``batch`` (slide), as in the micro-batch model of section 3.4, whose combiners
-    reduce batches and not windows; or of the ``window``, as in the tuple-at-a-time model.
+    ``fragmentation`` covers either the current ``batch`` (slide), as in the micro-batch model of section 3.4, whose
+    combiners reduce batches and not windows, or the ``window``, as in the tuple-at-a-time model.
 
-    Exploration takes a hot key to every worker in a window of more than about n²/epsilon records; its fragmentation
-    then is n whatever is learned. Smaller values of ``epsilon`` learn more slowly and split less.
+    In a window of more than about n²/epsilon records, exploration takes a hot key to every worker. Its fragmentation is
+    then n, whatever is learned. Smaller values of ``epsilon`` learn more slowly and split less.
 
-    ``statistics``: how keys are counted, see the module of that name. ``statistics_window`` is STATS_WIN in records,
-    0 for one slide; if it is in records, a synchronisation ends it too, and a state saved between slides holds what
-    was counted so far.
+    ``statistics`` is how keys are counted, see the module ``statistics``. ``statistics_window`` is STATS_WIN in
+    records; 0 means one slide. If it is in records, a synchronisation ends it too, and a state saved between slides
+    holds the counts so far.
 
-    ``keys``: the bandit gets the ``hot`` ones, or ``all``: the paper's variant without heavy hitters, whose memory
-    grows with the number of keys times n.
+    ``keys`` selects the keys that the bandit handles: the ``hot`` ones, or ``all``. The latter is the paper's variant
+    without heavy hitters, whose memory grows with the number of keys times n.
     """
 
     NAME = "dalton"
@@ -63,7 +64,7 @@ class Dalton:
         self._replica = replica
         self._alone = replicas == 1
         self._salt = salts(seed, 1)[0]
-        # Replicas that restore one state still explore each on its own.
+        # Replicas that restore the same state must still explore independently.
         self._stream = np.uint64(seeded_hash(np.uint64(replica), salts(seed, 2)[1]))
         self._balance, self._epsilon, self._gamma = balance, epsilon, gamma
         self._statistics_window = statistics_window
@@ -89,25 +90,26 @@ class Dalton:
 
     @property
     def hot(self) -> Hashes:
-        """Shape ``(hot,)``: the bandit's keys, at most n unless it has all; a copy."""
+        """Shape ``(hot,)``: the bandit's keys, at most n unless it handles all keys; a copy."""
         table = self._memory.table
         return table.keys[table.status >= CARRIED]
 
     def values(self, keys: Hashes) -> NDArray[np.float64]:
-        """Shape ``(keys, n)``: the rows of the Q-table; NaN for keys that are not hot."""
+        """Return the rows of the Q-table, shape ``(keys, n)``; NaN for keys that are not hot."""
         rows, live = self._rows(keys)
         return np.where(live[:, None], self._memory.table.policy.q[rows], np.nan)
 
     def spread(self, keys: Hashes) -> NDArray[np.int32]:
-        """Shape ``(keys,)``: ‖X_w(k)‖, the number of workers of each hot key in the window; 0 for other keys."""
+        """Return ‖X_w(k)‖, the number of workers of each hot key in the window, shape ``(keys,)``; 0 for other keys."""
         rows, live = self._rows(keys)
         return np.where(live, self._memory.table.fragmentation.bits.spread[rows], np.int32(0))
 
     def forwardable(self, keys: Hashes) -> NDArray[np.bool_]:
-        """Shape of ``keys``: whose partial aggregates their combiner may send straight to the output.
+        """Return which of ``keys`` have partial aggregates that their combiner may send straight to the output.
 
-        To be asked before ``advance``, of the window that now ends. With several replicas none are, unless they
-        have synchronised after the window's last record. After ``resize`` none are until the window has passed.
+        The result has the shape of ``keys``. Call it before ``advance``, about the window that now ends. With several
+        replicas no key is forwardable, unless they have synchronised after the window's last record. After ``resize``
+        no key is forwardable until the window has passed.
         """
         block, memory = key_block(keys), self._memory
         if memory.rehashed or not (self._alone or memory.synchronised):
@@ -115,7 +117,7 @@ class Dalton:
         return forwardable(block, memory.table, memory.split_by_others)
 
     def route(self, keys: Hashes) -> Workers:
-        """Algorithm 1, or while the reducer's reply is awaited, that branch of Algorithm 2."""
+        """Place a block by Algorithm 1, or by the AWAIT branch of Algorithm 2 while the reducer's reply is awaited."""
         block = key_block(keys)
         ids = np.empty(len(block), np.int32)
         if len(block):
@@ -131,13 +133,13 @@ class Dalton:
         return ids
 
     def advance(self) -> None:
-        """A slide has ended; unless it is counted in records, STATS_WIN too."""
+        """End the slide, and also STATS_WIN unless it is counted in records."""
         self._memory.end_slide()
         if not self._statistics_window:
             self._memory.end_statistics()
 
     def begin_sync(self, *, slower: bool = False) -> SyncMessage:
-        """End STATS_WIN and give the SYNC message about it; until ``end_sync``, rewards are put off (AWAIT)."""
+        """End STATS_WIN and return the SYNC message about it; until ``end_sync``, rewards are postponed (AWAIT)."""
         self._memory.end_statistics()
         message = self._memory.message(self._replica, slower=slower)
         self._memory.reported()
@@ -145,15 +147,15 @@ class Dalton:
         return message
 
     def end_sync(self, policy: GlobalPolicy) -> None:
-        """Go on with the reducer's reply. Raises ValueError if it is for another number of workers."""
+        """Continue with the reducer's reply. Raises ValueError if it is for a different number of workers."""
         if policy.workers != self.workers:
             raise ValueError(f"cannot adopt a Q-table for {policy.workers} workers among {self.workers}")
         self._memory.adopt(policy)
 
     def save(self) -> bytes:
-        """What was learned, and what the running windows hold; parameters and seed belong to the plan.
+        """Return what was learned and what the running windows hold; parameters and seed belong to the plan.
 
-        After ``advance``, with one slide per window, O(n**2) numbers.
+        After ``advance``, with one slide per window, these are O(n**2) numbers.
         """
         return pack(state_of(self._memory, self.NAME, self.VERSION))
 
@@ -162,11 +164,11 @@ class Dalton:
         self._memory = restored(unpack(state, self.NAME, self.VERSION), self._memory)
 
     def merge(self, others: Sequence[Self]) -> None:
-        """Synchronise at a batch boundary: go on with the policy that the QtableReducer makes of all Q-tables.
+        """Synchronise at a batch boundary: continue with the policy that the QtableReducer makes of all Q-tables.
 
-        All replicas may then restore the state of this one. Its loads and fragmentation are this replica's own, as
-        SYNC does not carry them: those of the others are lost, which is nothing after ``advance`` with one slide per
-        window. Raises ValueError if another replica has another number of workers.
+        All replicas may then restore the state of this one. Its loads and fragmentation are this replica's own, as SYNC
+        does not carry them. The loads and fragmentation of the others are lost, but these are empty after ``advance``
+        with one slide per window. Raises ValueError if another replica has a different number of workers.
         """
         if not others:
             return
@@ -178,7 +180,7 @@ class Dalton:
         self._memory.table.numbers[DRAWS] = max(replica._memory.table.numbers[DRAWS] for replica in replicas)
 
     def resize(self, workers: int) -> None:
-        """Keep what was learned of the workers that stay; new ones are untried. Cold keys are hashed anew."""
+        """Keep what was learned about the remaining workers; new ones are untried. Cold keys are rehashed."""
         self._memory.resize(whole_number("workers", workers, 1))
 
     def _until_statistics_end(self) -> int:
@@ -214,7 +216,7 @@ class Dalton:
         )
 
     def _make_room(self) -> None:
-        """For another row, or for another key in the map of frequencies."""
+        """Make room for another row, or for another key in the frequency map."""
         table, frequencies = self._memory.table, self._memory.frequencies
         if table.full:
             table.fit(np.arange(table.count))

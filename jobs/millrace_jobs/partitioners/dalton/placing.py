@@ -1,12 +1,13 @@
-"""The loop of Algorithms 1 and 2 over a block of records. Frozen, like ``mixing``.
+"""The loop of Algorithms 1 and 2 over a block of records. As in ``mixing``, results never change.
 
-One numbered line of Algorithm 1 after the other, with these readings where it is silent:
+It follows Algorithm 1 line by line, with these readings where the paper is silent:
 
-- a key is a heavy hitter (Definition 3.3) when ``f(k) >= L/n``, and has come more than once, as one record cannot
-  be split. L is that of the last STATS_WIN, as in section 3.3, but never less than what this one already has:
-  so there are at most n (Theorem 3.4), also while a stream grows, and in the first window, which has nothing else;
-- a new heavy hitter for which there is no room among n takes that of the least frequent key (of the least hash
-  among equals) that is none, or none any more; by the theorem there is one, unless a sketch overestimates.
+- A key is a heavy hitter (Definition 3.3) when ``f(k) >= L/n`` and it has come more than once, as one record cannot be
+  split. L is that of the last STATS_WIN, as in section 3.3, but never less than what the current one already has. So
+  there are at most n heavy hitters (Theorem 3.4), also while a stream grows, and in the first window, which has no
+  predecessor.
+- If there is no room among n for a new heavy hitter, it replaces the least frequent key (the least hash among equals)
+  that is not a heavy hitter, or no longer one. By the theorem there is such a key, unless a sketch overestimates.
 """
 
 from __future__ import annotations
@@ -30,34 +31,34 @@ from .windows import Bits, touch
 
 
 class BlockSetting(NamedTuple):
-    """What stays the same during a block."""
+    """Settings that stay the same during a block."""
 
     salt: np.uint64
-    """Of the hash that places cold keys."""
+    """Salt of the hash that places cold keys."""
     stream: np.uint64
     """Start of the random numbers, different on every replica."""
     everything: bool
-    """Every key is the bandit's: the paper's variant without heavy hitters."""
+    """Whether the bandit handles every key: the paper's variant without heavy hitters."""
     most: int
-    """Keys that the map of frequencies may have."""
+    """Largest number of keys in the frequency map."""
     load: int
     """L, the records of the last STATS_WIN, of all replicas if there are several."""
     local_load: int
-    """The same for this replica alone; at most L."""
+    """This replica's part of L; at most L."""
     balance: float
     epsilon: float
     gamma: float
 
 
 class WorkerLoads(NamedTuple):
-    """L(c_i, w) by subtract-on-evict, both of shape ``(n,)``."""
+    """L(c_i, w), the records of each worker in the window by subtract-on-evict; both arrays have shape ``(n,)``."""
 
     head: NDArray[np.int64]
     past: NDArray[np.int64]
 
 
 class Knowledge(NamedTuple):
-    """Everything that placing a record changes."""
+    """The state that placing a record changes."""
 
     followed: Followed
     policy: BanditPolicy
@@ -71,7 +72,7 @@ class Knowledge(NamedTuple):
 
 @kernel
 def place(keys: Hashes, start: int, ids: Workers, at: BlockSetting, known: Knowledge) -> int:
-    """Place the records from ``start`` on, and give the first that is not: the end, or where room is needed."""
+    """Place the records from ``start`` on; return the first unplaced one: the end, or where room is needed."""
     followed, policy, bits, loads = known.followed, known.policy, known.bits, known.loads
     numbers, table, cells = known.numbers, known.table, known.cells
     workers = len(loads.head)
@@ -115,7 +116,7 @@ def place(keys: Hashes, start: int, ids: Workers, at: BlockSetting, known: Knowl
 
 @inlined
 def _count(table: Rows, cells: Cells, numbers: Numbers, key: np.uint64) -> np.int64:
-    """Lines 1 and 2 of Algorithm 1, for a key that is not followed."""
+    """Count a key that is not followed (lines 1 and 2 of Algorithm 1), and return its frequency."""
     frequency = count(table, cells, key)
     if frequency == 1 and len(cells) == 0:
         numbers[KEYS] += 1
@@ -124,22 +125,22 @@ def _count(table: Rows, cells: Cells, numbers: Numbers, key: np.uint64) -> np.in
 
 @kernel
 def _follow(known: Knowledge, key: np.uint64, home: Whole, frequency: Whole) -> np.int64:
-    """A row for ``key``, which has become frequent."""
+    """Add a row for ``key``, which has become frequent, and return it."""
     row = append(known.followed, known.policy, known.buffer, known.numbers, key, home, frequency)
-    if frequency > 1:  # where its earlier records are
+    if frequency > 1:  # its earlier records went to its home
         touch(known.bits, row, home)
     return row
 
 
 @inlined
 def _is_frequent(frequency: Whole, part: int, load: Whole, workers: int) -> bool:
-    """Whether a key has 1/part of a heavy hitter's frequency. Overflows with 2**63 / (part n) records of a key."""
+    """Whether a key has 1/part of a heavy hitter's frequency. Overflows at 2**63 / (part n) records of a key."""
     return bool(frequency > 1 and frequency * part * workers >= load)
 
 
 @kernel
 def _make_hot(known: Knowledge, row: Whole, load: Whole, everything: bool) -> None:
-    """Make the key in ``row``, a heavy hitter, the bandit's, if there is room for it."""
+    """Hand the heavy hitter in ``row`` to the bandit, if there is room for it."""
     followed, numbers = known.followed, known.numbers
     workers = len(known.loads.head)
     if followed.status[row] < CARRIED:
@@ -156,7 +157,7 @@ def _make_hot(known: Knowledge, row: Whole, load: Whole, everything: bool) -> No
 
 @kernel
 def _least_frequent(followed: Followed, rows: int) -> int:
-    """The row of the bandit's least frequent key."""
+    """Return the row of the bandit's least frequent key."""
     least = -1
     for row in range(rows):
         if followed.status[row] >= CARRIED and (
@@ -170,7 +171,7 @@ def _least_frequent(followed: Followed, rows: int) -> int:
 
 @inlined
 def _choose(best: Whole, workers: int, epsilon: float, stream: np.uint64, numbers: Numbers) -> np.int64:
-    """Epsilon-greedy: mostly the best worker, sometimes any."""
+    """Choose a worker epsilon-greedily: mostly the best one, sometimes any."""
     if np.float64(_draw(stream, numbers) >> np.uint64(11)) * 2.0**-53 < epsilon:
         return np.int64(_draw(stream, numbers) % np.uint64(workers))
     return np.int64(best)
@@ -178,7 +179,7 @@ def _choose(best: Whole, workers: int, epsilon: float, stream: np.uint64, number
 
 @inlined
 def _draw(stream: np.uint64, numbers: Numbers) -> np.uint64:
-    """The next output of the replica's SplitMix64 generator."""
+    """Return the next output of the replica's SplitMix64 generator."""
     drawn = splitmix64(stream + GOLDEN * np.uint64(numbers[DRAWS]))
     numbers[DRAWS] += 1
     return drawn

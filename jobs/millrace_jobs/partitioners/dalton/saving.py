@@ -1,4 +1,4 @@
-"""Dalton's memory as vectors of integers, and back."""
+"""Conversion of Dalton's memory to vectors of integers, and back."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .table import CARRIED, DRAWS, EXPIRED, HOT, KEYS, SEEN, TOTAL, KeyTable
 Vectors = Mapping[str, NDArray[np.int64]]
 
 _MOST = 1 << 48
-"""The largest count in a state that is taken for real: a year of 8 million records/s."""
+"""The largest plausible count in a state: a year of 8 million records/s."""
 
 _COUNTERS = ("load", "local_load", "unreported", "seen", "draws", "exact", "synchronised", "rehashed", "awaiting")
 
 
 def state_of(memory: ReplicaMemory, name: str, version: int) -> PartitionerState:
-    """Everything in ``memory``."""
+    """Return everything in ``memory`` as a state."""
     numbers = memory.table.numbers
     values = (
         memory.load,
@@ -66,7 +66,7 @@ def _table_vectors(table: KeyTable) -> Vectors:
 
 
 def restored(saved: PartitionerState, like: ReplicaMemory) -> ReplicaMemory:
-    """The memory that was ``saved``, under the parameters of ``like``. Raises ValueError where it cannot be one."""
+    """Return the memory that was ``saved``, under the parameters of ``like``. Raises ValueError if it is not usable."""
     memory = like.emptied(saved.workers)
     counters = {name: whole_number(f"the saved {name} of dalton", saved.counters.get(name), 0) for name in _COUNTERS}
     vectors = _Checked(saved.vectors)
@@ -87,19 +87,19 @@ def restored(saved: PartitionerState, like: ReplicaMemory) -> ReplicaMemory:
 
 
 class _Checked(dict[str, NDArray[np.int64]]):
-    """Vectors by name; those that are missing are empty."""
+    """Vectors by name; a missing vector is empty."""
 
     def __missing__(self, name: str) -> NDArray[np.int64]:
         return np.empty(0, np.int64)
 
     def counts(self, name: str, length: int) -> NDArray[np.int64]:
-        """A vector of that length with plausible counts. Raises ValueError if it is another."""
+        """Return a vector of plausible counts. Raises ValueError if it is not one of that ``length``."""
         found = self[name]
         _require(len(found) == length and bool(((found >= 0) & (found <= _MOST)).all()), name)
         return found
 
     def reals(self, name: str, shape: tuple[int, int], least: float) -> NDArray[np.float64]:
-        """An array of that shape with values between ``least`` and 1. Raises ValueError if it is another."""
+        """Return an array with values between ``least`` and 1. Raises ValueError if it is not one of that ``shape``."""
         found = self[name].view(np.float64)
         _require(len(found) == shape[0] * shape[1] and bool(((found >= least) & (found <= 1.0)).all()), name)
         return found.reshape(shape)

@@ -1,10 +1,10 @@
-"""f(k): how often each key occurred in the current STATS_WIN (paper 003, section 3.3, "Statistics Computation").
+"""Key frequencies f(k) in the current STATS_WIN (paper 003, section 3.3, "Statistics Computation").
 
 ``exact`` keeps a map of all keys, ``sketch`` a count-min sketch, ``hybrid`` one of the two, as in section 5:
 
-- a window begins with the map, unless the one before had too many keys for it;
-- the map turns into the sketch in mid-window, without loss, once it has ``MOST_EXACT`` keys: also the first
-  window, and one that has grown, is counted in bounded memory.
+- A window begins with the map, unless the previous one had too many keys for it.
+- The map turns into the sketch in mid-window, without loss, once it has ``MOST_EXACT`` keys. So the first window, and
+  one that has grown, are also counted in bounded memory.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from millrace_jobs.sketches import count_min
 from millrace_jobs.sketches.count_min import Cells
 
 MOST_EXACT = 1 << 17
-"""Keys up to which ``hybrid`` counts exactly: a map of 4 MB. Measured, the sketch is the faster one above."""
+"""Most keys that ``hybrid`` counts exactly: a map of 4 MB. As measured, the sketch is faster for more keys."""
 
 WIDTH, DEPTH = 1 << 15, 4
-"""Of the sketch: 1 MB, wrong by more than 0.0083 % of the window's records for less than 1.9 % of the keys."""
+"""Size of the sketch: 1 MB, wrong by more than 0.0083 % of the window's records for less than 1.9 % of the keys."""
 
 _NO_CELLS = np.zeros((0, 0), np.int64)
 
@@ -36,7 +36,7 @@ class Frequencies:
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.most = MOST_EXACT if kind == "hybrid" else np.iinfo(np.int64).max
-        """Keys up to which the map is in use."""
+        """Most keys with which the map is in use."""
         self.table: Rows = empty_table(0, 1)
         """The map: keys, each with its count."""
         self.cells: Cells = _NO_CELLS
@@ -50,7 +50,7 @@ class Frequencies:
         return not len(self.cells)
 
     def make_room(self, keys: int) -> int:
-        """The map is full with ``keys`` keys: let it grow, or turn it into the sketch. Gives its keys afterwards."""
+        """Grow the map, which is full with ``keys`` keys, or turn it into the sketch; return its keys afterwards."""
         if keys < self.most:
             self.table = grown(self.table)
             return keys
@@ -69,14 +69,14 @@ class Frequencies:
         self.table = empty_table(keys, 1)
 
     def vectors(self) -> Mapping[str, NDArray[np.int64]]:
-        """What ``restore`` needs: little, unless there are counts."""
+        """Return the arrays that ``restored`` needs: little, unless there are counts."""
         rows = rows_of(self.table).view(np.int64)
         cells = self.cells if self.cells.any() else _NO_CELLS
         return {"counted_keys": rows[:, 0], "counts": rows[:, 1], "cells": cells.reshape(-1)}
 
     @classmethod
     def restored(cls, kind: str, exact: bool, vectors: Mapping[str, NDArray[np.int64]]) -> Frequencies:
-        """The counts of which these are the ``vectors``. Raises ValueError where they cannot be."""
+        """Return the counts that ``vectors`` describe. Raises ValueError if these are not usable."""
         restored = cls(kind)
         keys, counts, cells = (vectors[name] for name in ("counted_keys", "counts", "cells"))
         hashes = keys.view(np.uint64)
@@ -104,13 +104,13 @@ class Frequencies:
 
 @inlined
 def needs_room(table: Rows, keys: int, most: int) -> bool:
-    """Whether the map, which has ``keys`` keys, has to make room before another one is counted."""
+    """Whether the map, which has ``keys`` keys, must make room before another one is counted."""
     return is_full(len(table), keys + 1) or keys == most
 
 
 @inlined
 def count(table: Rows, cells: Cells, key: np.uint64) -> np.int64:
-    """UpdateFrequency and EstimateFrequency of Algorithm 1: the count of ``key`` with this record."""
+    """Count one record of ``key``; return its count so far (UpdateFrequency and EstimateFrequency of Algorithm 1)."""
     if len(cells):
         return count_min.count(cells, splitmix64(key), 1)
     slot = find(table, key)
@@ -121,7 +121,7 @@ def count(table: Rows, cells: Cells, key: np.uint64) -> np.int64:
 
 @kernel
 def _pour(table: Rows, cells: Cells) -> None:
-    """Count in the sketch what the map has counted."""
+    """Add the counts of the map to the sketch."""
     for slot in range(len(table)):
         if table[slot, 1]:
             count_min.count(cells, splitmix64(table[slot, 0]), np.int64(table[slot, 1]))

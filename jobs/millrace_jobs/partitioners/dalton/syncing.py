@@ -1,7 +1,7 @@
-"""When replicas synchronise: Algorithm 2's states, and DSYNC adapted to the reducer (paper 003, section 4.1).
+"""Timing of synchronisation: the states of Algorithm 2, and DSYNC adapted to the reducer (paper 003, section 4.1).
 
-Pure state machines: whoever runs them says what time it is, in any unit, that of DSYNC. In a micro-batch job every
-batch boundary is a synchronisation and nothing of this is needed.
+The classes are pure state machines: the caller passes the current time, in any unit, the same as DSYNC. A micro-batch
+job synchronises at every batch boundary and needs none of this.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class SyncPhase(enum.Enum):
 
 
 class SyncTimer:
-    """A replica's side: says when to send SYNC, every ``interval`` (DSYNC) from ``now`` on.
+    """A replica's timer, which says when to send SYNC: every ``interval`` (DSYNC), starting from ``now``.
 
-    When DSYNC has passed and the reply is still not there, that SYNC is left out, and the next one asks for
-    the interval to be doubled.
+    If DSYNC has passed and the reply has not arrived, that SYNC is skipped, and the next one asks to double the
+    interval.
     """
 
     def __init__(self, *, interval: float, now: float) -> None:
@@ -36,7 +36,7 @@ class SyncTimer:
         self._last = now
 
     def due(self, now: float) -> bool:
-        """Whether to send SYNC now; then call ``sent``."""
+        """Whether to send SYNC now; if so, call ``sent`` afterwards."""
         if now - self._last < self.interval:
             return False
         if self.phase is SyncPhase.PREPARE:
@@ -46,24 +46,24 @@ class SyncTimer:
         return False
 
     def sent(self, now: float) -> None:
-        """SYNC was sent, and said whether ``slower``."""
+        """Record that SYNC was sent, with the request in ``slower``."""
         self.phase = SyncPhase.AWAIT
         self.slower = False
         self._last = now
 
     def received(self, policy: GlobalPolicy) -> None:
-        """The global Q-table has come."""
+        """Record that the global Q-table has arrived, and adopt its interval, if it has one."""
         self.phase = SyncPhase.PREPARE
         if policy.interval is not None:
             self.interval = policy.interval
 
 
 class QtableReducer:
-    """The reducer's side: collects one SYNC of each of ``replicas``, and adapts DSYNC, which begins as ``interval``.
+    """The reducer's state machine: collects one SYNC of each replica, and adapts DSYNC, initially ``interval``.
 
-    It doubles DSYNC when a replica asks for that. Else it halves it, not below ``shortest``, when it was idle for
-    longer than it was busy: the half is then still more than it needs, so that this does not swing back.
-    The paper says decrease; its figure 14b shows halving.
+    It doubles DSYNC if one of the ``replicas`` asks for that. Otherwise it halves DSYNC, but not below ``shortest``, if
+    it was idle for longer than it was busy. The half is then still more than it needs, so DSYNC does not oscillate. The
+    paper says decrease; its figure 14b shows halving.
     """
 
     def __init__(self, *, replicas: int, interval: float, shortest: float, now: float) -> None:
@@ -81,9 +81,9 @@ class QtableReducer:
         self._busy: float | None = None  # how long the last reduction took
 
     def receive(self, message: SyncMessage) -> bool:
-        """Take in a SYNC; a second one of the same replica replaces the first. Whether all are there.
+        """Take in a SYNC, which replaces an earlier one of the same replica; return whether all have arrived.
 
-        Raises ValueError on a replica that there is not.
+        Raises ValueError on a replica that does not exist.
         """
         if not 0 <= message.replica < self._replicas:
             raise ValueError(f"replica is {message.replica}; write a whole number below {self._replicas}")
@@ -91,9 +91,9 @@ class QtableReducer:
         return len(self._messages) == self._replicas
 
     def reduce(self, now: float) -> GlobalPolicy:
-        """The policy for all replicas, once all messages are there; when it has gone out, call ``sent``.
+        """Return the policy for all replicas, once all messages have arrived; after sending it, call ``sent``.
 
-        Raises ValueError while some are missing, or where they are for different numbers of workers.
+        Raises ValueError if messages are missing or are for different numbers of workers.
         """
         if len(self._messages) < self._replicas:
             raise ValueError(f"{len(self._messages)} of {self._replicas} replicas have sent their Q-tables")
@@ -108,6 +108,6 @@ class QtableReducer:
         return replace(policy, interval=self.interval)
 
     def sent(self, now: float) -> None:
-        """The last policy has gone out to all replicas."""
+        """Record that the last policy was sent to all replicas."""
         self._busy = now - self._began
         self._idle_since = now

@@ -1,8 +1,8 @@
-"""The keys that Dalton follows one by one, a row each: the hot ones, and those that may become so.
+"""The table of keys that Dalton follows individually, a row each: hot keys, and keys that may become hot.
 
-A key gets a row when it has ``1 / FOLLOWED`` of the records that make a heavy hitter (Definition 3.3). From then
-on it is counted in its row, and its fragmentation is known. Before, all of its records went to its hash worker.
-A row goes at the end of a STATS_WIN in which its key was rare, once it has no records in the window either.
+A key gets a row when it has ``1 / FOLLOWED`` of the records that make a heavy hitter (Definition 3.3). From then on it
+is counted in its row, and its fragmentation is known. Before, all of its records went to its hash worker. A row is
+removed at the end of a STATS_WIN in which its key was rare, once it has no records in the window either.
 """
 
 from __future__ import annotations
@@ -20,35 +20,36 @@ from .bandit import BanditPolicy, Buffer, Whole, forget, search
 from .windows import Fragmentation
 
 FOLLOWED = 4
-"""A key is followed from this part of a heavy hitter's frequency on. Replicas report the keys they follow, so the
-reducer misses no global heavy hitter that exceeds the threshold by more than that part."""
+"""Divisor: a key is followed from ``1 / FOLLOWED`` of a heavy hitter's frequency on. Replicas report the keys that they
+follow, so the reducer misses no global heavy hitter that exceeds the threshold by more than that part."""
 
 COLD, EXPIRED, CARRIED, HOT = range(4)
-"""Of a row: its key is hashed; the same, but its values of the last STATS_WIN are kept for the reducer; the bandit's,
-since it was hot in the last STATS_WIN; the bandit's, since it is hot in this one."""
+"""Status of a row. ``COLD``: its key is hashed. ``EXPIRED``: the same, but the values of the last STATS_WIN are kept
+for the reducer. ``CARRIED``: the key is the bandit's, as it was hot in the last STATS_WIN. ``HOT``: the key is the
+bandit's, as it is hot in this STATS_WIN."""
 
 ROWS, LIVE, KEYS, SEEN, TOTAL, DRAWS = range(6)
-"""Numbers that the kernels keep: rows in use; those of them that are the bandit's; keys in the map of frequencies;
-records of this STATS_WIN; records in the window W; random numbers drawn."""
+"""Indices of the numbers that the kernels keep, in this order: rows in use; rows among them that are the bandit's; keys
+in the frequency map; records of this STATS_WIN; records in the window W; random numbers drawn."""
 
 Numbers = NDArray[np.int64]
 
 
 class Followed(NamedTuple):
-    """What is known of each key, in arrays of shape ``(rows,)``, and what finds its row."""
+    """What is known of each key, in arrays of shape ``(rows,)``, and the hash table that finds its row."""
 
     keys: NDArray[np.uint64]
     status: NDArray[np.int8]
     frequency: NDArray[np.int64]
-    """f(k) in this STATS_WIN."""
+    """Frequency f(k) in this STATS_WIN."""
     last: NDArray[np.int64]
-    """f(k) in the STATS_WIN that ended last, until it was reported."""
+    """Frequency f(k) in the STATS_WIN that ended last, until it was reported."""
     places: Rows
-    """Where a key is: its row plus 1."""
+    """Hash table from a key to its row plus 1."""
 
 
 class KeyTable:
-    """Rows for keys over ``workers`` workers, with the fragmentation of a window of ``slides`` slides."""
+    """Table of keys over ``workers`` workers, with the fragmentation of a window of ``slides`` slides."""
 
     def __init__(self, workers: int, slides: int) -> None:
         none = np.empty((0, workers))
@@ -61,7 +62,7 @@ class KeyTable:
 
     @property
     def count(self) -> int:
-        """Rows in use; arrays have room for more."""
+        """Number of rows in use; the arrays have room for more."""
         return int(self.numbers[ROWS])
 
     @property
@@ -80,13 +81,13 @@ class KeyTable:
         return self.followed.status[: self.count]
 
     def rows_of(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Shape of ``keys``: their rows, -1 for a key without one."""
+        """Return the rows of ``keys``, -1 for a key without one; same shape."""
         return _rows_of(self.followed.places, read_only(keys))
 
     def fit(self, kept: NDArray[np.intp], room: int = 0) -> None:
-        """Keep the rows ``kept``, numbered anew; all with records must be among them.
+        """Keep the rows ``kept``, renumbered; every row with records must be kept.
 
-        There is room for ``room`` rows after them, and then for as many again.
+        Afterwards the table has room for ``room`` more rows, and then for as many again.
         """
         size = 2 * max(len(kept) + room, 32)
         q, best, bound, homes = self.policy
@@ -109,7 +110,7 @@ class KeyTable:
         _enter(self.followed.places, self.keys)
 
     def append(self, keys: NDArray[np.uint64], homes: NDArray[np.int32]) -> None:
-        """Add rows for ``keys`` that have none, with their hash workers."""
+        """Add rows for ``keys`` that have none, with their hash workers ``homes``."""
         if self.count + len(keys) > len(self.followed.keys):
             self.fit(np.arange(self.count), len(keys))
         _append_all(self.followed, self.policy, self.buffer, self.numbers, read_only(keys), read_only(homes))
@@ -125,7 +126,7 @@ class KeyTable:
 
 @inlined
 def row_of(places: Rows, key: np.uint64) -> np.int64:
-    """The row of ``key``, -1 if it has none."""
+    """Return the row of ``key``, or -1 if it has none."""
     return np.int64(places[find(places, key), 1]) - np.int64(1)
 
 
@@ -139,7 +140,7 @@ def append(
     home: Whole,
     frequency: Whole,
 ) -> np.int64:
-    """A row for ``key``, which has none; there must be room."""
+    """Add a row for ``key``, which has none, and return it; there must be room."""
     row = np.int64(numbers[ROWS])
     numbers[ROWS] += 1
     followed.keys[row] = key

@@ -1,8 +1,8 @@
-"""X_w: on which workers each key has records in a sliding window (paper 003, section 3.3, "Reward Computation").
+"""X_w: the workers on which each key has records in a sliding window (paper 003, section 3.3, "Reward Computation").
 
-The paper's pool of one block per slide in a circular list. The head is a bit-vector per key; a slide that has
-ended is kept as the list of its bits that are set. The aggregate of the earlier slides counts, per key and worker,
-in how many of them the bit is set, so that a slide is evicted in time proportional to its own bits.
+As in the paper, a circular list holds one block per slide. The head is a bit vector per key; a slide that has ended is
+kept as the list of its set bits. The aggregate of the earlier slides counts, per key and worker, in how many of them
+the bit is set, so that a slide is evicted in time proportional to its own bits.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ Places = NDArray[np.int64]
 
 
 class Bits(NamedTuple):
-    """What kernels work on: one row per key, of which the table of keys knows how many are in use."""
+    """Arrays that kernels work on, with one row per key; the table of keys knows how many rows are in use."""
 
     head: NDArray[np.bool_]
     """Shape ``(rows, n)``: the workers on which the key has records in the current slide."""
     past: NDArray[np.int32]
-    """Shape ``(rows, n)``: in how many earlier slides of the window it has."""
+    """Shape ``(rows, n)``: the number of earlier slides of the window in which the key has records on the worker."""
     spread: NDArray[np.int32]
-    """Shape ``(rows,)``: ‖X_w‖, the number of workers on which it has records in the window."""
+    """Shape ``(rows,)``: ‖X_w‖, the number of workers on which the key has records in the window."""
 
 
 @inlined
 def touch(bits: Bits, row: int | np.int64, worker: int | np.int64) -> None:
-    """The key in ``row`` has a record on ``worker`` in the current slide."""
+    """Set the bit of the key in ``row`` for ``worker`` in the current slide."""
     if not bits.head[row, worker]:
         bits.head[row, worker] = True
         if bits.past[row, worker] == 0:
@@ -40,16 +40,16 @@ def touch(bits: Bits, row: int | np.int64, worker: int | np.int64) -> None:
 
 
 class Fragmentation:
-    """The fragmentation vector of a window of ``slides`` slides, for up to ``rows`` keys."""
+    """The fragmentation vectors of a window of ``slides`` slides, for up to ``rows`` keys."""
 
     def __init__(self, slides: int, rows: int, workers: int) -> None:
         self.most_slides = slides
-        """Slides in a window."""
+        """Number of slides in a window."""
         self._blocks: deque[Places] = deque()
         self.bits = _empty(rows, workers)
 
     def advance(self) -> None:
-        """The current slide has ended; the oldest one leaves the window."""
+        """End the current slide; the oldest one leaves the window."""
         head, past, spread = self.bits
         workers = head.shape[1]
         ended = np.flatnonzero(head)
@@ -63,7 +63,7 @@ class Fragmentation:
             spread -= np.bincount(gone // workers, minlength=len(spread)).astype(np.int32)
 
     def fit(self, kept: NDArray[np.intp], rows: int) -> None:
-        """Keep the rows ``kept``, now numbered from 0, with room for ``rows``; all with a bit must be among them."""
+        """Keep the rows ``kept``, renumbered from 0, with room for ``rows``; every row with a bit must be kept."""
         head, past, spread = self.bits
         workers = head.shape[1]
         fitted = _empty(rows, workers)
@@ -75,11 +75,11 @@ class Fragmentation:
         self.bits = fitted
 
     def slides(self) -> list[Places]:
-        """The bits set in each slide of the window that there was so far, the current one last."""
+        """Return the bits set in each slide of the window so far, the current slide last."""
         return [*self._blocks, np.flatnonzero(self.bits.head)]
 
     def replay(self, slides: list[Places]) -> None:
-        """Begin anew with these bits, as ``slides`` gives them."""
+        """Replace all bits with ``slides``, in the form that the method ``slides`` returns."""
         rows, workers = self.bits.head.shape
         head, past, spread = self.bits = _empty(rows, workers)
         self._blocks = deque(slides[:-1])
@@ -89,14 +89,14 @@ class Fragmentation:
         spread[:] = (head | (past > 0)).sum(axis=1)
 
     def resize(self, workers: int) -> None:
-        """Go on with another number of workers; the bits of workers that are gone are forgotten."""
+        """Continue with ``workers`` workers, and forget the bits of removed workers."""
         rows, before = self.bits.head.shape
         slides = [block[block % before < workers] for block in self.slides()]
         self.bits = _empty(rows, workers)
         self.replay([block // before * workers + block % before for block in slides])
 
     def elsewhere(self, homes: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Shape of ``homes``: which of the first rows have a record on another worker than their home."""
+        """Return which of the first rows have a record on a worker other than their home; same shape as ``homes``."""
         rows = np.arange(len(homes))
         at_home = self.bits.head[rows, homes] | (self.bits.past[rows, homes] > 0)
         away: NDArray[np.bool_] = self.bits.spread[: len(homes)] > at_home

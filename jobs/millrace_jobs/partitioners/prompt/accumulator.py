@@ -1,19 +1,18 @@
 """The micro-batch accumulator (paper 004, Algorithm 1): HTable, and CountTree with bounded updates.
 
-How the algorithm's text was read, where it is open or its prose differs from its lines:
+The algorithm's text leaves some points open, and the prose differs from some of its lines. It is read as follows:
 
-- Time is the position in the batch: the record that makes the tuple count N_C comes at time N_C, and the interval
-  ends at N_Est. With a steady rate this is time up to its unit; and a batch that is replayed is ordered as before,
-  which no clock could promise.
-- f = N_Est / (K_Avg * budget) at first (prose), then N_Est / budget * freq / N_C (line 13): both are the tuples
-  that the key is expected to have in the whole batch, spread over its budget. Steps are whole tuples, so that the
-  ``==`` of line 9 can hold, rounded up, so that the budget lasts, and at least 1.
-- t.step (lines 29 and 19) is what remains of the interval over what remains of the budget, rounded likewise. The
-  ``==`` of line 15 is read as "at least": a key's tuples need not hit the moment ("satisfies the time or
-  frequency step").
-- Each update also sets the time of the last one, which line 8 needs and no line sets, and none happens once the
-  budget is used up ("for a maximum of budget times"); inserting a key is no update.
-- The list at the end is in the order of the tree's approximate counts, but gives the exact ones, as HTable has them.
+- Time is the position in the batch: the record that raises the tuple count to N_C comes at time N_C, and the interval
+  ends at N_Est. At a steady rate this is time up to its unit. A batch that is replayed is ordered as before, which no
+  clock could guarantee.
+- f = N_Est / (K_Avg * budget) at first (prose), then N_Est / budget * freq / N_C (line 13). Both are the tuples that
+  the key is expected to have in the whole batch, spread over its budget. Steps are whole tuples, so that the ``==`` of
+  line 9 can hold. They are rounded up, so that the budget lasts, and are at least 1.
+- t.step (lines 29 and 19) is the rest of the interval over the rest of the budget, rounded likewise. The ``==`` of line
+  15 is read as "at least", because a key's tuples need not hit the moment ("satisfies the time or frequency step").
+- Each update also sets the time of the last update, which line 8 needs and no line sets. No update happens once the
+  budget is used up ("for a maximum of budget times"). Inserting a key is not an update.
+- The list at the end is in the order of the tree's approximate counts, but returns the exact counts of HTable.
 """
 
 from __future__ import annotations
@@ -35,28 +34,28 @@ MOST_TUPLES = (1 << 31) - 1
 ROW = np.dtype(
     [
         ("current", np.int32),  # Freq_Current: tuples so far
-        ("updated", np.int32),  # Freq_Updated: the same as of the last update, the key's count in CountTree
+        ("updated", np.int32),  # Freq_Updated: tuples at the last update, the key's count in CountTree
         ("last_update", np.int32),  # when the key got that count
-        ("budget", np.int32),  # updates that are left
+        ("budget", np.int32),  # updates left
         ("f_step", np.int32),
         ("t_step", np.int32),
     ]
 )
-"""What HTable keeps of a key, besides its hash."""
+"""Data type of an HTable row: what the table keeps of a key, besides its hash."""
 
-_LEAST = 1536  # rows to begin with; 3 of 4 slots of a table of 2048, as many as may be taken
+_LEAST = 1536  # initial rows: 3 of 4 slots of a table of 2048, the most that may be taken
 
 _MOST_EXPECTED = _LEAST << 10
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the past few batches let one expect of the next."""
+    """The expected size of the next batch, from the past few batches."""
 
     tuples: int
-    """N_Est, at least 1."""
+    """Expected records N_Est, at least 1."""
     keys: int
-    """K_Avg, at least 1."""
+    """Expected distinct keys K_Avg, at least 1."""
 
 
 @dataclass(frozen=True)
@@ -64,32 +63,33 @@ class AccumulatedBatch:
     """A micro-batch of N_C records and K keys, Algorithm 1's output."""
 
     keys: Hashes
-    """Shape ``(K,)``: the keys' hashes, those with the most records first, or nearly so."""
+    """Shape ``(K,)``: the keys' hashes, in descending order of their counts, or nearly so."""
     counts: NDArray[np.int32]
     """Shape ``(K,)``: their exact counts."""
     records: NDArray[np.int32]
-    """Shape ``(N_C,)``: for each record, in arrival order, where its key is in ``keys``. In place of tuple lists."""
+    """Shape ``(N_C,)``: the index in ``keys`` of each record's key, in arrival order. It replaces the paper's tuple
+    lists."""
 
 
 class Accumulator:
-    """Takes in one micro-batch, block by block.
+    """Buffer of one micro-batch, which arrives block by block.
 
-    ``estimate`` sets the steps of CountTree, and ``budget`` how often a key may update it. Without an estimate,
-    there is no CountTree: the exact counts are sorted at the end of the batch, what paper 004 calls post-sort.
+    ``estimate`` sets the steps of CountTree, and ``budget`` how often a key may update it. Without an estimate there is
+    no CountTree: the exact counts are sorted at the end of the batch, which paper 004 calls post-sort.
 
-    It takes 53 to 107 bytes per distinct key, and half as much again while it grows, and 4 per record.
+    It takes 53 to 107 bytes per distinct key, half as much again while it grows, and 4 bytes per record.
     """
 
     def __init__(self, estimate: Estimate | None, budget: int) -> None:
         self._estimate = estimate
         self._budget = min(budget, MOST_TUPLES)
         rows = _rows_for(0 if estimate is None else estimate.keys)
-        self._slots = empty_table(rows, words=1)  # of each key its number, counted from 1
+        self._slots = empty_table(rows, words=1)  # each key's number, counted from 1
         self._hashes = np.empty(rows, np.uint64)
         self._table: Table = np.empty(rows, ROW)
         self._keys = 0  # |K|
         self._tuples = 0  # N_C
-        self._rows: list[NDArray[np.int32]] = []  # of the records' keys, block by block
+        self._rows: list[NDArray[np.int32]] = []  # the row of each record's key, block by block
 
     @property
     def keys(self) -> int:
@@ -107,9 +107,9 @@ class Accumulator:
         return self._hashes[self._chain()]
 
     def take(self, keys: Hashes) -> None:
-        """Take in the next block, which is ``read_only``.
+        """Take in the next block, which must be ``read_only``.
 
-        Raises ValueError, and takes in nothing, where the batch would have more than ``MOST_TUPLES`` records.
+        Raises ValueError, and takes in nothing, if the batch would have more than ``MOST_TUPLES`` records.
         """
         if self._tuples + len(keys) > MOST_TUPLES:
             raise ValueError(
@@ -126,9 +126,10 @@ class Accumulator:
         self._rows.append(rows)
 
     def sorted_list(self) -> AccumulatedBatch:
-        """All that was taken in, its keys in the order of CountTree, or without one of their counts.
+        """Return the batch so far, its keys in the order of CountTree, or by their counts if there is no CountTree.
 
-        Keys with equal counts come in the order in which they got them; without CountTree, in which they came.
+        Keys with equal counts are in the order in which they reached that count; without CountTree, in order of
+        arrival.
         """
         table = self._table[: self._keys]
         counts = np.ascontiguousarray(table["current"])
@@ -146,7 +147,7 @@ class Accumulator:
         return self._rows[0]
 
     def _take_while_there_is_room(self, keys: Hashes, rows: NDArray[np.int32]) -> int:
-        """How many records were taken in: all, or those before the first new key that ``_table`` has no row for."""
+        """Return how many records were taken in: all, or those before the first new key without a row in ``_table``."""
         if self._estimate is None:
             done, self._keys = _count(keys, rows, self._slots, self._hashes, self._table, self._keys)
         else:
@@ -168,7 +169,7 @@ class Accumulator:
         return done
 
     def _grow(self) -> None:
-        """Make room for twice the keys."""
+        """Make room for twice as many keys."""
         more = len(self._table)
         self._slots = grown(self._slots)
         self._hashes = np.concatenate([self._hashes, np.empty(more, np.uint64)])
@@ -176,7 +177,7 @@ class Accumulator:
 
 
 def _rows_for(keys: int) -> int:
-    """Rows for so many keys, as growing would give them; at most ``_MOST_EXPECTED``, for an estimate may be wrong."""
+    """Return the rows that growing would give ``keys`` keys; at most ``_MOST_EXPECTED``, as estimates may be wrong."""
     rows = _LEAST
     while rows < min(keys, _MOST_EXPECTED):
         rows *= 2
@@ -185,7 +186,7 @@ def _rows_for(keys: int) -> int:
 
 @kernel
 def _whole_step(share: int, parts: int) -> int:
-    """``share / parts`` rounded up, at least 1."""
+    """Return ``share / parts`` rounded up, at least 1."""
     return max(1, (share + parts - 1) // parts)
 
 
@@ -193,7 +194,7 @@ def _whole_step(share: int, parts: int) -> int:
 def _count(
     keys: Hashes, rows: NDArray[np.int32], slots: Rows, hashes: Hashes, table: Table, known: int
 ) -> tuple[int, int]:
-    """HTable alone. Gives the records taken in, whose keys' rows go to ``rows``, and the keys known afterwards."""
+    """Count in HTable alone; write each record's row to ``rows``, return the records taken in and the keys so far."""
     for record in range(len(keys)):
         slot = find(slots, keys[record])
         if not slots[slot, 1]:
@@ -222,7 +223,7 @@ def _accumulate(
     f: int,
     budget: int,
 ) -> tuple[int, int]:
-    """Algorithm 1, lines 2 to 32, with the same results as ``_count``; ``now`` is N_C before the first record."""
+    """Run lines 2 to 32 of Algorithm 1, with the same results as ``_count``; ``now`` is N_C before the first record."""
     for record in range(len(keys)):
         slot = find(slots, keys[record])
         row = int(np.int64(slots[slot, 1])) - 1
@@ -244,7 +245,7 @@ def _accumulate(
 
 @kernel
 def _seen_first(table: Table, row: int, now: int, n_est: int, f: int, budget: int) -> None:
-    """Lines 25 to 30: a new key."""
+    """Insert a new key (lines 25 to 30)."""
     k = table[row]
     k.current = 1
     k.updated = 1
@@ -256,7 +257,7 @@ def _seen_first(table: Table, row: int, now: int, n_est: int, f: int, budget: in
 
 @kernel
 def _seen_again(table: Table, row: int, now: int, n_est: int, budget: int) -> None:
-    """Lines 5 to 23: one more tuple of a known key."""
+    """Count one more tuple of a known key (lines 5 to 23)."""
     k = table[row]
     k.current += 1
     if not k.budget:

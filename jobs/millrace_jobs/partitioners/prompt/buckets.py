@@ -1,11 +1,12 @@
 """The Reduce bucket allocator (paper 004, Algorithm 3), by which a Map task assigns its key clusters to buckets.
 
-How the algorithm's text was read: its line 8 resets the candidate buckets when there are some; the prose, by which
-"the selected bucket is removed from the candidate list until all other buckets receive an item", when there are none
-left. Worst fit selects the bucket with the most capacity left. All begin with the same, |C| / |R|, so that is the one
-with the least in it, whatever that size is; it may be exceeded, for no cluster is divided. The paper leaves open which
-of several equal buckets is selected. It matters: where every Map task took the first, the largest clusters of all tasks
-would meet in it. So each task counts the buckets from one of its own.
+The algorithm is read as follows. Its line 8 resets the candidate buckets when there are some; by the prose, they are
+reset when none are left ("the selected bucket is removed from the candidate list until all other buckets receive an
+item"). The prose is followed. Worst fit selects the bucket with the most capacity left. All buckets start with the same
+capacity, |C| / |R|, so this is the bucket with the least in it, whatever the capacity is. The capacity may be exceeded,
+because no cluster is divided. The paper leaves open which of several equal buckets is selected. It matters: if every
+Map task took the first one, the largest clusters of all tasks would meet there. So each task counts the buckets from a
+start of its own.
 """
 
 from __future__ import annotations
@@ -24,26 +25,26 @@ from millrace_jobs.partitioners.fields import Hash
 
 @dataclass(frozen=True)
 class ReferenceTable:
-    """The keys of one block, each with its number of records in it, and whether other blocks have it, too."""
+    """The keys of one block, each with its number of records in the block and whether other blocks have it too."""
 
     keys: Hashes
     """Shape ``(keys,)``: the keys' hashes."""
     sizes: NDArray[np.int32]
-    """Shape ``(keys,)``."""
+    """Shape ``(keys,)``: the number of records of each key in the block."""
     split: NDArray[np.bool_]
-    """Shape ``(keys,)``."""
+    """Shape ``(keys,)``: whether other blocks have the key too."""
 
 
 def allocate(
     table: ReferenceTable, sizes: NDArray[np.integer[Any]], buckets: int, *, task: int, seed: int
 ) -> NDArray[np.int32]:
-    """Shape ``(keys,)``: the Reduce bucket, in ``range(buckets)``, of each key cluster of Map task ``task``.
+    """Return the Reduce bucket, in ``range(buckets)``, of each key cluster of Map task ``task``; shape ``(keys,)``.
 
-    ``sizes``, shape ``(keys,)``, are those of the clusters: how many records the task gives out for each key of
-    its block; ``table.sizes`` where it gives out what it gets. Split keys are hashed, as the partitioner ``hash``
-    does it, so that all Map tasks with the same ``seed`` agree; the others are placed by worst fit, largest first
-    and those of equal size as they come, into the first, from bucket ``task`` modulo ``buckets`` on, of
-    those with the most capacity left. Raises ValueError where there is no bucket or the sizes are not one for each key.
+    ``sizes``, shape ``(keys,)``, are the sizes of the clusters: how many records the task emits for each key of its
+    block. If it emits what it receives, they are ``table.sizes``. Split keys are hashed, as the partitioner ``hash``
+    does it, so that all Map tasks with the same ``seed`` agree. The other keys are placed by worst fit, largest first
+    and ties in the given order. Of the buckets with the most capacity left, a key goes to the first, counted from
+    bucket ``task`` modulo ``buckets``. Raises ValueError if there is no bucket or not one size for each key.
     """
     whole_number("buckets", buckets, 1)
     if sizes.shape != table.keys.shape:
@@ -60,12 +61,12 @@ def allocate(
 
 @kernel
 def _worst_fit(sizes: NDArray[np.int64], loads: NDArray[np.int64], first: int) -> NDArray[np.int32]:
-    """Lines 5 to 12, with what is in each bucket in ``loads``, counted on in place, from bucket ``first`` on."""
+    """Run lines 5 to 12, counting buckets from ``first``; ``loads`` is what each bucket holds, updated in place."""
     buckets = len(loads)
     chosen = np.empty(len(sizes), np.int32)
     candidate = np.ones(buckets, np.bool_)
     for cluster in range(len(sizes)):
-        if cluster % buckets == 0:  # each has been selected once more
+        if cluster % buckets == 0:  # every bucket has been selected once more
             candidate[:] = True
         roomiest = -1
         for turn in range(buckets):

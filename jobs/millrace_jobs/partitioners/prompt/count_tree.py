@@ -1,13 +1,13 @@
 """CountTree: the keys of a micro-batch in the order of their approximate counts (paper 004, section 4.1).
 
-The paper keeps the counts in a balanced search tree, of which it uses two things: a key's node moves when its
-count is updated, and at the end of the batch an in-order traversal gives the quasi-sorted list. With larger
-counts first and a node put behind those of an equal count, that traversal is determined by the sequence of
-updates alone: keys by descending count, and keys of one count in the order in which they got it.
+The paper keeps the counts in a balanced search tree and uses two of its operations. A key's node moves when its count
+is updated, and at the end of the batch an in-order traversal gives the quasi-sorted list. If larger counts come first
+and a node is put behind the nodes of equal count, the sequence of updates alone determines that traversal: keys by
+descending count, and keys of one count in the order in which they reached it.
 
-HTable has both, the count and when it was updated, which no two keys were at once. So there is no tree: an update
-only writes to the key's own row, and the traversal puts the keys into order of time, then of count, in O(N_C)
-and without a comparison. Its results never change, like those of ``mixing``.
+HTable has both the count and the time of its last update, and no two keys are updated at the same time. So there is no
+tree. An update only writes to the key's own row, and the traversal sorts the keys by time and then by count, in O(N_C)
+and without a comparison. As in ``mixing``, results never change.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ Table = NDArray[Any]
 
 @kernel
 def in_order(table: Table, tuples: int) -> NDArray[np.int32]:
-    """Shape ``(keys,)``: the row of each key, those with the largest counts first.
+    """Return the row of each key, shape ``(keys,)``, the largest counts first.
 
-    ``tuples`` is N_C. All keys were updated between 1 and then, each at another time.
+    ``tuples`` is N_C. Each key was last updated at a time between 1 and N_C, and no two keys at the same time.
     """
-    keys_at = np.zeros(tuples + 1, np.int32)  # the key that was updated then for the last time, as row + 1
+    keys_at = np.zeros(tuples + 1, np.int32)  # by time: the key that was last updated then, as row + 1
     largest = 0
     for row in range(len(table)):
         keys_at[table[row].last_update] = row + 1
         largest = max(largest, table[row].updated)
-    places = np.zeros(largest + 1, np.int32)  # of a count, where its next key belongs
+    places = np.zeros(largest + 1, np.int32)  # by count: where its next key belongs
     for row in range(len(table)):
-        places[table[row].updated - 1] += 1  # first, how many keys have one less
-    for count in range(largest - 1, -1, -1):  # then, how many have more
+        places[table[row].updated - 1] += 1  # first, how many keys have a count of one more
+    for count in range(largest - 1, -1, -1):  # then, how many have any larger count
         places[count] += places[count + 1]
     rows = np.empty(len(table), np.int32)
     for time in range(1, tuples + 1):

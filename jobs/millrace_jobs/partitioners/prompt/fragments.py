@@ -1,6 +1,6 @@
-"""Key fragments: which records of which keys go to which blocks, and what the ways of packing them share.
+"""Key fragments: which records of which keys go to which blocks, and what all packing techniques share.
 
-Paper 004, section 3.3: a key fragment is a collection of records that have the same key, here those in one block.
+Paper 004, section 3.3: a key fragment is a collection of records with the same key. Here, these are in one block.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ Pieces = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Fragments:
-    """The plan of a micro-batch of K keys: those of key ``k`` are from ``starts[k]`` to before ``starts[k + 1]``.
+    """The plan of a micro-batch of K keys: key ``k`` has the fragments ``starts[k]`` to ``starts[k + 1] - 1``.
 
     No two fragments of a key are in the same block.
     """
 
     starts: NDArray[np.int64]
-    """Shape ``(K + 1,)``."""
+    """Shape ``(K + 1,)``: the first fragment of each key, and at the end the number of fragments."""
     blocks: NDArray[np.int32]
-    """Shape ``(fragments,)``: the block that each is in."""
+    """Shape ``(fragments,)``: the block of each fragment."""
     sizes: NDArray[np.int32]
-    """Shape ``(fragments,)``: its number of records, at least 1."""
+    """Shape ``(fragments,)``: the number of records in each fragment, at least 1."""
 
 
 def fragments_of(pieces: Pieces, keys: int) -> Fragments:
-    """The pieces ordered by key; those of one key stay in the order in which they were cut."""
+    """Return the pieces ordered by key; pieces of one key stay in the order in which they were cut."""
     order = np.argsort(pieces[:, 0], kind="stable")
     starts = np.zeros(keys + 1, np.int64)
     np.cumsum(np.bincount(pieces[:, 0], minlength=keys), out=starts[1:])
@@ -41,7 +41,7 @@ def fragments_of(pieces: Pieces, keys: int) -> Fragments:
 
 
 def capacities(tuples: int, blocks: int) -> NDArray[np.int64]:
-    """Shape ``(blocks,)``: P_Size, N_C / P in whole records: what does not divide, the first blocks take, one each."""
+    """Return P_Size, N_C / P in whole records, shape ``(blocks,)``; the first blocks share the remainder, one each."""
     sizes = np.full(blocks, tuples // blocks, np.int64)
     sizes[: tuples % blocks] += 1
     return sizes
@@ -49,9 +49,9 @@ def capacities(tuples: int, blocks: int) -> NDArray[np.int64]:
 
 @kernel
 def best_fit(room: NDArray[np.int64], size: int) -> int:
-    """The block with the least room that holds ``size`` records, or with the most room if none holds them.
+    """Return the block with the least room that holds ``size`` records, or the one with the most room if none does.
 
-    The first of equals. Its results never change, like those of ``mixing``.
+    The first of several equal blocks wins. As in ``mixing``, results never change.
     """
     best = 0
     for block in range(1, len(room)):
@@ -62,9 +62,9 @@ def best_fit(room: NDArray[np.int64], size: int) -> int:
 
 @kernel
 def put(pieces: Pieces, cut: int, key: int, block: int, size: int, room: NDArray[np.int64]) -> int:
-    """Put ``size`` records of ``key`` into ``block``, as piece number ``cut``. Gives the number of the next piece.
+    """Put ``size`` records of ``key`` into ``block`` as piece number ``cut``; return the number of the next piece.
 
-    Its results never change, like those of ``mixing``.
+    As in ``mixing``, results never change.
     """
     pieces[cut, 0] = key
     pieces[cut, 1] = block
@@ -77,7 +77,8 @@ def put(pieces: Pieces, cut: int, key: int, block: int, size: int, room: NDArray
 def put_by_best_fit(pieces: Pieces, cut: int, key: int, size: int, room: NDArray[np.int64]) -> int:
     """Put ``size`` records of ``key`` where they fit best; while they fit nowhere, into the block with the most room.
 
-    Pieces are numbered as in ``put``; all but the last one fill their block. Its results never change.
+    Pieces are numbered as in ``put``, and all but the last one fill their block. As in ``mixing``, results never
+    change.
     """
     while size:
         block = best_fit(room, size)
@@ -88,7 +89,10 @@ def put_by_best_fit(pieces: Pieces, cut: int, key: int, size: int, room: NDArray
 
 
 def place(records: NDArray[np.int32], fragments: Fragments) -> Workers:
-    """Shape ``(N_C,)``: the block of each record, given each record's key: these fill a key's fragments in order."""
+    """Return the block of each record, shape ``(N_C,)``, given each record's key in ``records``.
+
+    The records of a key fill its fragments in order.
+    """
     starts, blocks, sizes = read_only(fragments.starts), read_only(fragments.blocks), read_only(fragments.sizes)
     return _place(read_only(records), starts, blocks, sizes)
 
@@ -98,7 +102,7 @@ def _place(
     records: NDArray[np.int32], starts: NDArray[np.int64], blocks: NDArray[np.int32], sizes: NDArray[np.int32]
 ) -> Workers:
     ids = np.empty(len(records), np.int32)
-    filling = np.empty((len(starts) - 1, 2), np.int64)  # of each key, the fragment to fill, and what it still takes
+    filling = np.empty((len(starts) - 1, 2), np.int64)  # by key: the fragment to fill, and what it still takes
     for key in range(len(filling)):
         filling[key, 0] = starts[key]
         filling[key, 1] = sizes[starts[key]]

@@ -1,8 +1,8 @@
-"""Packing keys into blocks of exactly equal size, with no regard for cardinality: what paper 004 compares with.
+"""Packing of keys into blocks of exactly equal size, regardless of cardinality: paper 004's baselines.
 
-Paper 004, section 4.2, shows only the results of these two techniques, in Figures 6a and 6b: First-Fit-Decreasing
-with items that can be fragmented (Menakerman, Rom, "Bin Packing with Item Fragmentation", WADS 2001) fragments
-three of eight keys, Fragmentation Minimization one, the largest. In both, one block has far more keys than others.
+Paper 004, section 4.2, shows only the results of these two techniques, in Figures 6a and 6b. First-Fit-Decreasing with
+items that can be fragmented (Menakerman, Rom, "Bin Packing with Item Fragmentation", WADS 2001) fragments three of
+eight keys. Fragmentation Minimization fragments one, the largest. With both, one block has far more keys than others.
 """
 
 from __future__ import annotations
@@ -16,21 +16,20 @@ from .fragments import Fragments, Pieces, capacities, fragments_of, put, put_by_
 
 
 def first_fit(counts: NDArray[np.int32], blocks: int) -> Fragments:
-    """Put each key, largest first, into the first block that has room, and what does not fit into the next ones.
+    """Put each key, largest first, into the first block with room, and what does not fit into the next ones.
 
-    All blocks are full but those after the current one, so at most ``blocks - 1`` cuts are made. ``counts`` as in
-    ``zigzag.zigzag``, and of at least one key.
+    At any time, only the current block can be partly filled, so at most ``blocks - 1`` cuts are made. ``counts`` is as
+    in ``zigzag.zigzag``, with at least one key.
     """
     room = capacities(int(counts.sum(dtype=np.int64)), blocks)
     return fragments_of(_first_fit(read_only(counts), room), len(counts))
 
 
 def fragmentation_minimization(counts: NDArray[np.int32], blocks: int) -> Fragments:
-    """Put all keys but the largest whole into the blocks that they fit best, and fill the gaps with the largest.
+    """Put all keys but the largest whole into the blocks that fit best, and fill the gaps with the largest.
 
-    The first key of the list is taken for the largest. Another key is fragmented only when no block has room for
-    all of it, and then as Algorithm 2 does with a residual. ``counts`` as in ``zigzag.zigzag``, and of at least
-    one key.
+    The first key of the list is taken to be the largest. Another key is fragmented only if no block has room for all of
+    it, and then as Algorithm 2 does with a residual. ``counts`` is as in ``zigzag.zigzag``, with at least one key.
     """
     room = capacities(int(counts.sum(dtype=np.int64)), blocks)
     return fragments_of(_best_fit_largest_last(read_only(counts), room), len(counts))

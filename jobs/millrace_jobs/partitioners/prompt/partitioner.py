@@ -1,4 +1,4 @@
-"""Prompt's micro-batch partitioning (paper 004, section 4): Algorithm 1 while the batch comes, then Algorithm 2."""
+"""Prompt's micro-batch partitioning (paper 004, section 4): Algorithm 1 while the batch arrives, then Algorithm 2."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .packing import first_fit, fragmentation_minimization
 from .zigzag import zigzag
 
 BUFFERING = ("count-tree", "post-sort")
-"""How keys are ordered by frequency: as records come (Algorithm 1), or by a sort of the exact counts at the end."""
+"""Ways to order keys by frequency: as records arrive (Algorithm 1), or by a sort of the exact counts at the end."""
 
 PACKING: Mapping[str, Callable[[NDArray[np.int32], int], Fragments]] = MappingProxyType(
     {
@@ -30,7 +30,7 @@ PACKING: Mapping[str, Callable[[NDArray[np.int32], int], Fragments]] = MappingPr
         "fragmentation-minimization": fragmentation_minimization,
     }
 )
-"""How the keys are packed into blocks: by Algorithm 2, or as paper 004 compares it with."""
+"""Ways to pack keys into blocks: Algorithm 2, and the techniques that paper 004 compares it with."""
 
 _PAST = 5  # batches that the estimates are averaged over ("the past few")
 
@@ -44,14 +44,14 @@ class Blocks:
     keys: Hashes
     """Shape ``(K,)``: the keys' hashes."""
     fragments: Fragments
-    """Of the keys in that order."""
+    """The fragments of the keys, in the order of ``keys``."""
 
     def reference_table(self, block: int, *, shared: bool) -> ReferenceTable:
-        """The reference table of one block, for the Map task that processes it (paper 004, section 5).
+        """Return the reference table of one block, for the Map task that processes it (paper 004, section 5).
 
-        ``shared``: other replicas partition records of the same keys, so any key may be in their blocks too. Then
-        all are labelled split, for a Map task must not choose the Reduce bucket of a key by itself. It is False
-        where there is one replica, or where each key comes to one replica only.
+        With ``shared``, other replicas partition records of the same keys, so any key may be in their blocks too. All
+        keys are then labelled split, because a Map task must not choose the Reduce bucket of such a key by itself.
+        ``shared`` is False if there is one replica, or if each key comes to one replica only.
         """
         plan = self.fragments
         inside = np.flatnonzero(plan.blocks == block)
@@ -61,12 +61,12 @@ class Blocks:
 
 
 class PromptPartitioner:
-    """Counts a micro-batch's records by key as they come, then cuts it into equal blocks, one for each worker.
+    """Partitioner that counts a micro-batch's records by key, then cuts it into equal blocks, one for each worker.
 
-    A record taken in after a cut belongs to the next batch (early release, see ``release``). What stays from one
-    batch to the next are the sizes of the past few, N_C and K: their averages, N_Est and K_Avg, set the steps of
-    the next batch's CountTree. The first batch, for which nothing is estimated, is post-sorted. A key that goes to
-    several blocks fills them one after the other, its records in the order of their arrival.
+    A record that arrives after a cut belongs to the next batch (early release, see ``release``). Only the sizes of the
+    past few batches, N_C and K, are kept from one batch to the next. Their averages, N_Est and K_Avg, set the steps of
+    the next batch's CountTree. The first batch has no estimates and is post-sorted. A key that goes to several blocks
+    fills them one after the other, its records in arrival order.
     """
 
     NAME = "prompt"
@@ -87,14 +87,14 @@ class PromptPartitioner:
 
     @property
     def estimate(self) -> Estimate | None:
-        """N_Est and K_Avg: the averages over the past few batches that were not empty; None before the first."""
+        """N_Est and K_Avg, the averages over the past few batches that were not empty; None before the first."""
         if not len(self._past):
             return None
         tuples, keys = -(-self._past.sum(axis=0) // len(self._past))  # rounded up
         return Estimate(int(tuples), int(keys))
 
     def route(self, keys: Hashes) -> Workers:
-        """Take in the block and cut the batch: one id for each record since the last cut."""
+        """Take in the block and cut the batch; return one id for each record since the last cut."""
         self.accumulate(keys)
         return self.cut()
 
@@ -106,11 +106,11 @@ class PromptPartitioner:
         self._batch.take(key_block(keys))
 
     def cut(self) -> Workers:
-        """Partition what was accumulated since the last cut (Algorithm 2); shape ``(N_C,)``, in arrival order."""
+        """Partition the records since the last cut (Algorithm 2); return their blocks, ``(N_C,)``, in arrival order."""
         return self.partition().ids
 
     def partition(self) -> Blocks:
-        """As ``cut``, with the plan from which the blocks' reference tables are made.
+        """Cut the batch; return its blocks with the plan from which their reference tables are made.
 
         HTable and CountTree are cleared, and N_C and K are kept for the estimates, unless there are no records.
         """
@@ -125,10 +125,10 @@ class PromptPartitioner:
         return Blocks(place(batch.records, fragments), batch.keys, fragments)
 
     def advance(self) -> None:
-        """Nothing: the cut has ended the batch, and what came after it belongs to the next."""
+        """Do nothing: the cut has ended the batch, and later records belong to the next one."""
 
     def save(self) -> bytes:
-        """The sizes of the past few batches, and the keys accumulated since the last cut."""
+        """Return the sizes of the past few batches, and the keys accumulated since the last cut."""
         vectors = {
             "tuples": self._past[:, 0],
             "keys": self._past[:, 1],
@@ -137,7 +137,7 @@ class PromptPartitioner:
         return pack(PartitionerState(self.NAME, self.VERSION, self._workers, {}, vectors))
 
     def restore(self, state: bytes) -> None:
-        """Adopt a saved state, counting its batch anew. Raises ValueError on anything else."""
+        """Adopt a saved state and count its batch again. Raises ValueError on anything else."""
         saved = unpack(state, self.NAME, self.VERSION)
         past, accumulated = _past_of(saved), _vector(saved, "accumulated")
         self._workers, self._past = saved.workers, past
@@ -146,8 +146,8 @@ class PromptPartitioner:
     def merge(self, others: Sequence[Self]) -> None:
         """Average the sizes of the past few batches over the replicas, batch by batch, the latest with the latest.
 
-        So each of them expects an equal share of the stream. The records that the others have accumulated stay
-        theirs; those of this replica are counted anew, by the new estimates.
+        Each replica then expects an equal share of the stream. Records that other replicas have accumulated stay with
+        them; this replica's records are counted again with the new estimates.
         """
         if not others:
             return
@@ -159,11 +159,14 @@ class PromptPartitioner:
         self._batch = self._begin(self._batch.accumulated)
 
     def resize(self, workers: int) -> None:
-        """Cut into that many blocks from now on: also what is accumulated. No key has a place from batch to batch."""
+        """Cut into ``workers`` blocks from now on, including the records accumulated so far.
+
+        No key has a fixed place from batch to batch.
+        """
         self._workers = whole_number("workers", workers, 1)
 
     def _begin(self, keys: Hashes | None = None) -> Accumulator:
-        """A batch that has ``keys``."""
+        """Return a new batch that holds ``keys``."""
         batch = Accumulator(self.estimate if self._buffering == "count-tree" else None, self._budget)
         if keys is not None:
             batch.take(key_block(keys))
@@ -171,7 +174,7 @@ class PromptPartitioner:
 
 
 def _past_of(saved: PartitionerState) -> NDArray[np.int64]:
-    """Shape ``(batches, 2)``: N_C and K. Raises ValueError if they are not those of batches."""
+    """Return N_C and K of the saved batches, shape ``(batches, 2)``. Raises ValueError if they are not usable."""
     tuples, keys = _vector(saved, "tuples"), _vector(saved, "keys")
     batches = len(tuples)
     if batches != len(keys) or batches > _PAST or (keys < 1).any() or (keys > tuples).any():

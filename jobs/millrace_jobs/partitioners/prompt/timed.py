@@ -1,4 +1,4 @@
-"""Time-based partitioning of a micro-batch (paper 004, section 2.2.1), Spark Streaming's own: a baseline."""
+"""Time-based partitioning of a micro-batch (paper 004, section 2.2.1): Spark Streaming's own way, a baseline."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from millrace_jobs.partitioners.base import Workers
 
 
 def time_blocks(times: NDArray[np.int64], start: int, interval: int, blocks: int) -> Workers:
-    """Shape ``(records,)``: the block of each record of the batch that lasts from ``start`` for ``interval``.
+    """Return the block of each record, shape ``(records,)``, in the batch that lasts from ``start`` for ``interval``.
 
-    The interval is split into ``blocks`` equal block intervals, which begin where the one before ends, and a record
-    goes to that in which its time is. ``times``, of the same shape, ``start`` and ``interval`` are in one unit.
-    Raises ValueError on a time that is not in the interval.
+    The interval is split into ``blocks`` equal, consecutive block intervals, and a record goes to the block whose
+    interval contains its time. ``times``, of the same shape, ``start`` and ``interval`` are in one unit. Raises
+    ValueError on a time outside the interval.
     """
     whole_number("interval", interval, 1)
     whole_number("blocks", blocks, 1)
