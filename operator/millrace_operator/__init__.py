@@ -1,1 +1,1 @@
-"""The operator of Millrace: the models and decisions it scales by, and a simulator to try them in."""
+"""Kubernetes operator of Millrace: runs and scales streaming queries, and simulates its scaling decisions."""

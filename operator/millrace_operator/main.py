@@ -1,4 +1,4 @@
-"""Which event goes to which handler. ``millrace operator`` runs it; so does ``kopf run -m millrace_operator.main``."""
+"""Kopf handlers of the operator; run by ``millrace operator`` or ``kopf run -m millrace_operator.main``."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .kube.relisting import mend_watches
 
 @kopf.on.startup(errors=kopf.ErrorsMode.PERMANENT)
 def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
-    """Begin with the operator that kopf was handed in its memo, else with one that was told nothing."""
-    settings.posting.enabled = False  # events are the reconciler's affair
-    settings.scanning.disabled = True  # it would take the right to list CRDs; ours is there, see Operator
+    """Start the operator from kopf's memo, or one with default options if the memo has none."""
+    settings.posting.enabled = False  # the reconciler posts the events
+    settings.scanning.disabled = True  # scanning needs the right to list CRDs; Operator checks for ours
     settings.networking.connect_timeout = 10
     settings.networking.request_timeout = 60
     settings.watching.server_timeout = 300
@@ -31,11 +31,11 @@ def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
 
 @kopf.on.cleanup()
 def stop(memo: Any, **_: Any) -> None:
-    """Finish what was begun."""
+    """Finish the steps in progress and stop the operator."""
     memo.operator.stop()
 
 
 @kopf.on.event(GROUP, VERSION, PLURAL)
 async def on_query(type: str | None, body: kopf.Body, memo: Any, **_: Any) -> None:
-    """A StreamQuery was seen."""
+    """Handle a watch event of a StreamQuery."""
     query_changed(memo.operator, type, dict(body))

@@ -1,1 +1,1 @@
-"""What is done at an event: it is noted what was seen, and whose state may have to change. One file per kind."""
+"""Event handlers: they store what was observed and queue the affected query. One file per kind."""

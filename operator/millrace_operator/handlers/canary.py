@@ -1,7 +1,7 @@
-"""The canary: a StreamQuery that the leader touches now and then, and that every operator's watch must show.
+"""Canary: a StreamQuery that the leader touches periodically, and whose touches every operator's watch must show.
 
-There is one in each namespace that is watched for itself, else one in the operator's own. Other watches than that of
-StreamQueries are not proven by it; kopf begins each of them anew that tells nothing for a while.
+There is one canary in each namespace that is watched individually, otherwise one in the operator's own namespace. It
+proves only the watch of StreamQueries. Kopf restarts any watch that stays silent for a while.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from ..telemetry.logs import in_short
 from ..telemetry.staleness import TOUCH_SECONDS, Staleness
 
 LOOK_SECONDS = 2 * TOUCH_SECONDS
-"""From one look of a standby to the next, at canaries of which its watch has shown no touch for so long."""
+"""Seconds between two checks of a standby, and of silence of its watch after which it checks a canary."""
 
 log = logging.getLogger(__name__)
 
 
 class Touches(Protocol):
-    """Touches one canary."""
+    """API for one canary."""
 
     def touch(self, stamp: str) -> None:
-        """Make it where there is none, and put the stamp on it."""
+        """Write the stamp to the canary; create the canary if it does not exist."""
         ...
 
     def last_touch(self) -> str | None:
-        """The stamp that it has; None where there is none."""
+        """Return the stamp of the last touch; None without a canary or a stamp."""
         ...
 
 
 def is_canary(body: Mapping[str, Any]) -> bool:
-    """Whether a query is a canary, which is never deployed."""
+    """Return whether a query is a canary, which is never deployed."""
     return CANARY_LABEL in body["metadata"].get("labels", {})
 
 
 class Canary:
-    """The canaries of one operator, in a thread of their own from ``stand_by`` to ``stop``.
+    """Canaries of one operator, checked by a background thread from ``stand_by`` to ``stop``.
 
-    Who leads touches them. The others ask nothing as long as their watch shows the leader's touches. Where it does not,
-    they look whether there were any: no watch can show touches that nobody makes.
+    The leader touches the canaries. A standby sends no request as long as its watch shows the leader's touches. When it
+    does not, the standby checks whether there were any: a missing touch is no fault of the watch.
 
     Args:
-        name: of the canaries.
-        touches: for each namespace that has one.
+        name: name of the canaries.
+        touches: API for the canary of each namespace that has one.
     """
 
     def __init__(self, name: str, touches: Mapping[str, Touches]) -> None:
@@ -55,35 +55,35 @@ class Canary:
         self._touches = touches
         self._staleness = {namespace: Staleness() for namespace in touches}
         self._found: dict[str, str] = {}
-        """The last touch that a look has found, by namespace."""
+        """Last touch found by a check, by namespace."""
         self._leads = threading.Event()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="canary", daemon=True)
 
     def stand_by(self) -> None:
-        """Begin to look after the watch."""
+        """Start checking the watch as a standby."""
         self._thread.start()
 
     def lead(self) -> None:
-        """Touch them from now on; of several operators with the same canaries, only one does."""
+        """Touch the canaries from now on; only one of several operators with the same canaries does so."""
         self._leads.set()
 
     def stop(self) -> None:
-        """Touch them no more."""
+        """Stop the thread and the touches."""
         self._ending.set()
-        self._leads.set()  # so that the thread does not wait for it
+        self._leads.set()  # wakes the thread if it is waiting to lead
         if self._thread.is_alive():
             self._thread.join()
 
     def look(self, namespace: str) -> None:
-        """Count a touch by another operator that the watch should have shown."""
+        """Look for a touch by another operator that the watch should have shown, and count it."""
         staleness = self._staleness[namespace]
         if staleness.age is not None and staleness.age < LOOK_SECONDS:
-            staleness.failed()  # what was counted is of before
+            staleness.failed()  # older counts no longer apply
             return
         try:
             stamp = self._touches[namespace].last_touch()
-        except Exception as error:  # refused or late: no fault of the watch
+        except Exception as error:  # a failed request is no fault of the watch
             staleness.failed()
             log.warning("whether the canary in %s is touched is not known: %s", namespace, in_short(error))
             return
@@ -93,21 +93,21 @@ class Canary:
             staleness.touched(stamp)
 
     def seen(self, body: Mapping[str, Any]) -> None:
-        """The watch has shown a canary, maybe that of another operator."""
+        """Note a canary shown by the watch; canaries of another name or namespace are ignored."""
         metadata = body["metadata"]
         if metadata["name"] == self._name and metadata["namespace"] in self._staleness:
             self._staleness[metadata["namespace"]].seen(metadata.get("annotations", {}).get(TOUCHED, ""))
 
     @property
     def dead(self) -> list[str]:
-        """Namespaces whose canary is not shown any more."""
+        """Namespaces whose canary is no longer shown by the watch."""
         return [namespace for namespace, staleness in self._staleness.items() if staleness.stale]
 
     @property
     def age(self) -> float | None:
-        """Seconds since the watch last showed a touch, the largest of all canaries; None before each was shown once.
+        """Seconds since the watch last showed a touch, the maximum of all canaries; None until each was shown once.
 
-        Kopf hands nothing on before it has listed all that it watches: an age says that too.
+        Kopf delivers no event before its lists are complete, so a value also means that they are.
         """
         ages = [staleness.age for staleness in self._staleness.values()]
         return None if None in ages else max(age for age in ages if age is not None)
@@ -126,7 +126,7 @@ class Canary:
         staleness.touching(stamp)
         try:
             self._touches[namespace].touch(stamp)
-        except Exception as error:  # refused, late, or the lease is gone: no fault of the watch
+        except Exception as error:  # a failed request or a lost lease is no fault of the watch
             staleness.failed()
             log.warning("the canary in %s was not touched: %s", namespace, in_short(error))
         else:

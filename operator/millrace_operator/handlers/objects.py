@@ -1,4 +1,4 @@
-"""What belongs to queries: found by their label. Nothing is kept of what belongs to another shard's."""
+"""Watches of the objects that belong to queries, found by label; objects of other shards are ignored."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ..lifecycle.workqueue import WorkQueue
 from ..resources.names import Manifest
 
 TOGETHER_SECONDS = 0.25
-"""Within which changes of a query's objects are looked at together: they come in flocks."""
+"""Seconds within which changes of a query's objects are handled together, because they come in bursts."""
 
 
 class OwnedObjects:
-    """Watches the objects of queries from ``start`` to ``stop``.
+    """Watches of the objects of queries, from ``start`` to ``stop``.
 
-    Kopf does not: it begins a task for each object, and each of them waits until all that there is was listed.
+    Kopf is not used here: it starts a task per object, and each task waits until all objects are listed.
 
     Args:
-        raw: asks the API server.
-        namespaces: that are watched; none for all.
-        observations: where what is seen is put.
-        queue: into which queries are put whose objects have changed.
-        owns: whether a query is this operator's, by namespace and name.
+        raw: client for the API server.
+        namespaces: namespaces to watch; empty for all.
+        observations: where observed objects are stored.
+        queue: receives the queries whose objects have changed.
+        owns: returns whether a query, given by namespace and name, belongs to this operator.
     """
 
     def __init__(
@@ -43,23 +43,23 @@ class OwnedObjects:
         self._ended = threading.Event()
 
     def start(self) -> None:
-        """Begin to list them."""
+        """Start listing and watching."""
         for informer in self._informers:
             informer.start()
 
     def stop(self) -> None:
-        """Watch them no more."""
+        """Stop watching."""
         self._ended.set()
         for informer in self._informers:
             informer.stop()
 
     @property
     def listed(self) -> bool:
-        """Whether all that there is has been seen."""
+        """Whether all objects have been listed."""
         return all(informer.listed.is_set() for informer in self._informers)
 
     def wait(self) -> bool:
-        """Wait until all that there is has been seen; False where that was ended before."""
+        """Wait until all objects have been listed; return False if stopped."""
         while not self.listed and not self._ended.wait(0.05):
             pass
         return not self._ended.is_set()

@@ -1,4 +1,4 @@
-"""The operator's own start and end: what it consists of, and what runs while it leads."""
+"""Assembly, start and stop of the operator."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from .objects import OwnedObjects
 from .scaling import asks
 
 LEASE = "millrace-operator"
-"""Name of the Lease, unless another one is told; with shards each has its own."""
+"""Default name of the Lease; each shard has its own Lease."""
 
 LOST = 1
-"""Exit status of an operator that has lost the lease; Kubernetes starts it again, and then it stands by."""
+"""Exit status of an operator that has lost the lease; Kubernetes restarts it as a standby."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class OperatorOptions:
-    """What ``millrace operator`` was told; as they are here without it."""
+    """Options of ``millrace operator``, with their defaults."""
 
     image: str = field(default_factory=lambda: os.environ.get("MILLRACE_IMAGE") or "millrace-jobs")
     namespaces: tuple[str, ...] = ()
@@ -55,10 +55,10 @@ class OperatorOptions:
 
 
 class Operator:
-    """Stands by from ``start`` on: it knows all that there is. While it leads it works on it, until ``stop``.
+    """Operator process: watches the cluster from ``start`` to ``stop``, and reconciles and scales while it leads.
 
     Raises:
-        MillraceError: there is no cluster to work on, it does not know StreamQueries, or the port is taken.
+        MillraceError: no cluster is configured, the cluster does not know StreamQueries, or the port is taken.
     """
 
     def __init__(self, options: OperatorOptions) -> None:
@@ -100,7 +100,7 @@ class Operator:
         )
 
     def start(self) -> None:
-        """Answer probes, watch what there is, and take part in the election."""
+        """Start the HTTP endpoint, the watches and the leader election."""
         self._server.start()
         self._owned.start()
         self.canary.stand_by()
@@ -110,7 +110,7 @@ class Operator:
             self._leader.start()
 
     def stop(self) -> None:
-        """Finish the steps that were begun, and let another one lead."""
+        """Finish the steps in progress and release the lease."""
         self._owned.stop()
         with self._turning:
             self._ended = True
@@ -123,11 +123,11 @@ class Operator:
         self._server.stop()
 
     def owns(self, namespace: str, name: str) -> bool:
-        """Whether a query is one of this operator's shard."""
+        """Return whether a query belongs to this operator's shard."""
         return self.shard.owns(namespace, name)
 
     def _begin(self) -> None:
-        """Begin to work when all that there is is known; the lease is renewed meanwhile."""
+        """Start to reconcile once all objects are listed, in a thread so that the lease is renewed meanwhile."""
         threading.Thread(target=self._begin_when_listed, name="begin", daemon=True).start()
 
     def _begin_when_listed(self) -> None:
@@ -153,22 +153,22 @@ class Operator:
 
 
 def canary_of(lease: str) -> str:
-    """Name of the canaries of those that one Lease is for, by default ``millrace-canary``. Each shard has its own."""
+    """Return the canaries' base name for a Lease, by default ``millrace-canary``; each shard has its own."""
     return f"{lease.removesuffix('-operator')}-canary"
 
 
 def _home(options: OperatorOptions) -> str:
-    """The pod's namespace; elsewhere the first that is watched."""
+    """Return the pod's namespace; outside a pod, the first watched namespace or ``default``."""
     return own_namespace() or (options.namespaces[0] if options.namespaces else "default")
 
 
 def _identity() -> str:
-    """Of this process among all that there ever are; it says where the process is."""
+    """Return a unique identity of this process that includes its host name."""
     return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
 def _end_at_once() -> None:
-    """With all its threads, whatever they wait for: another operator may be at work already."""
+    """End the process at once, whatever its threads wait for: another operator may be working already."""
     log.critical("the lease is lost: ending with status %d, to be started again as a standby", LOST)
     sys.stderr.flush()
     os._exit(LOST)

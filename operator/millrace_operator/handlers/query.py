@@ -1,4 +1,4 @@
-"""Events of StreamQueries."""
+"""Handler of StreamQuery events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .operator import Operator
 
 
 def query_changed(operator: Operator, kind: str | None, body: Mapping[str, Any]) -> None:
-    """A query was there at the start (``kind`` is None), was added or changed, or is gone."""
+    """Store and queue a query that was listed at the start (``kind`` is None), added, changed or deleted."""
     if is_canary(body):
         operator.canary.seen(body)
     elif operator.owns(body["metadata"]["namespace"], body["metadata"]["name"]):

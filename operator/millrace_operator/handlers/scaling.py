@@ -1,4 +1,4 @@
-"""What scaling asks of Prometheus."""
+"""Metrics of running queries, from Prometheus, for scaling."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..scaling.observation import Answer
 
 
 def asks(settings: PrometheusSettings | None) -> Ask | None:
-    """Asks this Prometheus; None where there is none."""
+    """Return a function that fetches a query's metrics from Prometheus; None without settings."""
     if settings is None:
         return None
     prometheus = Prometheus(settings)

@@ -1,1 +1,1 @@
-"""What the operator asks of the API server: one file per kind of question."""
+"""Access to the Kubernetes API server: one file per kind of request."""

@@ -1,4 +1,4 @@
-"""The canary on the API server: a StreamQuery that is never deployed, and is touched to see whether it is watched."""
+"""Canary on the API server: a StreamQuery that is never deployed, and is touched to prove that the watch works."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millrace_api.model.streamquery import API_VERSION, KIND
 from .queries import APPLY, MANAGER
 
 CANARY_LABEL = f"{GROUP}/canary"
-"""Of a StreamQuery that no operator deploys."""
+"""Label of a StreamQuery that no operator deploys."""
 
 TOUCHED = f"{GROUP}/touched"
 """Annotation with the time of the last touch."""
@@ -27,7 +27,7 @@ _SPEC = {
 
 
 class CanaryApi:
-    """One canary. Raises ApiException, and urllib3's errors, as ``QueryApi`` does."""
+    """API for one canary. Raises ApiException and urllib3's errors, like ``QueryApi``."""
 
     def __init__(self, client: ApiClient, namespace: str, name: str) -> None:
         self._objects = CustomObjectsApi(client)
@@ -35,8 +35,8 @@ class CanaryApi:
         self._name = name
 
     def last_touch(self) -> str | None:
-        """Its stamp, as the API server has it now; None where there is none."""
-        # a list of one: that takes no right which the watch does not take
+        """Return the stamp of the last touch from the API server; None without a canary or a stamp."""
+        # a list with one item, because it needs no right beyond those for the watch
         listed: Any = self._objects.list_namespaced_custom_object(
             GROUP,
             VERSION,
@@ -49,7 +49,7 @@ class CanaryApi:
         return found[0] if found else None
 
     def touch(self, stamp: str) -> None:
-        """Make it where there is none, and annotate it."""
+        """Write the stamp to the canary; create the canary if it does not exist."""
         document = {
             "apiVersion": API_VERSION,
             "kind": KIND,

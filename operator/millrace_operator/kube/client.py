@@ -1,4 +1,4 @@
-"""The client for all that the operator asks of the API server: measured, and changing nothing without the lease."""
+"""Kubernetes client of the operator: counts its requests and makes no change without the lease."""
 
 from __future__ import annotations
 
@@ -26,38 +26,39 @@ _PATH = re.compile(
     r"/apis?(?:/[^/]+)?/v[^/]+(?:/namespaces/[^/]+(?=/))?/(?P<plural>[^/]+)(?:/[^/]+(?P<subresource>/[^/]+)?)?"
 )
 _CONNECTIONS = 100
-"""That are kept at most; each watch has one of its own."""
+"""Maximum number of pooled connections; each watch uses one."""
 
 _SOCKET = [
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    # what was not sent when a connection is given up is thrown away: else it might arrive when the lease has ended
+    # discard unsent data when a connection is given up: it could arrive after the lease has ended
     (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)),
 ]
 
 
 def unfenced() -> float:
-    """Any change may be made, and may take any time."""
+    """Fence that allows every change, without a time limit."""
     return math.inf
 
 
 class Client(ApiClient):
-    """Asks one API server, by the configuration that ``load_configuration`` has found.
+    """Client of one API server, configured by ``load_configuration``.
 
-    A change that is given up after its time may still be done when it has reached the API server, and a process may be
-    paused between the check and the request; no check on this side can prevent that. Such a change does no lasting
-    harm: the next leader's watch shows it, and puts it right.
+    A change that timed out may still be applied once it has reached the API server, and the process may be paused
+    between the check and the request. No check on the client's side can prevent that. Such a change does no lasting
+    harm: the next leader sees it through its watch and corrects it.
 
     Args:
         metrics: where requests are counted.
-        fence: called before each request that changes something: the seconds in which it must have ended. What it
-            raises, the caller of the request gets, and no request is made. It is called again with the connection made
-            and the request built, right before it is sent: either may take long, on a busy machine or network.
+        fence: called before each request that changes something; returns the seconds within which the request must end.
+            An exception from it cancels the request and is raised to the caller. It is called a second time when the
+            connection is open and the request is built, right before sending: both may take long on a busy machine or
+            network.
     """
 
     def __init__(self, metrics: OperatorMetrics, fence: Callable[[], float] = unfenced) -> None:
         configuration = Configuration.get_default_copy()
-        configuration.retries = False  # they would pass by the fence; who asks tries again
+        configuration.retries = False  # retries would bypass the fence; the caller retries
         configuration.socket_options = _SOCKET
         configuration.connection_pool_maxsize = _CONNECTIONS
         super().__init__(configuration)
@@ -78,7 +79,7 @@ class Client(ApiClient):
         post_params: Any = None,
         _request_timeout: Any = None,
     ) -> Any:
-        """Make a request, as all calls of the library do in the end."""
+        """Make a request; every call of the library ends up here."""
         timeout = _request_timeout or TIMEOUT
         if method in CHANGES and (left := self._fence()) < math.inf:
             timeout = min(left, sum(timeout) if isinstance(timeout, tuple) else timeout)
@@ -92,13 +93,13 @@ class Client(ApiClient):
 
 
 def _fenced(pool: type[HTTPConnectionPool], fence: Callable[[], float]) -> type[HTTPConnectionPool]:
-    """Connections that call the fence right before they send a request that changes something."""
+    """Return a pool class whose connections call the fence right before they send a change."""
 
     class Connection(pool.ConnectionCls):  # type: ignore[misc, name-defined]
         def endheaders(self, *arguments: Any, **options: Any) -> None:
             if self._method in CHANGES:
                 if self.sock is None:
-                    self.connect()  # which else comes after the check
+                    self.connect()  # otherwise it would connect after the check
                 fence()
             super().endheaders(*arguments, **options)
 
@@ -106,10 +107,10 @@ def _fenced(pool: type[HTTPConnectionPool], fence: Callable[[], float]) -> type[
 
 
 def load_configuration() -> None:
-    """Use the pod's own account, else the kubeconfig, as kopf does.
+    """Use the pod's service account or else the kubeconfig, like kopf.
 
     Raises:
-        MillraceError: there is neither.
+        MillraceError: neither exists.
     """
     try:
         config.load_incluster_config()  # type: ignore[no-untyped-call]
@@ -126,6 +127,6 @@ def load_configuration() -> None:
 
 
 def resource_of(url: str) -> str:
-    """The plural of what is asked for, with the subresource: ``streamqueries/status``."""
+    """Return the resource's plural with its subresource, such as ``streamqueries/status``; otherwise ``other``."""
     match = _PATH.fullmatch(urlsplit(url).path)
     return match["plural"] + (match["subresource"] or "") if match else "other"

@@ -1,4 +1,4 @@
-"""The cluster that a kubeconfig names, or that a pod is part of, for the command line."""
+"""Connection of the command line to a cluster, by kubeconfig or by a pod's service account."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.explain_errors import suggest
 
 TIMEOUT = (5.0, 15.0)
-"""Seconds to connect, and to answer."""
+"""Timeouts in seconds: to connect, and to receive the answer."""
 
 _DEFAULT = "~/.kube/config"
 _IN_CLUSTER = "in-cluster"
@@ -24,7 +24,7 @@ _IN_CLUSTER = "in-cluster"
 
 @dataclass(frozen=True)
 class Cluster:
-    """An API server as one context of a kubeconfig names it, or as a pod knows it, and the namespace that is meant."""
+    """API server of a kubeconfig context or of the current pod, with the namespace to use."""
 
     client: ApiClient
     server: str
@@ -33,13 +33,13 @@ class Cluster:
 
 
 def connect(kubeconfig: Path | None, context: str | None, namespace: str | None) -> Cluster:
-    """The cluster of a context, by default the current one; nothing is asked of it yet.
+    """Return the cluster of a context, by default the current one, without sending a request.
 
-    Without ``kubeconfig``, KUBECONFIG names the files, or else it is ``~/.kube/config``. A pod in which there is none
-    of them asks its own cluster, by its service account.
+    Without ``kubeconfig``, KUBECONFIG names the files; the default is ``~/.kube/config``. A pod without any of them
+    uses its own cluster through its service account.
 
     Raises:
-        MillraceError: no kubeconfig is there, it cannot be read, or it has no such context.
+        MillraceError: there is no kubeconfig, it cannot be read, or it has no such context.
     """
     files = kubeconfig or os.environ.get("KUBECONFIG")
     configuration = Configuration()
@@ -47,27 +47,27 @@ def connect(kubeconfig: Path | None, context: str | None, namespace: str | None)
         chosen, theirs = _IN_CLUSTER, _load_account(configuration)
     else:
         chosen, theirs = _load(str(files or _DEFAULT), context, configuration)
-    # again only where the server asks for it: that it is away is told at once
+    # retry only when the server asks for it, so that an unreachable server is reported at once
     configuration.retries = Retry(3, connect=False, read=False, other=0, raise_on_status=False)
-    configuration.keep_alive = True  # or else a stream whose other end has gone silently is waited for in vain
+    configuration.keep_alive = True  # detects a stream whose peer is silently gone
     client = ApiClient(configuration)
     return Cluster(client, configuration.host, chosen, namespace or theirs or "default")
 
 
 def own_namespace() -> str | None:
-    """That of this pod's service account; None elsewhere."""
+    """Return the namespace of this pod's service account; None outside a pod."""
     file = Path(incluster_config.SERVICE_TOKEN_FILENAME).with_name("namespace")
     return file.read_text(encoding="utf-8").strip() if file.exists() else None
 
 
 def _only_a_pod() -> bool:
-    """Whether this is a pod, and has no kubeconfig where one is looked for."""
+    """Return whether this is a pod without a kubeconfig in the default place."""
     default = Path(os.path.expanduser(_DEFAULT))  # noqa: PTH111 - a user in a container may have no home
     return incluster_config.SERVICE_HOST_ENV_NAME in os.environ and not default.exists()
 
 
 def _load_account(configuration: Configuration) -> str | None:
-    """Into the configuration, as of this pod; its namespace."""
+    """Load this pod's service account into the configuration; return its namespace."""
     try:
         incluster_config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
         return own_namespace()
@@ -77,7 +77,7 @@ def _load_account(configuration: Configuration) -> str | None:
 
 
 def _load(files: str, context: str | None, configuration: Configuration) -> tuple[str, str | None]:
-    """Into the configuration, as of files; the context and its namespace."""
+    """Load kubeconfig files into the configuration; return the context and its namespace."""
     try:
         found = KubeConfigMerger(files).config  # type: ignore[no-untyped-call]
         if found is None:
@@ -88,7 +88,7 @@ def _load(files: str, context: str | None, configuration: Configuration) -> tupl
         loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
         return chosen, loader.current_context["context"].get("namespace")
     except (ConfigException, yaml.YAMLError, OSError, TypeError, AttributeError, LookupError, ValueError) as error:
-        # what the library says may quote whole entries of users, tokens included: it is not repeated
+        # the library's message may quote whole user entries, tokens included, so it is not repeated
         problem = f"{files} is no kubeconfig that can be used: {type(error).__name__}"
         raise MillraceError(Problem(problem, "see what kubectl config view says of it")) from None
 

@@ -1,4 +1,4 @@
-"""Keeps track of all objects of one kind that have a label, as client-go's informers do: a list, then a watch."""
+"""Informer for all objects of one kind with the query label: a list, then a watch, like client-go's informers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from ..telemetry.logs import in_short
 from .raw import Raw, ResourceKind
 
 PAGE = 500
-"""Objects that are listed at once."""
+"""Number of objects per page of a list."""
 
 WATCH_SECONDS, SILENCE_SECONDS = 300, 100
-"""After which the API server ends a watch, and after which one counts as dead: there is a bookmark every minute."""
+"""Seconds after which the API server ends a watch, and of silence after which a watch counts as dead.
+
+The API server sends a bookmark every minute.
+"""
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
-"""Seconds before the API server is asked again after an error; the pause doubles from one to the next."""
+"""Seconds before the next attempt after an error; the pause doubles with each error."""
 
 _KEPT = ("name", "namespace", "uid", "labels", "resourceVersion")
 
@@ -33,19 +36,19 @@ EventHandler = Callable[[str, Manifest], None]
 
 
 class _TooOldError(Exception):
-    """What has changed since is not known any more: all has to be listed anew."""
+    """The resource version is too old for a watch, so all objects must be listed again."""
 
 
 class Informer:
-    """Tells of each object that it is there (SEEN), or that it is gone (DELETED), from a thread of its own.
+    """Informer that reports each object as SEEN or DELETED, from its own thread.
 
-    What went while no watch told of it is told by the next list. Nothing that happens to a watch ends it.
+    Deletions missed by a watch are reported after the next list. No error of a watch ends the informer.
 
     Args:
-        raw: asks the API server.
-        kind: of the objects.
-        namespace: theirs; None for all.
-        told: is told of them; the bodies have their kind.
+        raw: client for the API server.
+        kind: kind of the objects.
+        namespace: namespace of the objects; None for all.
+        told: handler of the events; the bodies include the kind.
     """
 
     def __init__(self, raw: Raw, kind: ResourceKind, namespace: str | None, told: EventHandler) -> None:
@@ -59,11 +62,11 @@ class Informer:
         self._thread = threading.Thread(target=self._run, name=f"watch-{kind.plural}", daemon=True)
 
     def start(self) -> None:
-        """Begin with a list; ``listed`` is set after it."""
+        """Start with a list; ``listed`` is set when it is complete."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Tell nothing any more; a watch that waits is left to itself."""
+        """Stop reporting; a waiting watch is not interrupted."""
         self._ended.set()
 
     def _run(self) -> None:
@@ -81,13 +84,13 @@ class Informer:
                     continue
             except _TooOldError:
                 version = ""
-            except Exception as error:  # whatever it is: without this watch the operator would be blind
+            except Exception as error:  # without this watch the operator would be blind
                 log.warning("the watch of %s is begun anew: %s", self._kind.plural, in_short(error))
             self._ended.wait(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _list(self) -> str:
-        """Tell of all there is, and of what has gone since it was told; the version of the list."""
+        """Report all objects and the deletions since the last list; return the list's resource version."""
         query = {"labelSelector": QUERY, "limit": str(PAGE)}
         found: set[str] = set()
         while True:
@@ -119,7 +122,7 @@ class Informer:
             raise
 
     def _take(self, event: Manifest) -> str:
-        """Tell of one event; the version from which to go on after it."""
+        """Report one event; return the resource version to continue from."""
         type, body = event["type"], event["object"]
         if type == "ERROR":
             if body.get("code") == HTTPStatus.GONE:

@@ -1,4 +1,4 @@
-"""A Lease on the API server, as the record of an election."""
+"""Lease on the API server that holds the record of a leader election."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..leadership.election import Record
 
 
 class LeaseApi:
-    """One Lease. Raises ApiException where the API server refuses, and urllib3's errors where it is not reached.
+    """API for one Lease. Raises ApiException for a refusal and urllib3's errors if the API server is unreachable.
 
     Args:
-        client: one that is not fenced: the lease is changed by those who do not hold it.
-        namespace: where the Lease is.
-        name: of the Lease.
+        client: an unfenced client, because a candidate changes the lease before it holds it.
+        namespace: namespace of the Lease.
+        name: name of the Lease.
     """
 
     def __init__(self, client: ApiClient, namespace: str, name: str) -> None:
@@ -25,7 +25,7 @@ class LeaseApi:
         self._name = name
 
     def read(self, seconds: float) -> Record | None:
-        """The record; None where there is no such Lease."""
+        """Read the record within ``seconds``; return None if the Lease does not exist."""
         try:
             lease = self._api.read_namespaced_lease(self._name, self._namespace, _request_timeout=seconds)
         except ApiException as error:
@@ -35,7 +35,7 @@ class LeaseApi:
         return _record_of(lease)
 
     def write(self, record: Record, seconds: float) -> Record:
-        """Make the Lease, or replace the version that the record has; what it is then."""
+        """Create the Lease, or replace the version that the record names; return the new record."""
         lease = self._lease_of(record)
         if record.version:
             return _record_of(
@@ -44,7 +44,7 @@ class LeaseApi:
         return _record_of(self._api.create_namespaced_lease(self._namespace, lease, _request_timeout=seconds))
 
     def _lease_of(self, record: Record) -> V1Lease:
-        """The times in it are for people to read: nobody's decision depends on them."""
+        """Build the Lease; its timestamps are informational, no decision depends on them."""
         now = datetime.now(UTC)
         return V1Lease(
             metadata=V1ObjectMeta(name=self._name, namespace=self._namespace, resource_version=record.version or None),

@@ -1,4 +1,4 @@
-"""Logs of a query's pods."""
+"""Reading the logs of a query's pods."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from .cluster import TIMEOUT, Cluster
 from .refusals import MissingError, told
 
 _FOLLOWING = (TIMEOUT[0], 4 * 3600.0)
-"""Seconds to connect, and for which a log that is followed may be silent: after as many, a kubelet closes it too."""
+"""Timeouts in seconds: to connect, and for silence of a followed log, which is also the kubelet's limit."""
 
 
 class Excerpt(NamedTuple):
-    """Which part of a log: so many last lines, of the last so many seconds; None is all. ``previous``: of the
-    container before its last restart."""
+    """Part of a log to read: the last ``tail`` lines of the last ``since`` seconds; None means all.
+
+    ``previous`` selects the container before its last restart.
+    """
 
     follow: bool = False
     tail: int | None = None
@@ -29,25 +31,25 @@ class Excerpt(NamedTuple):
 
 
 class PodLogs:
-    """Logs in one namespace. All methods raise MillraceError with a sentence for the user."""
+    """Reader of pod logs. All methods raise MillraceError with a message for the user."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._core = CoreV1Api(cluster.client)
 
     def executors(self, owner: Owner) -> list[str]:
-        """Names of the executors' pods that there are now."""
+        """Return the names of the current executor pods, sorted."""
         labels = ",".join(f"{name}={value}" for name, value in owner.selector(EXECUTOR).items())
         with told(self._cluster, "list", "pods", owner.namespace):
             found = self._core.list_namespaced_pod(owner.namespace, label_selector=labels, _request_timeout=TIMEOUT)
         return sorted(str(pod.metadata.name) for pod in found.items if pod.metadata is not None)
 
     def lines(self, owner: Owner, pod: str, excerpt: Excerpt) -> Iterator[bytes]:
-        """Lines of the log of a pod as they come, each with its end.
+        """Yield the lines of a pod's log as they arrive, with line ends.
 
         Raises:
-            MissingError: there is no such pod, or it runs nowhere.
-            MillraceError: its log cannot be read.
+            MissingError: the pod does not exist or is not scheduled yet.
+            MillraceError: the log cannot be read.
         """
         container = DRIVER if pod == owner.driver_pod else EXECUTOR
         with told(self._cluster, "get", "pods/log", owner.namespace, pod):

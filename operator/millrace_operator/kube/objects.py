@@ -1,4 +1,4 @@
-"""The objects of queries on the API server."""
+"""Changes to the objects of queries on the API server."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _KINDS = {kind.name: kind for kind in OWNED}
 
 _FAULTS = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 _UNTYPED = "failed to create typed patch object"
-"""What server-side apply says of fields that there are not; to it, that is an internal error."""
+"""Message of server-side apply about unknown fields, which it reports as an internal error."""
 
 
 class ObjectApi:
-    """Applies objects as their owner. Raises ApiException and urllib3's errors, as ``QueryApi`` does."""
+    """API for the objects of queries, as field manager. Raises ApiException and urllib3's errors, like ``QueryApi``."""
 
     def __init__(self, raw: Raw) -> None:
         self._raw = raw
 
     def apply(self, manifest: Manifest, *, trial: bool = False) -> Manifest:
-        """Make the object, or make it what the manifest says; what it is then. A trial changes nothing.
+        """Create or update an object by server-side apply and return the result. A trial is a dry run.
 
-        Fields that the manifest does not name stay as others have set them. Applying it again changes nothing.
+        Fields that the manifest omits keep the values set by others. Applying the same manifest again changes nothing.
 
         Raises:
-            RefusedError: the API server finds fault with it.
+            ObjectRefusedError: the API server rejects the object.
         """
         metadata = manifest["metadata"]
         path = _KINDS[manifest["kind"]].path(metadata["namespace"], metadata["name"])
@@ -44,9 +44,9 @@ class ObjectApi:
             raise
 
     def drain(self, namespace: str, stateful_set: str) -> Manifest:
-        """Let it have no pod, and leave the rest of it alone; what it is then.
+        """Scale a StatefulSet to zero pods, change nothing else, and return the result.
 
-        Raises ApiException where there is none.
+        Raises ApiException if it does not exist.
         """
         path = _KINDS["StatefulSet"].path(namespace, stateful_set)
         change = {"spec": {"replicas": 0}}

@@ -1,4 +1,4 @@
-"""StreamQueries on the API server: their status, and events about them."""
+"""StreamQueries on the API server: status, finalizer and events."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from .refusals import words
 log = logging.getLogger(__name__)
 
 MANAGER = "millrace-operator"
-"""Owner of the fields that are applied."""
+"""Field manager of server-side apply."""
 
 TIMEOUT = (3.0, 15.0)
-"""Seconds to connect, and to answer."""
+"""Timeouts in seconds: to connect, and to receive the answer."""
 
 APPLY = "application/apply-patch+yaml"
-"""Server-side apply: whoever applies owns the fields that are named, and no others."""
+"""Content type of server-side apply, which takes ownership of the named fields only."""
 
 
 class QueryApi:
-    """Asks one API server. Raises ApiException where it refuses, and urllib3's errors where it cannot be reached."""
+    """API for StreamQueries. Raises ApiException for a refusal and urllib3's errors if the server is unreachable."""
 
     def __init__(self, client: ApiClient) -> None:
         self._objects = CustomObjectsApi(client)
         self._core = CoreV1Api(client)
 
     def require_kind(self, namespaces: Sequence[str]) -> None:
-        """Make sure that there are StreamQueries at all; an API server that is away is waited for later.
+        """Check that the API server knows StreamQueries; log a warning if it cannot be reached yet.
 
         Raises:
             MillraceError: the API server does not know the kind.
@@ -62,22 +62,22 @@ class QueryApi:
             log.warning("StreamQueries cannot be listed: %s %s", error.status, error.reason)
 
     def write_status(self, key: QueryKey, uid: str, status: Status) -> Manifest:
-        """Apply the status: fields that are left out are taken away, and nobody else's are touched.
+        """Apply the status: omitted fields are removed, fields of other managers stay untouched.
 
-        Returns what the query is then.
+        Returns the query after the change.
 
         Raises:
-            GoneError: there is no query of this name, or it is another one, which has the name now.
+            GoneError: the query does not exist, or another query has its name now.
         """
         return self._apply(self._objects.patch_namespaced_custom_object_status, key, uid, status=status.to_document())
 
     def finalize(self, key: QueryKey, uid: str, finalizer: str) -> Manifest:
-        """Set a finalizer; what the query is then. Raises GoneError as ``write_status`` does."""
+        """Set a finalizer and return the query. Raises GoneError like ``write_status``."""
         finalizers = {"finalizers": [finalizer]}
         return self._apply(self._objects.patch_namespaced_custom_object, key, uid, finalizers)
 
     def let_go(self, key: QueryKey, body: Mapping[str, Any], finalizer: str) -> None:
-        """Take a finalizer away from a query as it was seen, whoever has set it: a restored backup has it too."""
+        """Remove a finalizer from the observed version of a query, whoever set it: a restored backup has it too."""
         metadata = body["metadata"]
         left = [each for each in metadata.get("finalizers") or () if each != finalizer]
         change = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"], "finalizers": left}
@@ -119,9 +119,9 @@ class QueryApi:
             raise
 
     def tell(self, key: QueryKey, uid: str, *, warning: bool, reason: str, message: str) -> None:
-        """An event of the query, as ``kubectl describe`` and ``kubectl events`` show it.
+        """Post an event about a query, as shown by ``kubectl describe`` and ``kubectl events``.
 
-        The status says the same: where there can be none, that is logged, and keeps nobody from deploying.
+        The status has the same information, so a failure is only logged and does not stop the deployment.
         """
         now = stamp(datetime.now(UTC))
         event = {

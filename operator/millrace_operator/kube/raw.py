@@ -1,4 +1,4 @@
-"""Requests as they are: paths and plain JSON, where models of each kind would cost more than the request itself."""
+"""Requests by path with plain JSON, because typed models of each kind would cost more than the request itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .queries import TIMEOUT
 
 
 class ResourceKind(NamedTuple):
-    """A kind of object, and where it is: ``api/v1`` or ``apis/GROUP/VERSION``, and its plural."""
+    """Kind of object with its API path, ``api/v1`` or ``apis/GROUP/VERSION``, and its plural."""
 
     name: str
     place: str
@@ -23,11 +23,11 @@ class ResourceKind(NamedTuple):
 
     @property
     def of_lists(self) -> dict[str, str]:
-        """What a list says once for all of them."""
+        """API version and kind, which list items omit."""
         return {"apiVersion": self.place.partition("/")[2], "kind": self.name}
 
     def path(self, namespace: str | None = None, name: str = "") -> str:
-        """Of all of them, of those of a namespace, or of one."""
+        """Return the path of all objects, of those in a namespace, or of a single one."""
         where = f"/{self.place}/namespaces/{namespace}" if namespace else f"/{self.place}"
         return f"{where}/{self.plural}/{name}" if name else f"{where}/{self.plural}"
 
@@ -43,25 +43,25 @@ OWNED = (
     ResourceKind("PodDisruptionBudget", "apis/policy/v1", "poddisruptionbudgets"),
     ResourceKind("StatefulSet", "apis/apps/v1", "statefulsets"),
 )
-"""Kinds of what belongs to queries."""
+"""Kinds of objects that queries own."""
 
 
 class Raw:
-    """Asks by paths. Raises ApiException where the API server refuses, and urllib3's errors where it is away."""
+    """Client for requests by path. Raises ApiException for a refusal and urllib3's errors if it is unreachable."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def get(self, path: str, query: dict[str, str]) -> Manifest:
-        """What is there."""
+        """Return the JSON document at a path."""
         return dict(json.loads(self._answer("GET", path, query).read()))
 
     def patch(self, path: str, body: Manifest, content_type: str, query: dict[str, str]) -> Manifest:
-        """Change it; what it is then."""
+        """Patch an object and return the result."""
         return dict(json.loads(self._answer("PATCH", path, query, body, content_type).read()))
 
     def lines(self, path: str, query: dict[str, str], timeout: tuple[float, float]) -> Iterator[Any]:
-        """Each line of an answer that goes on and on, as it comes."""
+        """Yield each line of a streamed answer as it arrives, parsed from JSON."""
         answer = self._answer("GET", path, query, timeout=timeout).response
         rest = b""
         try:

@@ -1,4 +1,4 @@
-"""What an API server refuses, and that it is away, as a sentence for whoever asked."""
+"""User messages for refused requests and for an unreachable API server."""
 
 from __future__ import annotations
 
@@ -28,17 +28,19 @@ QUERIES = f"{PLURAL}.{GROUP}"
 
 
 class MissingError(MillraceError):
-    """There is no object of that name."""
+    """The named object does not exist."""
 
 
 @contextmanager
 def told(cluster: Cluster, verb: str, resource: str, namespace: str | None, name: str = "") -> Iterator[None]:
-    """Errors of a request as one sentence: ``verb`` and ``resource`` as in a role; ``namespace`` None is all of them.
+    """Convert the errors of a request in this block to MillraceError with a message for the user.
+
+    ``verb`` and ``resource`` are as in an RBAC role; ``namespace`` None means all namespaces.
 
     Raises:
-        MissingError: there is no such object.
-        TransientError: the server is away, or cannot answer now.
-        MillraceError: it refuses.
+        MissingError: the object does not exist.
+        TransientError: the server is unreachable or cannot answer now.
+        MillraceError: the server refuses the request.
     """
     where = "in all namespaces" if namespace is None else f"in namespace {namespace}"
     what = f'{verb} {resource} "{name}" {where}' if name else f"{verb} {resource} {where}"
@@ -78,13 +80,13 @@ def _refusal(error: ApiException, cluster: Cluster, what: str, right: str) -> Mi
 
 
 def words(error: ApiException) -> str:
-    """What the API server said, on one line."""
+    """Return the API server's message on one line."""
     said = error.body or error.reason or f"status {error.status}"
     return message_of(error.body) or " ".join(str(said).split())
 
 
 def _names_an_object(error: ApiException) -> bool:
-    """Whether an object is not there, rather than its kind."""
+    """Return whether a NOT_FOUND error is about a missing object, not an unknown kind."""
     try:
         return bool(json.loads(error.body or "")["details"]["name"])
     except (ValueError, TypeError, KeyError):

@@ -1,4 +1,4 @@
-"""Kopf's watches, mended where they would leave the operator wrong or without work: see ``mend_watches``."""
+"""Fixes for kopf's watches, which miss deletions and end the operator on errors: see ``MendedWatches``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..telemetry.logs import in_short
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
-"""Seconds before a watch that told nothing is begun anew; the pause doubles from one such to the next."""
+"""Seconds before a watch without events is restarted; the pause doubles with each such watch."""
 
 _KEPT = ("apiVersion", "kind")
 _KEPT_METADATA = ("name", "namespace", "uid", "labels", "resourceVersion")
@@ -31,27 +31,27 @@ _of_kopf = watching.continuous_watch
 
 
 def mend_watches() -> None:
-    """Let all of kopf's watches that begin from now on be ``MendedWatches``."""
+    """Patch kopf so that all watches started from now on use ``MendedWatches``."""
     watching.continuous_watch = MendedWatches().follow
 
 
 class MendedWatches:
-    """Watches as kopf has them, each from a list until it has to be listed anew, with two differences.
+    """Watches like kopf's, each from one list until the next list is due, with two differences.
 
-    What went between the end of a watch and the next list is told as deleted, as client-go does. Kopf tells only what
-    is there, so whatever was deleted meanwhile would be thought to be there for as long as the operator runs.
+    Objects deleted between the end of a watch and the next list are reported as deleted, as client-go does. Kopf
+    reports existing objects only, so the operator would believe in the deleted ones for as long as it runs.
 
-    And a watch that the API server refuses as too old, or because it cannot answer now, or ends with an error, is begun
-    anew after a pause: kopf ends the whole operator. It is still ended by refusals that a person has to look at.
+    A watch is restarted after a pause when the API server refuses it as too old, cannot answer now, or ends it with an
+    error. Kopf would end the whole operator. Refusals that need a person still end it.
     """
 
     def __init__(self) -> None:
         self._known: defaultdict[_Watch, dict[str, RawBody]] = defaultdict(dict)
-        """By uid, and of each as much as names it."""
+        """Identifying fields of the known objects, by watch and uid."""
         self._fruitless: Counter[_Watch] = Counter()
 
     async def follow(self, *, resource: Resource, namespace: Namespace, **others: Any) -> AsyncIterator[_Told]:
-        """List all, then watch; in place of kopf's ``continuous_watch``."""
+        """List all objects, then watch them; replaces kopf's ``continuous_watch``."""
         watch = resource, namespace
         known, listed = self._known[watch], set[str]()
         is_listed = False
@@ -86,7 +86,7 @@ def _note(known: dict[str, RawBody], told: RawEvent) -> None:
 
 
 def _passes(error: Exception) -> bool:
-    """Whether it may be otherwise next time; of a refusal, kopf has then tried again for a minute."""
+    """Return whether an error may pass; kopf has already retried a refusal for a minute by then."""
     if not isinstance(error, APIError):
         return True
     return error.status == HTTPStatus.GONE or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR

@@ -1,4 +1,4 @@
-"""StreamQueries on the API server as a user reads and changes them."""
+"""StreamQueries on the API server, read and changed on behalf of a user."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from .cluster import TIMEOUT, Cluster
 from .refusals import QUERIES, MissingError, told
 
 MERGE = "application/merge-patch+json"
-"""Changes the fields that are named, whatever the others are by now."""
+"""Content type of a merge patch, which changes the named fields only."""
 
 _CONFLICTS = Backoff(steps=10, duration=0.02, factor=1.5, jitter=0.5)
 
 PEOPLES = f"!{CANARY_LABEL}"
-"""Selects the queries that people have made."""
+"""Label selector of user queries, without canaries."""
 
 
 class Listed(NamedTuple):
-    """All queries at one version of the API server's data."""
+    """List of queries at one resource version."""
 
     items: list[Manifest]
     version: str
 
 
 class UserQueries:
-    """Queries of one cluster. All methods raise MillraceError with a sentence for the user."""
+    """API for the queries of one cluster. All methods raise MillraceError with a message for the user."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._objects = CustomObjectsApi(cluster.client)
 
     def get(self, name: str) -> Manifest:
-        """A query of the namespace."""
+        """Return a query of the namespace."""
         with self._told("get", name):
             return self._objects.get_namespaced_custom_object(*self._place(name), _request_timeout=TIMEOUT)  # type: ignore[return-value]
 
     def all(self, *, everywhere: bool) -> Listed:
-        """The queries of the namespace, or of all; canaries are the operator's affair."""
+        """Return the queries of the namespace or of all namespaces, without canaries."""
         namespace = None if everywhere else self._cluster.namespace
         with told(self._cluster, "list", QUERIES, namespace):
             found: Any
@@ -59,12 +59,12 @@ class UserQueries:
         return Listed(found["items"], found["metadata"]["resourceVersion"])
 
     def change(self, name: str, patch: Mapping[str, Any]) -> Manifest:
-        """Merge some fields into a query; what it is then."""
+        """Merge fields into a query and return the result."""
         with self._told("patch", name):
             return self._patch(name, patch)
 
     def scale(self, name: str, executors: int) -> None:
-        """As ``kubectl scale`` does."""
+        """Set the number of executors, like ``kubectl scale``."""
         with self._told("patch", name, f"{QUERIES}/scale"):
             self._objects.patch_namespaced_custom_object_scale(
                 *self._place(name),
@@ -74,9 +74,9 @@ class UserQueries:
             )
 
     def restart(self, name: str) -> Manifest:
-        """Give ``spec.restartNonce`` its next value; what the query is then.
+        """Increment ``spec.restartNonce`` and return the query.
 
-        Two who do so at the same time make two restarts: what was read has to be what is changed.
+        Two concurrent calls make two restarts, because a change applies only to the version that was read.
         """
 
         def increase() -> Manifest:
@@ -89,7 +89,7 @@ class UserQueries:
             return retry_on_conflict(increase, _CONFLICTS)
 
     def decision(self, name: str) -> str | None:
-        """The last scaling decision as the operator wrote it down; None where it has not."""
+        """Return the last scaling decision that the operator saved, as JSON; None if there is none."""
         config_map = f"{name}-scaling"
         try:
             with told(self._cluster, "get", "configmaps", self._cluster.namespace, config_map):
@@ -117,11 +117,11 @@ class UserQueries:
             raise MissingError(self._missing(name)) from None
 
     def _missing(self, name: str) -> Problem:
-        """There is no such query: is one of a similar name meant?"""
+        """Return the problem of a missing query, with similar names as a hint."""
         problem = f'there is no StreamQuery "{name}" in namespace {self._cluster.namespace}'
         try:
             names = [item["metadata"]["name"] for item in self.all(everywhere=False).items]
-        except MillraceError:  # whoever may get queries need not be allowed to list them
+        except MillraceError:  # a user who may get queries may not be allowed to list them
             return Problem(problem, "look at another namespace with -n")
         alike = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
         if alike:

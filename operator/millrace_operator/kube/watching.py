@@ -1,4 +1,4 @@
-"""All queries as they are now, kept so by a watch."""
+"""Live view of all queries, kept up to date by a watch."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from .refusals import QUERIES, told
 from .user_queries import PEOPLES, Listed, UserQueries
 
 _WATCH = 50
-"""Seconds after which the server ends a watch, so that it is known to be there."""
+"""Seconds after which the server ends a watch, so that a lost server is noticed."""
 
 _SHORTEST, _LONGEST = 1.0, 30.0
-"""Seconds between attempts to reach a server that is away; each pause is twice the one before."""
+"""Shortest and longest pause in seconds between attempts to reach the server; it doubles each time."""
 
 _Key = tuple[str, str]
 
 
 class WatchedQueries:
-    """The queries of a namespace or of all, followed by a thread of its own from ``start`` until ``stop``."""
+    """Queries of one or all namespaces, followed by a background thread from ``start`` to ``stop``."""
 
     def __init__(self, cluster: Cluster, *, everywhere: bool) -> None:
-        """List them.
+        """List the queries.
 
         Raises:
-            MillraceError: the server is away, or refuses.
+            MillraceError: the server is unreachable or refuses.
         """
         self._cluster, self._everywhere = cluster, everywhere
         self._stopped = threading.Event()
@@ -43,20 +43,20 @@ class WatchedQueries:
 
     @property
     def items(self) -> list[Manifest]:
-        """The queries as they were last seen."""
+        """Queries as last observed."""
         return list(self._items.values())
 
     @property
     def problem(self) -> str:
-        """Why they are not followed just now; empty where they are."""
+        """Reason why the queries are not being followed now; empty if they are."""
         return self._problem
 
     def start(self) -> None:
-        """Begin to follow them."""
+        """Start following the queries."""
         threading.Thread(target=self._follow, name="watch", daemon=True).start()
 
     def stop(self) -> None:
-        """Follow them no longer, once the watch under way has ended."""
+        """Stop following the queries once the current watch has ended."""
         self._stopped.set()
 
     def _follow(self) -> None:
@@ -72,18 +72,18 @@ class WatchedQueries:
                 self._version = ""
 
     def _watch(self) -> None:
-        """Follow one watch to its end, from a fresh list where the last one broke."""
+        """Follow one watch to its end; list the queries first if the last watch broke."""
         if not self._version:
             self._version = self._listed()
         namespace = None if self._everywhere else self._cluster.namespace
         with told(self._cluster, "watch", QUERIES, namespace):
             try:
-                for event in filter(None, self._events(namespace)):  # None is a line that is no event
+                for event in filter(None, self._events(namespace)):  # None stands for a line without an event
                     self._take(event["type"], event["raw_object"])
             except ApiException as error:
                 if error.status != HTTPStatus.GONE:
                     raise
-                self._version = ""  # what has changed since is not known any more: list anew
+                self._version = ""  # the version is too old to watch from: list again
 
     def _events(self, namespace: str | None) -> Any:
         api = CustomObjectsApi(self._cluster.client)
@@ -105,7 +105,7 @@ class WatchedQueries:
         return found.version
 
     def _take(self, kind: str, item: Manifest) -> None:
-        # replaced, never changed in place: the thread that draws may be reading it
+        # replaced, never changed in place: the drawing thread may be reading it
         self._version = item["metadata"]["resourceVersion"]
         if kind in ("ADDED", "MODIFIED"):
             self._items = self._items | {_key(item): item}

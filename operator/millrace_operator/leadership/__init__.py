@@ -1,1 +1,1 @@
-"""Which of several operators works: a leader elected by a Lease, and the share of the queries that a shard has."""
+"""Division of work between operators: leader election by a Lease, and shards of the queries."""

@@ -1,4 +1,4 @@
-"""One candidate's view of the election of a leader, without clock and network: see ``Election``."""
+"""Leader election from one candidate's view, without clock and network: see ``Election``."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from datetime import datetime
 from enum import Enum, auto
 
 RELEASED_SECONDS = 1
-"""Lease duration of a record that nobody holds: the API server takes none of 0."""
+"""Lease duration of a released record; the API server rejects 0."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """How long a lease is, in seconds; the rest in the proportions of client-go's 15, 10 and 2."""
+    """Timing of an election: the lease in seconds, the rest in the proportions of client-go's 15, 10 and 2."""
 
     lease: int = 15
 
     @property
     def deadline(self) -> float:
-        """A leader whose last successful renewal was sent so long ago leads no more."""
+        """Seconds after sending the last successful renewal when a leader stops leading."""
         return self.lease * 2 / 3
 
     @property
     def retry(self) -> float:
-        """From one look or renewal to the next."""
+        """Seconds between two reads or renewals."""
         return self.lease * 2 / 15
 
     @property
     def request(self) -> float:
-        """A request about the lease may take so long: some of them fit in before the deadline."""
+        """Timeout of a lease request in seconds, short enough for several requests before the deadline."""
         return self.deadline / 4
 
 
 @dataclass(frozen=True)
 class Record:
-    """What a Lease says.
+    """Content of a Lease.
 
-    ``holder`` is empty where it was released; ``seconds`` is how long the others wait for the holder's next renewal.
-    ``version`` is the one that was read, and the only one that may be replaced. ``acquired`` is for people to read:
-    None is now.
+    ``holder`` is empty after a release. ``seconds`` is how long the others wait for the holder's next renewal.
+    ``version`` is the version that was read; a write replaces this version only. ``acquired`` is informational; None
+    means now.
     """
 
     holder: str
@@ -49,7 +49,7 @@ class Record:
 
 
 class ElectionStep(Enum):
-    """What a candidate does next."""
+    """Next action of a candidate."""
 
     READ = auto()
     WRITE = auto()
@@ -57,12 +57,14 @@ class ElectionStep(Enum):
 
 
 class Election:
-    """The algorithm of client-go's ``leaderelection``; ``now`` is always the candidate's own clock, in seconds.
+    """Leader election by the algorithm of client-go's ``leaderelection``, as a state machine.
 
-    A clock never goes back, and goes on while the machine sleeps; what the clocks of two candidates show is never
-    compared. Why no two lead at a time: a leader counts from when it **sent** the renewal that succeeded, up to the
-    deadline. All others count from when they **saw** the record change, which is later, up to the lease's duration,
-    which is longer. And who replaces a record names the version that was read, so of two that try one fails.
+    ``now`` is always the candidate's own clock, in seconds. A clock never goes back and keeps running while the machine
+    sleeps. Clocks of different candidates are never compared.
+
+    There are never two leaders. A leader counts from when it **sent** the successful renewal, up to the deadline. All
+    others count from when they **saw** the record change, which is later, up to the lease duration, which is longer. A
+    write names the version that was read, so one of two concurrent writes fails.
     """
 
     def __init__(self, identity: str, timing: Timing) -> None:
@@ -70,17 +72,17 @@ class Election:
         self._timing = timing
         self._record: Record | None = None
         self._changed = float("-inf")
-        """When the record was first seen as it is."""
+        """Time when the current record was first seen."""
         self._vanished_seconds = 0
-        """Lease duration of the record that was there before, where somebody has deleted the Lease."""
+        """Lease duration of the last record if the Lease was deleted."""
         self._read_at: float | None = None
-        """When it was last read or written; None where it may have changed by a request of one's own."""
+        """Time of the last read or write; None before the first and after a failed request, which may have written."""
         self._pause_until = float("-inf")
         self._renewed: float | None = None
-        """When the last successful renewal was sent."""
+        """Time when the last successful renewal was sent; None without the lease."""
 
     def next(self, now: float) -> tuple[ElectionStep, float]:
-        """The next action, and how many seconds to wait before it where it is WAIT."""
+        """Return the next action, and the seconds to wait if it is WAIT."""
         if now < self._pause_until:
             return ElectionStep.WAIT, self._pause_until - now
         if self._read_at is None:
@@ -96,7 +98,7 @@ class Election:
         return ElectionStep.WAIT, min(self._read_at + self._timing.retry, self._free_at()) - now
 
     def wanted(self) -> Record:
-        """What to write: the record with oneself as its holder."""
+        """Return the record to write, with this candidate as the holder."""
         found = self._record
         if found is None:
             return Record(self._identity, self._timing.lease)
@@ -105,13 +107,13 @@ class Election:
         return Record(self._identity, self._timing.lease, found.version, found.transitions + 1)
 
     def released(self) -> Record | None:
-        """Give up the lead; what to write, where one has held the record as far as one knows."""
+        """Stop leading; return the record to write, or None if this candidate does not hold the lease."""
         held = self._record if self._holds() else None
         self._renewed = None
         return held and replace(held, holder="", seconds=RELEASED_SECONDS, acquired=None)
 
     def read(self, record: Record | None, now: float) -> None:
-        """The record was read; None: there is none. ``now`` is when the answer was there."""
+        """Note a record that was read, or None if there is none; ``now`` is when the answer arrived."""
         if record != self._record:
             self._vanished_seconds = self._record.seconds if self._record and not record else 0
             self._record, self._changed = record, now
@@ -120,21 +122,21 @@ class Election:
         self._read_at = now
 
     def written(self, record: Record, sent: float, now: float) -> None:
-        """What was ``wanted`` has been written; ``record`` has its new version, ``sent`` is when it was asked for."""
+        """Note a successful write: ``record`` has its new version, ``sent`` is when the request was sent."""
         self._record, self._changed, self._read_at = record, now, now
         self._renewed = sent
 
     def failed(self, now: float) -> None:
-        """A request was refused or not answered: whether it was done is not known. Look again after a while."""
+        """Note a failed request, which may have been applied; read again after a pause."""
         self._read_at = None
         self._pause_until = now + self._timing.retry
 
     def leads(self, now: float) -> bool:
-        """Whether one surely leads: nobody else can have taken the lease."""
+        """Return whether this candidate certainly leads: no other can have taken the lease."""
         return self.left(now) > 0
 
     def left(self, now: float) -> float:
-        """Seconds for which one surely leads; 0 or less where one does not."""
+        """Return the seconds for which this candidate certainly leads; 0 or less if it does not."""
         renewed = self._renewed
         return 0.0 if renewed is None else renewed + self._timing.deadline - now
 
@@ -142,7 +144,7 @@ class Election:
         return self._record is not None and self._record.holder == self._identity
 
     def _free_at(self) -> float:
-        """When nobody else can lead any more, as far as one knows."""
+        """Return when the current holder's lease ends, as far as this candidate knows."""
         found = self._record
         if found is None:
             return self._changed + self._vanished_seconds

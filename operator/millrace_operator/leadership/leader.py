@@ -1,4 +1,4 @@
-"""Takes part in the election of a leader, in threads of its own: see ``Leader``."""
+"""Participation in a leader election, in background threads: see ``Leader``."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ log = logging.getLogger(__name__)
 
 
 class NotLeadingError(Exception):
-    """The lease is not surely held, so nothing may be changed."""
+    """The lease is not certainly held, so nothing may be changed."""
 
 
 class Leases(Protocol):
-    """Where the record of one election is. Any error means that it is not known what was done."""
+    """Storage of an election's record. After any error, it is unknown whether the request was applied."""
 
     def read(self, seconds: float) -> Record | None:
-        """The record; None where there is none. It takes ``seconds`` at most."""
+        """Read the record within ``seconds``; return None if there is none."""
         ...
 
     def write(self, record: Record, seconds: float) -> Record:
-        """Make the record where it has no version, else replace this version of it; what it is then."""
+        """Create a record without a version, or replace the version it names; return the new record."""
         ...
 
 
 def boot_clock() -> float:
-    """Seconds that go on while the machine is suspended, where the system has such a clock."""
+    """Return monotonic seconds that include the time of a suspended machine, if the system has such a clock."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class Leader:
-    """One candidate, which may become the leader, and stays it until it ends.
+    """Candidate of a leader election that leads at most once.
 
-    Who has led and has lost the lease cannot take it up again where it stopped, since another may have gone on from
-    there: ``on_lost`` ends the process.
+    After losing the lease, a leader cannot resume where it stopped, because another may have continued from there. So
+    ``on_lost`` ends the process.
 
     Args:
-        leases: where the record is.
-        identity: of this process among all that there ever are.
-        timing: how long a lease is.
-        on_lead: called once, when this one leads.
-        on_lost: called once, when it has led and does not surely do so any more.
-        clock: seconds; it never goes back.
+        leases: storage of the record.
+        identity: name of this process, unique among all processes ever started.
+        timing: timing of the election.
+        on_lead: called once, when this candidate becomes the leader.
+        on_lost: called once, when it has led and no longer certainly does.
+        clock: returns seconds; never goes back.
     """
 
     def __init__(
@@ -71,18 +71,18 @@ class Leader:
         self._watch = threading.Thread(target=self._notice_loss, name="lease-watch", daemon=True)
 
     def start(self) -> None:
-        """Take part from now on."""
+        """Start taking part in the election."""
         self._take_part.start()
 
     def leads(self) -> bool:
-        """Whether this one surely leads now."""
+        """Return whether this candidate certainly leads now."""
         return self._election.leads(self._clock())
 
     def require(self) -> float:
-        """Seconds in which a change that begins now must have ended, so that it does not outlast the lease.
+        """Return the seconds within which a change started now must end, so that it does not outlast the lease.
 
         Raises:
-            NotLeadingError: this one does not surely lead.
+            NotLeadingError: this candidate does not certainly lead.
         """
         left = self._election.left(self._clock())
         if left <= 0:
@@ -90,7 +90,7 @@ class Leader:
         return left + self._timing.lease - self._timing.deadline
 
     def release(self) -> None:
-        """End the part it takes, so that another leads at once. Whatever it changes must have ended before."""
+        """Leave the election and release the lease, so that another can lead at once. Finish all changes before."""
         self._ending.set()
         for thread in (self._take_part, self._watch):
             if thread.is_alive():
@@ -100,7 +100,7 @@ class Leader:
             try:
                 self._leases.write(record, self._timing.request)
                 log.info("the lease is released")
-            except Exception as error:  # it ends by itself as well
+            except Exception as error:  # the lease expires anyway
                 log.warning("the lease is not released, and ends in %d s: %s", self._timing.lease, in_short(error))
 
     def _run(self) -> None:
@@ -111,7 +111,7 @@ class Leader:
                 continue
             try:
                 self._do(action)
-            except Exception as error:  # refused, late or lost, or of a newer kind: it is looked at again
+            except Exception as error:  # whatever the error, the record is read again
                 log.warning("no answer about the lease: %s", in_short(error))
                 self._election.failed(self._clock())
             if not self._begun and self.leads():
@@ -129,7 +129,7 @@ class Leader:
             self._election.written(written, sent, self._clock())
 
     def _notice_loss(self) -> None:
-        """Beside the thread that takes part, which may hang in a request for longer than it should."""
+        """Detect the loss of the lease in a thread of its own, because the election thread may hang in a request."""
         while not self._ending.is_set():
             left = self._election.left(self._clock())
             if left <= 0:

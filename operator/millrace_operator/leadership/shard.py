@@ -1,4 +1,4 @@
-"""Which queries are one operator's, where several share them: see ``Shard``."""
+"""Sharding of queries among several operators: see ``Shard``."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from millrace_api.errors import MillraceError, Problem
 
 @dataclass(frozen=True)
 class Shard:
-    """One of ``count`` equal parts of all queries; ``number`` is from 1.
+    """One of ``count`` equal parts of all queries; ``number`` starts at 1.
 
-    A query's part follows from a hash of its namespace and name, so each has exactly one, which needs no label and
-    stays through any change. A label would not make the watches smaller than this: the objects of a query would need
-    it too, and a new one each time that the count changes.
+    A hash of namespace and name assigns each query to exactly one shard. This needs no label and survives any change of
+    the query. A label would also have to be on all objects of the query, and would change with every new count.
 
-    Operators of different counts do not agree on whose a query is: end all of the old count before the first of the
-    new one.
+    Operators with different counts disagree on who owns a query. Stop all operators of the old count before starting
+    the first one of the new count.
     """
 
     number: int = 1
@@ -26,17 +25,17 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """Read ``2/5``. Raises MillraceError where it is no such thing."""
+        """Parse text such as ``2/5``. Raises MillraceError if it is not a valid shard."""
         match = re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", text)
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
             raise MillraceError(Problem(f"there is no shard {text!r}", "write 2/5 for the second of five"))
         return cls(int(match[1]), int(match[2]))
 
     def owns(self, namespace: str, name: str) -> bool:
-        """Whether the query of this name is one of this part."""
+        """Return whether this shard owns the query."""
         hashed = sha256(f"{namespace}/{name}".encode()).digest()
         return int.from_bytes(hashed[:8]) % self.count == self.number - 1
 
     def name(self, base: str) -> str:
-        """A name of this part's own: ``base`` itself where there is only one part."""
+        """Return a name unique to this shard; ``base`` itself if there is only one shard."""
         return base if self.count == 1 else f"{base}-{self.number}-of-{self.count}"

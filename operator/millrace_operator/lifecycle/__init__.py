@@ -1,1 +1,1 @@
-"""Observe, validate, reconcile: from what a query asks for and what there is to the one next step."""
+"""Reconciliation of queries: compares the spec with the observed cluster and takes the next step."""

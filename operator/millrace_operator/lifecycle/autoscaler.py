@@ -1,4 +1,4 @@
-"""Looks at running queries every few seconds, and decides about their size; the reconciler carries it out."""
+"""Checks running queries every few seconds and decides their size; the reconciler carries out the decision."""
 
 from __future__ import annotations
 
@@ -38,42 +38,42 @@ from .target import followed
 from .workqueue import WorkQueue
 
 PERIOD = 10.0
-"""Seconds from one look at a query to the next."""
+"""Seconds between two checks of a query."""
 
 SILENCE = 60.0
 """Seconds without a usable answer after which the metrics count as missing."""
 
 SAVE_SECONDS = 600.0
-"""After which what scaling has learned is kept anew, so that a restarted operator goes on with it."""
+"""Seconds after which learned scaling state is saved again, so that a restarted operator can resume from it."""
 
 WORKERS = 4
-"""Queries that are looked at at the same time: what they wait for is Prometheus."""
+"""Number of queries checked concurrently; the workers mostly wait for Prometheus."""
 
 log = logging.getLogger(__name__)
 
 
 class MetricsError(Exception):
-    """The metrics cannot be asked; the message says why."""
+    """A metrics query failed; the message says why."""
 
 
 class Ask(Protocol):
-    """Asks for the newest metrics of a query."""
+    """Source of the newest metrics of a query."""
 
     def __call__(self, key: QueryKey, now: float, executors: int) -> Answer | None:
-        """None where there are none. Raises MetricsError."""
+        """Return the newest metrics, or None if there are none. Raises MetricsError."""
         ...
 
 
 @dataclass
 class _ScalerState:
-    """What is kept of one query between two looks.
+    """State kept for one query between two checks.
 
     Attributes:
-        fingerprint: of all whose change makes it another mind.
-        answered: when there was a usable answer last; at first, when the query was first looked at.
-        last: the last decision that rests on an answer.
-        told: when the reconciler was told.
-        saved, epoch: when what was learned was kept, and under which plan.
+        fingerprint: every input whose change requires a new state.
+        answered: time of the last usable answer; at first, the time of the first check.
+        last: the last decision based on an answer.
+        told: when the reconciler was last notified.
+        saved, epoch: when the learned state was last saved, and the epoch of the plan at that time.
     """
 
     fingerprint: object
@@ -87,13 +87,13 @@ class _ScalerState:
 
 
 class Autoscaler:
-    """Works in threads of its own, from ``start`` to ``stop``.
+    """Periodic scaling of all running queries, in its own threads from ``start`` to ``stop``.
 
     Args:
-        reconciler: knows the queries, and carries out what is decided.
-        objects: where decisions are kept.
-        metrics: what is told of the work.
-        ask: the newest metrics of a query; None where there is no Prometheus.
+        reconciler: holds the queries and carries out the decisions.
+        objects: API used to store decisions.
+        metrics: the operator's own metrics.
+        ask: returns the newest metrics of a query; None without Prometheus.
         clock: the time of day.
     """
 
@@ -117,19 +117,19 @@ class Autoscaler:
         self._threads.append(threading.Thread(target=self._tick, name="scale-clock"))
 
     def start(self) -> None:
-        """Begin to look at queries."""
+        """Start checking queries."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """End after the looks that were begun."""
+        """Stop after the checks in progress have finished."""
         self._stopped.set()
         self._queue.close()
         for thread in self._threads:
             thread.join()
 
     def look(self, key: QueryKey) -> None:
-        """Ask for a query's metrics, decide, and tell the reconciler where that is news."""
+        """Fetch a query's metrics, decide on its size, and notify the reconciler if the result is worth reporting."""
         seen = self._reconciler.observations.of(key)
         query = None if seen is None else self._reconciler.query_of(key, seen)
         if seen is None or not isinstance(query, StreamQuery):
@@ -178,7 +178,7 @@ class Autoscaler:
         )
 
     def _account(self, last: LastScaling | None, decision: Decision, spec: Spec) -> LastScaling | None:
-        """Of this decision, if it is worth one; else of the last, with what came of it."""
+        """Return an account of this decision if it deserves one, otherwise the last account with its outcome."""
         if spec.scaling.mode is ScalingMode.OFF:
             return last
         if error := decision.prediction_error if last is not None and last.observed is None else None:
@@ -195,7 +195,7 @@ class Autoscaler:
             return None, (MetricsReason.UNREACHABLE, str(error))
 
     def _mind_of(self, key: QueryKey, seen: ObservedQuery, spec: Spec, now: float) -> _ScalerState:
-        """A new one where the query is another, or is scaled in another way; with what an earlier operator kept."""
+        """Return the query's state; create it, from saved state if possible, for a new query or new scaling inputs."""
         settings, bounds, partitions = settings_of(spec), bounds_of(spec), state_partitions(seen, spec)
         fingerprint = (seen.owner.uid, settings, bounds, partitions, seen.status.revision, spec.replan_nonce)
         mind = self._minds.get(key)
@@ -209,7 +209,7 @@ class Autoscaler:
 
     def _tick(self) -> None:
         while not self._stopped.wait(PERIOD):
-            for key in {*self._reconciler.observations.queries(), *list(self._minds)}:  # those that are gone, too
+            for key in {*self._reconciler.observations.queries(), *list(self._minds)}:  # drops deleted ones
                 self._queue.add(key)
 
     def _work(self) -> None:
@@ -217,7 +217,7 @@ class Autoscaler:
             try:
                 with about(key):
                     self.look(key)
-            except Exception as error:  # whatever it is, the other queries are looked at
+            except Exception as error:  # one failing query must not stop the checks of the others
                 log.warning("scaling did not look at the query: %s", error)
             finally:
                 self._queue.done(key)

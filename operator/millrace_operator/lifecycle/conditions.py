@@ -1,4 +1,4 @@
-"""The conditions of a query: which reasons each of them can have, and how they are kept over time."""
+"""Status conditions of a query: the reasons that each can have, and how they are updated over time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millrace_api.model.status import Condition, ConditionStatus, ConditionType,
 
 
 class ReadyReason(StrEnum):
-    """Why a query is ready, or is not."""
+    """Reason of the Ready condition."""
 
     INVALID_QUERY = "InvalidQuery"
     """The spec says something that cannot be; what runs goes on as it was."""
@@ -31,7 +31,7 @@ class ReadyReason(StrEnum):
 
 
 class ProgressingReason(StrEnum):
-    """What is going on, or why nothing is."""
+    """Reason of the Progressing condition."""
 
     INVALID_QUERY = "InvalidQuery"
     """Nothing: the spec is not followed before it is corrected."""
@@ -58,7 +58,7 @@ class ProgressingReason(StrEnum):
 
 
 class DegradedReason(StrEnum):
-    """Whether something is wrong that has to be looked at; besides these, the class of a failure."""
+    """Reason of the Degraded condition; the class of a failure is a possible reason too."""
 
     HEALTHY = "AsExpected"
     """Nothing is wrong."""
@@ -69,7 +69,7 @@ class DegradedReason(StrEnum):
 def condition(
     type: ConditionType, status: ConditionStatus, reason: str, message: str, generation: int, now: datetime
 ) -> Condition:
-    """A condition as it is now; ``generation`` is that of the spec it was found for."""
+    """Build a condition as of now; ``generation`` is the generation of the spec it was observed for."""
     return Condition(
         type=type,
         status=status,
@@ -81,12 +81,12 @@ def condition(
 
 
 def holds(value: bool) -> ConditionStatus:
-    """The status of a condition that is so, or is not."""
+    """Convert a boolean to a condition status."""
     return ConditionStatus.TRUE if value else ConditionStatus.FALSE
 
 
 def merged(before: Iterable[Condition], now: Iterable[Condition]) -> tuple[Condition, ...]:
-    """The new conditions in the order of their types; one whose status stayed keeps the time of its last change."""
+    """Return the new conditions in the order of their types; an unchanged status keeps its last transition time."""
     held = {each.type: each for each in before}
     found = []
     for each in now:
@@ -99,20 +99,20 @@ def merged(before: Iterable[Condition], now: Iterable[Condition]) -> tuple[Condi
 
 
 def condition_of(status: Status, type: ConditionType) -> Condition | None:
-    """The condition of a type; None where it was never reported."""
+    """Return the condition of a type, or None if it was never reported."""
     return next((each for each in status.conditions if each.type is type), None)
 
 
 def stamp(moment: datetime) -> str:
-    """A time as Kubernetes writes it."""
+    """Format a time as Kubernetes does."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def moment(stamp: str) -> datetime:
-    """The time that Kubernetes wrote."""
+    """Parse a time that Kubernetes wrote."""
     return datetime.fromisoformat(stamp)
 
 
 def shortened(text: str, limit: int = 1024) -> str:
-    """A message that is not longer than a status should hold."""
+    """Truncate a message to ``limit`` characters, a reasonable length for a status."""
     return text if len(text) <= limit else f"{text[: limit - 3]}..."

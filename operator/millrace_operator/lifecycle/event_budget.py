@@ -1,4 +1,4 @@
-"""How many events a query may have: a burst, and then one now and again, as client-go's recorder allows."""
+"""Rate limit of a query's events: a burst, then one at a time, like client-go's event recorder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 
 
 class EventBudget:
-    """A token bucket for each key; safe to use from several threads."""
+    """Token bucket per key; thread-safe."""
 
     BURST, SECONDS_EACH = 25, 60.0
 
@@ -18,7 +18,7 @@ class EventBudget:
         self._left: dict[Hashable, tuple[float, float]] = {}
 
     def take(self, key: Hashable) -> bool:
-        """Whether there may be another event now."""
+        """Take a token and return whether another event is allowed now."""
         with self._lock:
             now = self._clock()
             left, since = self._left.get(key, (float(self.BURST), now))
@@ -27,6 +27,6 @@ class EventBudget:
             return left >= 1
 
     def forget(self, key: Hashable) -> None:
-        """There is no such query any more."""
+        """Drop the bucket of a deleted query."""
         with self._lock:
             self._left.pop(key, None)

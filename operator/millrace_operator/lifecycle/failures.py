@@ -1,4 +1,4 @@
-"""Why a driver failed, by what its pod shows; and how often and how soon one is started again: pure."""
+"""Classification of driver failures from the pod's status, and the restart policy of each class; pure functions."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ from .health import created
 
 @dataclass(frozen=True)
 class Patience:
-    """What a class of failures is worth: ``runs`` that fail in a row, and the seconds between the second and the next.
+    """Restart policy of a failure class.
 
-    The first failure is left to Kubernetes, which starts the container again at once. The pause doubles from one to
-    the next. ``runs`` of None are as many as it takes: what failed is not the query's fault, and may pass.
+    Kubernetes handles the first failure: it restarts the container at once. After the second failure in a row, the
+    operator pauses for ``first`` seconds. The pause doubles with each further failure, up to ``longest`` seconds. After
+    ``runs`` failures in a row the driver is given up. None means no limit: the query is not at fault, and the cause may
+    pass.
     """
 
     runs: int | None
@@ -31,11 +33,11 @@ class Patience:
     longest: float = 300.0
 
     def pause_after(self, failures: int) -> float:
-        """Seconds until the next start; 0 leaves it to Kubernetes."""
+        """Return the seconds to wait before the next start; 0 leaves the restart to Kubernetes."""
         return 0.0 if failures < 2 else min(self.first * 2.0 ** min(failures - 2, 30), self.longest)
 
     def is_over(self, failures: int) -> bool:
-        """Whether it is given up."""
+        """Return whether the driver is given up after this many failures in a row."""
         return self.runs is not None and failures >= self.runs
 
 
@@ -52,39 +54,39 @@ PATIENCE = {
     FailureClass.IMAGE: Patience(None),
     FailureClass.SCHEDULING: Patience(None),
 }
-"""By class. A mistake in the query is not mended by another run, nor is a full broker by giving up."""
+"""Restart policy by failure class. A restart does not fix a faulty query; giving up does not fix a full broker."""
 
 STUCK_AFTER = timedelta(seconds=60)
-"""Beyond the time it had to end, after which a pod that is still there is told of."""
+"""Time after a pod's deletion deadline when a pod that still exists is reported as stuck."""
 
 UNSCHEDULABLE_AFTER = timedelta(minutes=2)
-"""For which a pod may wait for a node before that is a failure."""
+"""Time that a pod may stay unschedulable before this counts as a failure."""
 
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
 _CONFIG = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 _LOST = ("NodeLost", "Evicted", "Shutdown", "NodeShutdown", "Terminated", "NodeAffinity", "UnexpectedAdmissionError")
 _HUNG = 137
-"""Of a container that Kubernetes killed since its liveness probe failed; or that somebody killed otherwise."""
+"""Exit code of a killed container, for example after a failed liveness probe."""
 
 
 def failed_runs(pod: Manifest) -> list[Attempt]:
-    """The runs of a driver's pod that failed, as far as it still shows them, oldest first."""
+    """Return the failed runs that a driver's pod still shows, oldest first."""
     found = [
         _attempt(ended, state)
         for state in _driver_states(pod)
         for ended in (state.get("lastState", {}).get("terminated"), state.get("state", {}).get("terminated"))
         if ended is not None and ended.get("exitCode", 0) != 0
     ]
-    lost = _lost(pod)  # what its node did to it comes before what its container ended with
+    lost = _lost(pod)  # a lost node takes precedence over the container's exit code
     return found if lost is None or (found and lost.reason != FailureClass.LOST_NODE) else [lost]
 
 
 def blocked(pod: Manifest, now: datetime) -> tuple[FailureClass, str] | None:
-    """Why a driver's pod does not even begin to run; None where it does, or may.
+    """Return why a driver's pod cannot start, or why it does not end; None if neither is the case.
 
-    That it finds no node counts after a while: where nodes come as they are needed, each pod waits for one.
+    An unschedulable pod counts only after ``UNSCHEDULABLE_AFTER``: with node autoscaling, every pod waits for a node.
     """
-    gone = pod["metadata"].get("deletionTimestamp")  # which has the pod's grace in it
+    gone = pod["metadata"].get("deletionTimestamp")  # includes the grace period
     if gone is not None and now >= moment(gone) + STUCK_AFTER:
         node = pod.get("spec", {}).get("nodeName", "")
         hint = "when it is surely off, taint it node.kubernetes.io/out-of-service, or delete the pod with --force"
@@ -105,13 +107,13 @@ def blocked(pod: Manifest, now: datetime) -> tuple[FailureClass, str] | None:
 
 
 def patience_with(last: Attempt) -> Patience:
-    """That of its class; a class of another version is any other failure."""
+    """Return the policy of a failure's class; a class unknown to this version counts as ``OTHER``."""
     known = last.reason in list(FailureClass)
     return PATIENCE[FailureClass(last.reason) if known else FailureClass.OTHER]
 
 
 def retry_at(last: Attempt, failures: int) -> datetime | None:
-    """When a driver that failed so often in a row may be started again; None where Kubernetes does so."""
+    """Return when a driver may restart after this many failures in a row; None if Kubernetes restarts it."""
     pause = patience_with(last).pause_after(failures)
     return moment(last.time) + timedelta(seconds=pause) if pause else None
 
@@ -127,7 +129,7 @@ def _attempt(ended: Mapping[str, Any], state: Mapping[str, Any]) -> Attempt:
 
 
 def _told(ended: Mapping[str, Any]) -> tuple[FailureClass, str]:
-    """The class, and the driver's own words where it had time for them."""
+    """Return the failure's class and message; the driver's own report if it wrote one."""
     code, said = ended.get("exitCode"), (ended.get("message") or "").strip()
     if ended.get("reason") == "OOMKilled":
         hint = "give the driver more by spec.driver.memory"
@@ -141,7 +143,7 @@ def _told(ended: Mapping[str, Any]) -> tuple[FailureClass, str]:
 
 
 def _lost(pod: Manifest) -> Attempt | None:
-    """What a pod shows whose node is gone, or has put it out."""
+    """Return the failure of a pod in phase Failed, such as after an eviction or a node loss; otherwise None."""
     status = pod.get("status", {})
     if status.get("phase") != "Failed":
         return None

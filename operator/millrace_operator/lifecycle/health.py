@@ -1,4 +1,4 @@
-"""Whether a driver is ready, for how long, and what it waits for if it is not: by its pod."""
+"""Health of a driver, derived from its pod: readiness, since when, and what it waits for."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from ..resources.names import Manifest
 from .conditions import moment
 
 HEALTHY_AFTER = timedelta(seconds=60)
-"""For which a driver must be ready until what it runs counts as healthy."""
+"""Time that a driver must stay ready before its spec counts as healthy."""
 
 HEALTH_DEADLINE = timedelta(minutes=10)
-"""Within which a driver that was replaced must be ready, counted from its pod: images are pulled meanwhile."""
+"""Time from the pod's creation within which a replaced driver must be ready; includes image pulls."""
 
 
 def ready_since(pod: Manifest) -> datetime | None:
-    """When the driver became ready; None where it is not, or is on its way out."""
+    """Return when the driver became ready; None if it is not ready or is being deleted."""
     if "deletionTimestamp" in pod["metadata"]:
         return None
     for each in pod.get("status", {}).get("conditions", ()):
@@ -25,12 +25,12 @@ def ready_since(pod: Manifest) -> datetime | None:
 
 
 def created(pod: Manifest) -> str:
-    """When the pod was made."""
+    """Return the pod's creation timestamp."""
     return str(pod["metadata"].get("creationTimestamp", "1970-01-01T00:00:00Z"))
 
 
 def waiting_for(pod: Manifest | None) -> str:
-    """Why a driver is not ready, as far as its pod says it."""
+    """Return why a driver is not ready, as far as its pod shows."""
     if pod is None:
         return "the driver's pod is not there yet"
     if "deletionTimestamp" in pod["metadata"]:

@@ -1,4 +1,4 @@
-"""What of a changed status people are told by an event: pure."""
+"""Kubernetes events for changes of a query's status; pure functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .conditions import ReadyReason, condition_of
 
 
 class News(NamedTuple):
-    """An event, as ``kubectl describe`` shows it."""
+    """Event as shown by ``kubectl describe``."""
 
     warning: bool
     reason: str
@@ -19,7 +19,7 @@ class News(NamedTuple):
 
 
 def news(before: Status, now: Status) -> Iterator[News]:
-    """A query that is ready or not for another reason; something that is wrong now; a decision of scaling."""
+    """Yield events for a new reason of Ready, a new Degraded condition, and a new scaling decision."""
     ready = _changed(before, now, ConditionType.READY)
     if ready is not None:
         yield News(ready.reason in (ReadyReason.INVALID_QUERY, ReadyReason.FAILED), ready.reason, ready.message)
@@ -32,6 +32,6 @@ def news(before: Status, now: Status) -> Iterator[News]:
 
 
 def _changed(before: Status, now: Status, type: ConditionType) -> Condition | None:
-    """The condition as it is now, where its reason is another one than before."""
+    """Return the current condition if its reason has changed."""
     old, new = condition_of(before, type), condition_of(now, type)
     return new if new is not None and (old is None or old.reason != new.reason) else None

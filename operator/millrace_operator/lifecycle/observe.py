@@ -1,4 +1,4 @@
-"""What the operator has seen of the cluster, by query, as its watches told it: nothing is asked for to know it."""
+"""Cache of the observed cluster state by query, filled from watches so that reads need no API request."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from ..resources.spec_fields import REVISION
 from .conditions import moment
 
 ObjectKey = tuple[str, str]
-"""Kind and name of an object in the namespace of its query."""
+"""Kind and name of an object in its query's namespace."""
 
 
 class QueryKey(NamedTuple):
-    """Which query."""
+    """Namespace and name of a query."""
 
     namespace: str
     name: str
@@ -41,7 +41,7 @@ class QueryKey(NamedTuple):
 
 @dataclass(frozen=True)
 class ObservedQuery:
-    """One query as it was last seen: ``body`` is the whole object, ``objects`` all that carry its label."""
+    """Query as last observed: ``body`` is the whole object, ``objects`` are all objects with its label."""
 
     body: Mapping[str, Any]
     objects: Mapping[ObjectKey, Manifest] = field(default_factory=dict)
@@ -54,12 +54,12 @@ class ObservedQuery:
 
     @property
     def generation(self) -> int:
-        """Of the spec."""
+        """Generation of the spec."""
         return int(self.body["metadata"]["generation"])
 
     @cached_property
     def status(self) -> Status:
-        """What was reported last; empty where there is nothing, or nothing that this version understands."""
+        """Last reported status; empty if there is none or this version cannot read it."""
         try:
             return Status.model_validate(self.body.get("status") or {}, by_name=False)
         except ValidationError:
@@ -67,7 +67,7 @@ class ObservedQuery:
 
     @cached_property
     def plan(self) -> Plan | None:
-        """The plan that the driver follows; None where there is none yet, or none that can be read."""
+        """Plan that the driver follows; None if there is none yet or it cannot be read."""
         held = self._own("ConfigMap", self.owner.plan)
         try:
             return Plan.from_json(held["data"][PLAN_KEY])
@@ -76,7 +76,7 @@ class ObservedQuery:
 
     @cached_property
     def applied(self) -> Applied | None:
-        """What the driver says of the plan that it follows; None where it has said nothing yet."""
+        """Driver's report on the plan it follows; None if there is no readable report yet."""
         held = self._own("ConfigMap", self.owner.plan)
         try:
             return Applied.from_json(held["data"][APPLIED_KEY])
@@ -85,7 +85,7 @@ class ObservedQuery:
 
     @cached_property
     def asked(self) -> dict[str, Any] | None:
-        """What the spec asked of that plan; None where that is not known."""
+        """Plan settings that the spec asked for when the plan was written; None if unknown."""
         held = self._own("ConfigMap", self.owner.plan)
         try:
             return dict(json.loads(held["metadata"]["annotations"][ASKED]))
@@ -94,7 +94,7 @@ class ObservedQuery:
 
     @cached_property
     def healthy(self) -> tuple[str, Spec] | None:
-        """The last spec under which the driver was healthy, and its revision; None where there is none yet."""
+        """Revision and spec under which the driver was last healthy; None if there is none yet."""
         held = self._own("ConfigMap", self.owner.healthy)
         try:
             spec = Spec.model_validate_json(held["data"]["spec.json"], by_name=False)
@@ -109,18 +109,18 @@ class ObservedQuery:
 
     @property
     def stateful_set(self) -> Manifest | None:
-        """What keeps the driver's pod."""
+        """StatefulSet of the driver's pod."""
         return self.objects.get(("StatefulSet", self.owner.driver))
 
     @property
     def revision(self) -> str | None:
-        """What the driver's pod was made from; None where there is no pod."""
+        """Revision that the driver's pod was created from; None without a pod."""
         pod = self.driver
         return None if pod is None else pod["metadata"].get("annotations", {}).get(REVISION, "")
 
     @property
     def is_drained(self) -> bool:
-        """Whether there is no driver, and none comes."""
+        """Whether there is no driver and none will be started."""
         held = self.stateful_set
         if self.driver is not None or held is None:
             return self.driver is None
@@ -128,28 +128,28 @@ class ObservedQuery:
 
     @property
     def deleted_at(self) -> datetime | None:
-        """When its deletion was asked for."""
+        """Time when the deletion was requested; None if it was not."""
         stamp = self.body["metadata"].get("deletionTimestamp")
         return None if stamp is None else moment(stamp)
 
     @property
     def memory(self) -> Manifest:
-        """What scaling has kept; empty where there is nothing."""
+        """ConfigMap with the saved scaling state; empty if there is none."""
         return self._own("ConfigMap", self.owner.scaling)
 
     def _own(self, kind: str, name: str) -> Manifest:
-        """An object of this very query, and not of one that had its name before; empty where there is none."""
+        """Return an object owned by this query, not by an earlier one of the same name; empty if there is none."""
         held = self.objects.get((kind, name), {})
         owners = held.get("metadata", {}).get("ownerReferences") or ()
         return held if any(each.get("uid") == self.owner.uid for each in owners) else {}
 
     def is_set(self, annotation: str) -> bool:
-        """Whether the query has one of ``millrace_api.model.annotations``."""
+        """Return whether one of ``millrace_api.model.annotations`` is set on the query."""
         return is_set(self.body["metadata"].get("annotations") or {}, annotation)
 
 
 class Observations:
-    """All queries and their objects; handlers put in what they see, workers take out what there is now."""
+    """Thread-safe cache of all queries and their objects; handlers write to it, workers read from it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -157,7 +157,7 @@ class Observations:
         self._objects: defaultdict[QueryKey, dict[ObjectKey, Manifest]] = defaultdict(dict)
 
     def query_seen(self, body: Mapping[str, Any]) -> QueryKey:
-        """A query is there, as it is in ``body``."""
+        """Store a query as it is in ``body``, unless a newer version is stored; return its key."""
         key = QueryKey(body["metadata"]["namespace"], body["metadata"]["name"])
         with self._lock:
             held = self._queries.get(key)
@@ -166,7 +166,7 @@ class Observations:
         return key
 
     def query_gone(self, body: Mapping[str, Any]) -> QueryKey:
-        """A query has been deleted."""
+        """Remove a deleted query; return its key."""
         key = QueryKey(body["metadata"]["namespace"], body["metadata"]["name"])
         with self._lock:
             held = self._queries.get(key)
@@ -175,9 +175,9 @@ class Observations:
         return key
 
     def object_seen(self, body: Manifest) -> QueryKey:
-        """An object with a query's label is there; what is older than what was seen of it is passed over.
+        """Store an object with a query's label, unless a newer version is stored; return the query's key.
 
-        An answer to a request and a watch that tells the same are not in order.
+        Responses to requests and watch events about the same object may arrive out of order.
         """
         key = _query_of(body)
         with self._lock:
@@ -187,7 +187,7 @@ class Observations:
         return key
 
     def object_gone(self, body: Manifest) -> QueryKey:
-        """Such an object has been deleted."""
+        """Remove a deleted object; return the key of its query."""
         key, object_key = _query_of(body), _key_of(body)
         with self._lock:
             held = self._objects[key].get(object_key)
@@ -198,24 +198,24 @@ class Observations:
         return key
 
     def of(self, key: QueryKey) -> ObservedQuery | None:
-        """What was seen of a query; None where there is none any more."""
+        """Return the observed state of a query, or None if it no longer exists."""
         with self._lock:
             body = self._queries.get(key)
             return None if body is None else ObservedQuery(body, dict(self._objects.get(key, {})))
 
     def queries(self) -> list[QueryKey]:
-        """All queries."""
+        """Return the keys of all queries."""
         with self._lock:
             return list(self._queries)
 
     def generation(self, key: QueryKey) -> int | None:
-        """Of a query's spec; None where there is none any more."""
+        """Return the generation of a query's spec, or None if the query no longer exists."""
         with self._lock:
             body = self._queries.get(key)
         return None if body is None else int(body["metadata"]["generation"])
 
     def phases(self) -> list[str]:
-        """The phase of each query, as it was reported last; Pending where nothing was."""
+        """Return the last reported phase of each query; Pending if none was reported."""
         with self._lock:
             return [(body.get("status") or {}).get("phase", "Pending") for body in self._queries.values()]
 
@@ -230,12 +230,12 @@ def _key_of(body: Manifest) -> ObjectKey:
 
 
 def _without_managed_fields(body: Mapping[str, Any]) -> Manifest:
-    """They are as large as all the rest, and nobody asks for them."""
+    """Return the object without its managed fields, which are unused and as large as the rest."""
     metadata = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
     return {**body, "metadata": metadata}
 
 
 def _is_older(body: Mapping[str, Any], held: Mapping[str, Any]) -> bool:
-    """Versions of a resource are numbers that grow (Kubernetes 1.35 and later promise it)."""
+    """Compare resource versions, which are increasing numbers (guaranteed from Kubernetes 1.35 on)."""
     versions = [each["metadata"].get("resourceVersion", "0") for each in (body, held)]
     return all(map(str.isdecimal, versions)) and int(versions[0]) < int(versions[1])

@@ -1,4 +1,4 @@
-"""What is missing of the objects that a query shall have: pure."""
+"""Comparison of a query's desired objects with the observed ones; pure functions."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from ..resources.names import Manifest
 from .observe import ObservedQuery
 
 _QUANTITIES = frozenset({"cpu", "memory", "storage", "ephemeral-storage", "sizeLimit"})
-"""What is written in more than one way: the API server makes 7Gi of 7168Mi."""
+"""Fields with several spellings of one value: the API server turns 7168Mi into 7Gi."""
 
 
 def missing_of(seen: ObservedQuery, wanted: Iterable[Manifest]) -> list[Manifest]:
-    """Objects that are not there, or are not as they shall be; in the order in which to apply them."""
+    """Return the desired objects that are missing or differ, in the order in which to apply them."""
     return [each for each in wanted if not covers(seen.objects.get((each["kind"], each["metadata"]["name"])), each)]
 
 
 def covers(found: Any, wanted: Any, name: str = "") -> bool:
-    """Whether all that is wanted is found; what else is there is the API server's, or somebody else's.
+    """Return whether an observed value has everything that is wanted; additional fields are ignored.
 
-    ``name`` is that of the field. The API server leaves out what says nothing, and writes quantities in its own way.
+    Additional fields belong to the API server or to other clients. ``name`` is the field's name. The API server omits
+    empty values and normalizes quantities.
     """
     if found is None and (wanted is False or wanted in ("", [], {})):
         return True

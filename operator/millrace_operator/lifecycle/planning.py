@@ -1,4 +1,4 @@
-"""Which plan a query shall follow: pure."""
+"""Choice of the plan that a query should follow; pure functions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .scaled import Scaled
 
 
 def plan_for(seen: ObservedQuery, query: StreamQuery, scaled: Scaled | None = None) -> Plan:
-    """The plan there is, with what the spec asks for since then, or else what scaling decided; within its bounds.
+    """Return the current plan with the changes of the spec or, if there are none, of scaling; within the spec's bounds.
 
-    A plan is in the status before it is written for the driver, so the status has the newer one after a crash.
+    A plan is written to the status before it is written for the driver. After a crash, the status has the newer plan.
     """
     held = _held(seen, query.spec)
     if held is None:
@@ -35,12 +35,12 @@ def plan_for(seen: ObservedQuery, query: StreamQuery, scaled: Scaled | None = No
 
 
 def shape_of(plan: Plan) -> PlanShape:
-    """What scaling changes of a plan."""
+    """Return the part of a plan that scaling changes."""
     return PlanShape(executors=plan.executors, parallelism=plan.parallelism, replicas=plan.replicas)
 
 
 def _held(seen: ObservedQuery, spec: Spec) -> Plan | None:
-    """The newer of the plan that was written and the one that was announced."""
+    """Return the newer of the plan written for the driver and the plan announced in the status."""
     announced, written = seen.status.plan, seen.plan
     if announced is None or (written is not None and written.epoch >= announced.epoch):
         return written
@@ -61,7 +61,7 @@ def _announced(plan: PlanStatus, spec: Spec, written: Plan | None) -> Plan:
 
 
 def _next(held: Plan, changes: Mapping[str, Any], spec: Spec) -> Plan:
-    """The plan with the changes, in bounds; a new epoch where it is another one."""
+    """Return the plan with the changes, within bounds; a changed plan gets a new epoch."""
     document = held.to_document() | {name: value for name, value in changes.items() if name != "replanNonce"}
     for name, bounds in _bounds(spec).items():
         document[name] = max(bounds.min, min(document[name], bounds.max))

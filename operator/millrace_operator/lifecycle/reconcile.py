@@ -1,4 +1,4 @@
-"""One query at a time: observe it, validate it, and take the next step that brings it to where it should be."""
+"""Reconciliation loop: observes a query, validates it, and takes the next step towards its spec."""
 
 from __future__ import annotations
 
@@ -26,66 +26,66 @@ from .step import FINALIZER, Action, Apply, Drain, Finalize, Step, next_step
 from .workqueue import WorkQueue
 
 WORKERS = 8
-"""Queries that are worked on at the same time."""
+"""Number of queries reconciled concurrently."""
 
 LOOK_AGAIN_SECONDS = 0.25
-"""After actions; what comes of them is looked at together."""
+"""Seconds between actions and the next check of a query, so that their effects are observed together."""
 
 log = logging.getLogger(__name__)
 
 
 class GoneError(Exception):
-    """The object that was to be changed is not there any more."""
+    """The object to change no longer exists."""
 
 
 class ObjectRefusedError(Exception):
-    """The API server finds fault with an object, and always will; the message says with what."""
+    """The API server permanently rejects an object; the message says why."""
 
 
 class Queries(Protocol):
-    """Writes what the operator has to say of queries."""
+    """API for the status, the finalizer and the events of queries."""
 
     def write_status(self, key: QueryKey, uid: str, status: Status) -> Manifest:
-        """Replace the status of the query with this uid; the query after it. Raises GoneError where there is none."""
+        """Replace the status of the query with this uid and return the query. Raises GoneError if it is gone."""
         ...
 
     def finalize(self, key: QueryKey, uid: str, finalizer: str) -> Manifest:
-        """Set its finalizer; the query after it. Raises GoneError where there is none."""
+        """Set a query's finalizer and return the query. Raises GoneError if it is gone."""
         ...
 
     def let_go(self, key: QueryKey, body: Mapping[str, Any], finalizer: str) -> None:
-        """Take its finalizer away, as it was seen. Raises GoneError where there is none."""
+        """Remove the finalizer from the observed version of a query. Raises GoneError if it is gone."""
         ...
 
     def tell(self, key: QueryKey, uid: str, *, warning: bool, reason: str, message: str) -> None:
-        """Make an event of it."""
+        """Post an event about a query."""
         ...
 
 
 class Objects(Protocol):
-    """Makes the objects of queries."""
+    """API for the objects of queries."""
 
     def apply(self, manifest: Manifest, *, trial: bool = False) -> Manifest:
-        """Make the object, or make it what the manifest says; what it is then. A trial changes nothing.
+        """Create or update an object and return the result. A trial is a dry run and changes nothing.
 
-        Raises RefusedError where it is not accepted.
+        Raises ObjectRefusedError if the object is rejected.
         """
         ...
 
     def drain(self, namespace: str, stateful_set: str) -> Manifest:
-        """Let a StatefulSet have no pod; what it is then."""
+        """Scale a StatefulSet to zero pods and return the result."""
         ...
 
 
 class Reconciler:
-    """Works on queries in threads of its own, from ``start`` to ``stop``.
+    """Reconciler of queries, in its own threads from ``start`` to ``stop``.
 
     Args:
-        queries: where their status is written.
-        objects: where their objects are made.
-        image: of the drivers and executors of queries that name none.
+        queries: API for the status of queries.
+        objects: API for the objects of queries.
+        image: default image of drivers and executors, for queries without one.
         clock: the time of day.
-        metrics: what is told of the work.
+        metrics: the operator's own metrics.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Reconciler:
         self._metrics = metrics or OperatorMetrics()
         self.queue: WorkQueue[QueryKey] = WorkQueue(metrics=self._metrics)
         self.scaled: dict[QueryKey, Scaled] = {}
-        """What scaling said last of each query; scaling puts it here, and the query into the queue."""
+        """Last scaling result of each query; the autoscaler stores it here and queues the query."""
         self._queries = queries
         self._objects = objects
         self._image = image
@@ -111,21 +111,21 @@ class Reconciler:
         self._threads = [threading.Thread(target=self._work, name=f"reconcile-{i}") for i in range(WORKERS)]
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start reconciling."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """End when the steps that were begun are done; what is left is found anew by the next start."""
+        """Stop after the steps in progress; the next start finds the remaining work again."""
         self.queue.close()
         for thread in self._threads:
             thread.join()
 
     def reconcile(self, key: QueryKey) -> None:
-        """Take the next step for one query; nothing where all is as it should be.
+        """Take the next step for one query; do nothing if it matches its spec.
 
-        What is about to be done is in the status before it is done, so whoever looks, also after a crash between any
-        two requests, finds it there; and the next round finds from what there is what is left to do.
+        Planned actions are written to the status before they are carried out, so that they are visible there even after
+        a crash between two requests. The next round derives the remaining work from the observed state.
         """
         seen = self.observations.of(key)
         if seen is None:
@@ -146,14 +146,14 @@ class Reconciler:
             return
         except GoneError:
             log.info("the query is gone")
-            self.observations.query_gone(seen.body)  # its end may have been told before what was seen of it last
+            self.observations.query_gone(seen.body)  # its deletion may have been observed before this version
             self._forget(key)
             return
         if step.wake is not None:
             self.queue.add_later(key, max((step.wake - now).total_seconds(), 0.0) + 0.5)
 
     def query_of(self, key: QueryKey, seen: ObservedQuery) -> StreamQuery | MillraceError:
-        """The query, or what is wrong with it; worked out once for each generation of its spec."""
+        """Return the validated query, or its validation error; cached per generation of the spec."""
         held = self._valid.get(key)
         if held is None or held[:2] != (seen.owner.uid, seen.generation):
             held = self._valid[key] = (seen.owner.uid, seen.generation, _checked(seen))
@@ -166,7 +166,7 @@ class Reconciler:
         self.scaled.pop(key, None)
 
     def _report(self, key: QueryKey, seen: ObservedQuery, now: Status) -> None:
-        """Write the status where it has changed, and events of what people should know of that."""
+        """Write the status if it has changed, and post events for notable changes."""
         before = seen.status
         if now == before:
             return
@@ -177,7 +177,7 @@ class Reconciler:
                 self._queries.tell(key, seen.owner.uid, warning=each.warning, reason=each.reason, message=each.message)
 
     def _try(self, step: Step) -> None:
-        """Find out whether the API server takes what shall come after a drain, before there is one."""
+        """Dry-run the object that follows a drain, so that a rejected one leaves the driver running."""
         for action in step.actions:
             if isinstance(action, Drain) and action.trial is not None:
                 self._objects.apply(action.trial, trial=True)
@@ -193,12 +193,12 @@ class Reconciler:
             for action in step.actions:
                 self._carry_out(action, key, seen)
         except Exception:
-            self._rounds.forget(key)  # nobody has changed it back: when to try again is the queue's affair alone
+            self._rounds.forget(key)  # an error is no conflict: only the queue's back-off applies
             raise
         self.queue.add_later(key, LOOK_AGAIN_SECONDS)
 
     def _carry_out(self, action: Action, key: QueryKey, seen: ObservedQuery) -> None:
-        """Do it, and take down what is there then: the watches tell the same later."""
+        """Carry out an action and store the result without waiting for the watch to report it."""
         match action:
             case Apply(manifest):
                 self.observations.object_seen(self._objects.apply(_at_the_version_seen(manifest, seen)))
@@ -219,16 +219,16 @@ class Reconciler:
             with self._metrics.reconcile():
                 self.reconcile(key)
             self.queue.forget(key)
-        except Exception as error:  # whatever it is, the other queries need their operator
+        except Exception as error:  # one failing query must not stop the others
             log.warning("trying again in %.1f s: %s", self.queue.retry(key), in_short(error))
         finally:
             self.queue.done(key)
 
 
 def _at_the_version_seen(manifest: Manifest, seen: ObservedQuery) -> Manifest:
-    """A plan must not go back: one that another operator has written meanwhile is not overwritten.
+    """Pin a plan to the observed version, so that a newer plan of another operator is not overwritten.
 
-    Everything else is the same whoever applies it.
+    All other objects are the same whichever operator applies them.
     """
     held = seen.objects.get((manifest["kind"], manifest["metadata"]["name"]))
     if held is None or manifest["metadata"]["name"] != seen.owner.plan:

@@ -1,4 +1,4 @@
-"""What a query's status should say, from what was seen and found out: pure, and the same for the same input."""
+"""Desired status of a query, computed from observations; pure and deterministic functions."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from .target import NOT_MADE, DriverTarget, is_unmade
 
 @dataclass(frozen=True)
 class StepReport:
-    """What is known of a step besides what was seen.
+    """Facts about a step that the observations do not show.
 
     Attributes:
-        progress: what is going on, and about what; None where the phase says it.
-        draining: the driver is about to end, and does not because the user wants none.
-        applying: objects that are about to be applied.
-        plan: to be followed from now on; None leaves it as it is.
-        scaled: what scaling said last; None leaves all of that as it is.
+        progress: reason and message of Progressing; None derives both from the phase.
+        draining: whether the driver is about to end.
+        applying: objects about to be applied.
+        plan: plan to follow from now on; None keeps the reported one.
+        scaled: the last scaling result; None keeps the reported one.
     """
 
     progress: tuple[ProgressingReason, str] | None = None
@@ -52,7 +52,7 @@ class StepReport:
 
 
 class _Found(NamedTuple):
-    """Where a query is, and why; what is going on, and about what."""
+    """Phase of a query with reason and message, and its progress with a message."""
 
     phase: Phase
     reason: ReadyReason
@@ -70,7 +70,7 @@ _AT_REST = (
 
 
 def situation(seen: ObservedQuery, target: DriverTarget, report: StepReport, now: datetime) -> Status:
-    """The status of a valid query; equal to the one it has where nothing has changed."""
+    """Return the status of a valid query; equal to the current one if nothing has changed."""
     found = _found(seen, target, report, now)
     if report.applying:
         about = ", ".join(f"{each['kind']} {each['metadata']['name']}" for each in report.applying)
@@ -97,7 +97,7 @@ def situation(seen: ObservedQuery, target: DriverTarget, report: StepReport, now
 
 
 def _with_scaling(status: Status, scaled: Scaled | None) -> Status:
-    """The status with what scaling said."""
+    """Return the status with the scaling result added."""
     if scaled is None:
         return status
     changes: dict[str, object] = {"load": scaled.load, "last_scaling": scaled.account or status.last_scaling}
@@ -108,9 +108,9 @@ def _with_scaling(status: Status, scaled: Scaled | None) -> Status:
 
 
 def invalid(seen: ObservedQuery, error: MillraceError, now: datetime, before: Status | None = None) -> Status:
-    """An invalid change tears nothing down: what runs goes on, and the condition says why it is not followed.
+    """Return the status of an invalid query: a running driver keeps running, and the conditions explain the error.
 
-    ``before``: the status without that.
+    ``before`` is the status to update; the default is the observed one.
     """
     runs = seen.driver is not None and ready_since(seen.driver) is not None
     phase = Phase.RUNNING if runs else (before or seen.status).phase or Phase.PENDING
@@ -119,7 +119,7 @@ def invalid(seen: ObservedQuery, error: MillraceError, now: datetime, before: St
 
 
 def healthy_lost(seen: ObservedQuery, now: datetime) -> Status:
-    """The status of a query whose driver runs a spec that was healthy, and of which nothing else is left."""
+    """Return the status of a query whose driver runs the last healthy spec after its saved copy was lost."""
     said = "the last healthy spec, which runs, is lost: correct the spec, or change spec.restartNonce to try it again"
     runs = seen.driver is not None and ready_since(seen.driver) is not None
     if runs:
@@ -131,7 +131,7 @@ def healthy_lost(seen: ObservedQuery, now: datetime) -> Status:
 
 
 def deleting(seen: ObservedQuery, until: datetime, now: datetime) -> Status:
-    """The status of a query that waits for its driver to end."""
+    """Return the status of a deleted query that waits for its driver to end."""
     said = f"the query is deleted once its driver has ended, at {stamp(until)} at the latest"
     found = _Found(Phase.DRAINING, ReadyReason.DELETING, said, ProgressingReason.DELETING)
     return seen.status.model_copy(update=_common(seen, found, now))
@@ -183,7 +183,7 @@ def _draining() -> _Found:
 
 
 def _degraded(seen: ObservedQuery, target: DriverTarget, now: datetime) -> Condition:
-    """Whether something is wrong that somebody has to look at."""
+    """Return the Degraded condition."""
     reason: str = DegradedReason.HEALTHY
     message, last = "", target.tally.last
     stuck = None if seen.driver is None else blocked(seen.driver, now)
@@ -209,7 +209,7 @@ def _driver_status(pod: Manifest, revision: str | None) -> DriverStatus:
 
 
 def _plan_status(plan: Plan, applied: Applied | None, spec: Spec) -> PlanStatus:
-    """The plan; where the job chooses the algorithm, the one that it has chosen."""
+    """Return the plan's status; with ``auto``, it shows the algorithm that the job has chosen."""
     chosen = applied is not None and spec.partitioner.algorithm is Algorithm.AUTO
     return PlanStatus(
         epoch=plan.epoch,

@@ -1,4 +1,4 @@
-"""How often the objects of a query are made what they shall be, where they do not stay so."""
+"""Back-off for re-applying objects of a query that another client keeps changing."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from .observe import QueryKey
 
 
 class Rounds:
-    """Keeps an operator from fighting with somebody else over an object: rounds of applying the same get rarer.
+    """Back-off between rounds that apply the same objects, so that two clients do not fight over one.
 
-    After ``QUIET`` seconds without one they begin anew, as they do with another thing to apply.
+    The pause doubles with each round. It is reset after ``QUIET`` seconds without a round, and when there is something
+    else to apply.
     """
 
     FIRST, LONGEST, QUIET = 1.0, 300.0, 300.0
@@ -23,7 +24,7 @@ class Rounds:
         self._next: dict[QueryKey, tuple[float, float, object]] = {}
 
     def wait(self, key: QueryKey, wanted: object = None) -> float:
-        """Seconds until the next round may begin, which applies what is ``wanted``; 0 begins it."""
+        """Return the seconds until a round that applies ``wanted`` may start; 0 starts the round now."""
         with self._lock:
             now = self._clock()
             due, pause, before = self._next.get(key, (now, self.FIRST, wanted))
@@ -37,6 +38,6 @@ class Rounds:
             return 0.0
 
     def forget(self, key: QueryKey) -> None:
-        """There is no such query any more."""
+        """Reset the back-off of a query."""
         with self._lock:
             self._next.pop(key, None)

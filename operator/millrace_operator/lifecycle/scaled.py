@@ -1,4 +1,4 @@
-"""What scaling has to say of a query, as its status needs it."""
+"""Result of a scaling check, in the types of the status."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from millrace_api.model.status import Condition, LastScaling, ObservedLoad, Plan
 
 @dataclass(frozen=True)
 class Scaled:
-    """One look at a running query.
+    """Result of one scaling check of a running query.
 
     Attributes:
-        uid: of the query.
-        account: of the last decision that was for another plan; None before the first.
-        change: the plan that it decided, where it is to be carried out and was for the plan of ``epoch``.
-        epoch: of the plan that was looked at.
-        load: what the job was seen doing; None where nothing was seen.
+        uid: uid of the query.
+        account: account of the last decision for another plan; None before the first.
+        change: plan to change to from the plan of ``epoch``; None for no change.
+        epoch: epoch of the plan that was checked.
+        load: observed load of the job; None without an observation.
         conditions: MetricsAvailable, ScalingActive and AtCapacity.
     """
 

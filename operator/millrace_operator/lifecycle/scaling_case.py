@@ -1,4 +1,4 @@
-"""What scaling has to know of a query besides its metrics: from its spec, its plan and its pods; pure."""
+"""Inputs of scaling besides the metrics, taken from spec, plan and pods; pure functions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .observe import ObservedQuery
 
 
 def settings_of(spec: Spec) -> Settings:
-    """The user's settings; without scaling it is worked out what it would do, for the load in the status."""
+    """Return the user's scaling settings; mode Off maps to Advise, so that the status still shows the load."""
     scaling = spec.scaling
     active = scaling.mode is ScalingMode.ACTIVE
     return Settings(
@@ -33,7 +33,7 @@ def settings_of(spec: Spec) -> Settings:
 
 
 def bounds_of(spec: Spec) -> Bounds:
-    """How far plans may go."""
+    """Return the spec's bounds for plans."""
     return Bounds(
         executors=Range(spec.executors.min, spec.executors.max),
         parallelism=Range(spec.parallelism.min, spec.parallelism.max),
@@ -43,14 +43,14 @@ def bounds_of(spec: Spec) -> Bounds:
 
 
 def state_partitions(seen: ObservedQuery, spec: Spec) -> int:
-    """Of the merge: those of the checkpoint, which the driver tells; until then, those that a new one would have."""
+    """Return the merge's state partitions as the driver reports them; before that, the number for a new checkpoint."""
     if seen.applied is not None:
         return seen.applied.state_partitions
     return spec.state_partitions(spec.executors.max * spec.executors.cores)
 
 
 def situation_of(seen: ObservedQuery, plan: Plan, now: datetime) -> Situation:
-    """Plan, executors, and what is paused. An executor is ready when it takes tasks, some time after its pod is."""
+    """Return plan, executors and pauses. An executor is ready once it takes tasks, some time after its pod is ready."""
     pods = executors(seen)
     ready = sum(1 for each in pods if ready_since(each) is not None)
     if seen.applied is not None:
@@ -69,7 +69,7 @@ def situation_of(seen: ObservedQuery, plan: Plan, now: datetime) -> Situation:
 
 
 def executors(seen: ObservedQuery) -> list[Manifest]:
-    """The executors' pods that are there to stay."""
+    """Return the executor pods that have not ended and are not being deleted."""
     return [
         each
         for (kind, _), each in seen.objects.items()
@@ -81,5 +81,5 @@ def executors(seen: ObservedQuery) -> list[Manifest]:
 
 
 def shape_of(plan: Plan) -> Shape:
-    """What scaling changes of a plan."""
+    """Return the part of a plan that scaling changes."""
     return Shape(plan.executors, plan.parallelism, plan.replicas)

@@ -1,4 +1,4 @@
-"""What scaling keeps on the cluster: the last decision in full, and what it has learned, for a restarted operator."""
+"""Scaling state saved on the cluster for a restarted operator: the full last decision and the learned model."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from ..scaling.decision.decision import Decision
 from .observe import ObservedQuery
 
 DECISION, LEARNED = "decision.json", "learned.json"
-"""Entries of the ConfigMap; ``millrace explain`` shows the first."""
+"""Keys of the ConfigMap; ``millrace explain`` shows the first entry."""
 
 log = logging.getLogger(__name__)
 
 
 def memory(owner: Owner, decision: Decision, scaler: Scaler) -> Manifest:
-    """The ConfigMap with both."""
+    """Return the ConfigMap with the decision and the learned state."""
     data = {DECISION: to_json(to_document(decision)), LEARNED: to_json(scaler.save())}
     return owner.manifest("v1", "ConfigMap", owner.scaling, {"data": data})
 
 
 def recall(scaler: Scaler, seen: ObservedQuery) -> bool:
-    """Let a new scaler go on with what an earlier one kept, if that is there and can be read.
+    """Restore a new scaler from saved state, if there is any.
 
-    Returns whether the scaler can be used: what another version has kept may have left it half filled.
+    Returns whether the scaler can be used; unreadable state, such as another version's, may leave it half restored.
     """
     try:
         text = seen.memory["data"][LEARNED]
@@ -43,5 +43,5 @@ def recall(scaler: Scaler, seen: ObservedQuery) -> bool:
 
 
 def to_document(decision: Decision) -> dict[str, Any]:
-    """A decision in the types of JSON, with all that it rests on."""
+    """Convert a decision with all its inputs to JSON types."""
     return dict(json.loads(json.dumps(asdict(decision), default=sorted)))

@@ -1,4 +1,4 @@
-"""What a query's status says of scaling: from decisions, and not more often than is worth a write; pure."""
+"""Scaling part of a query's status, and which changes of it deserve a write; pure functions."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .conditions import condition, holds, shortened, stamp
 from .scaled import Scaled
 
 REFRESH_SECONDS = 120.0
-"""After which numbers in the status are written anew, if nothing notable happens before."""
+"""Seconds between two writes of changed numbers in the status if nothing notable happens."""
 
 NOTABLE = 0.1
-"""Change of utilization that is written at once."""
+"""Change of utilization that is written to the status at once."""
 
 _CAPACITY = (Guard.QUOTA, Guard.CLUSTER)
 
 
 class MetricsReason(StrEnum):
-    """Whether there are metrics of a query."""
+    """Reason of the MetricsAvailable condition."""
 
     AVAILABLE = "Available"
     """There are metrics."""
@@ -40,7 +40,7 @@ class MetricsReason(StrEnum):
 
 
 class ActiveReason(StrEnum):
-    """Whether decisions are carried out."""
+    """Reason of the ScalingActive condition."""
 
     ACTIVE = "Active"
     """Decisions are carried out."""
@@ -55,14 +55,14 @@ class ActiveReason(StrEnum):
 
 
 class CapacityReason(StrEnum):
-    """Whether a query has as much as it may have, and needs more; besides it, the guard that holds it back."""
+    """Reason of the AtCapacity condition; the guard that limits the query is a possible reason too."""
 
     SUFFICIENT = "Sufficient"
     """The query needs no more than it may have."""
 
 
 def is_missing(decision: Decision) -> bool:
-    """Whether the metrics are not there, or not to be believed; not merely of no other batch than before."""
+    """Return whether metrics are missing or unreliable; normal gaps, such as no new batch, do not count."""
     if decision.reason is not Reason.NO_ANSWER:
         return False
     usual = (NoAnswerReason.NO_BATCH, NoAnswerReason.OTHER_PLAN, NoAnswerReason.COUNTER_RESET)
@@ -72,7 +72,7 @@ def is_missing(decision: Decision) -> bool:
 def conditions(
     spec: Spec, decision: Decision | None, metrics: tuple[MetricsReason, str], generation: int, now: datetime
 ) -> tuple[Condition, ...]:
-    """The three conditions of scaling; ``decision`` is the last one that rests on an answer."""
+    """Return the three scaling conditions; ``decision`` is the last one based on an answer."""
     available = metrics[0] is MetricsReason.AVAILABLE
     active, why = _activity(spec, decision, available=available)
     short, guard = _shortage(decision)
@@ -84,7 +84,7 @@ def conditions(
 
 
 def load_of(decision: Decision, answer: Answer, ready: int) -> ObservedLoad | None:
-    """What the job was seen doing; None where the decision rests on nothing."""
+    """Return the observed load of the job; None if the decision has no inputs."""
     inputs = decision.inputs
     if inputs is None:
         return None
@@ -100,7 +100,7 @@ def load_of(decision: Decision, answer: Answer, ready: int) -> ObservedLoad | No
 
 
 def account_of(decision: Decision, last: LastScaling | None) -> LastScaling | None:
-    """What is told of a decision for another plan, carried out or not; None where it is for none, or no news."""
+    """Return the account of a decision for another plan, applied or advised; None for no change or old advice."""
     wanted = decision.plan if decision.changed else _advised(decision)
     if wanted is None:
         return None
@@ -121,7 +121,7 @@ def account_of(decision: Decision, last: LastScaling | None) -> LastScaling | No
 
 
 def with_outcome(account: LastScaling | None, decision: Decision) -> LastScaling | None:
-    """The account with the utilization that came of it, once that is known."""
+    """Return the account with the utilization observed after its change, once known."""
     outcome, inputs = decision.outcome, decision.inputs
     if account is None or outcome is None or inputs is None or account.observed is not None:
         return account
@@ -131,12 +131,12 @@ def with_outcome(account: LastScaling | None, decision: Decision) -> LastScaling
 
 
 def shape_for(decision: Decision) -> PlanShape | None:
-    """The plan that is to be carried out; None where the present one stays."""
+    """Return the shape to change to; None if the current one stays."""
     return _shape(decision.plan) if decision.changed else None
 
 
 def is_news(before: Scaled, now: Scaled, seconds: float) -> bool:
-    """Whether it is worth a write, when the last one was so long ago: numbers alone are so only now and then."""
+    """Return whether a result deserves a write, ``seconds`` after the last one; small changes of the load wait."""
     if now.change is not None or now.account != before.account:
         return True
     if _told(now) != _told(before):
@@ -145,7 +145,7 @@ def is_news(before: Scaled, now: Scaled, seconds: float) -> bool:
 
 
 def _told(scaled: Scaled) -> list[tuple[object, ...]]:
-    """Of the conditions, all but their sentences, which have numbers in them."""
+    """Return the conditions without their messages, which contain numbers."""
     return [(each.status, each.reason, each.observed_generation) for each in scaled.conditions]
 
 

@@ -1,4 +1,4 @@
-"""From a query's spec and what was seen of it to the one next step: pure, and the same for the same input."""
+"""Next step of a query, computed from its spec and the observed state; pure and deterministic functions."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from .scaled import Scaled
 from .target import UNMADE_AFTER, DriverTarget, healthy_from, target_of, unmade_since
 
 FINALIZER = "millrace.io/drain"
-"""Keeps a query that is being deleted until its driver has ended its running batch."""
+"""Finalizer that keeps a deleted query until its driver has finished the running batch."""
 
 DRAIN_MARGIN = timedelta(seconds=60)
-"""Beyond the time that the driver's pod has to end, for which a deletion waits for it."""
+"""Time beyond the driver pod's grace period that a deletion waits for the driver."""
 
 
 @dataclass(frozen=True)
 class Apply:
-    """Make an object, or make it what it shall be."""
+    """Action that creates an object or updates it to its manifest."""
 
     manifest: Manifest
 
 
 @dataclass(frozen=True)
 class Drain:
-    """Let the driver end after its running batch, and change nothing else of it.
+    """Action that lets the driver end after its running batch and changes nothing else.
 
-    ``trial``: what shall be there after it; where the API server would not take that, nothing is done. None where
-    nothing shall be.
+    ``trial`` is the object to apply after the drain. If the API server would reject it, the drain does not start. None
+    if no driver follows.
     """
 
     trial: Manifest | None = None
@@ -51,7 +51,7 @@ class Drain:
 
 @dataclass(frozen=True)
 class Finalize:
-    """Set the finalizer, or take it away."""
+    """Action that sets or removes the finalizer."""
 
     present: bool
 
@@ -61,12 +61,12 @@ Action = Apply | Drain | Finalize
 
 @dataclass(frozen=True)
 class Step:
-    """What to do next.
+    """Next step of a query.
 
     Attributes:
-        status: that the query shall have before anything is done.
-        actions: to do, in this order; none where all is as it shall be, or something has to happen first.
-        wake: when to look again, if nothing happens before.
+        status: status to write before any action.
+        actions: actions in order; empty if the query matches its spec or has to wait.
+        wake: when to check again if no event arrives earlier.
     """
 
     status: Status
@@ -77,9 +77,9 @@ class Step:
 def next_step(
     seen: ObservedQuery, query: StreamQuery | MillraceError, image: str, now: datetime, scaled: Scaled | None = None
 ) -> Step:
-    """The step that brings a query nearer to its spec.
+    """Return the next step that brings a query closer to its spec.
 
-    ``image``: of queries that name none. ``scaled``: what scaling said of it last.
+    ``image`` is the default for queries without one. ``scaled`` is the last scaling result.
     """
     if seen.deleted_at is not None:
         return _delete(seen, seen.deleted_at, now)
@@ -99,7 +99,7 @@ def next_step(
 
 
 def _healthy_is_lost(seen: ObservedQuery, query: StreamQuery) -> bool:
-    """Whether a driver runs a spec that nobody knows any more, and the one that is known did not become healthy."""
+    """Return whether the current spec was rejected and the last healthy one, which the driver runs, is lost."""
     rejected = seen.status.rejected
     if rejected is None or rejected.revision != revision(query.spec) or seen.healthy is not None:
         return False
@@ -107,7 +107,7 @@ def _healthy_is_lost(seen: ObservedQuery, query: StreamQuery) -> bool:
 
 
 def _keep_running(seen: ObservedQuery, error: MillraceError, image: str, now: datetime) -> Step:
-    """What runs goes on when a change is invalid; where it has just been drained, the last healthy spec runs again."""
+    """Keep the driver running after an invalid change; restart a drained one with the last healthy spec."""
     wants_none = (seen.body.get("spec") or {}).get("state") == QueryState.SUSPENDED
     if seen.healthy is None or seen.stateful_set is None or not seen.is_drained or wants_none or seen.is_set(PAUSED):
         return Step(invalid(seen, error, now))
@@ -121,7 +121,7 @@ def _keep_running(seen: ObservedQuery, error: MillraceError, image: str, now: da
 
 
 def _must_drain(seen: ObservedQuery, target: DriverTarget, *, running: bool) -> bool:
-    """Whether a driver has to end before the objects may become what they shall be."""
+    """Return whether the driver has to end before the objects can be updated."""
     if seen.stateful_set is None:
         return False
     return not seen.is_drained and (not running or seen.revision not in (None, target.revision))
@@ -147,7 +147,7 @@ def _settle(
     running: bool,
     retry: datetime | None,
 ) -> Step:
-    """Make all objects what they shall be; then take down what has proven healthy."""
+    """Apply all missing or changed objects, then save a spec that has proven healthy."""
     plan = plan_for(seen, target.query, scaled)
     wanted = objects(target.query, seen.owner, plan, image, running=running)
     missing = missing_of(seen, wanted)
@@ -161,7 +161,7 @@ def _settle(
         elif not kept:
             actions = (*actions, Apply(healthy_spec(target.query, seen.owner)))
     if scaled is not None and scaled.change is not None and scaled.change != shape_of(plan):
-        scaled = replace(scaled, account=None)  # something else has come before it
+        scaled = replace(scaled, account=None)  # a spec change took precedence, so the decision was not applied
     report = StepReport(applying=missing, plan=plan, scaled=scaled)
     held = () if _has_finalizer(seen) else (Finalize(present=True),)
     return _report(seen, target, now, report, (*held, *actions), _soonest(wakes, now))
@@ -179,7 +179,7 @@ def _report(
 
 
 def _draining(target: DriverTarget, seen: ObservedQuery) -> StepReport:
-    """Why the driver is drained."""
+    """Return the report that explains why the driver is drained."""
     if target.rejected is not None and seen.revision == target.rejected.revision:
         return StepReport(progress=(ProgressingReason.ROLLING_BACK, target.rejected.message), draining=True)
     if not target.running:
@@ -193,7 +193,7 @@ def _draining(target: DriverTarget, seen: ObservedQuery) -> StepReport:
 
 
 def _delete(seen: ObservedQuery, asked: datetime, now: datetime) -> Step:
-    """Let go of the query once its driver has ended; the garbage collector then takes what it owns."""
+    """Remove the finalizer once the driver has ended; the garbage collector then deletes the owned objects."""
     if not _has_finalizer(seen):
         return Step(seen.status)
     until = asked + timedelta(seconds=_grace(seen)) + DRAIN_MARGIN
@@ -204,19 +204,19 @@ def _delete(seen: ObservedQuery, asked: datetime, now: datetime) -> Step:
 
 
 def _unscheduled_until(seen: ObservedQuery) -> datetime | None:
-    """When it is looked again whether the driver has found a node; None where it has."""
+    """Return when to check again whether the driver was scheduled; None if it was."""
     pod = seen.driver
     return None if pod is None or pod.get("spec", {}).get("nodeName") else moment(created(pod)) + UNSCHEDULABLE_AFTER
 
 
 def _unmade_until(seen: ObservedQuery, target: DriverTarget, now: datetime) -> datetime | None:
-    """When it is looked again whether there is a pod for the driver; None where there is one."""
+    """Return when to check again whether the driver's pod was created; None if no pod is missing."""
     since = unmade_since(seen, target.revision, target.tally, now)
     return None if since is None else since + UNMADE_AFTER
 
 
 def _stuck_until(seen: ObservedQuery) -> datetime | None:
-    """When it is looked again whether a driver that shall end has ended."""
+    """Return when to check again whether a deleted driver pod has ended; None if it is not being deleted."""
     gone = None if seen.driver is None else seen.driver["metadata"].get("deletionTimestamp")
     return None if gone is None else moment(gone) + STUCK_AFTER
 

@@ -1,4 +1,4 @@
-"""Which spec a query's driver shall run: the one that was applied, or the last healthy one where that failed: pure."""
+"""Choice of the spec that a driver should run: the applied one, or the last healthy one after a failure; pure."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ from .health import HEALTH_DEADLINE, HEALTHY_AFTER, created, ready_since, waitin
 from .observe import ObservedQuery
 
 RUNS_TO_ROLL_BACK = 3
-"""Runs of a changed spec that may fail before the last healthy one is put back, if its class does not say less."""
+"""Failed runs of a changed spec before a rollback to the last healthy one, unless the failure class allows fewer."""
 
 
 UNMADE_AFTER = timedelta(minutes=2)
-"""For which there may be no pod at all before somebody should look."""
+"""Time that the driver's pod may be missing before this is reported."""
 
 NOT_MADE = "the driver's pod is not made: see the events of its StatefulSet"
 
 
 @dataclass(frozen=True)
 class FailedRuns:
-    """The failed runs: the last ones, and how many of them there were in a row under this revision."""
+    """Most recent failed runs, and the number of failures in a row under the current revision."""
 
     attempts: tuple[Attempt, ...] = ()
     failures: int = 0
 
     @property
     def last(self) -> Attempt | None:
-        """The last failure, where the driver has not been healthy since."""
+        """Last failure; None if the driver has been healthy since."""
         return self.attempts[-1] if self.failures and self.attempts else None
 
     @property
     def alike(self) -> int:
-        """Failures in a row of the class of the last one: only they are held against it."""
+        """Number of failures in a row with the class of the last one; only these count towards its limit."""
         same = takewhile(lambda each: each.reason == self.attempts[-1].reason, reversed(self.attempts))
         return min(sum(1 for _ in same), self.failures)
 
     @property
     def given_up(self) -> bool:
-        """Whether no other run is begun."""
+        """Whether the driver has been given up."""
         return self.last is not None and patience_with(self.last).is_over(self.alike)
 
     def retry_time(self, now: datetime) -> datetime | None:
-        """When the next run may begin; None where that is now, or Kubernetes' affair."""
+        """Return when the next run may start; None if it may start now or Kubernetes restarts the driver."""
         due = None if self.last is None or self.given_up else retry_at(self.last, self.failures)
         return due if due is not None and due > now else None
 
 
 @dataclass(frozen=True)
 class DriverTarget:
-    """What the driver shall run.
+    """Spec that the driver should run, with its failed runs.
 
-    ``rejected``: the spec that was applied is not it, since it did not become healthy. ``wake``: when to look again
-    at whether the driver is healthy.
+    ``rejected`` is the applied spec if it did not become healthy and was rolled back. ``wake`` is when to check the
+    driver's health again.
     """
 
     query: StreamQuery
@@ -76,12 +76,12 @@ class DriverTarget:
 
 
 def target_of(seen: ObservedQuery, query: StreamQuery, now: datetime) -> DriverTarget:
-    """The spec to follow now."""
+    """Return the spec to follow now; roll back if the applied spec did not become healthy."""
     wanted, rejected = revision(query.spec), seen.status.rejected
     if rejected is not None and rejected.revision == wanted and seen.healthy is not None:
         return _rolled_back(seen, query, rejected, now)
     target = DriverTarget(query, wanted, _tally(seen, wanted, now))
-    if not target.running:  # whoever lets it run again wants another try
+    if not target.running:  # a resumed query gets a fresh start
         return replace(target, tally=replace(target.tally, failures=0))
     if seen.healthy is None or seen.healthy[0] == wanted:
         return target
@@ -97,13 +97,13 @@ def target_of(seen: ObservedQuery, query: StreamQuery, now: datetime) -> DriverT
 
 
 def healthy_from(pod: Manifest | None) -> datetime | None:
-    """From when on what a driver runs counts as healthy, if it stays ready."""
+    """Return when the driver's spec will count as healthy if the driver stays ready; None if it is not ready."""
     since = None if pod is None else ready_since(pod)
     return None if since is None else since + HEALTHY_AFTER
 
 
 def _rolled_back(seen: ObservedQuery, query: StreamQuery, rejected: RejectedSpec, now: datetime) -> DriverTarget:
-    """The last healthy spec; what needs no other driver is as the user wants it now."""
+    """Return the last healthy spec, with the in-place fields of the applied one."""
     assert seen.healthy is not None
     healthy, spec = seen.healthy
     spec = with_in_place(spec, query.spec)
@@ -111,7 +111,10 @@ def _rolled_back(seen: ObservedQuery, query: StreamQuery, rejected: RejectedSpec
 
 
 def followed(seen: ObservedQuery, spec: Spec) -> Spec:
-    """The spec that the driver runs, or shall: this one, or the last healthy one with what needs no other driver."""
+    """Return the spec that the driver should run: ``spec``, or after a rollback the last healthy one.
+
+    The in-place fields are always those of ``spec``.
+    """
     rejected, healthy = seen.status.rejected, seen.healthy
     if rejected is None or healthy is None or rejected.revision != revision(spec):
         return spec
@@ -119,7 +122,7 @@ def followed(seen: ObservedQuery, spec: Spec) -> Spec:
 
 
 def _unhealthy(seen: ObservedQuery, target: DriverTarget, now: datetime) -> str:
-    """Why a changed spec is given up; empty where it is not."""
+    """Return why a changed spec is rolled back; empty if it is not."""
     tally, pod = target.tally, _own_pod(seen, target.revision)
     limited = tally.last is not None and patience_with(tally.last).runs is not None
     if tally.last is not None and limited and (tally.given_up or tally.alike >= RUNS_TO_ROLL_BACK):
@@ -133,8 +136,8 @@ def _unhealthy(seen: ObservedQuery, target: DriverTarget, now: datetime) -> str:
 
 
 def unmade_since(seen: ObservedQuery, wanted: str, tally: FailedRuns, now: datetime) -> datetime | None:
-    """Since when there should be a pod for the driver and is none; None where there is one, or should be none."""
-    if seen.status.revision != wanted:  # which has just been applied
+    """Return since when the driver's pod has been missing; None if it exists or is not expected."""
+    if seen.status.revision != wanted:  # the revision has just been applied
         return None
     progress = condition_of(seen.status, ConditionType.PROGRESSING)
     if seen.driver is not None or tally.retry_time(now) is not None or tally.given_up:
@@ -147,23 +150,23 @@ def unmade_since(seen: ObservedQuery, wanted: str, tally: FailedRuns, now: datet
 
 
 def is_unmade(seen: ObservedQuery, target: DriverTarget, now: datetime) -> bool:
-    """Whether there is no pod for the driver for so long that somebody should look."""
+    """Return whether the driver's pod has been missing for at least ``UNMADE_AFTER``."""
     since = unmade_since(seen, target.revision, target.tally, now)
     return target.running and since is not None and now >= since + UNMADE_AFTER
 
 
 def _not_later(attempt: Attempt, now: datetime) -> Attempt:
-    """A node's clock may be ahead: nobody waits for that."""
+    """Cap the attempt's time at ``now``: a node's clock may be ahead, which would delay the retry."""
     return attempt if moment(attempt.time) <= now else attempt.model_copy(update={"time": stamp(now)})
 
 
 def _own_pod(seen: ObservedQuery, wanted: str) -> Manifest | None:
-    """The driver's pod, where it was made from this revision."""
+    """Return the driver's pod if it was created from this revision."""
     return seen.driver if seen.revision == wanted else None
 
 
 def _tally(seen: ObservedQuery, wanted: str, now: datetime) -> FailedRuns:
-    """What was counted before, and the runs that failed since."""
+    """Return the failed runs counted so far plus those that the pod newly shows."""
     before, pod = seen.status, _own_pod(seen, wanted)
     failures = before.failures if before.revision == wanted else 0
     if pod is None or "deletionTimestamp" in pod["metadata"]:

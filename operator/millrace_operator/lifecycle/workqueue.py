@@ -1,4 +1,4 @@
-"""Keys that wait to be worked on, as client-go's work queue has them: see ``WorkQueue``."""
+"""Work queue of keys with delays and retries, modelled on client-go's: see ``WorkQueue``."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import Generic, TypeVar
 from ..telemetry.metrics import OperatorMetrics
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 120.0
-"""Seconds before a key that failed is tried again; the pause doubles from failure to failure."""
+"""Seconds before a failed key is retried; the pause doubles with each failure."""
 
 Key = TypeVar("Key")
 
 
 class WorkQueue(Generic[Key]):
-    """Each key waits once however often it is added, and is never with two workers at a time.
+    """Work queue that holds each key at most once and never gives a key to two workers at a time.
 
-    A key that is added while a worker has it is handed out again when that worker is done, so no change is missed and
-    no two of them race. All methods may be called from any thread.
+    A key added while a worker has it is handed out again when that worker is done. So no change is missed, and no two
+    workers race on one key. All methods may be called from any thread.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class WorkQueue(Generic[Key]):
         self._ready: deque[Key] = deque()
         self._new: deque[Key] = deque()
         self._waiting: dict[Key, float] = {}
-        """Since when; what waited before the first worker came has waited since then."""
+        """Time since which each key waits; waits before the first worker's call count from that call."""
         self._opened: float | None = None
         self._working: set[Key] = set()
         self._later: list[tuple[float, int, Key]] = []
@@ -49,20 +49,20 @@ class WorkQueue(Generic[Key]):
         self._closed = False
 
     def __len__(self) -> int:
-        """How many keys are ready and with no worker."""
+        """Return the number of keys ready for a worker."""
         with self._changed:
             return len(self._ready) + len(self._new)
 
     def add(self, key: Key, *, new: bool = False) -> None:
-        """There is something to do for this key now; a new one comes after all that have been begun.
+        """Queue a key for work now; keys added as ``new`` come after all others.
 
-        Else what was begun would wait for a whole crowd of new ones at each of its steps.
+        Otherwise a query in progress would wait behind a burst of new ones at each of its steps.
         """
         with self._changed:
             self._add(key, new=new)
 
     def add_later(self, key: Key, seconds: float) -> None:
-        """There will be something to do for it; an earlier date that it has already stays."""
+        """Queue a key after a delay; an earlier due time of the same key is kept."""
         with self._changed:
             due = self._clock() + seconds
             if due < self._due.get(key, float("inf")):
@@ -71,7 +71,7 @@ class WorkQueue(Generic[Key]):
                 self._changed.notify()
 
     def retry(self, key: Key) -> float:
-        """It failed: try again after a pause, longer each time. Returns the pause, in seconds."""
+        """Queue a failed key again after a pause that grows with each failure; return the pause in seconds."""
         with self._changed:
             failures = self._failures[key] = self._failures.get(key, 0) + 1
         pause = min(FIRST_PAUSE * 2.0 ** min(failures - 1, 30), LONGEST_PAUSE) * self._chance.uniform(0.5, 1.0)
@@ -80,12 +80,12 @@ class WorkQueue(Generic[Key]):
         return pause
 
     def forget(self, key: Key) -> None:
-        """It succeeded: the next failure is its first."""
+        """Reset the failures of a key that succeeded."""
         with self._changed:
             self._failures.pop(key, None)
 
     def get(self) -> Key | None:
-        """The next key, when there is one; None when the queue is closed. The worker calls ``done`` after it."""
+        """Wait for the next key and return it; None when the queue is closed. The worker must call ``done`` with it."""
         with self._changed:
             if self._opened is None:
                 self._opened = self._clock()
@@ -100,7 +100,7 @@ class WorkQueue(Generic[Key]):
             return None
 
     def done(self, key: Key) -> None:
-        """The worker has finished with it, well or not."""
+        """Release a key after its work, successful or not."""
         with self._changed:
             self._working.discard(key)
             if key in self._waiting:
@@ -108,7 +108,7 @@ class WorkQueue(Generic[Key]):
                 self._changed.notify()
 
     def close(self) -> None:
-        """Hand out no more keys."""
+        """Close the queue: no more keys are handed out."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -122,7 +122,7 @@ class WorkQueue(Generic[Key]):
             self._changed.notify()
 
     def _take_due(self) -> float | None:
-        """Add the keys whose time has come; seconds until that of the next one, None where none waits."""
+        """Add the keys that are due; return the seconds until the next one is due, or None if none is delayed."""
         while self._later:
             due, _, key = self._later[0]
             if due > self._clock():

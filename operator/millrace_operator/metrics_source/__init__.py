@@ -1,1 +1,1 @@
-"""What Prometheus knows of running jobs: one question, one function, typed answers with the time they are of."""
+"""Metrics of running jobs from Prometheus: one function per question, with typed and timestamped answers."""

@@ -1,4 +1,4 @@
-"""The client of one Prometheus: queries go out, series come back, and all that fails is one kind of error."""
+"""Client of one Prometheus server; every failure is a ``PrometheusError``."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from .result import QueryRefusedError, Series, read
 from .settings import PrometheusSettings
 
 MAX_ANSWER = 16 << 20
-"""Bytes that an answer may have."""
+"""Maximum size of an answer in bytes."""
 
 _CONNECTIONS = 4
 _CONNECT_SECONDS = 3.0
 _SPARE_SECONDS = 2.0
-"""Beyond what Prometheus may take for a query, so that it can say itself that it took too long."""
+"""Seconds beyond the query timeout, so that Prometheus can report the timeout itself."""
 
 _PIECE = 1 << 16
 _OK, _NOT_LOGGED_IN, _REDIRECTS = 200, (401, 403), range(300, 400)
 
 
 class Prometheus:
-    """Asks one Prometheus; several threads may share it. Connections are kept, and nothing is tried again.
+    """Client of one Prometheus server. Thread-safe; keeps connections open and never retries.
 
-    Redirects are not followed: where they lead to is told, and credentials go nowhere but to the URL of the settings.
+    Redirects are reported, not followed, so that credentials go only to the URL of the settings.
     """
 
     def __init__(self, settings: PrometheusSettings) -> None:
@@ -48,7 +48,7 @@ class Prometheus:
         )
 
     def instant(self, query: str, time: float | None = None) -> tuple[Series, ...]:
-        """What a query says at a time, seconds since 1970; None: now, by Prometheus' own clock.
+        """Evaluate a query at a time in seconds since 1970; None means now, by Prometheus' own clock.
 
         Raises:
             PrometheusError: there is no answer, or none that can be relied on.
@@ -56,7 +56,7 @@ class Prometheus:
         return self._ask("query", {"query": query} | ({} if time is None else {"time": _stamp(time)}))
 
     def range(self, query: str, start: float, end: float, step: float) -> tuple[Series, ...]:
-        """What a query says at ``start`` and every ``step`` seconds after it, up to ``end``.
+        """Evaluate a query at ``start`` and every ``step`` seconds after it, up to ``end``.
 
         Raises:
             PrometheusError: there is no answer, or none that can be relied on.
@@ -65,7 +65,7 @@ class Prometheus:
         return self._ask("query_range", {"query": query} | times)
 
     def close(self) -> None:
-        """Close connections that wait for a next query."""
+        """Close idle connections."""
         self._pool.close()
 
     def _ask(self, endpoint: str, fields: Mapping[str, str]) -> tuple[Series, ...]:
@@ -91,14 +91,14 @@ class Prometheus:
         return series
 
     def _unreadable(self, status: int, said: str) -> PrometheusError:
-        """For an answer that is not of its API: of whoever stands before it, or of something else."""
+        """Return the error for an answer that is not of Prometheus' API, such as a proxy's."""
         if status in _NOT_LOGGED_IN:
             return self._error(f"says: {said}", "see that token or password are right")
         what = "gave an answer that cannot be read" if status == _OK else "says"
         return self._error(f"{what}: {said}", "see that the URL is that of a Prometheus")
 
     def _post(self, endpoint: str, form: str, headers: Mapping[str, str]) -> tuple[int, str, str, bytes]:
-        """Status, reason, header ``Location`` and body; the whole of it in a limited time and size."""
+        """Return status, reason, ``Location`` header and body, within limits of time and size."""
         deadline = clock.monotonic() + self._seconds
         path = f"{self._prefix}/api/v1/{endpoint}"
         response = self._pool.urlopen(
@@ -121,7 +121,7 @@ class Prometheus:
 
 
 def _certificates(settings: PrometheusSettings) -> dict[str, str]:
-    """By name: urllib3 reads them for each connection, so that renewed ones are used."""
+    """Return the certificates as file names: urllib3 reads them per connection, so renewed ones are used."""
     files = {
         "ca_certs": settings.ca_file,
         "cert_file": settings.client_certificate,
@@ -135,7 +135,7 @@ def _stamp(seconds: float) -> str:
 
 
 def _without_secrets(url: str) -> str:
-    """Scheme, host and path."""
+    """Return scheme, host and path of a URL."""
     try:
         parts = urlsplit(url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.netloc else parts.path
@@ -144,5 +144,5 @@ def _without_secrets(url: str) -> str:
 
 
 def _beginning(body: bytes) -> str:
-    """Some of a text that is not of Prometheus, such as a proxy's, on one line."""
+    """Return the beginning of a foreign answer, such as a proxy's, on one line."""
     return " ".join(body[:400].decode(errors="replace").split())[:200]

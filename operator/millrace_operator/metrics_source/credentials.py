@@ -1,4 +1,4 @@
-"""The header that logs in, from files that are read for each request: such secrets are renewed while we run."""
+"""Authorization header from secret files, read for each request because secrets are renewed at run time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _IN_TOKENS = frozenset(string.ascii_letters + string.digits + string.punctuation
 
 
 def login(settings: PrometheusSettings) -> dict[str, str]:
-    """The header ``Authorization``, or none where there is nothing to log in with.
+    """Return the ``Authorization`` header, or no header without credentials.
 
     Raises:
-        PrometheusError: a file cannot be read, or has nothing usable in it. What it has is never told.
+        PrometheusError: a file cannot be read or has no usable content. The message never quotes the content.
     """
     if settings.token_file is not None:
         token = _read(settings.token_file).strip()

@@ -1,4 +1,4 @@
-"""The one error of this room."""
+"""Error of the metrics source."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from millrace_api.errors import MillraceError
 
 
 class PrometheusError(MillraceError):
-    """Prometheus cannot be reached, refuses a query, or gives an answer that cannot be used; with its own words."""
+    """Prometheus is unreachable, refuses a query, or gives an unusable answer; the message quotes it."""

@@ -1,4 +1,4 @@
-"""What the metrics of one query say, as scaling reads it."""
+"""Metrics of one query in the form that scaling reads."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from .selector import equal, like, literal, one_of, raw_samples
 
 _CPU = "container_cpu_usage_seconds_total"
 _EXECUTOR = "executor"
-"""The container of executors' pods that Spark runs in."""
+"""Name of Spark's container in executor pods."""
 
 
 def answer(
     prometheus: Prometheus, namespace: str, query: str, now: float, executors: int | None = None
 ) -> Answer | None:
-    """The newest whole scrape of a query's driver, with its own time; None without any in the last ``MAX_AGE`` s.
+    """Return the newest complete scrape of a query's driver; None without one in the last ``MAX_AGE`` seconds.
 
-    Series that the scrape did not have are None; numbers are as they came. ``busy_core_seconds_total`` is there where
-    Prometheus knows of exactly as many executors' containers as are ready, or else the sum would not be of the same
-    ones each time. Its parts are not of the scrape, but of the newest ones of the nodes before it.
+    The answer has the time of the scrape. Series that the scrape lacks are None; numbers are unchanged.
+    ``busy_core_seconds_total`` is set only if Prometheus knows exactly as many executor containers as are ready;
+    otherwise the sum would cover different containers each time. Its parts come from the nodes' newest scrapes before
+    this one.
 
     Args:
-        prometheus: has for each series the label ``namespace``, that of the pod it is from.
-        namespace: of the query.
-        query: its name.
-        now: seconds since 1970; samples of later times are not seen.
-        executors: that are ready, which the job's metrics do not say.
+        prometheus: server whose series have the label ``namespace`` of their pod.
+        namespace: namespace of the query.
+        query: name of the query.
+        now: seconds since 1970; later samples are ignored.
+        executors: number of ready executors, which the job's metrics do not include.
 
     Raises:
-        PrometheusError: there is no answer, or none that can be relied on.
+        PrometheusError: there is no answer, or no reliable one.
     """
     matchers = [one_of("__name__", NAMES), equal("namespace", namespace), equal("query", query)]
     scrapes = whole_scrapes(prometheus.instant(raw_samples(matchers, MAX_AGE), now))
@@ -47,7 +48,7 @@ def answer(
 
 
 def _busy_core_seconds(prometheus: Prometheus, namespace: str, query: str, time: float, executors: int) -> float | None:
-    """Processor time of all executors so far, as cAdvisor counts it in the kubelet of each node."""
+    """Return the CPU seconds of all executors so far, as counted by cAdvisor in each node's kubelet."""
     matchers = [
         equal("__name__", _CPU),
         equal("namespace", namespace),

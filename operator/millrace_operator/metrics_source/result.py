@@ -1,4 +1,4 @@
-"""Answers of Prometheus' HTTP API: series of samples, or why there are none."""
+"""Parsing of answers of Prometheus' HTTP API: series of samples, or an error."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 _Pair = tuple[float, float]
-"""Time in seconds, and a value, which comes as text: NaN, +Inf and -Inf are no JSON."""
+"""Time in seconds and a value, which Prometheus sends as text because JSON has no NaN, +Inf and -Inf."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A value, which may be NaN or infinite, at a time in seconds since 1970."""
+    """Value, which may be NaN or infinite, at a time in seconds since 1970."""
 
     time: float
     value: float
@@ -22,7 +22,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Series:
-    """Samples under one set of labels, the oldest first; ``__name__`` is the metric's, where it has one.
+    """Samples with one set of labels, oldest first; the label ``__name__`` is the metric's name, if it has one.
 
     A vector has one sample in each series, a matrix any number, and a scalar is one sample without labels. Native
     histograms are left out.
@@ -64,15 +64,15 @@ _RESPONSE: TypeAdapter[_Success | _Failure] = TypeAdapter(Annotated[_Success | _
 
 
 class QueryRefusedError(Exception):
-    """Prometheus' own words: why it does not answer, or what is wrong with its answer."""
+    """Prometheus refused a query or warned about its answer; the message is Prometheus' own."""
 
 
 def read(body: bytes) -> tuple[Series, ...]:
-    """The series in an answer of the API.
+    """Parse an answer of the API and return its series.
 
     Raises:
-        RefusedError: it says that something went wrong, or warns that its answer is not whole.
-        ValueError: it is no such answer.
+        QueryRefusedError: the answer is an error, or has a warning, such as that it is incomplete.
+        ValueError: the body is not an answer of the API.
     """
     try:
         said = _RESPONSE.validate_json(body)

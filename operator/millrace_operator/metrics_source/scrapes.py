@@ -1,4 +1,4 @@
-"""What a job's endpoint said at each scrape, put together from the series that Prometheus made of it."""
+"""Scrapes of a job's endpoint, reassembled from the series that Prometheus stored."""
 
 from __future__ import annotations
 
@@ -27,22 +27,25 @@ FIELDS: Mapping[tuple[str, str], str] = {
     ("millrace_plan_workers", ""): "parallelism",
     ("millrace_plan_replicas", ""): "replicas",
 }
-"""Field of an ``Answer`` by the metric and its label ``stage``; what the job exports beside these is not asked for."""
+"""Field of an ``Answer`` by metric name and ``stage`` label; other metrics of the job are not queried."""
 
 CREATED = "millrace_batches_created"
-"""When the driver made its counters, in seconds since 1970; its client library exports that with each counter."""
+"""Metric with the creation time of the driver's counters, in seconds since 1970.
+
+The client library exports one with each counter.
+"""
 
 NAMES = (*dict.fromkeys(name for name, _ in FIELDS), CREATED)
 
 _COUNTERS = frozenset({"batches_total", "rows_total", "merge_seconds_total", "partials_total", "updates_total"})
-"""What a driver exports from its start on. The others come and go with what a batch was."""
+"""Counters that a driver exports from its start; other fields come and go with the batches."""
 
 
 @dataclass(frozen=True)
 class Scrape:
-    """Values by field of an ``Answer``, all scraped at ``time`` from a driver that began at ``begun``; Unix seconds.
+    """Values by ``Answer`` field, all scraped at ``time`` from a driver started at ``begun``; Unix seconds.
 
-    Where the driver does not say when it began, ``begun`` is when its target was first seen.
+    If the driver does not export its start time, ``begun`` is when its target was first seen.
     """
 
     time: float
@@ -51,10 +54,11 @@ class Scrape:
 
 
 def whole_scrapes(series: Iterable[Series]) -> list[Scrape]:
-    """All whole scrapes of a query's newest driver, and of those before it until it came; the oldest first.
+    """Return all complete scrapes of a query's newest driver, and of earlier drivers until it started; oldest first.
 
-    All samples of a scrape have its time. A target is what has the same labels. A scrape is whole if it has all the
-    counters that the target has at other times: counters stay, while gauges are absent if the last batch had no value.
+    All samples of a scrape have the same time. Series with the same labels form a target. A scrape is complete if it
+    has all counters that its target has at other times: counters stay, while gauges are absent if the last batch had no
+    value.
     """
     targets: dict[tuple[tuple[str, str], ...], dict[float, dict[str, float]]] = {}
     for one in series:
@@ -71,7 +75,7 @@ def whole_scrapes(series: Iterable[Series]) -> list[Scrape]:
 
 
 def _whole(times: Mapping[float, dict[str, float]]) -> Iterable[Scrape]:
-    """The whole ones of a target's scrapes."""
+    """Yield the complete scrapes of a target."""
     counters = _COUNTERS & {field for values in times.values() for field in values}
     first = min(times, default=math.inf)
     for time, values in times.items():
@@ -81,7 +85,7 @@ def _whole(times: Mapping[float, dict[str, float]]) -> Iterable[Scrape]:
 
 
 def _newest_driver(scrapes: Iterable[Scrape]) -> list[Scrape]:
-    """Those that are not of a driver older than one that was scraped before: it goes on for a while as it ends."""
+    """Drop scrapes of a driver after a newer one was scraped; a driver is still scraped for a while as it ends."""
     kept, newest = [], -math.inf
     for scrape in scrapes:
         if scrape.begun >= newest:

@@ -1,4 +1,4 @@
-"""Selectors of PromQL, with whatever text in their values."""
+"""PromQL selectors, with correct quoting of any text."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from collections.abc import Iterable
 
 
 def raw_samples(matchers: Iterable[str], seconds: float) -> str:
-    """A query for samples as they were scraped, within so many seconds (to the millisecond) before its time."""
+    """Return a query for raw samples of the last ``seconds``, rounded to milliseconds, before its evaluation time."""
     return f"{{{','.join(matchers)}}}[{max(round(seconds * 1000), 1)}ms]"
 
 
 def equal(label: str, value: str) -> str:
-    """A matcher for one value."""
+    """Return a matcher for one value."""
     return f"{label}={quoted(value)}"
 
 
 def one_of(label: str, values: Iterable[str]) -> str:
-    """A matcher for each of these values."""
+    """Return a matcher for any of the values."""
     return like(label, "|".join(map(literal, values)))
 
 
 def like(label: str, expression: str) -> str:
-    """A matcher for values that a regular expression matches as a whole."""
+    """Return a matcher for values that a regular expression matches in full."""
     return f"{label}=~{quoted(expression)}"
 
 
 def literal(text: str) -> str:
-    """A regular expression for this text alone."""
+    """Return a regular expression that matches exactly this text."""
     return re.escape(text)
 
 
 def quoted(text: str) -> str:
-    """A string of PromQL, which has the escapes of Go: JSON's are among them, as long as none is for a surrogate."""
+    """Return a PromQL string. PromQL uses Go's escapes, which include JSON's, except for surrogates."""
     return json.dumps(text, ensure_ascii=False)

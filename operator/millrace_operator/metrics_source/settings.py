@@ -1,4 +1,4 @@
-"""Where Prometheus is, and how to log in there."""
+"""Address and credentials of Prometheus."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from millrace_api.errors import MillraceError, Problem
 
 @dataclass(frozen=True)
 class PrometheusSettings:
-    """How to reach one Prometheus. It holds no secrets: these are in files, which may change at any time.
+    """Connection settings of one Prometheus server; secrets stay in files, which may change at any time.
 
     Attributes:
         url: ``http://HOST:PORT/PREFIX`` or ``https://``.
-        ca_file: certificates, PEM, of which one must have signed the server's; None takes those of the system.
-        client_certificate, client_key: PEM files with which to log in; the key may be in the certificate's file.
-        token_file: has a bearer token.
-        user, password_file: log in by these.
-        timeout_seconds: what Prometheus may take for a query.
+        ca_file: PEM file of CA certificates, one of which must have signed the server's; None uses the system's.
+        client_certificate, client_key: PEM files to log in with; the key may be in the certificate's file.
+        token_file: file with a bearer token.
+        user, password_file: user name, and file with the password.
+        timeout_seconds: time limit for a query in Prometheus.
     """
 
     url: str
@@ -33,10 +33,10 @@ class PrometheusSettings:
     timeout_seconds: float = 10.0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work.
+        """Reject invalid settings.
 
         Raises:
-            MillraceError: with all that is wrong. Never quotes a URL that may have a secret in it.
+            MillraceError: lists all problems; never quotes a URL that may contain a secret.
         """
         problems = [problem for problem in (self._address(), self._tls(), *self._login(), self._timeout()) if problem]
         if problems:
@@ -53,7 +53,7 @@ class PrometheusSettings:
         try:
             parts = urlsplit(self.url)
             usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        except ValueError:  # a port that is no number, or half an IPv6 address
+        except ValueError:  # a port that is not a number, or an incomplete IPv6 address
             usable = None
         return None if usable else Problem(f'"{self.url}" is no address of an HTTP server', hint, field=field)
 

@@ -1,7 +1,7 @@
-"""How much memory pods get: what a query names is the heap of their JVM, and other things need some beside it.
+"""Memory of the pods of a query: the JVM heap that the query names, plus overhead outside the heap.
 
-The shares were measured on one driver and its executors, on a query with two sources of data types and one with Python
-aggregates; docs/operations.md has the figures.
+The shares were measured on one driver and its executors, with a query with two sources of data types and one with
+Python aggregates; docs/operations.md has the figures.
 """
 
 from __future__ import annotations
@@ -9,36 +9,36 @@ from __future__ import annotations
 from millrace_api.model.streamquery import Spec
 
 _JVM = 256
-"""MiB of a JVM beside its heap: classes, threads, compiled code, buffers of the network."""
+"""MiB of a JVM outside its heap: classes, threads, compiled code, network buffers."""
 
 _DRIVER_PYTHON = 384
 """MiB of the driver's own Python."""
 
 _SOURCE = 384
-"""MiB of the Python processes that plan the batches of a source: Spark has several for each."""
+"""MiB per source for the Python processes that plan its batches; Spark runs several of them."""
 
 _WORKER = 256
-"""MiB of a Python worker, of which an executor has one per core: Arrow batches, Numba's kernels."""
+"""MiB of a Python worker for Arrow batches and Numba kernels; an executor has one worker per core."""
 
 _STATE = 0.1
-"""Share of the heap that RocksDB gets, for all state stores of an executor together."""
+"""RocksDB memory of an executor, for all its state stores together, as a fraction of the heap size."""
 
 _LEAST_STATE = 128
-"""MiB that RocksDB gets at least."""
+"""Minimum RocksDB memory of an executor in MiB."""
 
 
 def driver_limit(spec: Spec) -> int:
-    """MiB of the driver's pod."""
+    """Return the memory limit of the driver's pod in MiB."""
     return _mebibytes(spec.driver.memory.bytes) + _JVM + _DRIVER_PYTHON + _SOURCE * len(spec.sources)
 
 
 def executor_overhead(spec: Spec) -> int:
-    """MiB of an executor's pod beside the JVM's heap."""
+    """Return the memory of an executor's pod outside the JVM heap, in MiB."""
     return _JVM + _WORKER * spec.executors.cores + state_store(spec)
 
 
 def state_store(spec: Spec) -> int:
-    """MiB for the blocks and the writes that RocksDB holds, in one executor."""
+    """Return the memory for RocksDB's blocks and write buffers in one executor, in MiB."""
     return max(_LEAST_STATE, int(_STATE * _mebibytes(spec.executors.memory.bytes)))
 
 

@@ -1,4 +1,4 @@
-"""The query as the driver finds it: with paths of mounted files in place of what only the cluster can resolve."""
+"""Query document for the driver, with paths of mounted files instead of references to cluster objects."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any
 from millrace_api.model.streamquery import StreamQuery
 
 SECRETS = "/etc/millrace/secrets"
-"""Below it each Secret is a folder, and each of its entries a file."""
+"""Mount path of Secrets: one folder per Secret, one file per entry."""
 
 CHECKPOINT = "/var/lib/millrace/checkpoint"
-"""Where a volume claim is mounted, in the driver and in the executors; each query has a folder of its name there."""
+"""Mount path of the checkpoint's volume claim in driver and executors, with one folder per query name."""
 
 
 @dataclass
 class MountedQuery:
-    """``document`` is what the driver runs; ``secrets`` the entries it needs, by Secret."""
+    """Document that the driver runs, and the entries that it needs, by Secret."""
 
     document: dict[str, Any]
     secrets: dict[str, set[str]] = field(default_factory=dict)
 
 
 def mounted_query(query: StreamQuery) -> MountedQuery:
-    """The query without what concerns the operator alone.
+    """Return the query without the parts that only the operator uses.
 
-    A Secret is mounted and read as a file when it is used, so it is in no ConfigMap, and a rotated one is taken over.
+    A Secret is mounted and read as a file on use. So no ConfigMap contains it, and a rotated Secret takes effect.
     """
     document = query.to_document()
     name = document["metadata"]["name"]
@@ -40,11 +40,11 @@ def mounted_query(query: StreamQuery) -> MountedQuery:
 
 
 _OPERATORS = frozenset({"state", "image", "serviceAccountName", "restartNonce", "replanNonce"})
-"""Parts of a spec that the operator carries out."""
+"""Fields of a spec that only the operator uses."""
 
 
 def _with_files(value: Any, secrets: dict[str, set[str]]) -> Any:
-    """The same with ``file: PATH`` wherever there was a ``secretKeyRef``."""
+    """Replace each ``secretKeyRef`` by ``file: PATH`` and add its entry to ``secrets``."""
     if isinstance(value, dict):
         if set(value) == {"secretKeyRef"}:
             name, key = value["secretKeyRef"]["name"], value["secretKeyRef"]["key"]

@@ -12,12 +12,12 @@ from millrace_api.model.streamquery import API_VERSION, KIND
 Manifest = dict[str, Any]
 
 RPC_PORT, BLOCK_PORT, METRICS_PORT = 7078, 7079, 8080
-"""Of the driver, where executors and Prometheus find it; executors have the block port too."""
+"""Ports of the driver for executors and Prometheus; executors use the block port too."""
 
 
 @dataclass(frozen=True)
 class Owner:
-    """The query that objects belong to. Its name has 45 characters at most, so that theirs are valid labels."""
+    """Query that owns objects. Its name has at most 45 characters, so that the objects' names are valid labels."""
 
     namespace: str
     name: str
@@ -25,7 +25,7 @@ class Owner:
 
     @property
     def driver(self) -> str:
-        """Name of the StatefulSet, its Service, ServiceAccount and Role."""
+        """Name of the driver's StatefulSet, Service, ServiceAccount and Role."""
         return f"{self.name}-driver"
 
     @property
@@ -45,25 +45,25 @@ class Owner:
 
     @property
     def scaling(self) -> str:
-        """Name of the ConfigMap with what scaling has decided and learned."""
+        """Name of the ConfigMap with the last scaling decision and the learned state."""
         return f"{self.name}-scaling"
 
     @property
     def query(self) -> str:
-        """Name of the ConfigMap with what the driver runs."""
+        """Name of the ConfigMap with the driver's query and configuration."""
         return f"{self.name}-query"
 
     @property
     def executors(self) -> str:
-        """Name of what concerns all executors."""
+        """Name of the objects for all executors, such as their PodDisruptionBudget."""
         return f"{self.name}-exec"
 
     def selector(self, role: str | None = None) -> dict[str, str]:
-        """Labels that find the pods of the query, or those of one role."""
+        """Return the labels that select the query's pods, or its pods of one role."""
         return {QUERY: self.name} | ({ROLE: role} if role else {})
 
     def labels(self, role: str | None = None) -> dict[str, str]:
-        """Kubernetes' recommended labels, and those of the selectors."""
+        """Return Kubernetes' recommended labels and the selector labels."""
         recommended = {
             "app.kubernetes.io/name": "millrace",
             "app.kubernetes.io/instance": self.name,
@@ -73,7 +73,7 @@ class Owner:
         return recommended | component | self.selector(role)
 
     def manifest(self, api: str, kind: str, name: str, parts: Mapping[str, Any], role: str | None = None) -> Manifest:
-        """An object that is deleted with the query."""
+        """Build an object with an owner reference, so that it is deleted with the query."""
         reference = {
             "apiVersion": API_VERSION,
             "kind": KIND,

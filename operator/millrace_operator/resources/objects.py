@@ -15,14 +15,14 @@ from .spec_fields import REVISION, revision
 from .texts import to_json, to_yaml
 
 ASKED = "millrace.io/asked"
-"""Annotation of a plan: ``asked`` of the spec that it follows."""
+"""Annotation of the plan's ConfigMap: the result of ``asked`` for the spec that the plan follows."""
 
 
 def objects(query: StreamQuery, owner: Owner, plan: Plan, default_image: str, *, running: bool) -> list[Manifest]:
-    """What shall be there for a query under this plan; the driver last, since it needs all the others.
+    """Return the desired objects of a query under this plan; the driver last, because it needs all the others.
 
-    The same input gives the same objects, so that applying them again changes nothing. ``running``: whether there
-    shall be a driver now.
+    The same input gives the same objects, so applying them again changes nothing. ``running`` is whether the driver
+    should run now.
     """
     image = query.spec.image or default_image
     mounted = mounted_query(query)
@@ -48,14 +48,14 @@ def objects(query: StreamQuery, owner: Owner, plan: Plan, default_image: str, *,
 
 
 def healthy_spec(query: StreamQuery, owner: Owner) -> Manifest:
-    """The spec to go back to when a later one does not become healthy."""
+    """Return the ConfigMap with the spec to roll back to if a later one does not become healthy."""
     made = owner.manifest("v1", "ConfigMap", owner.healthy, {"data": {"spec.json": to_json(query.spec.to_document())}})
     made["metadata"]["annotations"] = {REVISION: revision(query.spec)}
     return made
 
 
 def asked(query: StreamQuery) -> str:
-    """What the spec asks of the plan: where it asks for something else later, that is taken over."""
+    """Return the plan settings that the spec asks for, as JSON; a later change of them changes the plan."""
     wanted = Plan.initial(query.spec).to_document() | {"replanNonce": query.spec.replan_nonce}
     return to_json({name: value for name, value in wanted.items() if name != "epoch"})
 
@@ -67,7 +67,7 @@ def _plan(query: StreamQuery, owner: Owner, plan: Plan) -> Manifest:
 
 
 def _role(owner: Owner) -> Manifest:
-    """What a driver may do: make and end pods, which RBAC cannot narrow by label; follow its plan, and answer."""
+    """Return the driver's Role: manage pods, which RBAC cannot restrict by label, and read and patch its plan."""
     pods = ["create", "get", "list", "watch", "patch", "delete", "deletecollection"]
     rules = [
         {"apiGroups": [""], "resources": ["pods"], "verbs": pods},
@@ -91,7 +91,7 @@ def _role_binding(owner: Owner, account: str) -> Manifest:
 
 
 def _service(owner: Owner) -> Manifest:
-    """Without an address of its own: executors find the driver by name, also before it is ready."""
+    """Return a headless Service by which executors find the driver even before it is ready."""
     ports = {"driver-rpc": RPC_PORT, "blocks": BLOCK_PORT, "metrics": METRICS_PORT}
     spec = {
         "clusterIP": "None",
@@ -103,7 +103,7 @@ def _service(owner: Owner) -> Manifest:
 
 
 def _network_policy(owner: Owner) -> Manifest:
-    """Pods of a query talk to one another; from elsewhere only its metrics can be reached."""
+    """Return a policy that lets a query's pods reach each other, and everyone else only their metrics port."""
     spec = {
         "podSelector": {"matchLabels": owner.selector()},
         "policyTypes": ["Ingress"],
@@ -116,7 +116,7 @@ def _network_policy(owner: Owner) -> Manifest:
 
 
 def _disruption_budget(owner: Owner, plan: Plan) -> Manifest:
-    """Nodes are drained one executor at a time; the driver may always move, or a drain would wait for ever."""
+    """Allow one evicted executor at a time. The driver has no budget, or draining its node would never end."""
     spec = {
         "minAvailable": max(plan.executors - 1, 0),
         "selector": {"matchLabels": owner.selector(EXECUTOR)},
@@ -125,9 +125,9 @@ def _disruption_budget(owner: Owner, plan: Plan) -> Manifest:
 
 
 def _stateful_set(owner: Owner, template: Manifest, *, running: bool) -> Manifest:
-    """One driver at most: a StatefulSet does not begin another before the first is known to be gone.
+    """Return a StatefulSet, which never runs two drivers: it waits until the old pod is known to be gone.
 
-    Its pod is replaced by the operator, which drains it first, and not by a change of the template.
+    The operator drains and replaces the pod; a change of the template alone does not.
     """
     spec = {
         "replicas": int(running),

@@ -1,4 +1,4 @@
-"""The pods of a query: its driver, and the template of its executors. Both keep to the restricted security level."""
+"""Pod templates of a query's driver and executors, both at the restricted pod security level."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from .spec_fields import REVISION, revision
 from .strategic_merge import merged
 
 USER = 10001
-"""Of the image; it owns nothing there."""
+"""User id in the image; it owns no files there."""
 
 _CONFIGURATION = "/etc/millrace"
 _REPORT = "/dev/termination-log"
-"""Where Kubernetes looks for a container's last words."""
+"""Path of the container's termination message."""
 
 _HUNG_GRACE = 30
-"""Seconds that a driver which no longer answers may take to end."""
+"""Grace period in seconds of a driver that fails its liveness probe."""
 
 
 def driver_pod(query: StreamQuery, owner: Owner, image: str, mounted: MountedQuery) -> Manifest:
-    """The pod template of the driver's StatefulSet."""
+    """Return the pod template of the driver's StatefulSet."""
     arguments = ["millrace", "driver", f"{_CONFIGURATION}/query/query.yaml"]
     arguments += ["--plan", f"{_CONFIGURATION}/plan/{PLAN_KEY}", "--plan-config-map", owner.plan]
     arguments += ["--metrics-port", str(METRICS_PORT), "--grace", str(grace(query) - 5)]
     container = {
         "name": "driver",
         "image": image,
-        "args": arguments,  # of the image's entry point, which looks after processes that nobody waits for
+        "args": arguments,  # for the image's entry point, which reaps orphaned processes
         "env": [
             {"name": "SPARK_CONF_DIR", "value": f"{_CONFIGURATION}/query"},
             _HOME,
@@ -71,7 +71,7 @@ def driver_pod(query: StreamQuery, owner: Owner, image: str, mounted: MountedQue
 
 
 def executor_pod(query: StreamQuery, owner: Owner, mounted: MountedQuery) -> Manifest:
-    """The template that Spark makes executors from: it adds image, command, resources and the driver as their owner."""
+    """Return Spark's executor pod template; Spark adds image, command, resources and the driver as the owner."""
     container = {"name": "executor", "env": [_HOME], "securityContext": _CONTAINER_SECURITY}
     pod = _pod(query, container, {}, mounted)
     pod["automountServiceAccountToken"] = False
@@ -94,7 +94,7 @@ def executor_pod(query: StreamQuery, owner: Owner, mounted: MountedQuery) -> Man
 
 
 def _restricted(template: Manifest) -> Manifest:
-    """Whatever a template takes away or adds, its pod keeps to the restricted level, and so do all its containers."""
+    """Enforce the restricted level on the pod and all its containers, whatever the user's template changes."""
     spec = template["spec"]
     contained = {
         kind: [each | {"securityContext": _over(_RESTRICTED, each.get("securityContext"))} for each in spec[kind]]
@@ -117,7 +117,7 @@ _SCRAPED = {
 _TEMPORARY = "/tmp"  # noqa: S108 - a volume of the pod's own
 _HOME = {"name": "HOME", "value": _TEMPORARY}
 _LOCAL = "spark-local-dir-1"
-"""Volume for local files; by such a name Spark knows that there is one, and adds none."""
+"""Volume for local files; Spark recognizes the name and adds no volume of its own."""
 
 _RESTRICTED: Manifest = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 _CONTAINER_SECURITY = _RESTRICTED | {"readOnlyRootFilesystem": True}
@@ -134,7 +134,7 @@ _POD_SECURITY: Manifest = {
 def _pod(
     query: StreamQuery, container: dict[str, Any], volumes: Mapping[str, tuple[str, Manifest]], mounted: MountedQuery
 ) -> Manifest:
-    """What driver and executors have in common; ``volumes`` are mounted for reading, by name."""
+    """Return the common part of driver and executor pods; ``volumes`` are mounted read-only, by name."""
     places: dict[str, tuple[str, Manifest]] = {"tmp": (_TEMPORARY, {"emptyDir": {}}), _LOCAL: (LOCAL, {"emptyDir": {}})}
     checkpoint = query.spec.checkpoint
     if checkpoint is not None and checkpoint.claim is not None:
@@ -159,7 +159,7 @@ def _secret(name: str, keys: set[str]) -> Manifest:
 
 
 def _resources(spec: Spec) -> Manifest:
-    """CPU as a request only, so that nobody is throttled; memory as both, so that what is promised is there."""
+    """Request CPU without a limit, to avoid throttling; request memory equal to its limit, to guarantee it."""
     memory = f"{driver_limit(spec)}Mi"
     return {"requests": {"cpu": str(spec.driver.cores), "memory": memory}, "limits": {"memory": memory}}
 

@@ -1,8 +1,7 @@
-"""What a query may not ask for: settings that are the operator's, and what the restricted pod security level forbids;
-and what it needs on a cluster, though not on a laptop.
+"""Restrictions on queries: reserved Spark settings, the restricted pod security level, and cluster requirements.
 
-A StreamQuery is written by whoever may write one in a namespace, and turned into pods by an operator that may do
-more. So nothing in it may reach past what its author could do with pods of the restricted level.
+Anyone who may create a StreamQuery in a namespace can write one, and an operator with more rights turns it into pods.
+So a query must not allow more than its author could do with pods of the restricted level.
 """
 
 from __future__ import annotations
@@ -36,22 +35,22 @@ _OURS = (
     "spark.storage.decommission.",
     "spark.submit.",
 )
-"""Spark settings, or how they begin, by which a query would reach past its spec."""
+"""Reserved Spark settings, or prefixes of them, by which a query could bypass its spec."""
 
 _SETTING = re.compile(r"[A-Za-z0-9._-]+")
-"""Names that mean in a properties file what they are here; with blanks or escapes, others could be smuggled in."""
+"""Valid setting names; blanks or escapes could smuggle other settings into a properties file."""
 
 _VOLUMES = frozenset(
     {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
 )
-"""Kinds of volume that the restricted level allows."""
+"""Volume types that the restricted level allows."""
 
 _POD_FIELDS = ("hostNetwork", "hostPID", "hostIPC", "serviceAccount", "serviceAccountName", "nodeName")
 _HINT = "leave it out: pods keep to Kubernetes' restricted security level and their own account"
 
 
 def problems(query: StreamQuery) -> list[Problem]:
-    """Everything that the query may not ask for, or lacks on a cluster, each with its field."""
+    """Return all forbidden or missing parts of a query on a cluster, each with its field."""
     found = [*_checkpoint_problems(query.spec.checkpoint)]
     found += [
         Problem(f'"{name}" is set by Millrace itself', _instead(name), field=f"spec.sparkConf[{name}]")
@@ -70,7 +69,7 @@ def problems(query: StreamQuery) -> list[Problem]:
 
 
 def _checkpoint_problems(checkpoint: CheckpointSpec | None) -> Iterator[Problem]:
-    """Executors keep state that the next driver reads: it has to be where all of them are."""
+    """Yield problems of the checkpoint, which must be on storage that the driver and all executors share."""
     hint = "write checkpoint: {claim: NAME}, a PersistentVolumeClaim that driver and executors can mount"
     if checkpoint is None:
         yield Problem("a query on a cluster needs a checkpoint", hint, field="spec.checkpoint")
@@ -98,7 +97,7 @@ def _template_problems(field: str, template: Mapping[str, Any]) -> Iterator[Prob
 
 
 def _forbidden(spec: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Places in a pod's spec that the restricted level, or the pod's account, forbids; and what is there."""
+    """Yield places in a pod's spec, with values, that the restricted level or the fixed service account forbids."""
     for name in _POD_FIELDS:
         if spec.get(name):
             yield name, spec[name]

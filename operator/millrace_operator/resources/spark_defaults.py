@@ -1,4 +1,4 @@
-"""Spark's settings for a driver in client mode in a pod: a file ``spark-defaults.conf``."""
+"""Spark settings of a driver pod in client mode, as a ``spark-defaults.conf`` file."""
 
 from __future__ import annotations
 
@@ -8,29 +8,31 @@ from .memory import executor_overhead, state_store
 from .names import BLOCK_PORT, RPC_PORT, Manifest, Owner
 
 LOCAL = "/var/lib/millrace/local"
-"""Folder for shuffles and for what RocksDB holds beside the checkpoint."""
+"""Folder for shuffle files and RocksDB's local files."""
 
 EXECUTOR_TEMPLATE = "/etc/millrace/query/executor-pod.yaml"
 
 FAILURES = 50
-"""Executors that may die within ten minutes; with more, a query ends and is started anew. Without, Spark would count
-a stream's failures for ever."""
+"""Executor failures allowed within ten minutes; with more, the query ends and is restarted.
+
+Without a window, Spark would count a stream's failures forever.
+"""
 
 _GRACE = 30
-"""Seconds that a pod may take to end beside its running batch."""
+"""Seconds that a pod may take to end, in addition to its running batch."""
 
 _BATCHES = 5
-"""Intervals that the running batch may take to end."""
+"""Batch intervals that the running batch may take to end."""
 
 
 DECOMMISSION = "/opt/millrace/bin/decommission"
-"""Program of the image that Kubernetes runs before it ends an executor."""
+"""Program in the image that Kubernetes runs before it ends an executor."""
 
 
 def spark_defaults(query: StreamQuery, owner: Owner, image: str, executor: Manifest) -> str:
-    """What concerns the cluster, one setting per line; what only the driver knows, and the user's, it adds itself.
+    """Return the cluster-related settings, one per line; the driver adds the user's settings and its own.
 
-    Spark sets an executor's processors itself, so those that its template asks for are handed to Spark.
+    Spark overrides an executor's CPU resources, so the values of the pod template are passed on as Spark settings.
     """
     executors = query.spec.executors
     resources = executor["spec"]["containers"][0].get("resources", {})
@@ -59,7 +61,7 @@ def spark_defaults(query: StreamQuery, owner: Owner, image: str, executor: Manif
         "spark.kubernetes.executor.disableConfigMap": "true",
         "spark.kubernetes.executor.request.cores": resources.get("requests", {}).get("cpu", executors.cores),
         "spark.kubernetes.driver.service.deleteOnTermination": "false",
-        # each driver lists its executors twice a minute: from the API server's memory, not from etcd
+        # each driver lists its executors twice a minute: read from the API server's cache, not from etcd
         "spark.kubernetes.executor.enablePollingWithResourceVersion": "true",
         "spark.kubernetes.decommission.script": DECOMMISSION,
         "spark.dynamicAllocation.enabled": "false",
@@ -67,9 +69,9 @@ def spark_defaults(query: StreamQuery, owner: Owner, image: str, executor: Manif
         "spark.storage.decommission.enabled": "true",
         "spark.storage.decommission.rddBlocks.enabled": "true",
         "spark.storage.decommission.shuffleBlocks.enabled": "true",
-        # an executor goes when it finds nothing new to hand over, for which it looks every 30 s by itself
+        # an executor ends when it finds no more blocks to migrate; by default it checks every 30 s
         "spark.storage.decommission.replicationReattemptInterval": "2s",
-        # shuffles of finished batches go with the driver's garbage, which may lie for long in a large heap
+        # shuffles of finished batches are removed by the driver's garbage collection, which is rare in a large heap
         "spark.cleaner.periodicGC.interval": "5min",
         "spark.executor.syncLogLevel.enabled": "true",
     }
@@ -79,10 +81,10 @@ def spark_defaults(query: StreamQuery, owner: Owner, image: str, executor: Manif
 
 
 def grace(query: StreamQuery) -> int:
-    """Seconds that a pod may take to end: a running batch is longer than its interval where there is a backlog."""
+    """Return the grace period of a pod in seconds; with a backlog, a batch runs longer than its interval."""
     return _GRACE + int(_BATCHES * query.spec.batch_interval.seconds)
 
 
 def _escaped(value: object) -> str:
-    """As Java reads it from a properties file: a backslash is one, and a line does not end in the middle."""
+    """Escape backslashes and line breaks for a Java properties file."""
     return str(value).replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")

@@ -1,4 +1,4 @@
-"""What a change of each field of a spec takes: nothing but other objects, or another driver."""
+"""Effects of changing each spec field: applied in place, or by replacing the driver."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millrace_api.model.streamquery import Spec
 
 
 class Effect(StrEnum):
-    """What has to happen for a field's change to take effect."""
+    """Action needed for a field's change to take effect."""
 
     IN_PLACE = "in place"
     """The driver goes on."""
@@ -59,31 +59,31 @@ EFFECTS = {
     "restartNonce": Effect.REPLACED,
     "replanNonce": Effect.IN_PLACE,
 }
-"""By field; one that is not here has its parts here, and one that is here covers all of its parts."""
+"""Effect by field; a listed field covers all its parts, and an unlisted one has its parts listed."""
 
 REVISION = "millrace.io/revision"
-"""Annotation of a driver's pod and of a healthy spec: ``revision`` of the spec that it was made from."""
+"""Annotation of a driver's pod and of a healthy spec: the ``revision`` of the spec it was created from."""
 
 
 def revision(spec: Spec) -> str:
-    """Ten hexadecimal digits that are others for every change that needs another driver.
+    """Return ten hexadecimal digits that differ for every change that needs another driver.
 
-    An operator of another version makes other objects of the same spec; that is no reason to replace drivers, which
-    take them up when they are next started. What is as it is by default does not count, so that neither a new field
-    of a later version nor a default that is written out is a change.
+    Another version of the operator may generate different objects from the same spec. This does not replace drivers,
+    which use the new objects from their next start. Default values do not count, so neither a new field in a later
+    version nor a default written out is a change.
     """
     text = json.dumps(_replaced(spec), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 def replaced_fields(before: Spec, after: Spec) -> list[str]:
-    """Fields in which two specs differ and whose change needs another driver."""
+    """Return the fields that differ between two specs and need another driver."""
     old, new = _replaced(before), _replaced(after)
     return [f"spec.{name}" for name in EFFECTS if old.get(name) != new.get(name)]
 
 
 def with_in_place(spec: Spec, wanted: Spec) -> Spec:
-    """``spec`` with those fields of ``wanted`` that need no other driver; without them where both do not fit."""
+    """Return ``spec`` with the in-place fields of ``wanted``; if the result is invalid, only with its ``state``."""
     document, theirs = spec.to_document(), wanted.to_document()
     for field, effect in EFFECTS.items():
         if effect is Effect.IN_PLACE:
@@ -108,7 +108,7 @@ def _at(document: Mapping[str, Any], field: str) -> Any:
 
 
 def _put(document: dict[str, Any], field: str, value: Any) -> None:
-    """Set a field, or take it away for None."""
+    """Set a field; None removes it."""
     *above, last = field.split(".")
     for part in above:
         document = document.setdefault(part, {})
@@ -118,7 +118,7 @@ def _put(document: dict[str, Any], field: str, value: Any) -> None:
 
 
 def fields_of(model: type, above: str = "") -> Iterator[str]:
-    """All fields of a spec that ``EFFECTS`` has to name: its own, and those of its parts that it does not name."""
+    """Yield all fields of a spec that ``EFFECTS`` must list; a field it does not list is replaced by its parts."""
     for name, field in model.model_fields.items():  # type: ignore[attr-defined]
         path = f"{above}{field.alias or name}"
         part = field.annotation

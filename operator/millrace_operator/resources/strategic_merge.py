@@ -1,4 +1,4 @@
-"""Kubernetes' strategic merge of a pod template into a generated pod: lists of named things are merged by name."""
+"""Kubernetes' strategic merge of a pod template into a generated pod, which merges lists by key."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _KEYS: Mapping[str, str] = {
     "resourceClaims": "name",
     "topologySpreadConstraints": "topologyKey",
 }
-"""Lists that are merged, and the field that tells their entries apart (``patchMergeKey`` in Kubernetes' API)."""
+"""Merged lists and the key field of their entries (``patchMergeKey`` in Kubernetes' API)."""
 
 _WHOLE = frozenset({"volumes", "env"})
-"""Lists whose entries are replaced as a whole: of their kinds or sources an entry may have one only."""
+"""Lists whose entries are replaced as a whole, because an entry may have only one type or source."""
 
 
 def merged(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """``base`` with ``patch`` in it: what is null in the patch is taken away, other lists and values are replaced.
+    """Merge ``patch`` into ``base``: null removes a field, unkeyed lists and other values are replaced.
 
     Entries of merged lists stay in the order of ``base``; new ones follow.
     """
@@ -48,7 +48,7 @@ def _merged_list(base: list[Any], patch: list[Any], name: str) -> list[Any]:
     result: dict[Any, Any] = {entry[key]: entry for entry in base}
     for entry in patch:
         if not isinstance(entry, Mapping) or key not in entry:
-            result["unnamed", len(result)] = entry  # the API server says what is wrong with it
+            result["unnamed", len(result)] = entry  # left for the API server to reject
             continue
         held = {} if name in _WHOLE else result.get(entry[key], {})
         result[entry[key]] = merged(held, entry)

@@ -1,4 +1,4 @@
-"""How things are written into objects: YAML that people can read, and JSON that is the same for the same value."""
+"""Serialization of values into objects: readable YAML and deterministic JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import yaml
 
 
 class _ManifestDumper(yaml.SafeDumper):
-    """Without anchors; with ``|`` for texts of several lines."""
+    """YAML dumper without anchors and with ``|`` for multi-line text."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -23,10 +23,10 @@ _ManifestDumper.add_representer(str, _text)
 
 
 def to_yaml(*documents: Any) -> str:
-    """The documents, in the order of their fields."""
+    """Format documents as YAML, with fields in their given order."""
     return yaml.dump_all(documents, Dumper=_ManifestDumper, sort_keys=False, width=120)
 
 
 def to_json(value: Any) -> str:
-    """One line."""
+    """Format a value as JSON on one line."""
     return json.dumps(value, separators=(",", ":"))

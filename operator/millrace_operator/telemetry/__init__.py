@@ -1,1 +1,1 @@
-"""What the operator tells of itself: metrics, probes and logs."""
+"""Telemetry of the operator itself: metrics, probes and logs."""

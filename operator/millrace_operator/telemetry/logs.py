@@ -1,6 +1,6 @@
-"""The operator's log on standard error: lines of text for people, or of JSON for machines.
+"""Operator log on standard error, as text for people or JSON for machines.
 
-What is known of the query that is worked on is in each line, whoever writes it, also kopf and other libraries.
+Every line names the query being worked on, including lines written by kopf and other libraries.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SUBJECT: ContextVar[dict[str, Any] | None] = ContextVar("subject", default=None
 
 
 class LogFormat(StrEnum):
-    """How a line looks."""
+    """Format of the log lines."""
 
     TEXT = "text"
     JSON = "json"
@@ -28,7 +28,7 @@ class LogFormat(StrEnum):
 
 @contextmanager
 def about(key: tuple[str, str], generation: int | None = None) -> Iterator[None]:
-    """Lines that are logged in this block are about a query: its namespace and name, and the spec's generation."""
+    """Attach a query's namespace, name and generation to all lines logged in this block."""
     subject = {"namespace": key[0], "query": key[1]}
     token = _SUBJECT.set(subject if generation is None else subject | {"generation": generation})
     try:
@@ -38,18 +38,18 @@ def about(key: tuple[str, str], generation: int | None = None) -> Iterator[None]
 
 
 def configure(format: LogFormat) -> None:
-    """Log everything from INFO on, in this format, instead of how it was logged before."""
+    """Log from level INFO in this format; replaces the handlers of the root logger."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if format is LogFormat.JSON else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)
-    logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # else a line for each event of a watch
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # otherwise kopf logs a line per watch event
 
 
 def in_short(error: Exception) -> str:
-    """An error on one line; of a refusal by the API server, what it says, without the headers of its answer."""
-    from kubernetes.client import ApiException  # takes a second, which commands that ask no cluster do not have
+    """Return an error on one line; for a refusal by the API server, its message without the response headers."""
+    from kubernetes.client import ApiException  # takes a second to import; commands without a cluster skip it
 
     if isinstance(error, ApiException):
         return refusal(error.status, error.reason, error.body)
@@ -57,10 +57,13 @@ def in_short(error: Exception) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: time, level, logger, message; namespace, query and generation; error where there is one."""
+    """Formatter with one JSON object per line.
+
+    Its fields are time, level, logger and message; namespace, query and generation if known; error if there is one.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without its end."""
+        """Return the line without its line end."""
         line = {
             "time": _time_of(record),
             "level": record.levelname.lower(),
@@ -74,10 +77,10 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """Time, level, the query in brackets, message."""
+    """Formatter for text lines: time, level, the query in brackets, message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, or lines where there is a traceback."""
+        """Return the line; with a traceback, several lines."""
         subject = _subject_of(record)
         query = f"[{subject.get('namespace')}/{subject['query']}] " if "query" in subject else ""
         line = f"{_time_of(record)} {record.levelname:7} {query}{record.getMessage()}"
@@ -89,7 +92,7 @@ def _time_of(record: logging.LogRecord) -> str:
 
 
 def _subject_of(record: logging.LogRecord) -> dict[str, Any]:
-    """That of the block; else the object that kopf says the line is about."""
+    """Return the subject set by ``about``, otherwise the object that kopf attached to the record."""
     reference = getattr(record, "k8s_ref", None)
     if (subject := _SUBJECT.get()) is not None or not reference:
         return subject or {}

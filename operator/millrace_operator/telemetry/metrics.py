@@ -1,4 +1,4 @@
-"""The operator's metrics: the contract with whoever reads them, and how they are recorded."""
+"""Metrics of the operator: the contract with their readers, and their recording."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RATIOS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5)
 
 @dataclass(frozen=True)
 class OperatorMetric:
-    """One metric that the operator exports. ``buckets`` are the upper bounds of a histogram, in its unit."""
+    """Metric that the operator exports. ``buckets`` are the upper bounds of a histogram, in its unit."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -83,11 +83,11 @@ CONTRACT = (
         buckets=_RATIOS,
     ),
 )
-"""Everything the operator exports, beside Python's process and garbage collection; no label has a query's name."""
+"""All exported metrics besides those of the Python process and its garbage collector; no label is a query's name."""
 
 
 class OperatorMetrics(Collector):
-    """The metrics of one operator, on a registry of their own. All methods may be called from any thread."""
+    """Metrics of one operator in a registry of their own. All methods may be called from any thread."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
@@ -99,14 +99,14 @@ class OperatorMetrics(Collector):
         self._gauges: dict[str, Callable[[], float | None]] = {}
         self._phases: Callable[[], Iterable[str]] = tuple
         for result in ("success", "error"):
-            self._counters["millrace_operator_reconciles_total"].labels(result)  # at 0, or the first would be missed
+            self._counters["millrace_operator_reconciles_total"].labels(result)  # at 0, so that rates see the first
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
 
     @contextmanager
     def reconcile(self) -> Iterator[None]:
-        """Measure a step; one that raises is an error."""
+        """Measure a reconcile step; an exception counts as an error."""
         began, result = time.monotonic(), "error"
         try:
             yield
@@ -116,24 +116,24 @@ class OperatorMetrics(Collector):
             self._histograms["millrace_operator_reconcile_seconds"].observe(time.monotonic() - began)
 
     def waited(self, seconds: float) -> None:
-        """A query was taken out of the queue after so long."""
+        """Record the seconds that a query waited in the queue."""
         self._histograms["millrace_operator_queue_seconds"].observe(seconds)
 
     def retried(self) -> None:
-        """A query was put back after an error."""
+        """Count a query put back into the queue after an error."""
         self._counters["millrace_operator_retries_total"].inc()
 
     def requested(self, verb: str, resource: str, code: str, seconds: float) -> None:
-        """A request to the API server has ended, after so many seconds."""
+        """Record a finished request to the API server and its duration in seconds."""
         self._counters["millrace_operator_api_requests_total"].labels(verb, resource, code).inc()
         self._histograms["millrace_operator_api_request_seconds"].labels(verb, resource).observe(seconds)
 
     def decided(self, reason: str) -> None:
-        """The autoscaler has decided; ``reason`` is one of few."""
+        """Count a scaling decision; ``reason`` is one of few values."""
         self._counters["millrace_operator_scaling_decisions_total"].labels(reason).inc()
 
     def predicted(self, error: float) -> None:
-        """A prediction was compared with what came of it: their difference as a fraction of the latter, any sign."""
+        """Record a prediction error of either sign: predicted minus observed, as a fraction of the observed value."""
         self._histograms["millrace_operator_prediction_error_ratio"].observe(abs(error))
 
     def show(
@@ -144,7 +144,7 @@ class OperatorMetrics(Collector):
         leads: Callable[[], bool],
         canary_age: Callable[[], float | None],
     ) -> None:
-        """Where the gauges are read from at each scrape; a canary without age is absent."""
+        """Set the functions that each scrape reads the gauges from; a canary without an age is not exported."""
         self._phases = phases
         self._gauges = {
             "millrace_operator_queue_depth": queue_depth,
@@ -153,11 +153,11 @@ class OperatorMetrics(Collector):
         }
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
-        """For the registry: the gauges without a value."""
+        """Return the gauges without values, for the registry."""
         return [GaugeMetricFamily(m.name, m.help, labels=m.labels) for m in _of("gauge")]
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """For the registry: the gauges as they are now."""
+        """Yield the gauges with their current values, for the registry."""
         for metric in _of("gauge"):
             family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
             if metric.labels:

@@ -18,31 +18,31 @@ from prometheus_client.exposition import MetricsHandler
 from millrace_api.errors import MillraceError, Problem
 
 MAX_CONNECTIONS = 8
-"""Connections served at the same time, each by a thread; one more is turned away."""
+"""Maximum number of concurrent connections, each with a thread; further ones are rejected."""
 
 CONNECTION_SECONDS = 10.0
-"""How long a connection may take as a whole, so that a slow client cannot keep its thread."""
+"""Total time limit of a connection in seconds, so that a slow client cannot hold its thread."""
 
 _BUSY = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
 
 Probe = Callable[[], str]
-"""What is wrong; empty where all is well."""
+"""Health check that returns what is wrong; empty if healthy."""
 
 log = logging.getLogger(__name__)
 
 
 class OperatorServer(ThreadingHTTPServer):
-    """Listens from the beginning, and answers from ``start`` to ``stop``.
+    """HTTP server that listens on creation and answers from ``start`` to ``stop``.
 
     Args:
         host: address of this machine to listen on.
-        port: 0 takes a free one.
-        registry: what ``/metrics`` shows.
-        healthy: what ``/healthz`` says.
-        ready: what ``/readyz`` says.
+        port: port to listen on; 0 takes a free one.
+        registry: metrics of ``/metrics``.
+        healthy: check of ``/healthz``.
+        ready: check of ``/readyz``.
 
     Raises:
-        MillraceError: the address cannot be listened on.
+        MillraceError: the server cannot listen on the address.
     """
 
     daemon_threads = True
@@ -63,17 +63,17 @@ class OperatorServer(ThreadingHTTPServer):
             ) from None
 
     def start(self) -> None:
-        """Answer, in threads of its own."""
+        """Start answering, in background threads."""
         log.info("metrics and probes are on port %d", self.server_address[1])
         Thread(target=self.serve_forever, name="http", daemon=True).start()
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Stop answering and close the socket."""
         self.shutdown()
         self.server_close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Give the connection to a thread, where there may be one more."""
+        """Serve the connection in a thread, or reject it if all threads are busy."""
         if self._slots.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
@@ -81,7 +81,7 @@ class OperatorServer(ThreadingHTTPServer):
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve the connection in its thread, for as long as it may take."""
+        """Serve the connection in its thread, and cut it off after its time limit."""
         overdue = Timer(CONNECTION_SECONDS, _cut, (request,))
         overdue.daemon = True
         overdue.start()
@@ -92,12 +92,12 @@ class OperatorServer(ThreadingHTTPServer):
             self._slots.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is nobody's concern; nor may a bad one fill the log."""
+        """Log a failed request at DEBUG level, so that bad clients cannot fill the log."""
         log.debug("a request from %s failed", client_address[0], exc_info=True)
 
 
 class _OperatorHandler(MetricsHandler):
-    """Answers one request; the metrics themselves are written by prometheus_client."""
+    """Handler of one request; prometheus_client writes the metrics."""
 
     server: OperatorServer
 
@@ -106,7 +106,7 @@ class _OperatorHandler(MetricsHandler):
         return self.server.registry
 
     def do_GET(self) -> None:  # noqa: N802
-        """Answer by path."""
+        """Answer a GET request by its path."""
         path = urlsplit(self.path).path
         if path == "/metrics":
             super().do_GET()
@@ -126,5 +126,5 @@ class _OperatorHandler(MetricsHandler):
 
 
 def _cut(connection: socket.socket) -> None:
-    with suppress(OSError):  # it has just ended by itself
+    with suppress(OSError):  # the connection has just ended
         connection.shutdown(socket.SHUT_RDWR)

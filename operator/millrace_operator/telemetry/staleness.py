@@ -1,4 +1,4 @@
-"""Whether a watch is alive, judged by touches of something that it watches: see ``Staleness``."""
+"""Detection of dead watches by touching a watched object: see ``Staleness``."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import time
 from collections.abc import Callable
 
 TOUCH_SECONDS = 30.0
-"""From one touch to the next."""
+"""Seconds between two touches."""
 
 MISSED = 3
-"""So many intervals may pass without that the watch shows any of the touches."""
+"""Number of touches that the watch may miss before it counts as stale."""
 
 
 class Staleness:
-    """Which touches a watch has shown. What the API server has not taken is no fault of the watch, and does not count.
+    """Tracker of the touches that a watch has shown.
 
-    All methods may be called from any thread.
+    A touch that the API server has not accepted does not count, because the watch is not at fault. All methods may be
+    called from any thread.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -27,23 +28,23 @@ class Staleness:
         self._seen_at: float | None = None
 
     def touching(self, stamp: str) -> None:
-        """A touch is about to be made; its ``stamp`` is its own."""
+        """Announce a touch with a unique ``stamp``."""
         with self._lock:
             self._outstanding.add(stamp)
 
     def touched(self, stamp: str) -> None:
-        """The API server has taken it."""
+        """Count a touch that the API server has accepted, unless the watch has already shown it."""
         with self._lock:
-            if stamp in self._outstanding:  # else the watch has shown it already
+            if stamp in self._outstanding:  # otherwise the watch has shown it already
                 self._unseen += 1
 
     def failed(self) -> None:
-        """The API server has not taken it, or has not said so: the watch has until the next ones to find its way."""
+        """Reset the count after a failed touch, because the API server may be at fault."""
         with self._lock:
             self._unseen = 0
 
     def seen(self, stamp: str) -> None:
-        """The watch has shown a touch, of this operator or another one."""
+        """Note a touch shown by the watch, made by this operator or another one."""
         with self._lock:
             self._seen_at = self._clock()
             if stamp in self._outstanding:
@@ -52,7 +53,7 @@ class Staleness:
 
     @property
     def stale(self) -> bool:
-        """Whether the watch has shown none of one's own touches for so long that it must be dead."""
+        """Whether the watch has missed more than ``MISSED`` of the counted touches and must be dead."""
         with self._lock:
             return self._unseen > MISSED
 
