@@ -1,1 +1,1 @@
-"""What runs in Spark: the data path of a StreamQuery, from source slices to the sink."""
+"""The part of Millrace that runs in Spark: the data path of a StreamQuery, from source slices to the sink."""

@@ -1,4 +1,4 @@
-"""Where Millrace keeps what it can make again."""
+"""The cache on disk, for files that Millrace can recreate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def cache_folder() -> Path | None:
-    """Millrace's folder in the user's cache, which need not exist; None for a user without a home."""
+    """Return Millrace's folder in the user's cache, or None for a user without a home. The folder may not exist."""
     named = os.environ.get("XDG_CACHE_HOME")
     try:
         return Path(named or Path.home() / ".cache") / "millrace"

@@ -1,4 +1,4 @@
-"""The command line: ``millrace run | validate | explain | bench | crd``, and what other packages add to it."""
+"""The command line: ``millrace run | validate | explain | bench | crd``, and the commands of other packages."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and what S
 
 
 GRACE = 25.0
-"""Seconds; Kubernetes gives a pod 30 s by itself."""
+"""Default seconds that the running batch may take after SIGTERM; Kubernetes gives a pod 30 s by default."""
 
 Grace = Annotated[float, typer.Option(min=0, help="Seconds that the running batch may still take after SIGTERM.")]
 
@@ -69,21 +69,21 @@ def options(
 
 
 class OutputFormat(StrEnum):
-    """How ``validate`` prints problems."""
+    """The formats in which ``validate`` prints problems."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class TableFormat(StrEnum):
-    """How ``bench`` prints what it found."""
+    """The formats in which ``bench`` prints its results."""
 
     TABLE = "table"
     JSON = "json"
 
 
 class CrdFormat(StrEnum):
-    """What ``crd`` prints."""
+    """The documents that ``crd`` can print."""
 
     YAML = "yaml"
     JSON_SCHEMA = "json-schema"
@@ -269,7 +269,7 @@ def show_state(
 
 
 def _query_for_spark(file: Path, name: str | None, *, debug: bool) -> StreamQuery:
-    """Read a query and start Spark's JVM for it, which takes longer than it takes to import what runs it."""
+    """Read a query and start Spark's JVM for it early: the JVM starts more slowly than the imports that follow."""
     from millrace_jobs import jvm
     from millrace_jobs.query_file import query_of
 
@@ -279,7 +279,7 @@ def _query_for_spark(file: Path, name: str | None, *, debug: bool) -> StreamQuer
 
 
 def _run(make: Callable[[], Job], grace: float) -> None:
-    """Run a job to its end, or to that of its running batch after Ctrl-C or SIGTERM; what failed is reported."""
+    """Run a job until it ends, or until its running batch ends after Ctrl-C or SIGTERM; report a failure."""
     from millrace_jobs import jvm
     from millrace_jobs.run.failure_report import write_report
 
@@ -319,7 +319,7 @@ def _run(make: Callable[[], Job], grace: float) -> None:
 
 
 def _overdue(grace: float, *, starting: bool) -> Problem:
-    """What to say of a run that did not end in time."""
+    """Return the problem to report when a run did not end within its grace period."""
     if starting:
         message = f"the run was about to start, did not end within {grace:g} s and was abandoned"
         return Problem(message, "run the same command again: nothing is lost")
@@ -330,13 +330,13 @@ def _overdue(grace: float, *, starting: bool) -> Problem:
 
 @cache
 def _add_other_commands() -> None:
-    """Add what other installed packages have, which this one does not import."""
+    """Add the commands of other installed packages, found by entry point because this package imports none of them."""
     for package in entry_points(group="millrace.commands"):
         package.load()(app)
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is one sentence and exit status 1."""
+    """Run the command line; report a user error in one sentence and exit with status 1."""
     try:
         _add_other_commands()
         app()

@@ -1,4 +1,4 @@
-"""What has to outlast a power cut, and folders that are made and removed."""
+"""Durable writes that survive a power cut, and helpers that create and remove folders."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def sync(path: Path) -> None:
-    """Bring a file to the disk; of a folder, which files are in it, under which names."""
+    """Flush a file to disk (``fsync``). For a folder, flush its entries: the names of the files in it."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -17,14 +17,14 @@ def sync(path: Path) -> None:
 
 
 def make_folder(path: Path) -> list[Path]:
-    """Make a folder and those above it where they do not exist; return those that were made, the innermost first."""
+    """Create a folder and its missing parents; return the folders created, innermost first."""
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     return made
 
 
 def remove_folders(made: Sequence[Path]) -> None:
-    """Remove what ``make_folder`` made, as far as it is empty."""
+    """Remove the folders that ``make_folder`` created; stop at the first that is not empty."""
     for folder in made:
         try:
             folder.rmdir()

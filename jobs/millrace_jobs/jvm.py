@@ -1,8 +1,9 @@
-"""Spark's JVM, started before PySpark is imported: it takes longest to be ready, and Python has much to load meanwhile.
+"""Spark's JVM, started before PySpark is imported so that it starts up while Python loads its modules.
 
-PySpark would start it by itself, but only when a session is made, and in the process group of this one, where a
-SIGTERM for the whole group (``timeout``, CI) would end it in the middle of a batch. A session of its own does not keep
-it from a signal for a whole control group, as systemd sends it by default: docs/pipeline.md has the setting for that.
+PySpark would start the JVM only when a session is created, and in the process group of this process. A SIGTERM to the
+whole group (``timeout``, CI) would then kill it in the middle of a batch. The JVM therefore runs in a process session
+of its own. That does not protect it from a signal to a whole control group, which systemd sends by default:
+docs/pipeline.md has the setting for that.
 """
 
 from __future__ import annotations
@@ -28,63 +29,70 @@ from millrace_jobs.zygote import Zygote
 _POLL_SECONDS = 0.02
 _PATIENCE = 300.0
 _CONNECTION = "_PYSPARK_DRIVER_CONN_INFO_PATH"
-"""Names the file into which Spark writes the port of its gateway, and the secret to use it."""
+"""Environment variable with the path of the file into which Spark writes its gateway's port and secret."""
 
 _EARLY = ("spark.driver.", "spark.jars", "spark.files", "spark.archives")
-"""Settings that a JVM takes when it starts; a session has all of them."""
+"""Prefixes of the Spark settings that a JVM reads only when it starts; the session receives all settings."""
 
 _COLLECTOR = "-XX:+UseParallelGC"
-"""Its pauses are short in a driver's heap, and its threads do not run beside tasks, as those of Java's default do."""
+"""Java's parallel garbage collector: its pauses are short in a driver's heap.
+
+Unlike the threads of Java's default collector, its threads do not run beside tasks.
+"""
 
 _COMPILER = (
     "-XX:Tier4InvocationThreshold=25000 -XX:Tier4MinInvocationThreshold=3000 "
     "-XX:Tier4CompileThreshold=75000 -XX:Tier4BackEdgeThreshold=200000"
 )
-"""Java's second compiler, which is slow and makes the fastest code, is for what runs once for each record. By Java's
-own thresholds, a fifth of these, it takes a third of a start's processor time for what runs once for each batch.
+"""Thresholds that keep Java's second compiler for code that runs once per record.
+
+That compiler is slow and produces the fastest code. At Java's default thresholds, a fifth of these, it spends a third
+of the processor time of a start on code that runs once per batch.
 """
 
 _CLASSES = "-XX:MetaspaceSize=256m"
-"""Room for classes, which Java takes as it needs it. Beyond its own threshold, 21 MB, it collects the whole heap first:
-twice in a query's first batches, for 0.1 s each time.
+"""Size of the metaspace (Java's memory for classes) at which Java first collects the whole heap.
+
+At its default threshold, 21 MB, Java does so twice in a query's first batches, for 0.1 s each time.
 """
 
 _CHOICE = re.compile(r"-XX:\+Use\w+GC\b")
 _JAVA_OPTIONS = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
-"""Variables of the environment that hold options of Java."""
+"""Environment variables that hold Java options."""
 
 _WORKER_PYTHON = Path(__file__).with_name("worker-python")
-"""Runs Spark's Python processes, of which it starts several for each query."""
+"""The script that runs Spark's Python processes; Spark starts several of them for each query."""
 
 _jvm: Jvm | None = None
 
 
 class Jvm:
-    """A JVM that is starting or serves this process; it ends when this process does.
+    """Spark's JVM for this process, starting or running; it ends when this process ends.
 
     Args:
-        settings: of Spark, of which those are taken that have to be known when a JVM starts.
-        quiet: drop what it and Spark's Python processes print, instead of printing it to standard error.
+        settings: Spark settings; the JVM takes only those that it must know when it starts.
+        quiet: discard the output of the JVM and of Spark's Python processes instead of printing it.
 
     Raises:
-        MillraceError: there is no Java.
+        MillraceError: Java is not installed.
     """
 
     def __init__(self, settings: Mapping[str, str], *, quiet: bool) -> None:
         _require_java()
         self._address: tuple[int, str] | None = None
         self.folder = Path(tempfile.mkdtemp(prefix="millrace-jvm-"))
-        """A folder that only this user may enter, until this process ends."""
+        """Folder that only this user may enter; it is removed when this process ends."""
         atexit.register(self.remove_folder)
         home = spark_home()
         early = {name: value for name, value in settings.items() if name.startswith(_EARLY)}
-        if is_named():  # Spark puts the folder of its settings first, but an archive fits only what begins like its own
+        # The archive fits only a class path that begins like its own, but Spark puts its settings folder first.
+        if is_named():
             early.setdefault("spark.driver.extraClassPath", str(home / "jars" / "*"))
         self._zygote = Zygote(quiet=quiet)
         ours = self._zygote.settings | {_CONNECTION: str(self.folder / "connection")}
         self._process = subprocess.Popen(
             [home / "bin" / "spark-submit", *_arguments(early), "pyspark-shell"],
-            stdin=subprocess.PIPE,  # once it is closed, the JVM knows that this process has ended
+            stdin=subprocess.PIPE,  # the JVM ends when this pipe closes, as it does when this process ends
             stdout=subprocess.DEVNULL if quiet else None,
             stderr=subprocess.DEVNULL if quiet else None,
             env=_environment(home, settings) | ours,
@@ -93,20 +101,22 @@ class Jvm:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process is there."""
+        """Whether the JVM's process is running."""
         return self._process.poll() is None
 
     @property
     def is_unused(self) -> bool:
-        """Whether PySpark has not been led to it yet."""
+        """Whether PySpark has not connected to this JVM yet."""
         return self._address is None
 
     @contextmanager
     def announced(self) -> Iterator[None]:
-        """Wait until it serves, and let PySpark find it meanwhile instead of starting another one.
+        """Wait until the JVM accepts connections, then let PySpark find it inside the ``with`` block.
+
+        Without this, PySpark would start a second JVM.
 
         Raises:
-            MillraceError: it has ended, or does not answer.
+            MillraceError: the JVM has ended, or does not answer.
         """
         if self._address is None:
             self._address = self._wait_for_address()
@@ -120,10 +130,10 @@ class Jvm:
                 del os.environ[name]
 
     def finish(self) -> int:
-        """Let it end in good order, and wait until it has; returns its exit status.
+        """Shut the JVM down in order and wait for it; return its exit status.
 
         Raises:
-            MillraceError: it does not end.
+            MillraceError: the JVM does not end.
         """
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -137,18 +147,21 @@ class Jvm:
         return status
 
     def end(self) -> None:
-        """End it at once, where no session uses it."""
+        """Kill the JVM at once; only for a JVM that no session uses."""
         self._process.kill()
         self._process.wait()
         self._zygote.end()
         self.remove_folder()
 
     def remove_folder(self) -> None:
-        """Remove what it leaves on the disk, once it is not used."""
+        """Remove the JVM's folder from disk, once the JVM is no longer used."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _wait_for_address(self) -> tuple[int, str]:
-        """Port and secret of Spark's gateway, which it writes as a number, a length and a text."""
+        """Wait for the file of Spark's gateway and return its port and secret.
+
+        The file holds the port, the length of the secret and the secret.
+        """
         file = self.folder / "connection"
         deadline = time.monotonic() + _PATIENCE
         try:
@@ -167,10 +180,10 @@ class Jvm:
 
 
 def start(settings: Mapping[str, str], *, quiet: bool) -> Jvm:
-    """Start the JVM of this process, or return it where it was started before: PySpark can use only one.
+    """Start the JVM of this process, or return the one already started: PySpark can use only one.
 
     Raises:
-        MillraceError: there is no Java.
+        MillraceError: Java is not installed.
     """
     global _jvm
     if _jvm is None:
@@ -179,12 +192,12 @@ def start(settings: Mapping[str, str], *, quiet: bool) -> Jvm:
 
 
 def is_running() -> bool:
-    """Whether the JVM of this process is there. Nothing reports that it was killed."""
+    """Return whether the JVM of this process is running. Poll it: nothing notifies this process of a killed JVM."""
     return _jvm is not None and _jvm.is_running
 
 
 def end_unused() -> None:
-    """End the JVM of this process where no session uses it; another one can be started then."""
+    """Kill the JVM of this process if no session uses it; another one can be started afterwards."""
     global _jvm
     if _jvm is not None and _jvm.is_unused:
         _jvm.end()
@@ -192,14 +205,14 @@ def end_unused() -> None:
 
 
 def abandon() -> None:
-    """Leave nothing of the JVM on the disk, for a process that ends at once, and the JVM with it."""
+    """Remove the JVM's files from disk, for a process that is about to exit; the JVM ends with it."""
     end_unused()
     if _jvm is not None:
         _jvm.remove_folder()
 
 
 def spark_home() -> Path:
-    """The folder of Spark, which PySpark has in its package."""
+    """Return Spark's folder: ``SPARK_HOME`` if set, otherwise the PySpark package."""
     named = os.environ.get("SPARK_HOME")
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None
@@ -212,7 +225,7 @@ def _arguments(settings: Mapping[str, str]) -> list[str]:
 
 
 def _environment(home: Path, settings: Mapping[str, str]) -> dict[str, str]:
-    """That of this process, with what Spark's processes need. Java's options in it come last, and so take back ours."""
+    """Return this process's environment plus what Spark needs. The user's Java options come last and override ours."""
     os.environ["MILLRACE_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = str(_WORKER_PYTHON)
     options = [_COMPILER, _CLASSES]
@@ -226,7 +239,7 @@ def _environment(home: Path, settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _chooses_collector(home: Path, settings: Mapping[str, str]) -> bool:
-    """Whether the user names a garbage collector anywhere: Java refuses to start with two of them."""
+    """Return whether the user selects a garbage collector anywhere: Java refuses to start with two of them."""
     defaults = Path(os.environ.get("SPARK_CONF_DIR") or home / "conf") / "spark-defaults.conf"
     texts = [*settings.values(), *(os.environ.get(name, "") for name in _JAVA_OPTIONS)]
     if defaults.is_file():

@@ -1,4 +1,4 @@
-"""The archive of Spark's classes (class data sharing): with it a JVM need not read, check and link them again."""
+"""The archive of Spark's classes (class data sharing), which spares a JVM reading, verifying and linking them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _NAME = "MILLRACE_SPARK_CLASSES"
 
 
 def is_named() -> bool:
-    """Whether the environment says where the archive is, as in the image."""
+    """Return whether the environment names the archive's path, as it does in the container image."""
     return bool(os.environ.get(_NAME))
 
 
 def archive(spark_home: Path) -> Path | None:
-    """Where the archive for this Java and these jars is to be; None for a user without a cache.
+    """Return the path of the archive for this Java and these jars, or None for a user without a cache.
 
-    Java compares the class path, and the time and size of each jar, with what they were, and passes over an archive
-    that does not fit. So its name has a digest of them, after one of the place of the jars.
+    Java ignores an archive whose class path, or the time or size of a jar, differs from the current ones. The file name
+    therefore has a digest of the jars' folder and a digest of Java and the jars.
     """
     if is_named():
         return Path(os.environ[_NAME])
@@ -33,7 +33,10 @@ def archive(spark_home: Path) -> Path | None:
 
 
 def outdated(current: Path) -> list[Path]:
-    """Archives of another Java, or of other jars in the same place; none beside one that the environment names."""
+    """Return the archives of another Java, or of other jars in the same folder.
+
+    Return none if the environment names the archive.
+    """
     if is_named():
         return []
     place = current.stem.rpartition("-")[0]

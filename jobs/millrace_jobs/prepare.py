@@ -1,4 +1,4 @@
-"""What every run needs and one run can leave to all later ones: compiled kernels, and an archive of Spark's classes."""
+"""One-time preparation that speeds up every later run: compiled kernels, and an archive of Spark's classes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ _RECORDS = 5_000
 
 
 def prepare(say: Callable[[str], None]) -> None:
-    """Compile the kernels of all partitioners, and note Spark's classes, where that was not done before.
+    """Compile the kernels of all partitioners and archive Spark's classes, unless that was done before.
+
+    Args:
+        say: receives each line of progress.
 
     Raises:
-        MillraceError: there is no Java, or a query does not run.
+        MillraceError: Java is not installed, or a query does not run.
     """
     with tempfile.TemporaryDirectory(prefix="millrace-prepare-") as name:
         folder = Path(name)
@@ -54,7 +57,10 @@ def _compile_kernels(stream: Path) -> None:
 
 
 def _note_classes(classes: Path, folder: Path) -> bool:
-    """Run queries in a JVM that writes the archive when it ends, beside its place; whether it has."""
+    """Run queries in a JVM that writes the archive when it ends; return whether it did.
+
+    The JVM writes to a temporary name, which is then renamed.
+    """
     classes.parent.mkdir(parents=True, exist_ok=True)
     partial = classes.with_suffix(f".{os.getpid()}")
     process = jvm.start({"spark.driver.extraJavaOptions": f'"-XX:ArchiveClassesAtExit={partial}"'}, quiet=True)
@@ -72,7 +78,7 @@ def _note_classes(classes: Path, folder: Path) -> bool:
             file.unlink(missing_ok=True)
         return True
     finally:
-        process.end()  # a JVM that still ran would write its archive later
+        process.end()  # a JVM that is still running would write its archive later
         partial.unlink(missing_ok=True)
 
 

@@ -1,8 +1,8 @@
-"""Spark's daemon for Python workers, with all that their tasks import loaded before it forks the first of them.
+"""Spark's daemon for Python workers, which imports everything that tasks need before it forks the first worker.
 
-PySpark's own daemon forks workers that import everything by themselves, and each of them collects garbage over all of
-these modules after every task, for which the next task waits. Here workers share the modules, and what was loaded is
-frozen, so that the collector passes over it: before the first fork, and in a worker what its tasks have loaded besides.
+Workers of PySpark's own daemon import everything themselves. After every task each of them collects garbage over all
+of these modules, and the next task waits for it. Here workers share the modules. Loaded objects are frozen, so the
+garbage collector skips them: once before the first fork, and again in a worker whose tasks have loaded more.
 
 ``worker-python`` runs this module in place of ``pyspark.daemon``, for tasks and for the processes that plan a source.
 """
@@ -20,27 +20,27 @@ from typing import Any
 import pyarrow as pa
 
 _MODULES = ("millrace_jobs.pipeline.reader", "millrace_jobs.pipeline.merge_states", "pyspark.worker")
-"""What tasks of any query need; aggregators of the user are imported by the worker."""
+"""Modules that the tasks of any query need; the worker imports the user's aggregators."""
 
 _LOOK_UP = "pyspark.sql.worker.lookup_data_sources"
-"""The worker that looks for installed packages with data sources, once, and needs none of them."""
+"""The worker that looks once for installed packages with data sources; it needs none of ``_MODULES``."""
 
 _THREADS = Path("/proc/self/task")
 _HARMLESS = "jemalloc_bg_thd"
-"""The thread of Arrow's memory allocator, which holds its locks over a fork and makes a new thread after it."""
+"""The thread of Arrow's memory allocator, which holds its locks across a fork and starts a new thread afterwards."""
 
 
 _MANY = 10_000
-"""Objects that a worker looks at within a millisecond or two when it collects garbage."""
+"""Number of objects that a worker's garbage collection handles within a millisecond or two."""
 
 
 def main() -> None:
-    """Load, freeze, and serve as PySpark's daemon does, in this process.
+    """Load the modules, freeze them, and run PySpark's daemon in this process.
 
-    A process that has threads must not fork: another thread may hold a lock, which is never released in the worker.
-    Where a library has started one, PySpark's own daemon takes over, which has loaded nothing.
+    A process with threads must not fork: another thread may hold a lock, which the worker would never see released.
+    If a library has started a thread, PySpark's own daemon, which has loaded nothing, replaces this process.
     """
-    from pyspark import daemon  # which looks at this process's arguments
+    from pyspark import daemon  # imported here because it reads this process's arguments
 
     if sys.argv[1:] != [_LOOK_UP]:
         load()
@@ -53,14 +53,14 @@ def main() -> None:
 
 
 def load() -> None:
-    """Load what tasks need; what is loaded already takes no time."""
+    """Import the modules that tasks need."""
     for name in _MODULES:
         importlib.import_module(name)
-    pa.array([])  # the first time, Arrow loads pandas to see whether it is given something of it
+    pa.array([])  # the first call makes Arrow load pandas, to recognize its types
 
 
 def freezing(task: Callable[..., int]) -> Callable[..., int]:
-    """The function that a worker calls for each task; what is still there in great number after one is frozen."""
+    """Wrap the function that a worker calls for each task; freeze objects that remain after it, if there are many."""
 
     def run(*arguments: Any) -> int:
         status = task(*arguments)
@@ -73,7 +73,7 @@ def freezing(task: Callable[..., int]) -> Callable[..., int]:
 
 
 def has_threads() -> bool:
-    """Whether this process has other threads than one that does not mind a fork; True where that cannot be known."""
+    """Return whether this process has threads that make a fork unsafe; True if that cannot be determined."""
     if not _THREADS.is_dir():
         return True
     names = [(thread / "comm").read_text(encoding="utf-8").strip() for thread in _THREADS.iterdir()]

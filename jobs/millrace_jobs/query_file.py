@@ -1,4 +1,4 @@
-"""The file with the query that a command is about."""
+"""Reading the query that a command works on from its YAML file."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from millrace_api.validation.loading import load_queries
 
 
 def query_of(file: Path, name: str | None = None) -> StreamQuery:
-    """Read the query of a file, and let aggregators that lie beside it be imported.
+    """Read a query from a file, and make aggregators in the file's folder importable.
 
     Args:
-        file: YAML, with one query, or several.
-        name: of the query that is wanted; None where there is only one.
+        file: YAML file with one or more queries.
+        name: name of the query; None if the file has only one.
 
     Raises:
-        MillraceError: the file has problems, or several queries and ``name`` is none of them.
+        MillraceError: the file has problems, or ``name`` does not select exactly one of its queries.
     """
     queries = load_queries(file)
     chosen = [query for query in queries if name in (None, query.name)]
@@ -31,7 +31,7 @@ def query_of(file: Path, name: str | None = None) -> StreamQuery:
 
 
 def _let_import_from(folder: Path) -> None:
-    """Also in Spark's Python processes."""
+    """Make modules in a folder importable, in this process and in Spark's Python processes."""
     sys.path.insert(0, str(folder))
     paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)

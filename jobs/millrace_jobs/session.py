@@ -24,51 +24,52 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # blocks are large values: few to an Arrow batch, while records come by the hundred thousand
+    # the limit in bytes is for blocks, which are large values; the limit in records is for single records
     "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
     "spark.sql.streaming.noDataProgressEventInterval": "1000",
     "spark.sql.streaming.metricsEnabled": "false",
-    # the default has Hadoop start ten processes for each file of a checkpoint, for permissions and links; both write
-    # a file beside its place and rename it, and the files are the same
+    # the default makes Hadoop start ten processes for each file of a checkpoint, for permissions and links; both
+    # managers write a temporary file and rename it, and their files are identical
     "spark.sql.streaming.checkpointFileManagerClass": _FILES,
-    # a second checksum beside Hadoop's own
+    # would be a second checksum beside Hadoop's own
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-    # for sessions that add files or modules, which ours do not: with it they have Python workers of their own
+    # isolation is for sessions that add files or modules, which ours do not; it gives each session its own workers
     "spark.sql.artifact.isolation.enabled": "false",
-    # over TCP the last bytes of each Python task wait 40 ms: small writes for an acknowledgement, and that for company
+    # over TCP the last bytes of each Python task wait 40 ms (Nagle's algorithm and delayed acknowledgements)
     "spark.python.unix.domain.socket.enabled": "true",
-    # texts of plans, which are not read, and would be made twice for each batch
+    # plan texts, which nothing reads, would otherwise be built twice for each batch
     "spark.sql.ui.explainMode": "simple",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    "spark.sql.streaming.numRecentProgressUpdates": "2",  # keeps one less: reports are large, and come by a listener
+    # Spark keeps one less; reports are large, and a listener receives them
+    "spark.sql.streaming.numRecentProgressUpdates": "2",
     "spark.log.level": "ERROR",
 }
 
 _SOCKET_FOLDER = 61
-"""The longest name of a folder in which Spark makes sockets, in characters."""
+"""Longest path, in characters, of a folder in which Spark creates sockets."""
 
 TASK_ATTEMPTS = 4
-"""How often a task is tried, as on a cluster: a Python worker that was killed costs a task, not the batch."""
+"""Attempts per task, as on a cluster: a killed Python worker then fails a task, not the batch."""
 
 _QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-"""PySpark's loggers that print the exceptions of the JVM to the terminal, when they are made."""
+"""PySpark's loggers that print JVM exceptions to the terminal when they are raised."""
 
 
 def local_session(
     name: str, state_partitions: int, settings: Mapping[str, str], workspace: Path, *, quiet: bool
 ) -> SparkSession:
-    """Spark in this process, on all its cores; a task that fails is tried again.
+    """Start Spark in this process, on all cores; a failed task is retried.
 
     Args:
-        name: of the query.
+        name: name of the query.
         state_partitions: number of tasks and of state stores of the merge; fixed once a checkpoint has data.
-        settings: the user's own, which come before ours.
-        workspace: folder for what Spark needs only while it runs.
-        quiet: drop what the JVM and its Python processes print.
+        settings: the user's Spark settings, which override ours.
+        workspace: folder for files that Spark needs only while it runs.
+        quiet: discard the output of the JVM and its Python processes.
 
     Raises:
-        MillraceError: there is no Java.
+        MillraceError: Java is not installed.
     """
     own = {
         "spark.master": f"local[*, {TASK_ATTEMPTS}]",
@@ -78,7 +79,8 @@ def local_session(
     }
     folder = str(jvm.start(settings, quiet=quiet).folder)
     if len(folder) <= _SOCKET_FOLDER:
-        own["spark.python.unix.domain.socket.dir"] = folder  # Python's workers ask no secret of who connects
+        # Python workers do not authenticate connections, so the sockets need a folder that only this user may enter.
+        own["spark.python.unix.domain.socket.dir"] = folder
     return _session(name, state_partitions, own | dict(settings), workspace, quiet=quiet)
 
 
@@ -91,16 +93,16 @@ def pod_session(
     prefix: str,
     executors: int,
 ) -> SparkSession:
-    """Spark in client mode in a driver's pod; what concerns the cluster is in its ``spark-defaults.conf``.
+    """Start Spark in client mode in a driver pod; the cluster's settings are in the pod's ``spark-defaults.conf``.
 
     Args:
         name, state_partitions, settings, workspace: as for ``local_session``.
-        address: of the pod, where executors find the driver.
-        prefix: of the names of the executors' pods.
-        executors: that are asked for at once.
+        address: address of the pod, at which executors reach the driver.
+        prefix: prefix of the names of the executor pods.
+        executors: number of executors to request at the start.
 
     Raises:
-        MillraceError: there is no Java.
+        MillraceError: Java is not installed.
     """
     own = {
         "spark.driver.bindAddress": address,
@@ -116,8 +118,11 @@ def pod_session(
 
 
 def silence(spark: SparkSession) -> None:
-    """Let Spark say nothing more: at its start it waits in vain for its pod to be ready, and at its end it removes
-    volumes that it has never made and may not remove, and says so at length."""
+    """Turn off Spark's log.
+
+    At its start Spark waits in vain for its pod to be ready. At its end it tries to remove volumes that it never
+    created and may not remove. It logs both at length.
+    """
     spark.sparkContext.setLogLevel("OFF")
 
 
@@ -131,21 +136,21 @@ def _session(
     }
     for key, value in (own | dict(settings)).items():
         builder = builder.config(key, value)
-    for logger in _QUERY_LOGGERS:  # what they say, whoever catches the exception says too
+    for logger in _QUERY_LOGGERS:  # the code that catches the exception reports the same
         logging.getLogger(logger).disabled = quiet
     with jvm.start(settings, quiet=quiet).announced(), _interrupts_as_before():
         return builder.getOrCreate()
 
 
 def stop(spark: SparkSession) -> None:
-    """End Spark, where it has not ended by itself."""
+    """Stop Spark, unless its JVM has already ended."""
     if jvm.is_running():
         spark.stop()
 
 
 @contextmanager
 def _interrupts_as_before() -> Iterator[None]:
-    """Take back Ctrl-C: a new SparkContext answers it by cancelling all jobs, also those of a batch to be finished."""
+    """Restore the Ctrl-C handler afterwards: a new SparkContext installs one that cancels even the running batch."""
     handler = signal.getsignal(signal.SIGINT)
     yield
     if threading.current_thread() is threading.main_thread():

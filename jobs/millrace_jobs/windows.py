@@ -1,7 +1,7 @@
 """Windows on event time, and the panes they are made of.
 
-A pane is the longest stretch of time that lies in exactly the same windows: gcd(size, slide) long. Workers
-combine by pane first, and put panes together to the size/slide windows that hold each of them.
+A pane is a stretch of time whose every moment lies in the same windows; it is gcd(size, slide) long. Workers combine
+records by pane first, and then combine the panes into the size/slide windows that contain each of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 AT = "at"
-"""Column of event time: of the record in blocks, of where its pane or window starts in partial results."""
+"""Column of event time: of the record in blocks, of the start of its pane or window in partial results."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,15 @@ class Window:
 
     @property
     def per_record(self) -> int:
-        """How many windows a record is in, at the most."""
+        """Largest number of windows that contain a record."""
         return -(-self.size // self.slide)
 
     def last_end(self, panes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """End, in microseconds, of the last window that holds each of these panes."""
+        """Return the end, in microseconds, of the last window that contains each pane."""
         return self._last_start(panes) + self.size
 
     def starts(self, panes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Each window that holds each of these panes: the index of the pane, and the start in microseconds."""
+        """Return each pair of a pane and a window that contains it: pane indices and window starts in microseconds."""
         starts = self._last_start(panes)[:, np.newaxis] - np.arange(self.per_record) * self.slide
         holds = starts + self.size > panes[:, np.newaxis]
         return np.nonzero(holds)[0], starts[holds]
@@ -51,6 +51,6 @@ class Window:
 
 
 def pane_starts(at: pa.Array | pa.ChunkedArray, window: Window) -> NDArray[np.int64]:
-    """Start in microseconds of the pane of each event time; ``at`` has no nulls."""
+    """Return the start, in microseconds, of the pane of each event time; ``at`` has no nulls."""
     micros: NDArray[np.int64] = np.asarray(at.cast(pa.int64()))
     return micros - (micros - window.offset) % window.pane

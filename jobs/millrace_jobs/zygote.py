@@ -1,4 +1,4 @@
-"""Starts the zygote of this process, from which Spark's Python processes are forked (see ``zygote_server``)."""
+"""The zygote of this process, from which Spark's Python processes are forked (see ``zygote_server``)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _PATIENCE = 30.0
 
 
 class Zygote:
-    """A zygote that is starting or serves; it ends when this process does, and removes its folder.
+    """A zygote, starting or running; it ends when this process ends, and removes its folder.
 
-    Where it cannot be had, as on systems that cannot fork safely, ``settings`` are empty and Spark starts Python.
+    Outside Linux, or if its socket cannot be bound, ``settings`` is empty and Spark starts Python itself.
 
     Args:
-        quiet: drop what it prints.
+        quiet: discard the zygote's output.
     """
 
     def __init__(self, *, quiet: bool) -> None:
@@ -34,12 +34,12 @@ class Zygote:
         self._process: subprocess.Popen[bytes] | None = None
         if sys.platform != "linux":
             return
-        folder = tempfile.mkdtemp(prefix="millrace-zygote-")  # no one else's: who can connect can run programs
+        folder = tempfile.mkdtemp(prefix="millrace-zygote-")  # private: whoever can connect can run programs
         path = Path(folder) / "socket"
         with socket.socket(socket.AF_UNIX) as listener:
             try:
                 listener.bind(str(path))
-            except OSError:  # a path may be too long for a socket
+            except OSError:  # the path may be too long for a socket
                 shutil.rmtree(folder, ignore_errors=True)
                 return
             listener.listen(128)
@@ -47,7 +47,7 @@ class Zygote:
             output = subprocess.DEVNULL if quiet else None
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "millrace_jobs.zygote_server", str(listener.fileno()), folder],
-                stdin=subprocess.PIPE,  # once it is closed, the zygote knows that this process has ended
+                stdin=subprocess.PIPE,  # the zygote ends when this pipe closes, as it does when this process ends
                 stdout=output,
                 stderr=output,
                 env={"PYTHONHASHSEED": "0"} | os.environ | _SETTINGS,  # as Spark sets it, so that tasks hash alike
@@ -57,14 +57,14 @@ class Zygote:
         self.settings[ADDRESS] = str(path)
 
     def finish(self) -> None:
-        """Let it end once its children have, and wait for that."""
+        """Ask the zygote to end after its children, and wait for it."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_PATIENCE)
 
     def end(self) -> None:
-        """End it at once, where it has no children."""
+        """Kill the zygote at once; only for a zygote without children."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -1,13 +1,14 @@
-"""Stands where Spark has started a Python process, while a child of the zygote does that process's work.
+"""Stand-in for a Python process that Spark starts; a child of the zygote does the actual work.
 
     python -I -S zygote_client.py PYTHON -m MODULE ARGUMENTS
 
-Hands its arguments, environment, folder and standard streams to the zygote, passes on signals, and ends as the child
-does. Where the zygote does not answer, it becomes the process itself, with PYTHON as the interpreter.
+The client hands its arguments, environment, working folder and standard streams to the zygote, forwards signals, and
+exits with the child's status. If the zygote does not answer, the client replaces itself with the process that Spark
+wanted, with PYTHON as the interpreter.
 
-The request: one byte that carries the streams, the length of what follows in four bytes, and JSON. The answer: one byte
-when the child is there, and one with its exit status when it has ended. Between them, a signal is its number in a byte.
-This file imports little: every start of a Python process waits for it.
+The request is one byte that carries the streams, the length of the JSON in four bytes, and the JSON. The answer is one
+byte when the child has started, and one byte with its exit status when it has ended. In between, each signal is sent
+as one byte with its number. This file imports little: every start of a Python process waits for it.
 """
 
 import json
@@ -17,17 +18,17 @@ import socket
 import sys
 
 ADDRESS = "MILLRACE_ZYGOTE"
-"""Variable of the environment with the path of the zygote's socket."""
+"""Environment variable with the path of the zygote's socket."""
 
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _UNKNOWN = 1
-"""Exit status of a child whose own was not reported."""
+"""Exit status used if the child's own was not reported."""
 
 
 def main() -> None:
-    """Ask for a child, and end when it has ended."""
+    """Request a child, and exit when it has ended."""
     connection = socket.socket(socket.AF_UNIX)
-    signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)  # until the child is there to have them
+    signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)  # until there is a child to receive them
     try:
         connection.connect(os.environ[ADDRESS])
         request = json.dumps([sys.argv[2:], dict(os.environ), os.getcwd()]).encode()  # noqa: PTH109 - pathlib takes long to import
@@ -49,7 +50,7 @@ def main() -> None:
 
 
 def _run_it_here() -> None:
-    """Become what Spark has asked for, without a zygote."""
+    """Replace this process with the one that Spark wanted, without a zygote."""
     del os.environ[ADDRESS]
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
     os.execv(sys.argv[1], sys.argv[1:])

@@ -1,10 +1,10 @@
-"""The zygote: a process that has loaded what Spark's Python processes need, and forks each of them.
+"""The zygote: a process that has loaded the modules of Spark's Python processes and forks each of them.
 
-For every query Spark's driver starts half a dozen Python processes, one after another: to look for sources, to make
-one, to ask it for offsets, to plan its reading, to run tasks. Each would take a second to import PySpark and Millrace.
+For every query, Spark's driver starts half a dozen Python processes in sequence: to look for sources, to create one, to
+ask it for offsets, to plan its reads, and to run tasks. Each would take a second to import PySpark and Millrace.
 
-``worker-python`` asks by a Unix socket (``zygote_client``). The zygote ends when the process that started it has ended,
-whatever ended it, and all of its children have.
+``worker-python`` sends requests over a Unix socket (``zygote_client``). The zygote ends when the process that started
+it has ended, for whatever reason, and all of its own children have ended.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _MODULES = (
     "pyspark.sql.worker.lookup_data_sources",
     "pyspark.sql.worker.plan_data_source_read",
 )
-"""What the processes need that look for sources, make and plan them, beside what tasks need."""
+"""Modules that processes need to look for, create and plan sources, beyond the modules of tasks."""
 
 _STREAMS = 3
 _NAME = Path("/proc/self/comm")
-"""The name by which ``ps`` and ``top`` show this process; Linux keeps 15 characters."""
+"""File with the name under which ``ps`` and ``top`` show this process; Linux keeps 15 characters."""
 
 _PATIENCE = 10.0
 """Seconds that a request may take to arrive."""
@@ -45,9 +45,9 @@ _PATIENCE = 10.0
 
 @dataclass(frozen=True)
 class ForkRequest:
-    """A Python process that is wanted: ``-m MODULE ARGUMENTS``, in its environment and folder.
+    """A request for a Python process: ``-m MODULE ARGUMENTS``, with its environment and working folder.
 
-    ``streams`` are file descriptors of its input, output and errors.
+    ``streams`` are the file descriptors of its standard input, output and error.
     """
 
     arguments: Sequence[str]
@@ -57,7 +57,7 @@ class ForkRequest:
 
 
 class ZygoteServer:
-    """Serves requests until the process that has started it ends; ``listener`` is closed then."""
+    """Server that forks a child per request until the process that started it ends; it then closes ``listener``."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
@@ -67,7 +67,7 @@ class ZygoteServer:
         self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, self._stop_listening)
 
     def serve(self) -> None:
-        """Fork children as they are wanted."""
+        """Serve requests until the starting process and all children have ended."""
         while self._selector.get_map():
             for key, _ in self._selector.select():
                 key.data()
@@ -90,7 +90,7 @@ class ZygoteServer:
             pid = os.fork()
             if not pid:
                 self._work(connection, request)
-        except OSError:  # too many processes, or too little memory: the client tries it without a zygote
+        except OSError:  # too many processes, or too little memory: the client starts Python itself
             connection.close()
             return
         finally:
@@ -98,7 +98,7 @@ class ZygoteServer:
                 os.close(stream)
         try:
             self._watch(pid, connection)
-        except OSError:  # too many open files: a child that cannot be watched must not be
+        except OSError:  # too many open files: a child that cannot be watched must not run
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             connection.close()
@@ -107,12 +107,12 @@ class ZygoteServer:
             connection.sendall(b"\1")
 
     def _watch(self, pid: int, connection: socket.socket) -> None:
-        """Pass signals on to the child, and its end to the client."""
+        """Forward signals to the child, and report its exit status to the client."""
         ended = os.pidfd_open(pid)
         self._children[ended] = connection
 
         def signalled() -> None:
-            if self._children.get(ended) is not connection:  # reaped for another event of the same ``select``
+            if self._children.get(ended) is not connection:  # already reaped, by another event of the same ``select``
                 return
             try:
                 number = connection.recv(1)
@@ -138,7 +138,7 @@ class ZygoteServer:
         self._selector.register(ended, selectors.EVENT_READ, reap)
 
     def _work(self, connection: socket.socket, request: ForkRequest) -> None:
-        """Be the child, which keeps nothing of the zygote."""
+        """Run the request in the forked child, which first closes everything that belongs to the zygote."""
         status = 1
         try:
             self._selector.close()
@@ -161,7 +161,7 @@ class ZygoteServer:
 
 
 def _receive(connection: socket.socket) -> ForkRequest:
-    """Raises ValueError where a client has gone before it has said what it wants."""
+    """Receive a request; raise ValueError or OSError if the client disappears before it has sent all of it."""
     _, streams, _, _ = socket.recv_fds(connection, 1, _STREAMS)
     try:
         with connection.makefile("rb") as file:
@@ -174,7 +174,7 @@ def _receive(connection: socket.socket) -> ForkRequest:
 
 
 def become(request: ForkRequest) -> None:
-    """Do the work of the process that is wanted, in this one."""
+    """Turn this process into the requested one and do its work."""
     for target, stream in enumerate(request.streams):
         os.dup2(stream, target)
         os.close(stream)
@@ -194,14 +194,14 @@ def become(request: ForkRequest) -> None:
 
 
 def _status(code: object) -> int:
-    """The exit status that Python makes of what ``sys.exit`` was called with."""
+    """Return the exit status that Python derives from the argument of ``sys.exit``."""
     if code is None:
         return 0
     return code & 0xFF if isinstance(code, int) else 1
 
 
 def _can_watch() -> bool:
-    """Whether this system tells of the end of a process by a file descriptor; the filters of some containers do not."""
+    """Return whether this system reports the end of a process through a pidfd; some containers' filters forbid it."""
     try:
         os.close(os.pidfd_open(os.getpid()))
     except OSError:
@@ -210,10 +210,11 @@ def _can_watch() -> bool:
 
 
 def main() -> None:
-    """Load, and serve at the socket whose file descriptor is the first argument; its folder is removed at the end.
+    """Load the modules, and serve the socket whose file descriptor is the first argument.
 
-    A process with threads must not fork, and one that cannot watch its children must not have any: then it ends, and
-    its clients start Python themselves.
+    The socket's folder, the second argument, is removed at the end. A process with threads must not fork, and one that
+    cannot watch its children must not have any. In either case the zygote ends, and its clients start Python
+    themselves.
     """
     descriptor, folder = int(sys.argv[1]), Path(sys.argv[2])
     try:

@@ -1,1 +1,1 @@
-"""Aggregates with mergeable partial results: the built-in algebraic ones, and the protocol for the user's own."""
+"""Aggregates with mergeable partial results: the built-in algebraic ones, and the protocol for user-defined ones."""

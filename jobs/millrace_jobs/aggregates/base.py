@@ -1,4 +1,4 @@
-"""How a worker reduces the records it was sent: the interface between combine and the kinds of aggregates."""
+"""The interface between the combine step on a worker and the kinds of aggregates that reduce its records."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ import pyarrow as pa
 from millrace_jobs.sketches.key_counts import KeyCounts
 
 RECORDS = "records"
-"""Column of a reducer's result: how many records are in a partial result."""
+"""Column of a reducer's result with the number of records in a partial result."""
 
 
 class Reducer(Protocol):
-    """What one worker does with the records of its keys in one batch."""
+    """A combiner that reduces one worker's records of one batch to partial results."""
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take in records."""
+        """Add records."""
         ...
 
     def partials(self) -> Iterator[pa.Table]:
-        """The partial results: tables with the columns of ``ReducerFactory.schema`` and perhaps others."""
+        """Yield the partial results: tables with the columns of ``ReducerFactory.schema`` and possibly others."""
         ...
 
     def records(self) -> int:
-        """Number of records taken in."""
+        """Return the number of records added."""
         ...
 
     def groups(self) -> int:
-        """Number of groups by key and pane."""
+        """Return the number of groups by key and pane."""
         ...
 
     def key_counts(self) -> KeyCounts:
-        """The different keys among the records, by ascending hash, with their numbers of records."""
+        """Return the distinct keys among the records, by ascending hash, each with its number of records."""
         ...
 
 
 class ReducerFactory(Protocol):
-    """Makes the reducer of one task; picklable."""
+    """A picklable factory of the reducer of one task."""
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the partial results: keys, ``at`` where there is a window, and the mergeable parts."""
+        """Schema of the partial results: keys, ``at`` if there is a window, and the mergeable parts."""
         ...
 
     def __call__(self) -> Reducer:
-        """A reducer with nothing in it."""
+        """Return an empty reducer."""
         ...

@@ -1,9 +1,9 @@
-"""The built-in algebraic aggregates: how each is combined on a worker, merged in Spark's state, and finished.
+"""The built-in algebraic aggregates: how each is combined on a worker, merged in Spark's state store, and finished.
 
-An aggregate call is split into *parts*. A worker reduces the input column of a part (``reduce``), Spark merges
-the reduced values by key in its state store (``merge``, a Spark SQL aggregate), and ``finish`` turns the merged
-parts into the value Spark's own aggregate would give. Merging is associative and commutative, so any routing of
-the records gives the same answer; ``initial`` is the part of a single record, for the plan without routing.
+An aggregate call is split into *parts*. A worker reduces the input column of a part (``reduce``). Spark merges the
+reduced values by key in its state store (``merge``, a Spark SQL aggregate). Finally, ``finish`` turns the merged parts
+into the value that Spark's own aggregate would give. Merging is associative and commutative, so any routing of the
+records gives the same answer. ``initial`` is the part of a single record, for plans without routing.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from millrace_api.sql.parsing import to_sql
 from millrace_jobs.aggregates.reducing import Reduce
 
 TypeOf = Callable[[str], str]
-"""Spark's type, as text, of a SQL expression over the source (an aggregate call included)."""
+"""Function that returns Spark's type, as text, of a SQL expression over the source, which may be an aggregate call."""
 
 
 @dataclass(frozen=True)
 class Part:
     """One mergeable component of an aggregate: column ``name`` of the partial results.
 
-    ``input`` is the SQL of the column it is reduced from; empty for ``rows``, which needs none. Means cannot be
-    merged by a function of SQL: ``weight`` then names the part with the number of values behind each mean, and the
+    ``input`` is the SQL of the column that it is reduced from; it is empty for ``rows``, which needs no column. No SQL
+    function merges means. For a mean, ``weight`` names the part with the number of values behind each mean, and the
     merged column has the sum of squared deviations of the means from their common mean.
     """
 
@@ -40,7 +40,7 @@ class Part:
 
 @dataclass(frozen=True)
 class BuiltinAggregate:
-    """An aggregate call of the query, split into parts; ``finish`` is Spark SQL over the merged parts."""
+    """An aggregate call of the query, split into parts; ``finish`` is a Spark SQL expression over the merged parts."""
 
     call: str
     parts: tuple[Part, ...]
@@ -48,11 +48,11 @@ class BuiltinAggregate:
 
 
 def plan_aggregate(call: exp.Expr, index: int, type_of: TypeOf) -> BuiltinAggregate | str:
-    """Split one aggregate call into parts, or say in words why it cannot be.
+    """Split one aggregate call into parts, or return a text that says why it cannot be split.
 
     Args:
-        call: the call as parsed, possibly with ``FILTER (WHERE ...)``.
-        index: its number in the query, which makes the names of its parts unique.
+        call: the parsed call, possibly with ``FILTER (WHERE ...)``.
+        index: number of the call in the query, which makes the names of its parts unique.
         type_of: asks Spark for the type of an expression.
     """
     function = call.this if isinstance(call, exp.Filter) else call
@@ -89,17 +89,17 @@ _NUMBERS = {"tinyint", "smallint", "int", "bigint", "float", "double"}
 
 
 def is_scalar(spark_type: str) -> bool:
-    """Whether workers can group by, compare and ship values of this type."""
+    """Return whether workers can group by, compare and ship values of this type."""
     return spark_type in _SCALARS or spark_type.startswith("decimal")
 
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _AVERAGED_DIGITS = 14
-"""Digits of a DECIMAL of which ``_avg`` is what Spark's own average is, for groups of up to 10 billion records."""
+"""Most digits of a DECIMAL for which ``_avg`` equals Spark's own average, in groups of up to 10 billion records."""
 
 
 def _digits(spark_type: str) -> int:
-    """Of a DECIMAL; 0 for other types."""
+    """Return the number of digits of a DECIMAL type; 0 for other types."""
     found = _DECIMAL.fullmatch(spark_type)
     return int(found[1]) if found else 0
 
@@ -109,7 +109,7 @@ def _is_number(spark_type: str) -> bool:
 
 
 def _input(call: exp.Expr, function: exp.Expr) -> str:
-    """The input as SQL: NULL, which every aggregate skips, where FILTER leaves the record out."""
+    """Return the input as SQL: NULL, which every aggregate skips, for records that FILTER excludes."""
     star = isinstance(function.this, exp.Star)
     value = "1L" if star else to_sql(function.this)
     if isinstance(call, exp.Filter):
@@ -144,10 +144,11 @@ def _sum(_: exp.Expr, value: str, name: str, type_of: TypeOf) -> Split:
 
 
 def _avg(_: exp.Expr, value: str, name: str, type_of: TypeOf) -> Split:
-    """For a DECIMAL, Spark divides its sum, which has 10 digits more, right to 4 digits more after the point.
+    """Split an average into a sum and a count.
 
-    Division in SQL leaves 28 further digits here, less those of the input, from which a last rounding gives the same,
-    as long as a group has fewer records than 10 to the power of 24 less the digits of the input.
+    For a DECIMAL, Spark's own average divides the sum, which has 10 more digits, and is exact to 4 more decimal places.
+    The division in SQL leaves 28 more decimal places here, minus the digits of the input. Rounding them gives the same
+    value if a group has fewer than 10^(24 - digits of the input) records.
     """
     kind, total, count = type_of(value), f"{name}_sum", f"{name}_count"
     parts = (_part(total, "sum", value if _digits(kind) else _as_double(value, type_of)), _count_part(count, value))
@@ -165,17 +166,17 @@ def _max(_: exp.Expr, value: str, name: str, type_of: TypeOf) -> Split:
     largest = _part(name, "max", value, merge="max")
     if type_of(value) not in ("float", "double"):
         return (largest,), name
-    # Spark holds NaN for larger than any number; Arrow's maximum passes over it.
+    # Spark orders NaN above every number; Arrow's maximum ignores it.
     nan = _part(f"{name}_nan", "has_nan", value, f"isnan({value})", "max")
     return (largest, nan), f"CASE WHEN {nan.name} THEN double('NaN') ELSE {name} END"
 
 
 def _moments(value: str, name: str, type_of: TypeOf) -> tuple[tuple[Part, ...], str, str]:
-    """Parts for central moments; and SQL of the number of values and of their squared deviations from the mean.
+    """Return the parts of central moments, the SQL of the count, and the SQL of the summed squared deviations.
 
-    The deviations are those within the partial results and those between their means (Chan, Golub, LeVeque:
-    Updating Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979), so that nothing cancels where
-    the mean is large against the deviation.
+    The squared deviations are the sum of those within the partial results and those between their means (Chan, Golub,
+    LeVeque: Updating Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979). This avoids cancellation
+    when the mean is large relative to the deviations.
     """
     number = _as_double(value, type_of)
     count, mean, within = f"{name}_count", f"{name}_mean", f"{name}_within"
@@ -208,7 +209,7 @@ def _population(root: bool) -> Callable[[exp.Expr, str, str, TypeOf], Split]:
 
 
 def _approx_count_distinct(function: exp.Expr, value: str, name: str, _: TypeOf) -> Split:
-    """The partial result is the set of distinct values itself, so the merged HyperLogLog++ is Spark's own."""
+    """Split into one part: the set of distinct values, so that Spark merges its own HyperLogLog++ from them."""
     accuracy = function.args.get("accuracy")
     merge = f"approx_count_distinct({name}{', ' + to_sql(accuracy) if accuracy is not None else ''})"
     return (Part(name, "distinct", value, value, merge),), f"coalesce({name}, 0L)"

@@ -1,8 +1,8 @@
-"""States of a Python aggregator by key, and their form in Arrow.
+"""States of a Python aggregator by key, and their encoding in Arrow.
 
-States travel and rest as *blobs*: one Arrow record batch with the key columns and the state columns of many
-keys. Spark's state store holds one blob per window and bucket of keys, so that a batch costs a few state
-accesses, not one per key.
+States are shipped and stored as *blobs*: one Arrow record batch with the key columns and state columns of many keys.
+Spark's state store holds one blob per window and bucket of keys, so a batch costs a few state accesses, not one per
+key.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from millrace_jobs.aggregates.protocol import Aggregator, State
 Key = tuple[Any, ...]
 
 _NAN = float("nan")
-"""The one NaN that all NaN keys become: to Python no two others are the same key."""
+"""The NaN that replaces every NaN key: Python treats two different NaN objects as different keys."""
 
 
 @dataclass(frozen=True)
 class StateCodec:
-    """Form of the blobs: the key columns, whose names no state field has, then the state's fields."""
+    """The encoding of blobs: the key columns, then the state's fields; no state field has the name of a key column."""
 
     keys: pa.Schema
     states: pa.Schema
@@ -35,14 +35,14 @@ class StateCodec:
         return pa.schema([*self.keys, *self.states])
 
     def encode(self, states: Iterable[tuple[Key, State]]) -> bytes:
-        """Make a blob. Raises MillraceError where a state does not have the fields of its schema."""
+        """Encode states as a blob. Raises MillraceError if a state does not have the fields of its schema."""
         pairs = list(states)
         keys = [pa.array([key[i] for key, _ in pairs], field.type) for i, field in enumerate(self.keys)]
         values = [field_array([state for _, state in pairs], field, "state") for field in self.states]
         return bytes(pa.RecordBatch.from_arrays([*keys, *values], schema=self.schema).serialize())
 
     def decode(self, blob: bytes) -> Iterator[tuple[Key, State]]:
-        """Read a blob."""
+        """Decode a blob; yield its keys and states."""
         batch = pa.ipc.read_record_batch(pa.py_buffer(blob), self.schema)
         width = len(self.keys)
         keys = key_tuples(batch.columns[:width], batch.num_rows)
@@ -52,10 +52,15 @@ class StateCodec:
 
 
 def field_array(rows: Sequence[Mapping[str, Any]], field: pa.Field, what: str) -> pa.Array:
-    """One field of many states or results of an aggregator (``what``) as an array.
+    """Return one field of many states or results of an aggregator as an array.
+
+    Args:
+        rows: the states or results.
+        field: the field and its declared type.
+        what: ``state`` or ``result``, for the error message.
 
     Raises:
-        MillraceError: a row has no such field, or a value that is not of the declared type.
+        MillraceError: a row lacks the field, or has a value that is not of the declared type.
     """
     try:
         return pa.array([row[field.name] for row in rows], field.type)
@@ -70,7 +75,7 @@ def field_array(rows: Sequence[Mapping[str, Any]], field: pa.Field, what: str) -
 
 
 def key_tuples(columns: list[pa.Array], rows: int) -> list[Key]:
-    """The key of each row, fit to be looked up in a dict."""
+    """Return the key of each row as a tuple that works as a dict key, even with NaN."""
     if not columns:
         return [()] * rows
     lists = [column.to_pylist() for column in columns]
@@ -81,7 +86,7 @@ def key_tuples(columns: list[pa.Array], rows: int) -> list[Key]:
 
 
 def merge_into(aggregator: Aggregator, states: dict[Key, State], more: Iterable[tuple[Key, State]]) -> Iterator[Key]:
-    """Merge more states into these; yields the keys that changed."""
+    """Merge more states into ``states``; yield each key that changed."""
     for key, state in more:
         held = states.get(key)
         states[key] = state if held is None else aggregator.merge(held, state)

@@ -1,4 +1,4 @@
-"""Checks whether an aggregator keeps the laws that make its results independent of routing.
+"""Test helper that checks whether an aggregator obeys the laws that make its results independent of routing.
 
 from millrace_jobs.aggregates.laws import broken_law
 
@@ -22,12 +22,12 @@ Same = Callable[[dict[str, Any], dict[str, Any]], bool]
 
 
 def broken_law(aggregator: Aggregator, batches: Sequence[pa.RecordBatch], same: Same | None = None) -> str | None:
-    """The first law that does not hold on these batches, with an example in words; None where all hold.
+    """Return the first law that does not hold on these batches, with a counterexample; None if all hold.
 
     Args:
-        aggregator: what is to be checked.
-        batches: some records of one key each, with the aggregator's ``columns``; three or more are telling.
-        same: when two results count as equal; default ``==``. Sums of doubles need some tolerance.
+        aggregator: the aggregator to check.
+        batches: batches with the aggregator's ``columns``, each with records of one key; use three or more.
+        same: whether two results count as equal, by default ``==``. Sums of doubles need a tolerance.
     """
     for law, left, right in _laws(aggregator, batches):
         one, other = aggregator.finish(left), aggregator.finish(right)
@@ -37,7 +37,10 @@ def broken_law(aggregator: Aggregator, batches: Sequence[pa.RecordBatch], same: 
 
 
 def _laws(aggregator: Aggregator, batches: Sequence[pa.RecordBatch]) -> Iterator[tuple[str, State, State]]:
-    """Each law with two states that it says are the same; each made anew, as an aggregator may reuse its arguments."""
+    """Yield each law with two states that must be equal.
+
+    Every state is built from scratch, because an aggregator may reuse its arguments.
+    """
     merge = aggregator.merge
     codec = StateCodec(pa.schema([]), aggregator.state_schema)
 

@@ -1,4 +1,4 @@
-"""The protocol of a user's own aggregator, and how a query finds one."""
+"""The protocol of user-defined aggregators, and how a query loads one."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ State = dict[str, Any]
 class Aggregator(Protocol):
     """An aggregation whose partial results can be merged in any order and any grouping.
 
-    ``merge`` has to be commutative and associative, ``init()`` neutral, and updating with two batches the same as
-    updating with both in one: then results do not depend on how records were routed. Of a record's values an
-    aggregator sees only ``columns``.
+    ``merge`` must be commutative and associative, and ``init()`` must be its neutral element. Updating with two batches
+    must equal updating with both in one. Results then do not depend on the routing of records. An aggregator sees only
+    the values of ``columns``.
     """
 
     @property
@@ -41,19 +41,19 @@ class Aggregator(Protocol):
         ...
 
     def init(self) -> State:
-        """The state of a key without records."""
+        """Return the state of a key without records."""
         ...
 
     def update(self, state: State, batch: pa.RecordBatch) -> State:
-        """The state after these records of one key, whose columns are ``columns``."""
+        """Return the state after more records of one key; ``batch`` has the columns in ``columns``."""
         ...
 
     def merge(self, a: State, b: State) -> State:
-        """The state of the records of both."""
+        """Return the state of the records behind both states."""
         ...
 
     def finish(self, state: State) -> dict[str, Any]:
-        """The result: a value for each field of the result schema."""
+        """Return the result: a value for each field of the result schema."""
         ...
 
 
@@ -61,10 +61,10 @@ _MEMBERS = ("columns", "state_schema", "result_schema", "init", "update", "merge
 
 
 def load_aggregator(path: str, options: Mapping[str, Any]) -> Aggregator:
-    """Import ``module:Name`` and make it with the options.
+    """Import the class ``module:Name`` and create an aggregator with the options.
 
     Raises:
-        MillraceError: it cannot be imported, made, or is not an Aggregator; ``field`` is set.
+        MillraceError: the class cannot be imported or created, or is no Aggregator; ``field`` is set.
     """
     module_name, _, name = path.partition(":")
     try:
@@ -95,7 +95,7 @@ def load_aggregator(path: str, options: Mapping[str, Any]) -> Aggregator:
 
 
 def _said(error: Exception) -> str:
-    """What the user's code raised, and where."""
+    """Describe what the user's code raised, and where."""
     if isinstance(error, SyntaxError):
         return f"SyntaxError: {error}"
     place = traceback.extract_tb(error.__traceback__)[-1]

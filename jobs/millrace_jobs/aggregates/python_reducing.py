@@ -1,4 +1,4 @@
-"""How a worker reduces records with a Python aggregator: one state per key and pane, shipped as blobs."""
+"""Reducing records on a worker with a Python aggregator: one state per key and pane, shipped as blobs."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _PENDING_RECORDS = 1 << 17
 
 @dataclass(frozen=True)
 class PythonReduction:
-    """Makes the reducers of a query with a Python aggregator.
+    """The factory of reducers for a query with a Python aggregator.
 
-    A partial result holds the states of all keys of one pane and one bucket; ``buckets`` is fixed for the life
-    of the checkpoint. ``names`` are what the key columns are called in the results; in blocks and blobs ``keys``
-    has names for them which no input and no state field can have.
+    A partial result holds the states of all keys of one pane and one bucket. ``buckets``, the number of buckets, is
+    fixed for the life of the checkpoint. ``names`` are the names of the key columns in the results. In blocks and
+    blobs, the key columns have the names in ``keys``, which no input column and no state field can have.
     """
 
     names: tuple[str, ...]
@@ -42,25 +42,25 @@ class PythonReduction:
 
     @property
     def codec(self) -> StateCodec:
-        """Form of the blobs."""
+        """Encoding of the blobs."""
         return StateCodec(self.keys, self.aggregator.state_schema)
 
     @property
     def schema(self) -> pa.Schema:
-        """The start of the pane where there is a window, bucket, and a blob of states."""
+        """Schema of the partial results: start of the pane if there is a window, bucket, and a blob of states."""
         at = [pa.field(AT, pa.timestamp("us", tz="UTC"))] if self.window else []
         return pa.schema([*at, pa.field(BUCKET, pa.int32()), pa.field(BLOB, pa.binary())])
 
     @property
     def result_schema(self) -> pa.Schema:
-        """Window start and end where there is a window, keys, and what the aggregator gives."""
+        """Schema of the results: window start and end if there is a window, keys, and the aggregator's fields."""
         moment = pa.timestamp("us", tz="UTC")
         window = [pa.field("window_start", moment), pa.field("window_end", moment)] if self.window else []
         keys = [pa.field(name, field.type) for name, field in zip(self.names, self.keys, strict=True)]
         return pa.schema([*window, *keys, *self.aggregator.result_schema])
 
     def __call__(self) -> PythonReducer:
-        """A reducer with nothing in it."""
+        """Return an empty reducer."""
         return PythonReducer(self)
 
 
@@ -73,7 +73,7 @@ class _Group:
 
 
 class PythonReducer:
-    """Gathers records by key and pane, and updates the state of each."""
+    """A reducer that groups records by key and pane, and updates the state of each group."""
 
     def __init__(self, plan: PythonReduction) -> None:
         self._plan = plan
@@ -83,14 +83,14 @@ class PythonReducer:
         self._counts: list[tuple[Hashes, NDArray[np.int64]]] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take in records."""
+        """Add records."""
         self._pending.append(batch)
         self._pending_records += batch.num_rows
         if self._pending_records >= _PENDING_RECORDS:
             self._update_pending()
 
     def partials(self) -> Iterator[pa.Table]:
-        """One row per pane and bucket."""
+        """Yield one table with a row per pane and bucket."""
         self._update_pending()
         groups = list(self._groups.items())
         columns = {
@@ -103,16 +103,16 @@ class PythonReducer:
         yield pa.Table.from_arrays([pa.array(columns[f.name], f.type) for f in schema], schema=schema)
 
     def records(self) -> int:
-        """Number of records taken in."""
+        """Return the number of records added."""
         self._update_pending()
         return sum(group.records for group in self._groups.values())
 
     def groups(self) -> int:
-        """Number of states by key and pane, which the merge has to take in."""
+        """Return the number of states by key and pane, all of which the merge must process."""
         return sum(len(group.states) for group in self._groups.values())
 
     def key_counts(self) -> KeyCounts:
-        """The different keys among the records, by ascending hash, with their numbers of records."""
+        """Return the distinct keys among the records, by ascending hash, each with its number of records."""
         keys = added(self._counts)
         self._counts = [(keys.hashes, keys.counts)]
         return keys
@@ -137,7 +137,7 @@ class PythonReducer:
             self._update(group, key, batch.slice(ends[index], ends[index + 1] - ends[index]))
 
     def _group(self, records: pa.Table) -> tuple[pa.Table, pa.ListArray]:
-        """The different keys and panes, and the row numbers of each."""
+        """Return the distinct groups by key and pane, and the row numbers of each."""
         panes = np.zeros(records.num_rows, np.int64)  # without a window all time is one pane
         if self._plan.window is not None:
             panes = pane_starts(records.column(AT), self._plan.window)

@@ -1,4 +1,4 @@
-"""How a worker reduces records to the parts of the built-in aggregates: PyArrow's hash aggregation."""
+"""Reducing records on a worker to the parts of the built-in aggregates, with PyArrow's hash aggregation."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from millrace_jobs.sketches.key_counts import KeyCounts, added
 from millrace_jobs.windows import AT, Window, pane_starts
 
 Reduce = Literal["rows", "count", "sum", "mean", "squared_deviations", "min", "max", "has_nan", "distinct"]
-"""What becomes of a part's input on a worker; ``distinct`` keeps the set of its values."""
+"""How a worker reduces the input of a part; ``distinct`` keeps the set of its values."""
 
 _ONCE = ("mean", "squared_deviations")
-"""What cannot be reduced again: a worker then hands on one partial result per pane and million records."""
+"""Reductions that cannot be reduced again: a worker then ships one partial result per pane and million records."""
 
 PENDING_RECORDS = 1 << 20
-"""Records a worker holds before it reduces them: its memory is bounded by that and by the number of groups."""
+"""Records that a worker holds before it reduces them; this and the number of groups bound its memory."""
 
 EXPANDED_ROWS = 1 << 20
-"""About how many rows panes become at a time, one for each window that holds them."""
+"""Approximate number of rows that panes are expanded to at a time, one row per pane and window that contains it."""
 
 _VALUES = "values of "
 
@@ -37,7 +37,7 @@ _REDUCE_AGAIN = {"rows": "sum", "count": "sum", "sum": "sum", "min": "min", "max
 
 @dataclass(frozen=True)
 class PartColumn:
-    """A part in the schema of the partial results, and the block column it is reduced from."""
+    """A part in the schema of the partial results, and the block column that it is reduced from."""
 
     name: str
     reduce: Reduce
@@ -47,7 +47,7 @@ class PartColumn:
 
 @dataclass(frozen=True)
 class ColumnarReduction:
-    """Makes the reducers of a query whose aggregates are all built-in."""
+    """The factory of reducers for a query whose aggregates are all built in."""
 
     keys: tuple[pa.Field, ...]
     window: Window | None
@@ -55,17 +55,17 @@ class ColumnarReduction:
 
     @property
     def schema(self) -> pa.Schema:
-        """Keys, the start of the window where there is one, parts."""
+        """Schema of the partial results: keys, start of the window if there is one, and parts."""
         at = [pa.field(AT, pa.timestamp("us", tz="UTC"))] if self.window else []
         return pa.schema([*self.keys, *at, *(pa.field(part.name, part.type) for part in self.parts)])
 
     def __call__(self) -> ColumnarReducer:
-        """A reducer with nothing in it."""
+        """Return an empty reducer."""
         return ColumnarReducer(self)
 
 
 class ColumnarReducer:
-    """Reduces records by key and pane, a million at a time, and then by key and window."""
+    """A reducer that reduces records by key and pane, a million at a time, and then by key and window."""
 
     def __init__(self, plan: ColumnarReduction) -> None:
         self._plan = plan
@@ -75,37 +75,37 @@ class ColumnarReducer:
         self._reduced: list[pa.Table] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take in records."""
+        """Add records."""
         self._pending.append(batch)
         self._pending_records += batch.num_rows
         if self._pending_records >= PENDING_RECORDS:
             self._reduce_pending()
 
     def partials(self) -> Iterator[pa.Table]:
-        """One row per key and window, ``at`` its start, and one more per distinct value that a count needs.
+        """Yield tables with one row per key and window, and one more per distinct value that a count needs.
 
-        Few panes of a key are in many windows, so this makes fewer rows than handing on each pane to its windows.
+        Column ``at`` is the start of the window. This gives fewer rows than shipping one row per pane and window.
         """
         panes, window = self._by_pane(), self._plan.window
         if window is None or window.per_record == 1:
             yield panes
             return
         step = max(EXPANDED_ROWS // window.per_record, 1)
-        if panes.num_rows > step:  # what comes in several parts is reduced best with all panes of a key in one of them
+        if panes.num_rows > step:  # sorting puts all panes of a key into one slice, which then reduces best
             panes = panes.take(np.argsort(self._hashes(panes), kind="stable")).combine_chunks()
         for first in range(0, panes.num_rows, step):
             yield self._by_window(panes.slice(first, step), window)
 
     def records(self) -> int:
-        """Number of records taken in."""
+        """Return the number of records added."""
         return int(pc.sum(self._by_pane().column(RECORDS)).as_py() or 0)
 
     def groups(self) -> int:
-        """Number of partial results by key and pane."""
+        """Return the number of partial results by key and pane."""
         return int(self._by_pane().num_rows)
 
     def key_counts(self) -> KeyCounts:
-        """The different keys among the records, by ascending hash, with their numbers of records."""
+        """Return the distinct keys among the records, by ascending hash, each with its number of records."""
         names = [field.name for field in self._plan.keys]
         panes = self._by_pane().select([*names, RECORDS])
         if not names:
@@ -118,7 +118,7 @@ class ColumnarReducer:
         return hash_columns(groups.select([field.name for field in self._plan.keys]).columns, groups.num_rows)
 
     def _by_pane(self) -> pa.Table:
-        """One row per key and pane, ``at`` its start, and one more per distinct value."""
+        """Return one row per key and pane, and one more per distinct value; ``at`` is the start of the pane."""
         self._reduce_pending()
         if not self._reduced:
             return self._conform({}, rows=0)
@@ -171,7 +171,7 @@ class ColumnarReducer:
         return pa.concat_tables(tables)
 
     def _aggregate(self, records: pa.Table, wanted: Sequence[tuple[str, pa.ChunkedArray | None, str]]) -> pa.Table:
-        """Group by key and ``at``; ``wanted`` are (name of the result, input, aggregation)."""
+        """Group by key and ``at``; ``wanted`` has a tuple (name of the result, input, aggregation) per column."""
         table = records.select(self._groups)
         calls: list[tuple[str | list[str], str]] = []
         for name, column, function in wanted:
@@ -187,19 +187,19 @@ class ColumnarReducer:
         names = [name for name, _, _ in wanted]
         columns = dict(zip([*self._groups, *names], [*grouped.columns[: len(self._groups)], *results], strict=True))
         for name in names:
-            if _VALUES + name in columns:  # Arrow has the mean of the squares, not their sum
+            if _VALUES + name in columns:  # Arrow's variance is the mean of the squares, not their sum
                 columns[name] = pc.multiply(columns[name], columns[_VALUES + name])
         return self._conform(columns, grouped.num_rows)
 
     def _distinct(self, records: pa.Table, column: str, part: PartColumn) -> pa.Table:
-        """One row per group and distinct value, with no records of its own."""
+        """Return one row per group and distinct value; these rows count no records."""
         known = records.filter(pc.is_valid(records.column(column)))
         grouped = known.group_by([*self._groups, column], use_threads=False).aggregate([])
         columns = {name: grouped.column(name) for name in self._groups} | {part.name: grouped.column(column)}
         return self._conform(columns, grouped.num_rows)
 
     def _conform(self, given: dict[str, pa.ChunkedArray], rows: int) -> pa.Table:
-        """A table in the schema of the partial results; what is not given is NULL, or no records."""
+        """Return a table in the schema of the partial results; missing parts are NULL, a missing record count is 0."""
         schema = self._plan.schema.append(pa.field(RECORDS, pa.int64()))
         arrays = []
         for field in schema:
@@ -213,13 +213,13 @@ class ColumnarReducer:
 
 
 def _at(table: pa.Table, starts: NDArray[np.int64]) -> pa.Table:
-    """The table with these event times in microseconds, where panes or windows start."""
+    """Return the table with column ``at`` replaced by these starts of panes or windows, in microseconds."""
     index = table.schema.get_field_index(AT)
     return table.set_column(index, table.field(index), pa.array(starts).view(table.field(index).type))
 
 
 def _first_step(part: PartColumn, records: pa.Table) -> tuple[pa.ChunkedArray | None, str]:
-    """The input and the aggregation that reduce records to one part."""
+    """Return the input and the aggregation that reduce records to one part."""
     if part.reduce == "rows":
         return None, "count_all"
     column = records.column(part.column)
@@ -233,7 +233,7 @@ def _first_step(part: PartColumn, records: pa.Table) -> tuple[pa.ChunkedArray | 
 
 
 def _widened(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The input of a sum; as wider decimals where the sum could overflow, which Arrow does not notice."""
+    """Return the input of a sum, as wider decimals if the sum could overflow: Arrow does not detect overflow."""
     if pa.types.is_decimal(column.type) and column.type.precision + len(str(len(column))) > 38:
         return column.cast(pa.decimal256(76, column.type.scale))
     if column.type != pa.int64() or not len(column):

@@ -1,1 +1,1 @@
-"""How partitioners do on a recorded stream, side by side: ``millrace bench partitioners``."""
+"""``millrace bench partitioners``: a comparison of partitioners on a recorded stream."""

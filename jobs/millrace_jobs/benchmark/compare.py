@@ -1,4 +1,4 @@
-"""The comparison itself: every algorithm places the same stream, and is measured."""
+"""The comparison: every algorithm places the same stream and is measured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_WORKERS = 1_000_000
 
 @dataclass(frozen=True)
 class ComparisonRequest:
-    """What to compare, as the user wrote it; see ``millrace bench partitioners --help``."""
+    """The options of a comparison, as the user wrote them; see ``millrace bench partitioners --help``."""
 
     file: Path
     keys: Sequence[str]
@@ -41,7 +41,11 @@ class ComparisonRequest:
 
 
 def compare(request: ComparisonRequest) -> ComparisonReport:
-    """Run the comparison. Raises MillraceError, in one sentence, on anything that is wrong with the request."""
+    """Run the comparison and return its report.
+
+    Raises:
+        MillraceError: the request is invalid, the input cannot be read, or assignments cannot be written.
+    """
     _check_count("--workers", request.workers, 1)
     _check_count("--replicas", request.replicas, 1)
     if request.resize is not None:
@@ -82,7 +86,7 @@ def compare(request: ComparisonRequest) -> ComparisonReport:
 
 
 class _Bench:
-    """The stream, ready to be placed."""
+    """The measurement of contenders on one stream, cut into slides."""
 
     def __init__(self, setting: ComparisonSetting, slides: Slides, hashes: Hashes, codes: Codes, keys: int) -> None:
         self._setting = setting
@@ -92,7 +96,7 @@ class _Bench:
         self._keys = keys
 
     def measure(self, contender: Contender) -> tuple[Result, Workers]:
-        """Place the stream twice: once to compile the kernels and for the states, once for the time it takes."""
+        """Place the stream twice: first to compile the kernels and record state sizes, then to measure times."""
         compiled = self._replay(contender, contender.replicas(self._setting), states=True)
         states = [(run.peak_state_bytes, run.state_bytes) for run in compiled]
         replicas = contender.replicas(self._setting)
@@ -123,7 +127,7 @@ class _Bench:
         )
 
     def _moved_on_resize(self, replicas: Sequence[Partitioner]) -> MovedKeys | None:
-        """Of the keys of the last window, when the stream has ended; None where no resize is asked for."""
+        """Return the keys of the last window that a resize moves after the end of the stream; None without one."""
         if self._setting.resize is None:
             return None
         parts = last_window(self._hashes, self._slides, slides_per_window=self._setting.slides, replicas=len(replicas))
@@ -131,7 +135,7 @@ class _Bench:
         return moved_on_resize(*first, self._setting.resize, others)
 
     def reference(self, algorithm: str, results: Sequence[Result]) -> Result:
-        """What ``algorithm`` did: among the results, or measured now."""
+        """Return the result of ``algorithm``; measure it if it is not among ``results``."""
         for result in results:
             if result.contender.label == algorithm:
                 return result

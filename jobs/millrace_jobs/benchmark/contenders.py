@@ -1,4 +1,4 @@
-"""Which algorithms are compared: ``pkg``, ``pkg:choices=5``, ``am:choices=5:cardinality=hll``, or ``all``."""
+"""The algorithms to compare: ``pkg``, ``pkg:choices=5``, ``am:choices=5:cardinality=hll``, or ``all``."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from millrace_jobs.partitioners.base import Partitioner
 from millrace_jobs.partitioners.parameters import Number, Parameter, Value, WholeNumber
 
 SLIDES = "slides"
-"""The parameter of algorithms with windows: slides per window."""
+"""Name of the parameter for slides per window, which algorithms with windows take."""
 
 ROUTED = tuple(name for name in registry.ALGORITHMS if registry.is_routed(name))
-"""What can be compared."""
+"""Names of the algorithms that can be compared."""
 
 ALL = "all"
-"""Stands for each of ``ROUTED``."""
+"""Name that stands for all of ``ROUTED``."""
 
 _NOT_ONE = {
     ALL: "all takes no parameters",
@@ -31,9 +31,9 @@ _HINT = f"write {ALL}, or some of: {', '.join(ROUTED)}"
 
 @dataclass(frozen=True)
 class ComparisonSetting:
-    """Where all contenders run: ``replicas`` over ``workers``; windows of ``slides`` slides.
+    """The setting in which all contenders run: ``replicas`` over ``workers``, with windows of ``slides`` slides.
 
-    At the end of the stream they are resized to ``resize`` workers, unless it is None.
+    At the end of the stream, they are resized to ``resize`` workers, unless it is None.
     """
 
     workers: int
@@ -45,7 +45,7 @@ class ComparisonSetting:
 
 @dataclass(frozen=True)
 class Contender:
-    """An algorithm with all of its parameters; ``label`` is as the user wrote it."""
+    """An algorithm with all of its parameters; ``label`` is what the user wrote."""
 
     label: str
     algorithm: str
@@ -53,11 +53,11 @@ class Contender:
 
     @property
     def file_stem(self) -> str:
-        """The label as a file name: what is no letter, digit, '.', '=', '_' or '-' becomes '-'."""
+        """The label as a file name: every character except ASCII letters, digits, '.', '=', '_' and '-' becomes '-'."""
         return re.sub(r"[^A-Za-z0-9.=_-]", "-", self.label)
 
     def replicas(self, setting: ComparisonSetting) -> list[Partitioner]:
-        """New replicas of the algorithm."""
+        """Create new replicas of the algorithm."""
         return [
             registry.make(
                 self.algorithm,
@@ -72,9 +72,12 @@ class Contender:
 
 
 def parse_contenders(text: str, slides: int) -> list[Contender]:
-    """The contenders in a comma-separated list; ``slides`` is used where an algorithm takes it and none is given.
+    """Parse a comma-separated list of contenders.
 
-    Raises MillraceError, which says what to write, for unknown names and values, and for one that comes twice.
+    ``slides`` is the slides per window of algorithms that take this parameter and whose label does not set it.
+
+    Raises:
+        MillraceError: a name or a value is unknown, or a contender is listed twice.
     """
     if not text.strip():
         raise MillraceError(Problem("--algorithm names nothing", _HINT))
@@ -91,7 +94,7 @@ def parse_contenders(text: str, slides: int) -> list[Contender]:
 
 
 def parse_contender(label: str, slides: int) -> Contender:
-    """One contender. Raises MillraceError as ``parse_contenders`` does."""
+    """Parse one contender. Raises MillraceError for an unknown name or value."""
     algorithm, *settings = label.split(":")
     _check_name(label, algorithm)
     try:
@@ -120,13 +123,13 @@ def _check_name(label: str, algorithm: str) -> None:
 
 
 def _without_spaces(label: str) -> str:
-    """What was meant: ``pkg:choices=3`` by ``pkg choices=3``, and ``hash,pkg`` by ``hash pkg``."""
+    """Return what the user probably meant: ``pkg:choices=3`` for ``pkg choices=3``, ``hash,pkg`` for ``hash pkg``."""
     joined = re.sub(r"\s*([:=])\s*", r"\1", label)
     return re.sub(r"\s+", ",", re.sub(r"\s+(?=[^\s:=]+=)", ":", joined))
 
 
 def _value(kind: Parameter | None, text: str) -> Value:
-    """``text`` as what the parameter takes; as it is where it cannot be, for the parameter's own message."""
+    """Convert ``text`` to the parameter's type; return invalid text unchanged, for the parameter's own message."""
     with suppress(ValueError):
         match kind:
             case WholeNumber():

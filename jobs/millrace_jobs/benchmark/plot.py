@@ -1,4 +1,4 @@
-"""A comparison as a picture: how each algorithm does over time, and what it takes."""
+"""A comparison as a picture: the placement of each algorithm over time, the trade-off, and the speed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _DASHES = ("-", "--", ":")
 _LONGEST_MARKED = 60
-"""Windows up to which each is marked by a dot."""
+"""Largest number of windows for which each window is marked by a dot."""
 
 _OVER_TIME: Sequence[tuple[str, Callable[[StreamWindow], float | None]]] = (
     ("load imbalance, of the mean load", lambda window: window.cost.load_imbalance_ratio),
@@ -51,7 +51,7 @@ def write_plot(report: ComparisonReport, file: Path) -> None:
 
 
 def _style(place: int) -> dict[str, Any]:
-    """Ten colours, then the same ones dashed."""
+    """Return the line style of the algorithm at ``place``: ten colors, then the same colors dashed, then dotted."""
     return {"color": f"C{place % 10}", "linestyle": _DASHES[place // 10 % len(_DASHES)]}
 
 
@@ -82,7 +82,7 @@ def _draw_over_time(
 
 
 def _draw_trade_off(axes: Axes, report: ComparisonReport) -> None:
-    """As paper 000's Figure 4 sketches it: the nearer to the corner, the better at both."""
+    """Draw balance against aggregation, as in Figure 4 of paper 000: nearer to the corner is better at both."""
     for place, result in enumerate(report.results):
         means = result.means()
         axes.plot(means["load_imbalance_ratio"], means["replication_factor"], "o", color=_style(place)["color"])

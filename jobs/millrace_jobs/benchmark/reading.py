@@ -1,6 +1,6 @@
-"""Reading a recorded stream: key hashes and event times of a file of CSV, JSON lines or Parquet.
+"""Reading a recorded stream: key hashes and event times from a file of CSV, JSON lines or Parquet.
 
-Of the keys only their hashes are kept: 8 bytes per record, and 8 more for its time.
+Keys are kept only as hashes: 8 bytes per record, and 8 more for its time.
 """
 
 from __future__ import annotations
@@ -25,31 +25,32 @@ from millrace_jobs.sources.formats.columns import to_declared
 from millrace_jobs.sources.formats.schema import TIMESTAMP
 
 NO_TIME = np.iinfo(np.int64).min
-"""The time of a record that has none."""
+"""Value in place of the time of a record without one."""
 
 _FORMATS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
 _LONGEST_LINE = 64 << 20
-"""Bytes."""
+"""Longest JSON line, in bytes."""
 
 
 @dataclass(frozen=True)
 class Stream:
-    """What partitioners see of a recorded stream, in the order of its records."""
+    """The part of a recorded stream that partitioners use, in the order of its records."""
 
     hashes: Hashes
     micros: NDArray[np.int64] | None
-    """Shape ``(rows,)``: event times in microseconds since 1970, or NO_TIME; None without a time column."""
+    """Event times in microseconds since 1970, or NO_TIME, shape ``(rows,)``; None without a time column."""
     hashing_seconds: float
-    """Processor time."""
+    """Processor time of hashing the keys."""
 
 
 def read_stream(file: Path, keys: Sequence[str], time_column: str | None) -> Stream:
-    """The records of ``file`` with the composite key ``keys``.
+    """Read the records of ``file``, with the columns ``keys`` as a composite key.
 
-    The keys of a CSV file are told apart by their text; an empty field is null. Null and NaN are keys of their
-    own. Times are timestamps, dates, text in ISO 8601, or numbers of seconds since 1970.
+    The keys of a CSV file are compared as text; an empty field is null. Null and NaN are keys of their own. Times are
+    timestamps, dates, text in ISO 8601, or numbers of seconds since 1970.
 
-    Raises MillraceError where the file cannot be read, has no records, or has no such columns.
+    Raises:
+        MillraceError: the file cannot be read, has no records, or lacks a column.
     """
     columns = list(dict.fromkeys([*keys, *([] if time_column is None else [time_column])]))
     try:
@@ -59,14 +60,14 @@ def read_stream(file: Path, keys: Sequence[str], time_column: str | None) -> Str
     if not table.num_rows:
         raise _problem(file, "has no records", "give a file with at least one")
     micros = None if time_column is None else _micros(table, time_column, file)
-    _hashes(table.slice(0, 1), keys, file)  # compiles
+    _hashes(table.slice(0, 1), keys, file)  # compiles the kernels, outside the measured time
     began = time.thread_time()
     hashes = _hashes(table, keys, file)
     return Stream(hashes, micros, time.thread_time() - began)
 
 
 def _read(file: Path, columns: list[str]) -> pa.Table:
-    """These columns of the file; those of a CSV file as text."""
+    """Read these columns of the file; columns of a CSV file as text."""
     suffix = (file.with_suffix("") if file.suffix == ".gz" else file).suffix
     if suffix not in _FORMATS or (file.suffix == ".gz" and suffix == ".parquet"):
         hint = f"name it {', '.join('*' + known for known in _FORMATS)}, or *.csv.gz and the like"
@@ -133,7 +134,7 @@ def _micros(table: pa.Table, name: str, file: Path) -> NDArray[np.int64]:
 
 
 def _timely(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Dates as timestamps, text of numbers as numbers, and what is no number as null."""
+    """Convert dates to timestamps, numeric text to numbers, and NaN and infinities to null."""
     types = pa.types
     if types.is_date(column.type):
         return column.cast(pa.timestamp("us"))

@@ -1,9 +1,9 @@
-"""Replaying a stream through the replicas of an algorithm, slide by slide, as micro-batches are in a job.
+"""Replaying a stream through the replicas of an algorithm, slide by slide, like the micro-batches of a job.
 
-The records of each slide are cut into as many nearly equal contiguous slices as there are replicas, as a job
-cuts its batches (``sources.slicing``). At the end of a slide every replica advances, once for each slide that
-has gone by; then replicas that learn together merge what the others know. What a window of several slides leaves
-in a replica, such as its loads, stays its own; in a job, where a window is one slide, nothing of it is left.
+The records of each slide are cut into one contiguous slice per replica, of nearly equal length, as a job cuts its
+batches (``sources.slicing``). At the end of a slide, every replica advances once for each slide that has passed. Then
+the replicas of a cooperative algorithm merge each other's states. Window state that spans several slides, such as
+loads, stays local to its replica. In a job, a window is one slide, so no such state remains.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from millrace_jobs.sources.slicing import bounds
 from .slides import Slides
 
 BLOCK = 131_072
-"""Records in a block at most, as sources deliver them."""
+"""Most records in a block, as in the blocks that sources deliver."""
 
 
 @dataclass(frozen=True)
 class SlideRun:
-    """What happened in one slide, all replicas together; seconds are processor time of the one thread they run in."""
+    """The run of one slide, over all replicas; seconds are processor time of the one thread that they run in."""
 
     ids: Workers
     route_seconds: float
-    """Placing the records: ``route``, or ``accumulate`` and ``cut``."""
+    """Time to place the records: ``route``, or ``accumulate`` and ``cut``."""
     advance_seconds: float
-    """The end of the slide: ``advance``, and the exchange between replicas that learn together."""
+    """Time to end the slide: ``advance``, and the exchange between the replicas of a cooperative algorithm."""
     peak_state_bytes: int
-    """``len(save())`` of the largest replica when it had taken in its records; 0 where states were not asked for."""
+    """``len(save())`` of the largest replica after it has taken its records; 0 if states were not requested."""
     state_bytes: int
-    """The same after the end of the slide: what a job keeps from batch to batch."""
+    """``len(save())`` of the largest replica after the end of the slide, which a job keeps from batch to batch."""
 
 
 def replay(
@@ -48,9 +48,15 @@ def replay(
     copies: Sequence[Partitioner] = (),
     states: bool,
 ) -> Iterator[SlideRun]:
-    """Run the stream through the replicas, one core for all; gives one run per slide that has records.
+    """Run the stream through the replicas on one core; yield one run per slide that has records.
 
-    For replicas that learn together, ``copies`` are as many more of them, which are used to hold their states.
+    Args:
+        replicas: the replicas of one algorithm.
+        hashes: key hashes of the records, shape ``(rows,)``.
+        slides: the slides of the stream.
+        slides_per_window: length of a window in slides.
+        copies: for a cooperative algorithm, as many further replicas, which hold states during an exchange.
+        states: whether to measure the size of states.
     """
     steps = _advances(slides, slides_per_window)
     batches = [replica if isinstance(replica, BatchPartitioner) else None for replica in replicas]
@@ -76,19 +82,19 @@ def replay(
 
 
 def last_window(hashes: Hashes, slides: Slides, *, slides_per_window: int, replicas: int) -> list[Hashes]:
-    """The records of the last window that has any, dealt to the replicas as ``replay`` deals them."""
+    """Return the records of the last window that has any, assigned to the replicas as in ``replay``."""
     oldest = np.searchsorted(slides.numbers, slides.numbers[-1] - slides_per_window, side="right")
     dealt = [_slices(begin, end, replicas) for begin, end in pairwise(slides.edges[oldest:].tolist())]
     return [np.concatenate([hashes[low:high] for low, high in of_replica]) for of_replica in zip(*dealt, strict=True)]
 
 
 def _slices(begin: int, end: int, replicas: int) -> list[tuple[int, int]]:
-    """Which of the records ``[begin, end)`` each replica gets."""
+    """Return the range of the records ``[begin, end)`` that each replica gets."""
     return list(pairwise(begin + offset for offset in bounds(end - begin, replicas)))
 
 
 def _take(replica: Partitioner, batch: BatchPartitioner | None, blocks: Sequence[Hashes]) -> list[Workers]:
-    """Hand over a slice; gives where its records go, or nothing yet before the cut of a whole batch."""
+    """Pass a slice to a replica; return the workers of its records, or nothing if placement waits for the cut."""
     if batch is None:
         return [replica.route(block) for block in blocks]
     for block in blocks:
@@ -103,7 +109,7 @@ def _end_slide(replicas: Sequence[Partitioner], advances: int) -> None:
 
 
 def _exchange(replicas: Sequence[Partitioner], copies: Sequence[Partitioner]) -> None:
-    """Each replica merges what all others knew before any had merged."""
+    """Merge into each replica the states that all others had before the exchange."""
     if len(copies) < 2:
         return
     for replica, copy in zip(replicas, copies, strict=True):
@@ -113,10 +119,10 @@ def _exchange(replicas: Sequence[Partitioner], copies: Sequence[Partitioner]) ->
 
 
 def _advances(slides: Slides, slides_per_window: int) -> list[int]:
-    """How often to advance after each slide that has records: past it, and past the empty ones that follow.
+    """Return the number of advances after each slide with records: past it, and past the empty slides that follow.
 
-    A gap longer than two windows counts as two windows and what is left of it after whole ones: by then nothing
-    of the time before is left in any window, and windows still end where they would have.
+    A gap longer than two windows is shortened to two windows plus its remainder after whole windows. By then, no window
+    contains earlier records, and windows still end where they would have.
     """
     gaps = np.append(np.diff(slides.numbers), 1)
     two_windows = 2 * slides_per_window

@@ -1,4 +1,4 @@
-"""What a comparison found, and its form in JSON."""
+"""The report of a comparison, and its JSON form."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ EXACT = "all placement metrics, and moved keys: counted from the worker and the 
 MEASURED = "seconds and records/s: processor time of one thread in this run, with kernels compiled before"
 
 CLOCK_TICK = 1e-9
-"""Seconds that anything takes at least."""
+"""Shortest duration, in seconds, that a speed is computed from; it avoids a division by zero."""
 
 
 @dataclass(frozen=True)
 class StreamWindow:
-    """A window of the stream under one algorithm; ``moved`` is None for the first."""
+    """A window of the stream under one algorithm; ``moved`` is None for the first window."""
 
     number: int
-    """Of the slide it ends with."""
+    """Number of the slide that the window ends with."""
     cost: PlacementCost
     moved: MovedKeys | None
 
 
 @dataclass(frozen=True)
 class Slide:
-    """A slide of the stream under one algorithm; see ``replaying.SlideRun``."""
+    """A slide of the stream under one algorithm (see ``replaying.SlideRun``)."""
 
     number: int
     rows: int
@@ -48,64 +48,65 @@ class Slide:
 
 @dataclass(frozen=True)
 class Result:
-    """What one algorithm did."""
+    """The results of one algorithm."""
 
     contender: Contender
     total: PlacementCost
-    """Of the whole input as one window."""
+    """Cost of the whole input as one window."""
     windows: Sequence[StreamWindow]
     slides: Sequence[Slide]
     moved_on_resize: MovedKeys | None = None
-    """When the stream has ended, its last window is placed again, all replicas are resized, and it is placed once more.
+    """Keys that a resize moves; None without a resize.
 
-    A slide ends in between, as at the end of a micro-batch. None without a resize.
+    After the end of the stream, its last window is placed again, all replicas are resized, and the window is placed
+    once more. A slide ends in between, as at the end of a micro-batch.
     """
 
     @property
     def records_per_second(self) -> float:
-        """Records placed per second of processor time spent on placing them."""
+        """Records placed per second of processor time spent on placement."""
         return self.total.rows / max(sum(slide.route_seconds for slide in self.slides), CLOCK_TICK)
 
     @property
     def mean_imbalance(self) -> PartitioningImbalance:
-        """BSI, BCI and KSR, each the mean over windows."""
+        """BSI, BCI and KSR, each as the mean over windows."""
         means = self.means()
         return PartitioningImbalance(means["bsi"], means["bci"], means["ksr"])
 
     @property
     def moved(self) -> MovedKeys:
-        """Moved keys, added up over all pairs of consecutive windows."""
+        """Moved keys, summed over all pairs of consecutive windows."""
         all_moved = [window.moved for window in self.windows if window.moved is not None]
         return MovedKeys(sum(moved.keys for moved in all_moved), sum(moved.moved for moved in all_moved))
 
     @property
     def peak_state_bytes(self) -> int:
-        """The largest state of a replica that has taken in the records of a slide."""
+        """Largest state of a replica, in bytes, after it has placed the records of a slide."""
         return max(slide.peak_state_bytes for slide in self.slides)
 
     @property
     def state_bytes(self) -> int:
-        """The largest state of a replica after the end of a slide."""
+        """Largest state of a replica, in bytes, after the end of a slide."""
         return max(slide.state_bytes for slide in self.slides)
 
     @cached_property
     def series(self) -> Mapping[str, NDArray[np.float64]]:
-        """Each figure of ``cost_figures`` over the windows, shape ``(windows,)``."""
+        """Values of each figure of ``cost_figures`` over the windows, shape ``(windows,)``."""
         rows = [tuple(cost_figures(window.cost).values()) for window in self.windows]
         return dict(zip(cost_figures(self.total), np.array(rows, np.float64).T, strict=True))
 
     def means(self) -> dict[str, float]:
-        """Each figure of ``cost_figures``, its mean over the windows."""
+        """Return the mean over the windows of each figure of ``cost_figures``."""
         return {name: float(values.mean()) for name, values in self.series.items()}
 
     def worst(self) -> dict[str, float]:
-        """Each figure of ``cost_figures``, its largest over the windows."""
+        """Return the largest value over the windows of each figure of ``cost_figures``."""
         return {name: float(values.max()) for name, values in self.series.items()}
 
 
 @dataclass(frozen=True)
 class InputStream:
-    """The stream."""
+    """The input of a comparison: a recorded stream and its counts of records and keys."""
 
     file: str
     keys: Sequence[str]
@@ -113,14 +114,14 @@ class InputStream:
     rows: int
     distinct_keys: int
     late: int
-    """Records older than the slide that was current when they came."""
+    """Number of records older than the slide that was current when they arrived."""
     without_time: int
     hashing_seconds: float
 
 
 @dataclass(frozen=True)
 class ComparisonReport:
-    """A comparison; ``hashing`` and ``shuffle`` are those that paper 004's relative figures refer to."""
+    """The report of a comparison; paper 004's relative figures refer to ``hashing`` and ``shuffle``."""
 
     input: InputStream
     setting: ComparisonSetting
@@ -130,16 +131,16 @@ class ComparisonReport:
     shuffle: PartitioningImbalance
 
     def relative(self, result: Result) -> PartitioningImbalance:
-        """The mean figures of a result relative to hashing's and shuffle's on the same windows."""
+        """Return a result's mean figures relative to those of hashing and shuffle on the same windows."""
         return result.mean_imbalance.relative_to(self.hashing, self.shuffle)
 
     def end_of(self, number: int) -> float:
-        """Where slide ``number`` ends: in seconds since 1970, or in records."""
+        """Return the end of slide ``number``, in seconds since 1970 or in records."""
         end = (number + 1) * self.spans.slide
         return end / 1_000_000 if self.spans.timed else min(end, self.input.rows)
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, also over time; an undefined figure is None."""
+        """Return the whole report, including its series over time, as JSON values; an undefined figure is None."""
         unit = 1_000_000 if self.spans.timed else 1
         return {
             "exact": EXACT,
@@ -181,7 +182,7 @@ class ComparisonReport:
 
 
 def cost_figures(cost: PlacementCost) -> dict[str, float]:
-    """All figures of a placement whose number of distinct keys is known, by name."""
+    """Return all figures, by name, of a placement whose number of distinct keys is known."""
     assert cost.partitioning_imbalance is not None
     assert cost.aggregation_cost_bounds is not None
     least, most = cost.aggregation_cost_bounds

@@ -1,8 +1,8 @@
-"""Cutting a recorded stream into slides, and which slides make up a window.
+"""Cutting a recorded stream into slides, and the lengths of windows and slides.
 
-A stream with event times is cut at multiples of the slide since 1970, as Spark aligns its windows; without
-them, after every so many records. Records stay in input order, as partitioners meet them: one that is late, or
-has no time, belongs to the slide that is current, which is that of the latest time so far.
+A stream with event times is cut at multiples of the slide since 1970, as Spark aligns its windows. Without event times,
+it is cut after a fixed number of records. Records keep their input order, in which partitioners place them. The current
+slide is that of the latest time so far. A record that is late, or has no time, belongs to the current slide.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from millrace_api.model.values import PositiveDuration
 from .reading import NO_TIME, Stream
 
 _MOST_SLIDES = 100_000
-"""Slides in a window, and slides with records in a stream, at most: each of them costs time and memory."""
+"""Most slides in a window, and most slides with records in a stream: each of them costs time and memory."""
 
 
 @dataclass(frozen=True)
 class Spans:
-    """Lengths of window and slide: microseconds of event time, or records."""
+    """Lengths of window and slide, in microseconds of event time (``timed``) or in records."""
 
     window: int
     slide: int
@@ -38,21 +38,22 @@ class Spans:
 
 @dataclass(frozen=True)
 class Slides:
-    """The slides that hold records; a sparse stream may have far more that do not."""
+    """The slides that have records; a sparse stream may have far more that are empty."""
 
     numbers: NDArray[np.int64]
-    """Shape ``(slides,)``, ascending: slide ``i`` spans ``[i * slide, (i + 1) * slide)``."""
+    """Numbers of the slides, ascending, shape ``(slides,)``; slide ``i`` spans ``[i * slide, (i + 1) * slide)``."""
     edges: NDArray[np.int64]
-    """Shape ``(slides + 1,)``: the records of the j-th of them are ``[edges[j], edges[j + 1])``."""
+    """Record positions, shape ``(slides + 1,)``; the j-th slide has the records ``[edges[j], edges[j + 1])``."""
     late: int
-    """Records that are older than the slide they are in."""
+    """Number of records that are older than their slide."""
     without_time: int
 
 
 def parse_spans(window: str, slide: str, *, timed: bool) -> Spans:
-    """``--window`` and ``--slide``: durations with event time, else numbers of records.
+    """Parse ``--window`` and ``--slide``: durations with event time, otherwise numbers of records.
 
-    Raises MillraceError unless both are, and the slide divides the window.
+    Raises:
+        MillraceError: one of them is invalid, the slide does not divide the window, or a window has too many slides.
     """
     spans = Spans(_length(window, "--window", timed), _length(slide, "--slide", timed), timed)
     if spans.window % spans.slide:
@@ -73,14 +74,14 @@ def parse_spans(window: str, slide: str, *, timed: bool) -> Spans:
 
 
 def cut(stream: Stream, spans: Spans) -> Slides:
-    """The slides of a stream that has a record. Raises MillraceError if there are too many."""
+    """Cut a stream with at least one record into slides. Raises MillraceError if there are too many."""
     rows = len(stream.hashes)
     if stream.micros is None:
         numbers = np.arange(-(-rows // spans.slide))
         return _few(Slides(numbers, np.append(numbers * spans.slide, rows), 0, 0))
     has_time = stream.micros != NO_TIME
     latest = np.maximum.accumulate(stream.micros)
-    latest[: np.argmax(has_time)] = latest[np.argmax(has_time)]  # before the first time there is
+    latest[: np.argmax(has_time)] = latest[np.argmax(has_time)]  # records before the first time get the first time
     current = latest // spans.slide
     edges = np.concatenate([[0], np.flatnonzero(np.diff(current)) + 1, [rows]])
     late = np.count_nonzero(has_time & (stream.micros // spans.slide < current))

@@ -1,4 +1,4 @@
-"""A comparison as tables for people."""
+"""A comparison as tables for the terminal."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rich.table import Table
 from .report import CLOCK_TICK, ComparisonReport, Result
 
 _WIDEST = 250
-"""Columns of text that a table may have: no figure is cut, and on a narrow terminal its lines wrap."""
+"""Width of a table in characters: no figure is truncated, and on a narrow terminal lines wrap."""
 
 
 def print_tables(report: ComparisonReport, console: Console) -> None:
-    """Print what was compared, the tables, and what is exact and what is measured."""
+    """Print what was compared, the tables, and which figures are exact and which are measured."""
     console.width = _WIDEST
     for line in _introduction(report):
         console.print(line, markup=False, highlight=False)

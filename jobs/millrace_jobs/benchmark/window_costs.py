@@ -1,7 +1,7 @@
-"""The exact metrics of every window of a stream that was placed, each slide being looked at twice.
+"""The exact metrics of every window of a placed stream, computed incrementally: each slide is read twice.
 
-A window is counted as it slides: the (key, worker) pairs of the slide that enters are added, those of slides
-that leave are taken away, and only what thereby appears or disappears is counted anew.
+When the window slides, the (key, worker) pairs of the entering slide are added and the pairs of leaving slides are
+subtracted. Only pairs that thereby appear or disappear are recounted.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from millrace_jobs.partitioners.moved_keys import MovedKeys
 from .slides import Slides
 
 Codes = NDArray[np.int64]
-"""Shape ``(rows,)``: keys, or whatever else is told apart, numbered from 0 in the order in which they come."""
+"""Keys or (key, worker) pairs, numbered from 0 in order of first appearance; shape ``(rows,)``."""
 
 
 def key_codes(hashes: Hashes) -> tuple[Codes, int]:
-    """The keys numbered, and how many there are."""
+    """Return the keys as codes, and the number of distinct keys."""
     codes, keys = pd.factorize(hashes)
     return codes.astype(np.int64, copy=False), len(keys)
 
 
 class PlacedStream:
-    """The records of a stream, whose keys are ``codes`` below ``keys``, on workers ``ids`` below ``workers``."""
+    """A placed stream: each record has a key ``codes`` below ``keys``, and a worker ``ids`` below ``workers``."""
 
     def __init__(self, ids: Workers, codes: Codes, keys: int, workers: int) -> None:
         self._records, pairs = pd.factorize(codes * workers + ids)
@@ -38,15 +38,15 @@ class PlacedStream:
         self._keys = keys
 
     def total(self) -> PlacementCost:
-        """The cost of the whole stream as one window."""
+        """Return the cost of the whole stream as one window."""
         keys = np.bincount(self._pair_workers, minlength=len(self._rows))
         return cost_of_counts(self._rows, keys, distinct_keys=self._keys)
 
     def windows(self, slides: Slides, slides_per_window: int) -> Iterator[tuple[PlacementCost, MovedKeys]]:
-        """For each slide that has records: the cost of the window that ends with it, and the keys it has moved.
+        """Yield, for each slide with records, the cost of the window that ends with it and the keys that moved.
 
-        Moved keys are those of this window and the one given before it. Windows that end with an empty slide are
-        left out: they hold nothing that an earlier one does not.
+        Moved keys compare this window with the previously yielded one. Windows that end with an empty slide are
+        omitted, because they contain nothing that an earlier window does not.
         """
         window = _Window(self._pair_keys, self._pair_workers, self._keys, len(self._rows))
         begins = np.searchsorted(slides.numbers, slides.numbers - slides_per_window, side="right").tolist()
@@ -58,21 +58,21 @@ class PlacedStream:
             yield window.step(entering, leaving)
 
     def _pairs_of(self, slides: Slides, slide: int) -> tuple[Codes, Codes]:
-        """The (key, worker) pairs of a slide and how many records each has there."""
+        """Return the (key, worker) pairs of a slide, and the number of records of each in it."""
         begin, end = slides.edges[slide : slide + 2]
         pairs, rows = np.unique(self._records[begin:end], return_counts=True)
         return pairs, rows
 
 
 class _Window:
-    """What is in the window, by numbered pair of a key and a worker, by key, and by worker."""
+    """The counts of the current window by (key, worker) pair, by key, and by worker."""
 
     def __init__(self, pair_keys: Codes, pair_workers: Codes, keys: int, workers: int) -> None:
         self._pair_keys = pair_keys
         self._pair_workers = pair_workers
         self._pair_rows = np.zeros(len(pair_keys), np.int64)
         self._key_places = np.zeros(keys, np.int64)
-        """On how many workers each key is."""
+        """Number of workers that each key is on."""
         self._worker_keys = np.zeros(workers, np.int64)
         self._worker_rows = np.zeros(workers, np.int64)
         self._distinct = 0
@@ -80,7 +80,7 @@ class _Window:
     def step(
         self, entering: tuple[Codes, Codes], leaving: list[tuple[Codes, Codes]]
     ) -> tuple[PlacementCost, MovedKeys]:
-        """Slide on: one slide enters, others leave."""
+        """Slide the window: add one slide, remove others; return its cost and the keys that moved."""
         pairs, where = np.unique(np.concatenate([entering[0], *(old for old, _ in leaving)]), return_inverse=True)
         change = np.zeros(len(pairs), np.int64)
         np.add.at(change, where, np.concatenate([entering[1], *(-rows for _, rows in leaving)]))
@@ -92,7 +92,7 @@ class _Window:
         return cost_of_counts(self._worker_rows, self._worker_keys, distinct_keys=self._distinct), moved
 
     def _move(self, pairs: Codes, change: Codes) -> MovedKeys:
-        """Count pairs that have come into the window, ``change`` 1, or have gone from it, -1."""
+        """Count pairs that entered (``change`` 1) or left (-1) the window; return the keys that moved."""
         np.add.at(self._worker_keys, self._pair_workers[pairs], change)
         keys = np.unique(self._pair_keys[pairs])
         was = self._key_places[keys] > 0

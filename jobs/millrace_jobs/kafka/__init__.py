@@ -1,1 +1,1 @@
-"""Kafka clusters: how to connect, what they hold, and what their errors mean. Knows no source and no sink."""
+"""Kafka clusters: connections, topics and offsets, and the meaning of errors. Imports no source and no sink."""

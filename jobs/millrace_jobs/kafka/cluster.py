@@ -1,4 +1,4 @@
-"""What a cluster holds: topics, their partitions, and offsets as a ``read_committed`` consumer sees them."""
+"""Metadata of a cluster: topics, their partitions, and offsets as a ``read_committed`` consumer sees them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.kafka.errors import PATIENCE, Complaints, error_of, is_login, kafka_problem, patiently
 
 FIRST_PATIENCE = 10.0
-"""Seconds of patience with a cluster that has never answered: its address is more likely wrong than it is away."""
+"""Seconds of retries for a cluster that has never answered: its address is more likely wrong than the cluster down."""
 
 _HAVE_ANSWERED: set[str] = set()
 """The bootstrap servers of clusters that have answered in this process."""
 
 _NOT_YET_KNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._NOENT})
-"""What is said of a partition that was just made, or has no leader just now: the topic was described before."""
+"""Errors about a partition that was just created, or has no leader at the moment; its topic is known to exist."""
 
 _ANSWER = 5.0
-"""Seconds that one request may take."""
+"""Timeout of one request, in seconds."""
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class Partition(NamedTuple):
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic; ``id`` is its alone, also when another topic gets its name later."""
+    """A topic; ``id`` stays unique even if another topic is later created with the same name."""
 
     name: str
     id: str
@@ -50,9 +50,10 @@ class Topic:
 
 
 class KafkaCluster:
-    """Asks one cluster; not picklable. Every method raises MillraceError, after patience where that may help.
+    """A client for the metadata of one cluster; not picklable.
 
-    ``answered`` says that the cluster has answered before, in another process.
+    Every method raises MillraceError if Kafka fails, after retries if the error may pass. ``answered`` is true if the
+    cluster has answered before, in another process.
     """
 
     def __init__(self, connection: Connection, *, answered: bool = False) -> None:
@@ -66,10 +67,10 @@ class KafkaCluster:
             raise kafka_problem(error, "making a client", connection) from error
 
     def partitions(self, topics: Sequence[str] | None, pattern: str | None) -> list[Partition]:
-        """The partitions of these topics, or of those whose whole name matches a regular expression, in order.
+        """Return the sorted partitions of these topics, or of all topics whose whole name matches a regular expression.
 
         Raises:
-            MillraceError: a topic is not there.
+            MillraceError: a topic does not exist.
         """
         found = self.topics(topics, pattern)
         for name in topics or ():
@@ -78,27 +79,30 @@ class KafkaCluster:
         return sorted(partition for topic in found.values() for partition in topic.partitions)
 
     def topics(self, names: Sequence[str] | None, pattern: str | None) -> dict[str, Topic]:
-        """Those of the topics that are there, or those whose whole name matches a regular expression."""
+        """Return the topics among ``names`` that exist, or all whose whole name matches a regular expression."""
         if names is None:
             assert pattern is not None
             names = [name for name in self._all_topics() if re.fullmatch(pattern, name) and not _internal(name)]
         return self._describe(names)
 
     def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """The first offset that is still there."""
+        """Return the first offset that each partition still has."""
         return self._offsets(partitions, OffsetSpec.earliest())
 
     def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """The last stable offset: all before it is committed or aborted, and nothing after it is to be read yet."""
+        """Return the last stable offset of each partition.
+
+        All records before it are committed or aborted; records from it on must not be read yet.
+        """
         return self._offsets(partitions, OffsetSpec.latest())
 
     def at(self, timestamp: int, partitions: Iterable[Partition]) -> dict[Partition, int | None]:
-        """Offset of the first record not before ``timestamp`` (ms since 1970); None where there is none."""
+        """Return the offset of the first record at or after ``timestamp`` (ms since 1970), or None without such."""
         found = self._offsets(partitions, OffsetSpec.for_timestamp(timestamp))
         return {partition: None if offset < 0 else offset for partition, offset in found.items()}
 
     def no_topic(self, name: str) -> MillraceError:
-        """The sentence for a topic that is not there."""
+        """Return the error for a topic that does not exist."""
         similar = nearest(name, self._all_topics())
         hint = f"did you mean {similar}?" if similar else "create it, or correct its name"
         return MillraceError(Problem(f"Kafka at {self._connection.servers} has no topic {name}", hint))
@@ -137,7 +141,7 @@ class KafkaCluster:
             try:
                 return request()
             except KafkaException as error:
-                self._admin.poll(0)  # lets it say why
+                self._admin.poll(0)  # runs the callback that reports the cause
                 raise KafkaException(self._complaints.behind(error_of(error))) from error
 
         patience = PATIENCE if self._answered else FIRST_PATIENCE
@@ -146,7 +150,7 @@ class KafkaCluster:
         except MillraceError as error:
             if self._worked and is_login(
                 error.__cause__
-            ):  # changed meanwhile; a client that is made anew reads it anew
+            ):  # the credentials have changed since; a new client reads them again
                 raise TransientError(*error.problems) from error
             raise
         self._answered = self._worked = True
@@ -175,5 +179,5 @@ def _listed(topics: Sequence[str]) -> str:
 
 
 def _internal(topic: str) -> bool:
-    """Kafka's own topics, such as ``__consumer_offsets``, which no pattern means."""
+    """Return whether a topic is Kafka's own, such as ``__consumer_offsets``; patterns never select those."""
     return topic.startswith("__")

@@ -1,4 +1,4 @@
-"""How a Kafka cluster is reached. Secrets are references until the moment a client is made."""
+"""Connections to a Kafka cluster. Secrets stay references until a client is created."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.kafka import KafkaConnection, SecretValue
 
 Settings = dict[str, str | int | float | bool]
-"""Settings of librdkafka by their own names."""
+"""Settings of librdkafka, by librdkafka's names."""
 
 SOCKET_TIMEOUT_MS = 10_000
-"""Longest time that a broker may take to answer a request before it is asked again over a new connection."""
+"""Milliseconds after which a request that a broker has not answered is sent again over a new connection."""
 
 _CLIENT: Settings = {
     "client.id": "millrace",
@@ -23,13 +23,13 @@ _CLIENT: Settings = {
     "socket.keepalive.enable": True,
     "reconnect.backoff.max.ms": 1_000,  # a broker that comes back is found within a second
     "enable.metrics.push": False,
-    "log_level": 0,  # what librdkafka has to tell comes as errors; its log lines would go to the terminal
+    "log_level": 0,  # librdkafka reports failures as errors; its log lines would go to the terminal
 }
 
 
 @dataclass(frozen=True)
 class _Secret:
-    """A reference to a secret: ``what`` it is in messages, and the file or the environment variable it is in."""
+    """A reference to a secret: its name in messages (``what``), and the file or environment variable that holds it."""
 
     what: str
     file: str | None
@@ -37,7 +37,7 @@ class _Secret:
     in_cluster: str | None
 
     def resolve(self) -> str:
-        """The secret itself, without the line break that ends a file."""
+        """Return the secret itself, without the line breaks at the end of a file."""
         if self.env is not None:
             return self._of_environment(self.env)
         if self.file is not None:
@@ -69,9 +69,9 @@ class _Secret:
 
 @dataclass(frozen=True)
 class Connection:
-    """How to reach a cluster; picklable, since it holds references to secrets only.
+    """The address and security settings of a cluster; picklable, because it holds only references to secrets.
 
-    ``secrets`` are pairs of a setting of librdkafka and where its value is found.
+    ``secrets`` are pairs of a librdkafka setting and the reference to its value.
     """
 
     servers: str
@@ -81,7 +81,7 @@ class Connection:
 
     @classmethod
     def of(cls, spec: KafkaConnection) -> Self:
-        """The connection that a source, a sink or a table asks for; looks at no secret."""
+        """Return the connection that a source, a sink or a table specifies; read no secret."""
         found: dict[str, tuple[str, SecretValue | None]] = {}
         if spec.tls is not None:
             found["ssl.ca.pem"] = ("the certificate authority", spec.tls.ca)
@@ -100,10 +100,10 @@ class Connection:
         return cls(spec.bootstrap_servers, protocol, mechanism, secrets)
 
     def settings(self) -> Settings:
-        """Settings of librdkafka for any client of this cluster, with the secrets themselves: not to be kept.
+        """Return the librdkafka settings for any client of this cluster; do not store them: they contain the secrets.
 
         Raises:
-            MillraceError: a secret is not where it should be.
+            MillraceError: a secret cannot be read.
         """
         settings = _CLIENT | {"bootstrap.servers": self.servers, "security.protocol": self.protocol}
         if self.mechanism:

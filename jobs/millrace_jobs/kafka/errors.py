@@ -1,4 +1,4 @@
-"""What Kafka's errors mean: which pass by themselves, and a sentence for those that do not."""
+"""The meaning of Kafka's errors: which are transient, and a sentence for the user about each."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_jobs.kafka.connection import Connection
 
 PATIENCE = 60.0
-"""Seconds that a call goes on being tried while its error is transient."""
+"""Seconds for which a call is retried while its error is transient."""
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
-"""Seconds between two tries; the pause doubles from try to try."""
+"""Seconds between two tries; the pause doubles after each try."""
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ _TRANSIENT = frozenset(
         KafkaError._TIMED_OUT_QUEUE,
         KafkaError._MSG_TIMED_OUT,
         KafkaError._WAIT_COORD,
-        KafkaError._BAD_MSG,  # fails its checksum: corrupted on the way, unless it fails again and again
+        KafkaError._BAD_MSG,  # a failed checksum: corrupted in transit, unless it fails every time
         KafkaError.INVALID_MSG,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -90,48 +90,48 @@ _TIMING = re.compile(r"\s*\(after .*\)$")
 
 
 class Complaints:
-    """What a client tells of its brokers besides the outcome of calls; is given to it as ``error_cb``.
+    """The errors that a client reports about its brokers in addition to failed calls; passed to it as ``error_cb``.
 
-    A call that fails says only that no broker answered. Why, such as a refused login, is told here.
+    A failed call reports only that no broker answered. The cause, such as a refused login, arrives here.
     """
 
     def __init__(self) -> None:
         self._last: KafkaError | None = None
 
     def __call__(self, error: KafkaError) -> None:
-        """Remember a complaint; those that will not pass are not forgotten over those that may."""
+        """Remember the latest error; keep a permanent one, and replace no error by "all brokers down"."""
         vague = error.code() == KafkaError._ALL_BROKERS_DOWN
         if self._last is None or (is_transient(self._last) and not vague):
             self._last = error
 
     def behind(self, error: KafkaError) -> KafkaError:
-        """Why a call failed with ``error``: the error itself, where it does not only say that nobody answered."""
+        """Return the cause of a call's ``error``: the remembered error if ``error`` is transient, else ``error``."""
         return self._last if self._last is not None and is_transient(error) else error
 
     def forget(self) -> None:
-        """Kafka has answered: what it was about has passed."""
+        """Forget the remembered error, because Kafka has answered since."""
         self._last = None
 
     @property
     def final(self) -> KafkaError | None:
-        """A complaint that will not pass by itself; None where there is none."""
+        """The remembered error if it is permanent, otherwise None."""
         return self._last if self._last is not None and not is_transient(self._last) else None
 
 
 def is_transient(error: KafkaError) -> bool:
-    """Whether it may pass without anyone doing something."""
+    """Return whether an error may pass without intervention."""
     return not error.fatal() and (error.retriable() or error.code() in _TRANSIENT)
 
 
 def is_login(error: BaseException | None) -> bool:
-    """Whether brokers have refused the login, or the certificate."""
+    """Return whether an error means that brokers refused the login or the certificate."""
     return isinstance(error, KafkaException) and error_of(error).code() in _LOGINS
 
 
 def kafka_problem(error: KafkaException | KafkaError, doing: str, connection: Connection) -> MillraceError:
-    """The error as a sentence for the user; a TransientError where it may pass by itself.
+    """Return the error as a sentence for the user; a TransientError if it may pass by itself.
 
-    ``doing`` is what was going on, such as ``looking for topic trips``.
+    ``doing`` describes the failed operation, such as ``looking for topic trips``.
     """
     error = error_of(error)
     why, hint = _MEANINGS.get(error.code(), (f"gave the error {error.name()}", ""))
@@ -149,12 +149,18 @@ def patiently(
     patience: float = PATIENCE,
     passing: frozenset[int] = frozenset(),
 ) -> T:
-    """The result of ``action``, tried again while its error is transient, for ``patience`` seconds in all.
+    """Return the result of ``action``, retried while its error is transient, for ``patience`` seconds in all.
 
-    ``action`` raises KafkaException where Kafka fails it. ``passing`` are errors that may pass for this action alone.
+    Args:
+        action: the operation; it raises KafkaException if Kafka fails.
+        doing: description of the operation, for the error message.
+        connection: the cluster, for the error message.
+        patience: seconds after which to give up.
+        passing: codes of further errors that count as transient for this action.
 
     Raises:
-        MillraceError: as ``kafka_problem`` words it; a TransientError when patience is at its end.
+        MillraceError: the error as worded by ``kafka_problem``; a TransientError if a transient error outlasts
+            ``patience``.
     """
     deadline = time.monotonic() + patience
     pause = SHORTEST_PAUSE
@@ -170,7 +176,7 @@ def patiently(
 
 
 def error_of(error: KafkaException | KafkaError) -> KafkaError:
-    """What an exception carries."""
+    """Return the KafkaError that an exception carries."""
     if isinstance(error, KafkaException):
         carried = error.args[0]
         assert isinstance(carried, KafkaError)
@@ -179,7 +185,7 @@ def error_of(error: KafkaException | KafkaError) -> KafkaError:
 
 
 def _detail(error: KafkaError) -> str:
-    """What librdkafka has to say beyond the kind of error, without addresses and times."""
+    """Return what librdkafka reports beyond the kind of error, without addresses and times."""
     said = _last_part(_TIMING.sub("", error.str()))
     return "" if said == _last_part(KafkaError(error.code()).str()) else said
 

@@ -1,1 +1,1 @@
-"""Filling a Kafka topic from a file or a generator, at a rate: ``millrace produce``."""
+"""``millrace produce``: filling a Kafka topic from a file or a generator, at a given rate."""

@@ -1,4 +1,4 @@
-"""Records to Avro, one at a time: a message has no framing, as ``avro.writerSchema`` says."""
+"""Encoding records as Avro, one record per message, without the framing of a schema registry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from millrace_jobs.sources.formats.avro_schema import read_avro_schema
 
 
 def avro_encoder(writer_schema: str) -> Encode:
-    """Raises MillraceError where the schema is none; the encoder, where a record does not fit it."""
+    """Return an encoder for an Avro schema given as JSON text.
+
+    Raises:
+        MillraceError: the schema is not valid. The encoder raises it for a record that does not fit the schema.
+    """
     try:
         read_avro_schema(writer_schema)
     except ValueError as error:

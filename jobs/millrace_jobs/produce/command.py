@@ -1,4 +1,4 @@
-"""``millrace produce`` and its options."""
+"""The command ``millrace produce`` and its options."""
 
 from __future__ import annotations
 

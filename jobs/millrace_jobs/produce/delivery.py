@@ -1,4 +1,4 @@
-"""Messages on their way to a topic, until the brokers have confirmed every one."""
+"""Delivery of messages to a topic, until the brokers have confirmed each of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millrace_jobs.kafka.errors import PATIENCE, Complaints, kafka_problem
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 
 _MOST_MESSAGES, _MOST_KBYTES = 200_000, 512 << 10
-"""On their way at a time."""
+"""Most messages, and most KiB of messages, that may be in flight at a time."""
 _SETTINGS = {
     "enable.idempotence": True,
     "delivery.timeout.ms": round(PATIENCE * 1000),
@@ -23,19 +23,19 @@ _SETTINGS = {
     "sticky.partitioning.linger.ms": 0,  # messages without a key are spread one by one, evenly
     "queue.buffering.max.messages": _MOST_MESSAGES,
     "queue.buffering.max.kbytes": _MOST_KBYTES,
-    "message.max.bytes": _MOST_KBYTES << 10,  # the limit that counts is the topic's; beyond this one waits for ever
+    "message.max.bytes": _MOST_KBYTES << 10,  # the topic's limit applies; one above the queue's waits forever
 }
 _BATCH_BYTES = 1 << 20
 """Room for any batch of small messages."""
 
 _POLL = 0.1
-"""Seconds to wait at a time, so that Ctrl-C is heard."""
+"""Seconds to wait at a time, short enough to react to Ctrl-C."""
 
 
 class Delivery:
-    """Sends messages to one topic and counts them.
+    """A producer that sends messages to one topic and counts them.
 
-    Raises MillraceError, from any method, once a message could not be delivered.
+    Every method raises MillraceError once a message could not be delivered.
     """
 
     def __init__(self, connection: Connection, topic: str) -> None:
@@ -46,9 +46,9 @@ class Delivery:
         self._why: KafkaError | None = None
         self._largest = 0
         self.sent = 0
-        """Messages handed over so far."""
+        """Number of messages handed to the client so far."""
         self.bytes = 0
-        """Bytes of their values."""
+        """Total size of their values, in bytes."""
         try:
             self._producer = Producer(connection.settings() | _SETTINGS, error_cb=self._complaints)
         except KafkaException as error:
@@ -56,11 +56,11 @@ class Delivery:
 
     @property
     def delivered(self) -> int:
-        """Messages that the brokers have confirmed."""
+        """Number of messages that the brokers have confirmed."""
         return self.sent - len(self._producer) - self._lost
 
     def send(self, values: Sequence[bytes], keys: Sequence[bytes | None] | None, stopped: Callable[[], bool]) -> None:
-        """Hand messages over in order; waits while too many are on their way, unless ``stopped``."""
+        """Hand messages to the client in order; wait while too many are in flight, unless ``stopped``."""
         size = sum(map(len, values))
         while not self._has_room(len(values), size) and not stopped():
             self.poll(_POLL)
@@ -76,20 +76,23 @@ class Delivery:
             self.poll(_POLL if messages else 0)
 
     def poll(self, seconds: float) -> None:
-        """Hear of deliveries, for so long at most."""
+        """Process delivery reports, for at most this many seconds."""
         self._producer.poll(seconds)
         self._check()
 
     def flush(self) -> None:
-        """Wait until every message is confirmed, or is given up after ``delivery.timeout.ms``."""
+        """Wait until every message is confirmed, or has failed after ``delivery.timeout.ms``."""
         while len(self._producer):
             self._producer.flush(_POLL)
             self._check()
 
     def _has_room(self, messages: int, size: int) -> bool:
-        """Whether the client takes so many all at once: it refuses single ones, and later ones would overtake them."""
+        """Return whether the client will accept all of these messages.
+
+        A full queue refuses single messages, and later ones would overtake them.
+        """
         waiting = len(self._producer)
-        on_the_way = waiting * self.bytes / max(self.sent, 1)  # by their mean size
+        on_the_way = waiting * self.bytes / max(self.sent, 1)  # estimated from the mean message size
         return not waiting or (waiting + messages <= _MOST_MESSAGES and 2 * (on_the_way + size) <= _MOST_KBYTES << 10)
 
     def _failed(self, error: KafkaError | None, message: Message) -> None:
@@ -116,7 +119,7 @@ class Delivery:
         return kafka_problem(error, doing, self._connection)
 
     def _too_large(self, doing: str) -> MillraceError:
-        """The brokers refuse whole batches: the largest message of those refused is the one to blame."""
+        """Return the error for a refused batch; its cause is the largest message, as brokers refuse whole batches."""
         topic = TargetTopic(self._topic, self._connection, "")
         try:
             settings = topic.settings()

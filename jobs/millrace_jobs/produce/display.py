@@ -1,4 +1,4 @@
-"""What the user sees while a topic is filled, and at the end."""
+"""The progress line while a topic is filled, and the summary at the end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 @dataclass(frozen=True)
 class Sent:
-    """What was done: messages handed over, those confirmed, bytes of all values; ``finished`` or ``stopped``."""
+    """The outcome of a run: messages handed over, messages confirmed, and bytes of all values.
+
+    ``outcome`` is ``finished`` or ``stopped``.
+    """
 
     topic: str
     partitions: int
@@ -28,7 +31,7 @@ class Sent:
 
 
 def progress(console: Console) -> Progress:
-    """A line that is redrawn; nothing where the output is no terminal."""
+    """Return a progress line that redraws itself; it shows nothing if the output is not a terminal."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -42,7 +45,7 @@ def progress(console: Console) -> Progress:
 
 
 def print_summary(console: Console, sent: Sent) -> None:
-    """A sentence in a terminal; elsewhere a line of ``key=value``."""
+    """Print the summary: a sentence in a terminal, otherwise a line of ``key=value`` pairs."""
     if console.is_terminal:
         text = (
             f"{sent.topic}: {sent.delivered:,} messages delivered in {sent.seconds:.1f} s"

@@ -1,4 +1,4 @@
-"""Records to the values of messages, whole columns at a time, as the Kafka source decodes them."""
+"""Encoding records as message values that the Kafka source can decode, whole columns at a time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sources.formats.schema import TIMESTAMP
 
 Encode = Callable[[pa.RecordBatch], list[bytes]]
-"""The value of a message for each record."""
+"""Function that returns one message value per record."""
 
 _UNITS = {"seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
 _CONTROLS = [chr(code) for code in range(0x20)]
 
 
 def json_encoder(schema: pa.Schema, timestamp_format: str) -> Encode:
-    """One object per record with every column, also those that are NULL; DATE and BINARY (base64) are texts."""
+    """Return an encoder that makes one JSON object per record, with every column, including NULL columns.
+
+    DATE and BINARY (base64) are strings. The encoder raises MillraceError for NaN and infinities.
+    """
     names = [json.dumps(name, ensure_ascii=False) + ":" for name in schema.names]
     before = ["{" + names[0], *("," + name for name in names[1:])]
 
@@ -42,7 +45,10 @@ def json_encoder(schema: pa.Schema, timestamp_format: str) -> Encode:
 
 
 def csv_encoder(schema: pa.Schema, timestamp_format: str) -> Encode:
-    """One line per record, without a header; NULL is an empty field, BINARY is text."""
+    """Return an encoder that makes one CSV line per record, without a header.
+
+    NULL is an empty field, BINARY is text. The encoder raises MillraceError for a value that a line cannot hold.
+    """
 
     def text_of(column: pa.Array, field: pa.Field) -> pa.Array:
         try:
@@ -53,7 +59,7 @@ def csv_encoder(schema: pa.Schema, timestamp_format: str) -> Encode:
 
     def encode(records: pa.RecordBatch) -> list[bytes]:
         columns = [text_of(column, field) for column, field in zip(records.columns, schema, strict=True)]
-        if len(columns) == 1:  # a blank line would be no record
+        if len(columns) == 1:  # a blank line would not count as a record
             return _values(pc.fill_null(columns[0], '""'))
         return _values(pc.binary_join_element_wise(*(pc.fill_null(texts, "") for texts in columns), ","))
 
@@ -61,7 +67,10 @@ def csv_encoder(schema: pa.Schema, timestamp_format: str) -> Encode:
 
 
 def key_encoder(column: str, timestamp_format: str) -> Callable[[pa.RecordBatch], list[bytes | None]]:
-    """The key of a message for each record: a column's value as text (BINARY as it is), none where it is NULL."""
+    """Return a function that makes a message key per record: the column's value as text, or None for NULL.
+
+    BINARY values are used unchanged.
+    """
 
     def encode(records: pa.RecordBatch) -> list[bytes | None]:
         values = records.column(column)
@@ -71,7 +80,10 @@ def key_encoder(column: str, timestamp_format: str) -> Callable[[pa.RecordBatch]
 
 
 def plain_texts(column: pa.Array, timestamp_format: str) -> pa.Array:
-    """Values as text, neither quoted nor escaped; a TIMESTAMP as ISO 8601 or as a number since 1970."""
+    """Return a column's values as text, neither quoted nor escaped.
+
+    A TIMESTAMP becomes ISO 8601 or a number of time units since 1970, by ``timestamp_format``.
+    """
     if column.type == TIMESTAMP:
         if timestamp_format == "iso":
             naive = column.cast(pa.timestamp("us")).cast(pa.string())
@@ -100,7 +112,7 @@ def _all_finite(column: pa.Array) -> bool:
 
 
 def _escaped(texts: pa.Array) -> pa.Array:
-    """Text as it stands between quotes in JSON. Most columns have nothing to escape."""
+    """Escape text for a JSON string. Most columns have nothing to escape, which is checked first."""
     if _holds(texts, '"\\'):
         texts = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), '"', '\\"')
     if _holds(texts, "".join(_CONTROLS)):
@@ -110,7 +122,7 @@ def _escaped(texts: pa.Array) -> pa.Array:
 
 
 def _quoted(texts: pa.Array, name: str) -> pa.Array:
-    """Text as a field of CSV, in quotes where it has to be."""
+    """Return text as CSV fields, quoted only if necessary."""
     if not _holds(texts, '",\r\n'):
         return texts
     needed = pc.match_substring_regex(texts, '[",]')
@@ -125,7 +137,7 @@ def _quoted(texts: pa.Array, name: str) -> pa.Array:
 
 
 def _holds(texts: pa.Array, characters: str) -> bool:
-    """Whether any of these ASCII characters is in any of the texts; several times as fast as a regular expression."""
+    """Return whether any text has any of these ASCII characters; several times faster than a regular expression."""
     _, offsets, data = texts.buffers()
     if data is None:
         return False

@@ -1,4 +1,4 @@
-"""Generators by their names on the command line."""
+"""Generators of records, by their names on the command line."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def generator(
     seed: int,
     start: datetime | None,
 ) -> GeneratedSource:
-    """Rows whose event times follow ``pace``: those of ``rate``, or of a stream of NEXMark.
+    """Return a generator whose event times follow ``pace``: ``rate``, or a NEXMark stream.
 
     Raises:
-        MillraceError: there is no such generator.
+        MillraceError: the name is unknown.
     """
     if name == "rate":
         return RateSource(name, pace, keys=keys, skew=skew, drift=drift, seed=seed, start_time=start)

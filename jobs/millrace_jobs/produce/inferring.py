@@ -1,4 +1,4 @@
-"""The columns of a file whose schema nobody has written down."""
+"""Inferring the columns of a file without a declared schema."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from millrace_jobs.sources.formats.schema import TIMESTAMP
 from millrace_jobs.sources.formats.text_files import blocks, first_byte, open_text
 
 _SAMPLE = 1 << 20
-"""Bytes of a text file that its types are told by."""
+"""Bytes of a text file from which its types are inferred."""
 _TEXTS = (pa.types.is_null, pa.types.is_time, pa.types.is_large_string, pa.types.is_string_view)
 _HINT = "say by --schema what its columns are"
 
 
 def inferred_schema(path: str, format: str, *, header: bool, delimiter: str) -> pa.Schema:
-    """Names and types of a parquet file, or what the first megabyte of a csv or json file looks like.
+    """Return the schema of a Parquet file, or infer it from the first megabyte of a CSV or JSON file.
 
     Raises:
-        MillraceError: the file has no such thing, or a column of a type that no source has.
+        MillraceError: the file cannot be read, names no columns, or has a column of a type that sources do not support.
     """
     if format == "csv" and not header:
         raise MillraceError(Problem("a csv file without a header does not name its columns", _HINT, path))

@@ -1,4 +1,4 @@
-"""What is sent: the records of a file, its lines as they are, or the rows of a generator."""
+"""The input of ``millrace produce``: the records of a file, its raw lines, or the rows of a generator."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from millrace_jobs.sources.generated import GeneratedRows, GeneratedSource
 
 _SUFFIXES = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
 _ROWS = 10_000
-"""Rows of a generator at a time."""
+"""Rows that are generated at a time."""
 
 
 class RecordInput(Protocol):
-    """Records, from the first to the last or for ever."""
+    """A finite or endless sequence of records."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -36,13 +36,13 @@ class RecordInput(Protocol):
         ...
 
     def records(self) -> Iterator[pa.RecordBatch]:
-        """All of them, in order. Raises MillraceError where one cannot be read."""
+        """Yield all records in order. Raises MillraceError if one cannot be read."""
         ...
 
 
 @dataclass(frozen=True)
 class FileInput:
-    """The records of a csv, json or parquet file."""
+    """The records of a CSV, JSON or Parquet file."""
 
     path: str
     format: str
@@ -52,7 +52,7 @@ class FileInput:
     timestamp_format: str
 
     def records(self) -> Iterator[pa.RecordBatch]:
-        """In the order of the file."""
+        """Yield the records in the order of the file."""
         reader = file_format(
             self.format,
             self.schema,
@@ -66,13 +66,13 @@ class FileInput:
 
 @dataclass(frozen=True)
 class LinesInput:
-    """The lines of a text file, those that are not blank."""
+    """The lines of a text file that are not blank, unparsed."""
 
     path: str
     schema: pa.Schema = RAW
 
     def records(self) -> Iterator[pa.RecordBatch]:
-        """In the order of the file."""
+        """Yield the lines in the order of the file."""
         with open_text(self.path) as stream:
             for _, block in blocks(stream, self.path, first_byte(stream), 0, sys.maxsize):
                 lines = [line.removesuffix(b"\r") for line in block.split(b"\n") if line.strip()]
@@ -87,11 +87,11 @@ class GeneratorInput:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of its rows."""
+        """Columns of the generated rows."""
         return self.source.schema
 
     def records(self) -> Iterator[pa.RecordBatch]:
-        """From row 0 on."""
+        """Yield the rows from row 0 on, without end."""
         epoch = int(self.source.initial()["epoch"])
         for begin in itertools.count(step=_ROWS):
             for records in self.source.read(GeneratedRows(begin, begin + _ROWS, epoch), "produce"):
@@ -102,10 +102,13 @@ class GeneratorInput:
 def file_input(
     path: Path, ddl: str | None, *, raw: bool, header: bool, delimiter: str, timestamp_format: str
 ) -> FileInput | LinesInput:
-    """The file as its suffix says. Columns are those of ``ddl``, or else those that the file has.
+    """Return the input for a file, in the format of its suffix.
+
+    The columns are those of ``ddl`` if given, otherwise they are inferred from the file. ``raw`` sends its lines
+    unparsed.
 
     Raises:
-        MillraceError: it is not there, has another suffix, or its columns cannot be told or sent.
+        MillraceError: the file does not exist, has an unknown suffix, or its columns cannot be inferred or sent.
     """
     name = str(path)
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""One run of ``millrace produce``: the request is checked, the topic is filled, the summary is shown."""
+"""One run of ``millrace produce``: check the request, fill the topic, print the summary."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from millrace_jobs.produce.target import ProduceTarget, named_target, query_targ
 from millrace_jobs.sources.pacing import RatePace, read_rate_trace
 
 _EVENT_RATE = 1000.0
-"""Generated records per second of event time where no rate is asked for."""
+"""Generated records per second of event time if the request gives no rate."""
 
 
 @dataclass(frozen=True)
 class ProduceRequest:
-    """The options of the command, as they were written."""
+    """The options of the command, as the user wrote them."""
 
     file: Path | None
     query: str | None
@@ -63,10 +63,10 @@ class ProduceRequest:
 
 
 def run(request: ProduceRequest) -> None:
-    """Fill the topic and say what was done.
+    """Fill the topic and print a summary.
 
     Raises:
-        MillraceError: the request cannot be met, or messages could not be delivered.
+        MillraceError: the request is invalid, or messages could not be delivered.
     """
     target = _target(request)
     pace = _pace(request)
@@ -96,7 +96,7 @@ def run(request: ProduceRequest) -> None:
 
 @contextmanager
 def _stop_on_signals() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set; a second one of them ends the process."""
+    """Provide an event that Ctrl-C and SIGTERM set; repeating the same signal ends the process."""
     stop = threading.Event()
 
     def request(number: int, _: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""The loop: records in order, encoded, paced, handed over, until there are no more or it is enough."""
+"""The send loop: encodes records in order and sends them at a pace, until the input ends or a limit is reached."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ import pyarrow as pa
 from millrace_jobs.sources.pacing import Pace, Pacer
 
 _AT_ONCE = 10_000
-"""Messages handed over at a time."""
+"""Most messages that are handed over at a time."""
 _IDLE = 0.01
-"""Seconds to wait where no message is due."""
+"""Seconds to wait if no message is due."""
 
 
 class Outlet(Protocol):
-    """Takes messages; :class:`millrace_jobs.produce.delivery.Delivery`."""
+    """The destination of messages, such as :class:`millrace_jobs.produce.delivery.Delivery`."""
 
     def send(self, values: Sequence[bytes], keys: Sequence[bytes | None] | None, stopped: Callable[[], bool]) -> None:
-        """Take these."""
+        """Send messages in order; return early if ``stopped``."""
         ...
 
     def poll(self, seconds: float) -> None:
-        """Wait for so long."""
+        """Wait for this many seconds."""
         ...
 
 
 @dataclass(frozen=True)
 class SendLimits:
-    """When to end: after ``count`` messages, after ``duration`` seconds; None is never."""
+    """The limits of a run: ``count`` messages and ``duration`` seconds; None means no limit."""
 
     count: int | None = None
     duration: float | None = None
 
 
 Messages = tuple[list[bytes], list[bytes | None] | None]
-"""Values, and keys where messages have some."""
+"""Values of messages and their keys; None in place of the keys if messages have no key."""
 
 
 def send_all(
@@ -54,9 +54,19 @@ def send_all(
     advanced: Callable[[int], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Send records at a pace, or as fast as they are taken; ``advanced`` hears how many were sent each time.
+    """Send records at a pace, or as fast as the outlet accepts them.
 
-    Returns when there are no more, ``limits`` are reached, or ``stop`` is set.
+    Returns when the records end, ``limits`` are reached, or ``stop`` is set.
+
+    Args:
+        batches: the records.
+        encode: turns records into messages.
+        outlet: the destination.
+        pace: when records are due; None sends them as fast as possible.
+        limits: when to stop.
+        stop: ends the loop when set.
+        advanced: is called with the number of messages after each send.
+        clock: returns the current time in seconds.
     """
     pacer = Pacer(pace, clock) if pace is not None else None
     deadline = clock() + limits.duration if limits.duration is not None else None
@@ -83,7 +93,7 @@ def send_all(
 
 
 def _at_most(batches: Iterator[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:
-    """Parts of batches that are handed over at once, ``count`` records in all."""
+    """Yield the batches in parts of at most ``_AT_ONCE`` records, ``count`` records in all."""
     left = count
     parts = itertools.chain.from_iterable(
         (batch.slice(row, _AT_ONCE) for row in range(0, batch.num_rows, _AT_ONCE)) for batch in batches

@@ -1,4 +1,4 @@
-"""The topic to fill: named by hand, or as a query reads it."""
+"""The topic to fill: named on the command line, or taken from a query that reads it."""
 
 from __future__ import annotations
 
@@ -19,25 +19,29 @@ from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.kafka.errors import error_of, patiently
 
 _ANSWER = 10.0
-"""Seconds that making a topic may take."""
+"""Timeout of creating a topic, in seconds."""
 
 
 @dataclass(frozen=True)
 class ProduceTarget:
-    """A topic, how to reach it, and how its messages are written."""
+    """A topic, the connection to its cluster, and the encoding of its messages."""
 
     connection: Connection
     topic: str
     format: RecordFormat
     timestamp_format: str = "iso"
     schema: str | None = None
-    """Spark DDL of the records; None where the input says it."""
+    """Spark DDL of the records; None if the input determines the columns."""
     writer_schema: str | None = None
-    """Avro schema, for format avro."""
+    """Avro schema of the records as JSON text; only for format avro."""
 
 
 def named_target(topic: str | None, servers: str | None, format: str) -> ProduceTarget:
-    """The topic of ``--topic`` on a cluster without logins. Raises MillraceError where something is missing."""
+    """Return the topic of ``--topic`` on a cluster without login.
+
+    Raises:
+        MillraceError: the topic or the servers are missing, or the format is unknown.
+    """
     if topic is None or servers is None:
         missing = "--topic" if topic is None else "--bootstrap-servers"
         hint = "write both, or name the YAML file of a query that reads the topic"
@@ -49,10 +53,10 @@ def named_target(topic: str | None, servers: str | None, format: str) -> Produce
 
 
 def query_target(file: Path, query: str | None, source: str | None, topic: str | None) -> ProduceTarget:
-    """The topic that a query's Kafka source reads, on its cluster, in its format.
+    """Return the topic that a query's Kafka source reads, with the source's cluster and format.
 
     Raises:
-        MillraceError: the file has problems, or it is not clear which source or topic is meant.
+        MillraceError: the file has problems, or the source or topic is ambiguous or missing.
     """
     found = {
         f"{each.name}.{name}": spec
@@ -76,10 +80,10 @@ def query_target(file: Path, query: str | None, source: str | None, topic: str |
 
 
 def require_topic(target: ProduceTarget, partitions: int | None) -> int:
-    """How many partitions the topic has; makes it with so many where it is not there.
+    """Return the topic's number of partitions; create the topic with ``partitions`` if it does not exist.
 
     Raises:
-        MillraceError: it is not there and is not to be made, or the cluster cannot be reached.
+        MillraceError: the topic does not exist and ``partitions`` is None, or the cluster cannot be reached.
     """
     cluster = KafkaCluster(target.connection)
     topic = cluster.topics([target.topic], None).get(target.topic)

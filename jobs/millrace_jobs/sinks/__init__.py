@@ -1,1 +1,1 @@
-"""Where results go."""
+"""Sinks: the destinations of a query's results."""

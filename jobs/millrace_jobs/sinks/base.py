@@ -1,4 +1,4 @@
-"""What a sink is: it takes the results of one batch, and takes them again after a crash without doubling them."""
+"""The interface of sinks: a sink writes the results of a batch, and does not duplicate them after a crash."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 ADMITTED = "millrace_admitted"
-"""Column in the results for a table: false where HAVING does not admit the row, which is then to be retracted."""
+"""Boolean result column of table sinks: false for a row that HAVING does not admit and that must be retracted."""
 
 TIMES_AS_TEXT: Mapping[str, str] = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""How Spark writes times in csv and JSON: with all digits that they have; its own default leaves out microseconds."""
+"""Spark options that write times in CSV and JSON with all their digits; Spark's default omits microseconds."""
 
 
 @dataclass(frozen=True)
 class ResultBatch:
-    """Which batch results are of.
+    """The batch that a set of results belongs to.
 
-    ``epoch`` is that of the plan it was pinned to. ``watermark`` is in milliseconds since 1970: windows that end at
-    or before it are closed in this batch; 0 where there is none. ``require_lease`` raises MillraceError where another
-    driver has, or may have, taken over the checkpoint: for sinks that cannot fence off an old driver otherwise.
+    ``epoch`` is the epoch of the plan that the batch is pinned to. ``watermark`` is in milliseconds since 1970, or 0
+    without a watermark: this batch closes the windows that end at or before it. ``require_lease`` raises MillraceError
+    if another driver has, or may have, taken over the checkpoint; it is for sinks that cannot fence off an old driver
+    otherwise.
     """
 
     number: int
@@ -36,9 +37,9 @@ class ResultBatch:
 
 @dataclass(frozen=True)
 class LastBatch:
-    """What Spark's log says of the runs before: the last batch that was begun, and the last that was committed.
+    """The last batches of earlier runs in Spark's log: the last one begun and the last one committed.
 
-    ``elsewhere``: those runs had another sink, so that this one need not know of them.
+    ``elsewhere`` is true if those runs wrote to another sink, so that this sink need not know their batches.
     """
 
     begun: int | None
@@ -47,20 +48,20 @@ class LastBatch:
 
     @property
     def unfinished(self) -> int | None:
-        """The batch that was begun and not committed, which will be run again; None where there is none."""
+        """The batch that was begun and not committed, and that will run again; None if all were committed."""
         return self.begun if self.begun != self.committed else None
 
     @property
     def next(self) -> int:
-        """The batch that will be run next."""
+        """The batch that will run next."""
         return 0 if self.committed is None else self.committed + 1
 
 
 @dataclass(frozen=True)
 class WindowColumn:
-    """A result column from which the window of a row is known.
+    """A result column that determines the window of a row.
 
-    ``part`` is what the column holds: the window itself, its start or its end; ``size`` is the window's length in
+    ``part`` names the column's content: the window itself, its start or its end. ``size`` is the window's length in
     microseconds.
     """
 
@@ -71,11 +72,11 @@ class WindowColumn:
 
 @dataclass(frozen=True)
 class ResultKeys:
-    """What tells the rows of a query's results apart, and which of them go again.
+    """The key that identifies a result row, and how rows expire or are retracted.
 
-    ``columns`` are the result columns of a row's key; there are none where all results are one row, and None where
-    rows have no key. ``window`` is given where rows expire: every update is emitted, and a watermark lets windows
-    go. ``retracts``: the results have the column ADMITTED.
+    ``columns`` are the result columns of the key. They are empty if all results are one row, and None if rows have no
+    key. ``window`` is set if rows expire: every update is emitted, and a watermark expires windows. ``retracts`` is
+    true if the results have the column ADMITTED.
     """
 
     columns: tuple[str, ...] | None = None
@@ -84,45 +85,51 @@ class ResultKeys:
 
 
 class Sink(Protocol):
-    """Writes one batch at a time; called from Spark's ``foreachBatch``."""
+    """A destination for results that writes one batch at a time, called from Spark's ``foreachBatch``."""
 
     @property
     def place(self) -> str:
-        """Where the results are, for the user."""
+        """Location of the results, as shown to the user."""
         ...
 
     def prepare(self, last: LastBatch) -> None:
-        """Make ready before the first batch of a run. Raises MillraceError where results cannot be written."""
+        """Prepare for the first batch of a run. Raises MillraceError if results cannot be written."""
         ...
 
     def shape(self, results: DataFrame) -> DataFrame:
-        """The streaming results as ``write`` takes them: a part of the query's own plan, not of one for each batch."""
+        """Return the streaming results in the form that ``write`` takes.
+
+        This step is part of the query's own Spark plan, not of a new plan for each batch.
+        """
         ...
 
     def write(self, results: DataFrame, batch: ResultBatch) -> int:
-        """Write the shaped results of a batch in one action over all partitions; returns how many rows were written.
+        """Write the shaped results of a batch in one action over all partitions; return the number of rows written.
 
-        After a crash Spark calls it again with the same batch number and the same results.
+        After a crash, Spark calls this again with the same batch number and the same results.
         """
         ...
 
     def withdraw(self) -> None:
-        """Remove what ``prepare`` has made, if it was called: the run has failed before its first batch."""
+        """Undo ``prepare``, if it was called; for a run that failed before its first batch."""
         ...
 
     def close(self) -> None:
-        """Let go of everything; called at every end of a run, also of one that failed."""
+        """Release all resources; called whenever a run ends, even if it failed."""
         ...
 
 
 @dataclass(frozen=True)
 class Head:
-    """The first rows of each partition; the rest is computed, because state depends on it, and dropped."""
+    """A filter that keeps the first rows of each partition.
+
+    The other rows are computed, because state depends on them, and dropped.
+    """
 
     rows: int
 
     def __call__(self, stream: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For ``mapInArrow``."""
+        """Return the first rows of one partition's batches; a function for ``mapInArrow``."""
         wanted = self.rows
         for batch in stream:
             if wanted > 0:

@@ -1,4 +1,4 @@
-"""Results in the terminal."""
+"""The sink that shows results in the terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ShowTable = Callable[[str, Sequence[str], Sequence[Sequence[object]]], None]
 
 
 class ConsoleSink:
-    """Shows the first rows of each batch that has results."""
+    """A sink that shows the first rows of each batch that has results."""
 
     place = "the terminal"
 
@@ -22,14 +22,14 @@ class ConsoleSink:
         self._show = show
 
     def prepare(self, last: LastBatch) -> None:
-        """Nothing is needed."""
+        """Do nothing: the terminal needs no preparation."""
 
     def shape(self, results: DataFrame) -> DataFrame:
-        """As they are."""
+        """Return the results unchanged."""
         return results
 
     def write(self, results: DataFrame, batch: ResultBatch) -> int:
-        """Show a batch."""
+        """Show the first rows of a batch; return its number of rows."""
         counted = Observation()
         observed = results.observe(counted, F.count(F.lit(1)).alias("rows"))
         shown = observed.mapInArrow(Head(self._rows), results.schema).toArrow().slice(0, self._rows)
@@ -41,7 +41,7 @@ class ConsoleSink:
         return total
 
     def withdraw(self) -> None:
-        """Nothing was made."""
+        """Do nothing: ``prepare`` created nothing."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""

@@ -1,12 +1,12 @@
-"""Results as files in a folder, each batch exactly once.
+"""The sink that writes results as files in a folder, each batch exactly once.
 
-A batch is written beside the folder's files, in a folder of this run in ``_staging``, and then renamed into place
-under names that its number determines. A crash before, between or after the renames makes Spark run the batch again,
-which first takes away what was there under these names: the same results come to the same place. Such leftovers are
-looked for once, when a run begins, so that a batch costs the same however many files the folder has.
+A batch is first written to a folder of this run in ``_staging``. Its files are then renamed into place, to names that
+the batch number determines. After a crash before, between or after the renames, Spark runs the batch again. The batch
+then first removes its earlier files, so the same results end up in the same place. Such leftovers are searched for
+once, at the start of a run, so the cost of a batch does not grow with the number of files in the folder.
 
-That holds for the batches of one checkpoint. The empty file ``_checkpoint-ID`` says of which one a folder's files
-are; a run on another checkpoint is refused. Programs that read the folder pass over names which begin with an
+This holds for the batches of one checkpoint. The empty file ``_checkpoint-ID`` names the checkpoint that a folder's
+files belong to; a run on another checkpoint is refused. Programs that read the folder skip names that begin with an
 underscore.
 """
 
@@ -28,17 +28,17 @@ from millrace_jobs.disk import make_folder, remove_folders, sync
 from millrace_jobs.sinks.base import TIMES_AS_TEXT, LastBatch, ResultBatch
 
 BATCH_ID = "_batch_id"
-"""Column that tells the updates of a key apart: the row with the highest is the answer."""
+"""Column that orders the updates of a key: the row with the highest value is current."""
 
 _UNMARKED = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
-"""No file that tells of success: what is complete is renamed."""
+"""Option that suppresses Hadoop's ``_SUCCESS`` file: complete files are renamed instead."""
 
 _OWNER = "_checkpoint-"
 _RESULTS = re.compile(r"batch-(\d+)-\d+\.\w+")
 
 
 class FilesSink:
-    """Appends each batch as files of one format; ``updates`` adds the column ``_batch_id``."""
+    """A sink that adds each batch as files of one format; ``updates`` adds the column ``_batch_id``."""
 
     def __init__(self, path: str, format: str, checkpoint_id: str, *, updates: bool) -> None:
         self._folder = Path(path).absolute()
@@ -50,18 +50,18 @@ class FilesSink:
         self._made: list[Path] = []
         self._has_taken = False
         self._leftovers: dict[int, list[Path]] = {}
-        """Files of batches that may not be committed: these batches replace them when they are written again."""
+        """Files of batches that may not be committed, by batch; writing such a batch again replaces its files."""
 
     @property
     def place(self) -> str:
-        """The folder, with the pattern of its files."""
+        """Folder of the results, with the pattern of their file names."""
         return f"{self._folder}/*.{self._format}"
 
     def prepare(self, last: LastBatch) -> None:
-        """Take the folder for this checkpoint, make it where there is none, and clear what a crash left half written.
+        """Claim the folder for this checkpoint, create it if missing, and clear what a crash left half-written.
 
         Raises:
-            MillraceError: it cannot be written, or has results that are not of this checkpoint as it is now.
+            MillraceError: the folder cannot be written, or has results that do not match this checkpoint's state.
         """
         try:
             self._made = make_folder(self._folder) or self._made
@@ -70,18 +70,18 @@ class FilesSink:
             self._take()
             self._leftovers = leftovers
             shutil.rmtree(self._staging, ignore_errors=True)
-            self._staging.mkdir(exist_ok=True)  # a task that is being cancelled may write there yet
+            self._staging.mkdir(exist_ok=True)  # exists if a task that is being cancelled still writes there
             sync(self._folder)
             sync(self._folder.parent)
         except OSError as error:
             raise _unwritable(self._folder, error) from None
 
     def shape(self, results: DataFrame) -> DataFrame:
-        """As they are."""
+        """Return the results unchanged."""
         return results
 
     def write(self, results: DataFrame, batch: ResultBatch) -> int:
-        """Write a batch; its files appear when all of them are complete."""
+        """Write a batch and return its number of rows; its files appear once all of them are complete."""
         if self._updates:
             results = results.withColumn(BATCH_ID, F.lit(batch.number).cast("bigint"))
         counted = Observation()
@@ -96,17 +96,17 @@ class FilesSink:
         return int(counted.get["rows"])
 
     def withdraw(self) -> None:
-        """Take back the mark of the checkpoint and the folder, where this run has made them."""
+        """Remove the checkpoint's marker file and the folders, if this run created them."""
         if self._has_taken:
             shutil.rmtree(self._staging, ignore_errors=True)
             self._owner.unlink(missing_ok=True)
         remove_folders(self._made)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
     def _results(self, first: int) -> dict[int, list[Path]]:
-        """The files of the batches from ``first`` on that have results in the folder."""
+        """Return the result files in the folder by batch, for batches from ``first`` on."""
         found: defaultdict[int, list[Path]] = defaultdict(list)
         for file in self._folder.iterdir():
             result = _RESULTS.fullmatch(file.name)
@@ -115,7 +115,7 @@ class FilesSink:
         return found
 
     def _require_no_later_batch(self, last: LastBatch, newest: int) -> None:
-        """Results of batches that the checkpoint has yet to begin would stay beside, or be taken for, those to come."""
+        """Refuse a folder with batches that the checkpoint has not begun: they would be mixed with new results."""
         if last.begun is None and newest >= 0:
             raise self._not_ours("has results of an earlier run, which began with another checkpoint")
         if last.begun is not None and newest > last.begun and not self._others():
@@ -124,7 +124,7 @@ class FilesSink:
             raise self._not_ours(message, hint)
 
     def _take(self) -> None:
-        """Mark the folder as this checkpoint's; two queries that begin at once do not both get it."""
+        """Mark the folder as this checkpoint's; of two queries that start at once, at most one gets it."""
         if self._others():
             raise self._not_ours("belongs to another checkpoint")
         if self._owner.exists():
@@ -144,12 +144,12 @@ class FilesSink:
         return _problem(f"the folder {self._folder} {why}", hint)
 
     def _publish(self, staged: Path, batch: int) -> None:
-        """Put the files of a batch in place; they are on the disk when this returns, and Spark commits the batch."""
+        """Rename the files of a batch into place; they are flushed to disk before Spark commits the batch."""
         for old in self._leftovers.get(batch, []):
             old.unlink(missing_ok=True)
         files = sorted(part for part in staged.glob("part-*") if self._has_rows(part))
         placed = [self._folder / f"batch-{batch:010d}-{index:04d}.{self._format}" for index in range(len(files))]
-        self._leftovers = {batch: placed}  # this process may be given the batch again
+        self._leftovers = {batch: placed}  # Spark may run the batch again in this process
         for part, place in zip(files, placed, strict=True):
             sync(part)
             part.rename(place)
@@ -157,7 +157,7 @@ class FilesSink:
         shutil.rmtree(staged, ignore_errors=True)
 
     def _has_rows(self, part: Path) -> bool:
-        """Spark writes a file without rows where it would otherwise write none."""
+        """Return whether a file has rows: Spark writes one file without rows if it would otherwise write none."""
         if self._format == "parquet":
             return bool(pq.read_metadata(part).num_rows)
         with part.open("rb") as lines:
@@ -165,10 +165,10 @@ class FilesSink:
 
 
 def require_folder(path: Path) -> None:
-    """Make sure that a folder can be made, and files in it; leave nothing behind.
+    """Check that a folder, and files in it, can be created; leave nothing behind.
 
     Raises:
-        MillraceError: they cannot.
+        MillraceError: the folder cannot be created or written to.
     """
     try:
         made = make_folder(path)
@@ -180,9 +180,9 @@ def require_folder(path: Path) -> None:
 
 
 def _stage(folder: Path) -> None:
-    """Make an empty folder for the files of a batch, and in it those that Hadoop's committer would make.
+    """Create an empty folder for the files of a batch, and in it the folders that Hadoop's committer would create.
 
-    Hadoop starts a child process for the permissions of each folder that it makes.
+    Hadoop would start a child process to set the permissions of each folder it creates.
     """
     shutil.rmtree(folder, ignore_errors=True)
     Path(folder, "_temporary", "0", "_temporary").mkdir(parents=True)

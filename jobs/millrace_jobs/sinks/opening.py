@@ -1,4 +1,4 @@
-"""The sink of a StreamQuery."""
+"""Checking and opening the sink of a StreamQuery."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millrace_jobs.sinks.kafka.topic import TargetTopic
 
 
 def check_sink(spec: Spec) -> None:
-    """Find out what can be known of the sink before Spark is started.
+    """Check as much of the sink as possible before Spark starts.
 
     Raises:
         MillraceError: results cannot be written to its folder.
@@ -25,12 +25,12 @@ def check_sink(spec: Spec) -> None:
 
 
 def open_sink(query: StreamQuery, keys: ResultKeys, checkpoint_id: str, show: ShowTable) -> Sink:
-    """Make the sink that a query asks for; nothing is written, and no server asked, before its ``prepare``.
+    """Return the sink of a query; it writes nothing and contacts no server before its ``prepare``.
 
     Args:
         query: the query.
-        keys: what tells its results apart.
-        checkpoint_id: of the checkpoint it runs on; a run on another checkpoint is another writer.
+        keys: the key of its result rows.
+        checkpoint_id: id of the checkpoint that the query runs on; a run on another checkpoint is another writer.
         show: shows a table in the terminal.
     """
     sink = query.spec.sink

@@ -1,1 +1,1 @@
-"""Kafka topics as a sink: each batch in one transaction, and the table of results made from the messages."""
+"""Kafka topics as sinks: each batch in one transaction, appended to a topic or kept as a table in a compacted topic."""

@@ -1,6 +1,6 @@
-"""Which rows a table has, by the end of their window: what its sink has to know to take them back.
+"""The rows that a table currently has, by the end of their window; the sink needs them to retract rows.
 
-This takes memory in the driver for every row that is in the table: some 300 bytes.
+This takes memory in the driver: some 300 bytes for every row of the table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from millrace_jobs.sinks.kafka.messages import NO_END
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 
 Changes = dict[str, int | None]
-"""Keys, as they stand in messages, with the end of the row's window in microseconds; None: the row has gone."""
+"""Message keys with the end of the row's window in microseconds since 1970, or None if the row was removed."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -30,7 +30,7 @@ _POLL_SECONDS = 1.0
 
 
 class LiveRows:
-    """The keys of a table's rows, with the end of the window of each."""
+    """The keys of a table's rows, each with the end of its window."""
 
     def __init__(self) -> None:
         self._ends: dict[str, int] = {}
@@ -43,7 +43,7 @@ class LiveRows:
         return len(self._ends)
 
     def apply(self, changes: Mapping[str, int | None]) -> None:
-        """Take in what a batch, or a message, has changed."""
+        """Apply the changes of a batch or a message."""
         for key, end in changes.items():
             before = self._ends.get(key)
             if before == end:
@@ -59,18 +59,21 @@ class LiveRows:
                 self._keys[end].add(key)
 
     def expired(self, changes: Mapping[str, int | None], watermark: int) -> list[str]:
-        """Keys of the rows, after these changes, whose window ends at or before the watermark; in a fixed order."""
+        """Return the sorted keys of rows that, after these changes, have a window end at or before the watermark.
+
+        The watermark is in microseconds since 1970. The changes are not applied.
+        """
         held = {key for end, keys in self._keys.items() if end <= watermark for key in keys if key not in changes}
         return sorted(held.union(key for key, end in changes.items() if end is not None and end <= watermark))
 
 
 def read_live_rows(topic: TargetTopic, group: str, window: WindowColumn | None) -> LiveRows:
-    """Read a table's committed messages to their end.
+    """Read a table's committed messages to their current end and return its rows.
 
     Args:
-        topic: the table.
-        group: a consumer group this user may use; no offsets are committed.
-        window: the key's column from which the window of a row is known, where rows expire.
+        topic: the topic of the table.
+        group: a consumer group that this user may use; no offsets are committed.
+        window: the key column that determines the window of a row; None if rows do not expire.
 
     Raises:
         MillraceError: the topic cannot be read, or has messages that are not rows of such a table.
@@ -95,9 +98,9 @@ def read_live_rows(topic: TargetTopic, group: str, window: WindowColumn | None) 
 
 
 def _messages(consumer: Consumer, partitions: Iterable[Partition], topic: TargetTopic) -> Iterator[Message]:
-    """All messages of the assigned partitions, each to its present end."""
+    """Yield all messages of the assigned partitions, each up to its current end."""
     doing = f"reading the table in topic {topic.name}"
-    unread = set(partitions)  # one may end several times, where somebody else goes on writing to it
+    unread = set(partitions)  # a partition may report its end more than once if another producer writes to it
     trouble = KafkaError(KafkaError._TIMED_OUT)
     heard = time.monotonic()
     while unread:
@@ -118,7 +121,7 @@ def _messages(consumer: Consumer, partitions: Iterable[Partition], topic: Target
 
 
 def _row(message: Message, window: WindowColumn | None, topic: TargetTopic) -> tuple[str, int | None]:
-    """Key of a message, and the end of its window; None where it is a tombstone."""
+    """Return the key of a message and the end of its window, or None in place of the end for a tombstone."""
     try:
         key = message.key().decode()  # type: ignore[union-attr]
         end = NO_END if window is None else _window_end(json.loads(key)[window.name], window)
@@ -130,7 +133,7 @@ def _row(message: Message, window: WindowColumn | None, topic: TargetTopic) -> t
 
 
 def _window_end(value: Any, window: WindowColumn) -> int:
-    """The end of a window, in microseconds, from what a key says of it."""
+    """Return the end of a window in microseconds since 1970, from the window's value in a key."""
     if value is None:
         return NO_END
     moment = datetime.fromisoformat(value["end"] if window.part == "window" else value)

@@ -1,13 +1,13 @@
-"""Results as Kafka messages: key and value are JSON objects in UTF-8, made by Spark in the tasks.
+"""Results as Kafka messages: key and value are JSON objects in UTF-8, encoded by Spark in its tasks.
 
-The value has every column of a result, also those that are NULL; the key has the columns of ``ResultKeys``, in their
-order, and is absent where there are none. By type:
+The value has every column of a result, including NULL columns. The key has the columns of ``ResultKeys``, in their
+order, and is absent if results have no key. The encoding by type:
 
 - TIMESTAMP: ISO 8601 in UTC with microseconds, ``"2013-01-01T00:10:00.000000Z"``; TIMESTAMP_NTZ the same without ``Z``;
   DATE ``"2013-01-01"``
 - integers and DECIMAL: a number with all its digits; DOUBLE and FLOAT: a number, or ``"NaN"``, ``"Infinity"``,
   ``"-Infinity"``
-- BINARY: base64; STRING, BOOLEAN: as in JSON; intervals: text as in SQL
+- BINARY: base64; STRING, BOOLEAN: the JSON types; intervals: text as in SQL
 - STRUCT, such as a window: an object, ``{"start": ..., "end": ...}``; ARRAY: an array; MAP: an object whose names are
   the map's keys
 """
@@ -26,10 +26,10 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sinks.base import ADMITTED, TIMES_AS_TEXT, ResultKeys, WindowColumn
 
 NO_END = (1 << 63) - 1
-"""In place of the end of a window, for a row that does not expire."""
+"""Window end of a row that does not expire."""
 
 Row = tuple[str | None, str | None, int]
-"""Key, value, and end of the window in microseconds; without value the row is to be retracted."""
+"""Key, value, and end of the window in microseconds since 1970; a row without a value is to be retracted."""
 
 _FORMATS = {"ignoreNullFields": "false", "timeZone": "UTC", **TIMES_AS_TEXT}
 
@@ -37,7 +37,7 @@ _AT_A_TIME = 10_000
 
 
 def encoded(results: DataFrame, keys: ResultKeys) -> DataFrame:
-    """The results as columns ``key``, ``value`` and ``end``: see ``Row``."""
+    """Return the results as the columns ``key``, ``value`` and ``end`` (see ``Row``)."""
     columns = [name for name in results.columns if name != ADMITTED]
     value = _json(columns)
     if keys.retracts:
@@ -48,13 +48,13 @@ def encoded(results: DataFrame, keys: ResultKeys) -> DataFrame:
 
 
 def fetched_rows(fetched: pa.Table) -> Iterator[Row]:
-    """The rows of ``encoded``, after they have come to the driver."""
+    """Yield the rows of ``encoded`` after the driver has fetched them."""
     for batch in fetched.to_batches(max_chunksize=_AT_A_TIME):
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def window_end(window: WindowColumn) -> Column:
-    """End of a row's window, in microseconds since 1970; rows without window do not expire."""
+    """Return a column with the end of each row's window in microseconds since 1970; ``NO_END`` without a window."""
     column = _quoted(window.name)
     if window.part == "window":
         end = F.unix_micros(F.col(f"{column}.end"))
@@ -64,10 +64,10 @@ def window_end(window: WindowColumn) -> Column:
 
 
 def require_json(schema: StructType, field: str) -> None:
-    """See that results with this schema have one meaning in JSON.
+    """Check that results with this schema can be written as JSON without ambiguity.
 
     Raises:
-        MillraceError: two columns have one name, or a map has keys that are neither text nor numbers.
+        MillraceError: two columns have the same name, or a map has keys that are neither text nor numbers.
     """
     (name, times), *_ = Counter(schema.names).most_common(1) or [("", 1)]
     if times > 1:
@@ -91,7 +91,7 @@ def _quoted(name: str) -> str:
 
 
 def _odd_map(kind: DataType) -> MapType | None:
-    """A map within the type whose keys Spark would write in its own internal form."""
+    """Return a map type within ``kind`` whose keys Spark would write in its internal form, if it has one."""
     if isinstance(kind, MapType):
         return _odd_map(kind.valueType) if isinstance(kind.keyType, StringType | NumericType) else kind
     if isinstance(kind, ArrayType):

@@ -1,7 +1,7 @@
-"""Results in a Kafka topic: each batch is appended in one transaction, once.
+"""The sink that appends results to a Kafka topic, each batch exactly once in one transaction.
 
-To a consumer that reads committed messages only, a batch appears as a whole or not at all. A batch that Spark runs
-again after a crash is computed again, since state depends on it, and written only if it is not in the topic yet.
+To a consumer that reads only committed messages, a batch appears as a whole or not at all. A batch that Spark runs
+again after a crash is computed again, because state depends on it. It is written only if it is not in the topic yet.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from millrace_jobs.sinks.kafka.transactions import BatchTransactions, KeyValue
 
 
 class KafkaSink:
-    """Appends every result: final rows under OnWindowClose, all updates under OnUpdate."""
+    """A sink that appends every result: final rows under OnWindowClose, all updates under OnUpdate."""
 
     def __init__(self, topic: TargetTopic, keys: ResultKeys, query: str, checkpoint_id: str) -> None:
         self._topic = topic
@@ -27,34 +27,34 @@ class KafkaSink:
 
     @property
     def place(self) -> str:
-        """The topic, and where it is."""
+        """Topic and bootstrap servers."""
         return f"topic {self._topic.name} at {self._topic.connection.servers}"
 
     def prepare(self, last: LastBatch) -> None:
-        """Take over the topic's transactions; other drivers on this checkpoint can write no more."""
+        """Take over the topic's transactions; other drivers on this checkpoint can no longer write."""
         settings = self._suitable()
         self._transactions.open(last, settings.max_message_bytes if settings is not None else None)
 
     def shape(self, results: DataFrame) -> DataFrame:
-        """Keys and values of messages."""
+        """Encode the results as the keys and values of messages."""
         return encoded(results, self._keys)
 
     def write(self, results: DataFrame, batch: ResultBatch) -> int:
-        """Write a batch that is not in the topic yet; compute it in any case."""
+        """Compute a batch, and write it if it is not in the topic yet; return the number of rows written."""
         if self._transactions.has(batch.number):
             results.write.format("noop").mode("overwrite").save()
             return 0
         return self._write(results.toArrow(), batch)
 
     def withdraw(self) -> None:
-        """Leave the consumer group behind: it says that no batch is in the topic, and nothing depends on it."""
+        """Do nothing: the consumer group remains, but records no batch, and nothing depends on it."""
 
     def close(self) -> None:
-        """Let go of the producer."""
+        """Close the producer."""
         self._transactions.close()
 
     def _suitable(self) -> TopicSettings | None:
-        """The topic's settings, where it suits what will be written."""
+        """Return the topic's settings; raise MillraceError if the topic does not suit the results."""
         settings = self._topic.settings()
         if settings is not None and settings.compacted and self._keys.columns is None:
             message = f"topic {self._topic.name} is compacted, and the results have no key"

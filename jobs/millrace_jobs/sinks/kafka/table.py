@@ -1,11 +1,11 @@
-"""Results as a table in a compacted Kafka topic: the newest message of a key is its row.
+"""The sink that keeps results as a table in a compacted Kafka topic: the newest message of a key is its row.
 
-A group's row is replaced by its next update. It is taken back by a tombstone, a message without value, when HAVING no
-longer admits the group, and under OnUpdate when the watermark has passed the end of its window: then Spark lets go of
-the window's state, and no update can follow. Under OnWindowClose rows are final and stay.
+An update of a group replaces its row. A tombstone, a message without a value, retracts a row in two cases. First, when
+HAVING no longer admits the group. Second, under OnUpdate, when the watermark has passed the end of the row's window:
+Spark then drops the window's state, and no update can follow. Under OnWindowClose rows are final and stay.
 
-Which rows the table has is known from the table itself (``LiveRows``), so that a batch that is run again sends the
-same messages, and a group that never was in the table needs no tombstone.
+The table itself is the record of which rows it has (``LiveRows``). A batch that runs again therefore sends the same
+messages, and a group that was never in the table needs no tombstone.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from millrace_jobs.sinks.kafka.transactions import KeyValue
 
 
 class TableSink(KafkaSink):
-    """Upserts rows by key, and takes back those that go."""
+    """A sink that upserts rows by key, and retracts rows by tombstones."""
 
     def __init__(self, topic: TargetTopic, keys: ResultKeys, query: str, checkpoint_id: str) -> None:
         super().__init__(topic, keys, query, checkpoint_id)
         self._live = LiveRows()
 
     def prepare(self, last: LastBatch) -> None:
-        """Take over the topic's transactions, and learn which rows are there."""
+        """Take over the topic's transactions, and read which rows the table has."""
         super().prepare(last)
         if self._rows_go:
             self._live = read_live_rows(self._topic, self._transactions.id, self._keys.window)
@@ -59,13 +59,13 @@ class TableSink(KafkaSink):
 
 
 def changing(rows: Iterator[Row], live: LiveRows, changes: Changes, watermark: int) -> Iterator[KeyValue]:
-    """The messages of a batch: its rows, tombstones for those not admitted any more, and for those that expire.
+    """Yield the messages of a batch: its rows, and tombstones for rows no longer admitted and for expired rows.
 
     Args:
         rows: the batch's results.
-        live: the rows of the table before it.
-        changes: gets what it changes in them.
-        watermark: in milliseconds; a row that comes with the end of its window is sent, and then expires.
+        live: the rows of the table before the batch.
+        changes: receives the changes that the batch makes to ``live``.
+        watermark: in milliseconds since 1970; a row whose window it has already passed is sent and then expires.
     """
     for key, value, end in rows:
         assert key is not None

@@ -1,4 +1,4 @@
-"""The topic that results go to: it has to be there, since Millrace makes none, and to suit what is written."""
+"""The topic that results are written to; it must exist, because sinks create no topics, and suit the results."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.kafka.errors import error_of, patiently
 
 _SECONDS = 10.0
-"""Longest time that one question to the brokers may take."""
+"""Longest time, in seconds, that one request to the brokers may take."""
 
 
 @dataclass(frozen=True)
 class TopicSettings:
-    """What the brokers say of a topic: the longest message it takes, in bytes, and whether it is compacted."""
+    """Settings of a topic on the brokers: the longest message it accepts, in bytes, and whether it is compacted."""
 
     max_message_bytes: int
     compacted: bool
@@ -26,19 +26,20 @@ class TopicSettings:
 
 @dataclass(frozen=True)
 class TargetTopic:
-    """The topic of a sink; ``field`` is where the user wrote its name."""
+    """The topic of a sink; ``field`` is the field of the query in which the user named it."""
 
     name: str
     connection: Connection
     field: str
 
     def settings(self, *, create_with: str = "") -> TopicSettings | None:
-        """What the topic's settings are; None where this user may write to it but not see them.
+        """Return the topic's settings, or None if this user may write to the topic but not describe its configs.
 
-        ``create_with`` is what ``kafka-topics`` has to be told beside the usual to make a suitable one.
+        Args:
+            create_with: further options of ``kafka-topics --create`` that make the topic suitable, for the hint.
 
         Raises:
-            MillraceError: there is no such topic, this user may not see it, or the brokers do not answer.
+            MillraceError: the topic does not exist, this user may not see it, or the brokers do not answer.
         """
         if self.name not in KafkaCluster(self.connection).topics([self.name], None):
             message = f"Kafka at {self.connection.servers} has no topic {self.name}"
@@ -49,11 +50,11 @@ class TargetTopic:
         return patiently(lambda: self._described(admin), f"looking at topic {self.name}", self.connection)
 
     def problem(self, message: str, hint: str) -> MillraceError:
-        """A problem with this topic."""
+        """Return a MillraceError about this topic."""
         return MillraceError(Problem(message, hint, field=self.field))
 
     def alter(self, setting: str) -> str:
-        """The command that changes one of its settings."""
+        """Return the command that changes one of the topic's settings."""
         return self._command("configs", f"--alter --add-config {setting}")
 
     def _command(self, tool: str, arguments: str) -> str:

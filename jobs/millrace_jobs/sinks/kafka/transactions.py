@@ -1,9 +1,9 @@
-"""One Kafka transaction per batch: its results, and with them its number.
+"""One Kafka transaction per batch, with the batch's results and its number.
 
-The number is kept as an offset of a consumer group nobody is a member of: that of the batch which comes next, on the
-topic's partition 0. Both become visible together, so the brokers know what Spark's log may not: whether a batch that
-was begun before a crash has been written. All drivers of one checkpoint use one transactional id, and Kafka lets only
-the one that came last go on (fencing).
+The number is stored as a committed offset of a consumer group without members: the number of the next batch, on
+partition 0 of the topic. Results and offset become visible together. The brokers therefore know what Spark's log may
+not: whether a batch that was begun before a crash has been written. All drivers of a checkpoint use the same
+transactional id, and Kafka lets only the latest of them continue (fencing).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 
 TRANSACTION_SECONDS = 900.0
-"""After this time the brokers end a transaction: the most that they allow, unless they are told otherwise.
+"""Seconds after which the brokers abort a transaction: the longest time that they allow by default.
 
-A batch has to be written within it, and nobody could make it smaller: its range is in Spark's log by then. Nobody waits
-that long for a driver that has died, either, since the next one ends its transaction at once.
+A batch must be written within this time, and it cannot be made smaller: its range is already in Spark's log. A dead
+driver does not cost this much time, because the next driver aborts its transaction at once.
 """
 
 _TRANSACTION_MS = int(TRANSACTION_SECONDS * 1000)
@@ -39,7 +39,7 @@ _FULL_PAUSE = 0.05
 _POLL_EVERY = 1_000
 
 _SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
-"""In place of the terminal; what librdkafka logs, its errors say too."""
+"""Logger that keeps librdkafka's log lines out of the terminal; its errors report the same."""
 
 _FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 _FORBIDDEN = (
@@ -56,7 +56,7 @@ KeyValue = tuple[str | None, str | None]
 
 
 class BatchTransactions:
-    """Writes batches of messages to a topic, each once."""
+    """A transactional producer that writes batches of messages to a topic, each exactly once."""
 
     def __init__(self, topic: TargetTopic, query: str, checkpoint_id: str) -> None:
         self.id = f"millrace-{query}-{checkpoint_id}"
@@ -68,16 +68,18 @@ class BatchTransactions:
         self._undelivered: tuple[KafkaError, Message] | None = None
 
     def open(self, last: LastBatch, longest: int | None) -> None:
-        """Fence all other drivers, end what they have left unfinished, and find out which batch comes next.
+        """Fence all other drivers, abort their open transactions, and determine which batch comes next.
 
-        ``longest`` is the longest message that the topic takes, in bytes, where it is known.
+        Args:
+            last: the last batches in Spark's log.
+            longest: the longest message that the topic accepts, in bytes; None if unknown.
 
         Raises:
-            MillraceError: this user may not, or nobody can tell whether the unfinished batch has been written.
+            MillraceError: this user lacks the permission, or it is unknown whether the unfinished batch was written.
         """
         self.close()
         self._longest = longest
-        # A driver whose checkpoint is older than the topic has to find out before it fences the one that wrote there.
+        # A driver whose checkpoint is older than the topic must fail before it fences the driver that wrote there.
         require_known(self._written("read_uncommitted"), last, self._topic)
         complaints = Complaints()
         self._producer = producer = Producer(self._settings(longest) | {"error_cb": complaints}, logger=_SILENT)
@@ -85,32 +87,32 @@ class BatchTransactions:
             self._initialise(producer, complaints)
             written = self._written("read_committed")
             self._next = next_batch(written, last, self._topic)
-            if written != self._next:  # from now on a group without an offset is one that has lost it
+            if written != self._next:  # so that a group without an offset has lost it
                 self._send(producer, [], ResultBatch(self._next - 1, 0, 0))
         except BaseException:
             self.close()
             raise
 
     def has(self, batch: int) -> bool:
-        """Whether a batch is in the topic."""
+        """Return whether a batch is in the topic."""
         return batch < self._next
 
     def write(self, batch: ResultBatch, messages: Iterable[KeyValue]) -> None:
-        """Write the messages of a batch, and that it is written.
+        """Write the messages of a batch and its number in one transaction.
 
         Raises:
-            MillraceError: nothing of it can be read; a TransientError where another try may help.
+            MillraceError: the transaction failed and none of it can be read; a TransientError if a retry may help.
         """
         assert self._producer is not None
         self._send(self._producer, messages, batch)
         self._next = batch.number + 1
 
     def close(self) -> None:
-        """Let go of the producer; what it has not committed is dropped."""
+        """Release the producer; messages that it has not committed are dropped."""
         if self._producer is not None:
             with suppress(KafkaException):
                 self._producer.purge()
-            self._producer = None  # its ``close`` would wait for brokers that may be away
+            self._producer = None  # its ``close`` would wait for brokers that may be unreachable
 
     def _settings(self, longest: int | None) -> dict[str, object]:
         settings: dict[str, object] = {
@@ -122,7 +124,7 @@ class BatchTransactions:
             "partitioner": "murmur2_random",  # as Kafka's own clients place keys
             "compression.type": "lz4",
             "queue.buffering.max.kbytes": _QUEUED_KILOBYTES,
-            # A connection that closes makes librdkafka look again for a group's coordinator that has gone.
+            # Only when a connection closes does librdkafka look again for the coordinator of a group.
             "connections.max.idle.ms": 10_000,
             "on_delivery": self._note,
             "delivery.report.only.error": True,
@@ -146,19 +148,19 @@ class BatchTransactions:
         patiently(initialise, f"taking over transactional id {self.id}", self._topic.connection)
 
     def _written(self, isolation: Literal["read_uncommitted", "read_committed"]) -> int | None:
-        """Number of the batch that comes next, by the group's offset; None where it has none.
+        """Return the number of the next batch by the group's committed offset, or None if the group has no offset.
 
-        With ``read_committed`` it waits while a transaction that holds another offset is being ended.
+        With ``read_committed``, wait while a transaction with another offset is being completed.
         """
         settings = self._topic.connection.settings()
-        # An AdminClient could ask, too, but librdkafka 2.16 crashes where it does and the group's coordinator moves.
-        consumer = Consumer(settings | {"group.id": self.id, "isolation.level": isolation})  # it never joins
+        # Not an AdminClient: with one, librdkafka 2.16 crashes if the group's coordinator moves meanwhile.
+        consumer = Consumer(settings | {"group.id": self.id, "isolation.level": isolation})  # never joins the group
 
         def ask() -> int:
             try:
                 (position,) = consumer.committed([TopicPartition(self._topic.name, 0)], timeout=_ANSWER_SECONDS)
             except KafkaException:
-                said = consumer.poll(0)  # why nobody answered, such as that this user may not ask
+                said = consumer.poll(0)  # the reason for a missing answer, such as a missing permission
                 if said is None or said.error() is None:
                     raise
                 raise KafkaException(said.error()) from None
@@ -174,7 +176,7 @@ class BatchTransactions:
         return offset if offset >= 0 else None
 
     def _send(self, producer: Producer, messages: Iterable[KeyValue], batch: ResultBatch) -> None:
-        """One transaction."""
+        """Write messages and the batch's number in one transaction."""
         began = time.monotonic()
         self._undelivered = None
         try:
@@ -186,7 +188,7 @@ class BatchTransactions:
                 in_time(lambda s: producer.send_offsets_to_transaction([position], self._group, s), PATIENCE)
             except KafkaException as error:
                 if error_of(error).code() in _BROKEN:
-                    in_time(producer.commit_transaction, PATIENCE)  # what is broken cannot be committed: it says why
+                    in_time(producer.commit_transaction, PATIENCE)  # fails, and its error says why
                 raise
             in_time(producer.commit_transaction, PATIENCE)
         except KafkaException as error:
@@ -207,7 +209,7 @@ class BatchTransactions:
                 try:
                     producer.produce(topic, value, key, headers=headers)
                     break
-                except BufferError:  # the queue is full: room comes with deliveries, or with messages timing out
+                except BufferError:  # the queue is full until messages are delivered or time out
                     producer.poll(_FULL_PAUSE)
                 except KafkaException as error:
                     if error_of(error).code() == KafkaError.MSG_SIZE_TOO_LARGE:
@@ -217,14 +219,14 @@ class BatchTransactions:
                 producer.poll(0)
 
     def _note(self, error: KafkaError, message: Message) -> None:
-        """The producer's report of a message that could not be delivered; the first one tells why."""
+        """Remember the first message that could not be delivered: its error is the cause of later ones."""
         if self._undelivered is None and error.code() not in _PURGED:
             self._undelivered = error, message
 
     def _given_up(self, producer: Producer, error: KafkaError, batch: ResultBatch, seconds: float) -> MillraceError:
-        """End a transaction that failed; what to tell of it."""
+        """Abort a failed transaction and return the error to raise."""
         with suppress(KafkaException):
-            producer.poll(0)  # lets it report what was not delivered
+            producer.poll(0)  # runs the callbacks that report undelivered messages
         undelivered = self._undelivered
         errors = [error, *filter(None, [self._abort(producer)])]
         what = f"batch {batch.number}" if batch.number >= 0 else "a first transaction"
@@ -240,9 +242,9 @@ class BatchTransactions:
         return TransientError(*problem.problems) if broken else problem  # the next transaction need not fail
 
     def _abort(self, producer: Producer) -> KafkaError | None:
-        """End a transaction without a trace, where the brokers let us: a commit without an answer may have been done.
+        """Abort the transaction; return the error if that fails, as it may after a commit without an answer.
 
-        Of what is left, ``open`` finds out the outcome.
+        The next ``open`` determines the outcome of a transaction that could not be aborted.
         """
         try:
             in_time(producer.abort_transaction, _ABORT_SECONDS)
@@ -266,12 +268,12 @@ class BatchTransactions:
 
 
 def next_batch(written: int | None, last: LastBatch, topic: TargetTopic) -> int:
-    """Which batch is to be written next, by the topic's group (``written``) and by Spark's log.
+    """Return the number of the batch to write next, from the topic's group (``written``) and Spark's log.
 
-    To a topic that is new the unfinished batch comes next, unless its group says otherwise: it was for another one.
+    If earlier runs wrote to another sink, the unfinished batch comes next, unless the group already has it.
 
     Raises:
-        MillraceError: they do not belong together, so that a batch would be lost or written twice.
+        MillraceError: group and log do not match, so that a batch would be lost or written twice.
     """
     require_known(written, last, topic)
     unfinished = last.unfinished
@@ -290,10 +292,10 @@ def next_batch(written: int | None, last: LastBatch, topic: TargetTopic) -> int:
 
 
 def require_known(written: int | None, last: LastBatch, topic: TargetTopic) -> None:
-    """Make sure that Spark's log knows of every batch that is in the topic.
+    """Check that Spark's log has every batch that is in the topic.
 
     Raises:
-        MillraceError: the checkpoint is an old one, or another driver has gone on with a copy of it.
+        MillraceError: the checkpoint is outdated, or another driver has continued with a copy of it.
     """
     if written is not None and written > (last.next if last.unfinished is None else last.next + 1):
         newest = "no batch" if last.begun is None else f"no batch after {last.begun}"
@@ -305,13 +307,13 @@ _GRACE = 5.0
 
 
 def in_time(call: Callable[[float], None], seconds: float) -> None:
-    """Make a call that is given these seconds, and not wait much longer for it.
+    """Make a call with a timeout in seconds, and stop waiting for it soon after the timeout.
 
-    librdkafka does not always keep the time-out that it is given: while the coordinator of a group is away, it may
-    wait for ever (confluentinc/librdkafka#5456, #5511). Then the call is left behind in a thread of its own.
+    librdkafka does not always respect its timeouts: while the coordinator of a group is unavailable, it may wait
+    forever (confluentinc/librdkafka#5456, #5511). The call is then abandoned in a thread of its own.
 
     Raises:
-        KafkaException: of the call, or that it timed out.
+        KafkaException: the call failed or timed out.
     """
     failed: list[BaseException] = []
 
