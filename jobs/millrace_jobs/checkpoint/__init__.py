@@ -1,4 +1,4 @@
-"""What a query keeps from run to run: the marker, the lease, plans by batch, and what may change between runs.
+"""The checkpoint of a query: its marker, its lease, the plan of each batch, and the rules of query evolution.
 
-Imports the data path for the layout of its state, and nothing that runs a query.
+It imports the data path for the layout of its state, and nothing that runs a query.
 """

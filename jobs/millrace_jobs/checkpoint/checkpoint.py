@@ -1,8 +1,8 @@
-"""The checkpoint of a query: whose it is, who uses it, and what Spark has written into it.
+"""The checkpoint of a query: the query it belongs to, the driver that holds it, and Spark's logs and state.
 
-Layout: ``millrace.json`` (the query it belongs to), ``lock`` and ``lease.json`` (who drives it), ``sources/NAME``
-(what a source remembers), ``policies`` (what the partitioner replicas have learned), and ``spark`` (Spark's own
-checkpoint: offsets with the pinned plans, commits, state).
+Layout: ``millrace.json`` (the query it belongs to), ``lock`` and ``lease.json`` (the driver), ``sources/NAME`` (the
+memory of a source), ``policies`` (what the partitioner replicas have learned), and ``spark`` (Spark's own checkpoint:
+offsets with the pinned plans, commits, state).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from millrace_jobs.sinks.base import LastBatch, ResultBatch
 
 
 class Checkpoint(SparkLog):
-    """A checkpoint; once opened, this process holds it until it ends or calls ``close``."""
+    """A checkpoint on disk; once opened, this process holds it until it ends or calls ``close``."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root / "spark")
@@ -45,15 +45,17 @@ class Checkpoint(SparkLog):
         self._marker: Marker | None = None
 
     def open(self, query: StreamQuery, partitions: int | None = None) -> None:
-        """Take the checkpoint for this query; make it where there is none. ``adopt`` ends what this begins.
+        """Take the checkpoint for this query, and create it if it does not exist; ``adopt`` completes the takeover.
 
-        Where no batch has begun, it may have been made for any other query: nothing depends on that one.
+        A checkpoint without a batch may have been made for any other query, since nothing depends on that query.
 
-        ``partitions``: of the state, where it is made; None: at most one per core of this machine.
+        Args:
+            query: the query to run.
+            partitions: number of state partitions of a new checkpoint; None: at most one per core of this machine.
 
         Raises:
-            MillraceError: it cannot be written, another process runs on it, it is damaged, or it is of a query that
-                this one cannot go on from; then nothing has been changed.
+            MillraceError: the checkpoint cannot be written, is in use, is damaged, or belongs to a query that this
+                one cannot continue. Nothing has been changed then.
         """
         try:
             self._take(query, partitions or query.spec.state_partitions(os.cpu_count() or 2))
@@ -82,7 +84,7 @@ class Checkpoint(SparkLog):
                 self._forget_other_sources(held.query, query)
                 held = held.made_for(query, partitions)
             self._is_new = held is None
-            # one of the first version is given its id for good
+            # a marker of the first version has no id on disk: store the drawn one
             self._keep(held or Marker.new(query, partitions))
         except BlockingIOError:
             raise _problem(f"another run is using the checkpoint {self.root}", "end that run first") from None
@@ -91,7 +93,7 @@ class Checkpoint(SparkLog):
             raise _problem(f"the checkpoint {self.root} cannot be written: {error.strerror}", hint) from None
 
     def _locked(self) -> IO[str]:
-        """The lock of this machine; raises BlockingIOError where another process has it."""
+        """Return this machine's lock on the checkpoint; raise BlockingIOError if another process has it."""
         while True:
             self._made = make_folder(self.root) or self._made
             lock = (self.root / "lock").open("w", encoding="utf-8")
@@ -102,10 +104,10 @@ class Checkpoint(SparkLog):
             except BaseException:
                 lock.close()
                 raise
-            lock.close()  # ``withdraw`` has removed it meanwhile: whoever comes next would lock another file
+            lock.close()  # ``withdraw`` has removed the file: the next process would lock a different one
 
     def _forget_other_sources(self, before: StreamQuery, now: StreamQuery) -> None:
-        """Remove what sources remember that have changed since: the files or offsets of another one."""
+        """Remove the memory of sources that have changed: its files or offsets belong to the old definition."""
         for name, source in before.spec.sources.items():
             if now.spec.sources.get(name) != source:
                 shutil.rmtree(self.source_folder(name), ignore_errors=True)
@@ -115,10 +117,12 @@ class Checkpoint(SparkLog):
         self._marker = marker
 
     def adopt(self, query: StreamQuery) -> tuple[str, ...]:
-        """Let it be this query's, which has been opened, planned, and given a sink that takes its results.
+        """Record this query as the checkpoint's owner, once it was opened, compiled, and its sink prepared.
 
-        A query that fails before leaves the one that ran last as what later ones are compared with. Returns what the
-        user should know of how it has changed since then: no later run finds that out.
+        If a query fails before this step, later queries are still compared with the query that ran last.
+
+        Returns:
+            What the user should know of changes since the last run; no later run reports them.
         """
         held = self._require_marker()
         if held.of(query) != held:
@@ -127,11 +131,11 @@ class Checkpoint(SparkLog):
         return remarks
 
     def last_batch(self) -> LastBatch:
-        """The last batch that was begun, and the last that was committed; and where the results of both have gone."""
+        """Return the last batch begun and the last committed, and whether their results went to another sink."""
         return replace(super().last_batch(), elsewhere=self._sink_has_changed)
 
     def batch(self, number: int) -> ResultBatch:
-        """A batch that was begun, whose sink may ask whether this process still is the driver."""
+        """Return a batch that was begun, with the lease check that its sink may call."""
         return replace(super().batch(number), require_lease=self.require_lease)
 
     def is_unused(self) -> bool:
@@ -140,33 +144,33 @@ class Checkpoint(SparkLog):
         return all(last.begun is None and last.committed is None for last in logs)
 
     def exists(self) -> bool:
-        """Whether a run has made it."""
+        """Whether the checkpoint exists on disk."""
         return (self.root / "millrace.json").exists()
 
     @property
     def id(self) -> str:
-        """Drawn when the checkpoint was made; no other checkpoint has it."""
+        """The unique id of the checkpoint, drawn when it was created."""
         return self._require_marker().id
 
     @property
     def state_partitions(self) -> int:
-        """Number of state partitions: as in Spark's log, which Spark follows; before a batch, what the marker asks."""
+        """The number of state partitions: from Spark's log, which is decisive, or from the marker before any batch."""
         return int(self.settings().get("spark.sql.shuffle.partitions", self._require_marker().state_partitions))
 
     def note_state_partitions(self, partitions: int) -> None:
-        """Let the marker say what Spark's log says."""
+        """Record the number of state partitions in the marker, after it has changed in Spark's log."""
         self._keep(replace(self._require_marker(), state_partitions=partitions))
 
     @property
     def layout(self) -> Mapping[str, Any] | None:
-        """How the query that ran last lays out its state; None where that was not taken down."""
+        """The state layout of the query that ran last; None if it was not recorded."""
         return self._require_marker().layout
 
     def keep_layout(self, layout: Mapping[str, Any]) -> None:
-        """Take down how the planned query lays out its state, as ``evolution.layout`` has it.
+        """Record the compiled query's state layout, as ``state_layout.layout`` returns it.
 
         Raises:
-            MillraceError: the state in the checkpoint is laid out otherwise.
+            MillraceError: the state in the checkpoint has another layout.
         """
         marker = self._require_marker()
         check_layout(marker.layout, layout, self)
@@ -174,16 +178,16 @@ class Checkpoint(SparkLog):
             self._keep(replace(marker, layout=layout))
 
     def require_lease(self) -> None:
-        """Make sure that this process still is the driver.
+        """Ensure that this process is still the driver.
 
         Raises:
-            MillraceError: another one is, or may be.
+            MillraceError: another process is the driver, or may be.
         """
         if self._lease is not None:
             self._lease.check()
 
     def may_be_withdrawn(self) -> bool:
-        """Whether no batch has begun, and no other driver has taken the checkpoint over."""
+        """Whether this process still holds the checkpoint and no batch has begun."""
         with suppress(MillraceError):
             self.require_lease()
             return self._lease is not None and self.is_unused()
@@ -191,33 +195,36 @@ class Checkpoint(SparkLog):
 
     @property
     def lost(self) -> MillraceError | None:
-        """Why this process is no longer the driver, as far as is known; None while it is."""
+        """The reason why this process is no longer the driver, as far as is known; None while it is."""
         return None if self._lease is None else self._lease.lost
 
     def source_folder(self, name: str) -> Path:
-        """Where a source keeps what it has to remember."""
+        """Return the folder of a source's memory."""
         return self.root / "sources" / name
 
     def withdraw(self) -> None:
-        """Remove the checkpoint where this run has made it and no batch has begun; call it before ``close``."""
+        """Remove the checkpoint if this run has created it.
+
+        Call it only if ``may_be_withdrawn`` holds, and before ``close``.
+        """
         if not self._is_new:
             return
         for name in (self.spark.name, self.policies.name, "sources"):
             shutil.rmtree(self.root / name, ignore_errors=True)
-        for name in ("millrace.new", "millrace.json", "lock"):  # until ``close`` the lease keeps others away
+        for name in ("millrace.new", "millrace.json", "lock"):  # the lease keeps other drivers away until ``close``
             (self.root / name).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let another run have it."""
+        """Release the lease and the lock, so that another run can take the checkpoint."""
         try:
             if self._lease is not None:
                 self._lease.release()
         finally:
             self._lease = None
             if self._lock is not None:
-                with suppress(OSError):  # of a share that is gone
+                with suppress(OSError):  # the network share may be gone
                     self._lock.close()
-            remove_folders(self._made)  # only where they are empty
+            remove_folders(self._made)  # only empty folders
 
     def _require_marker(self) -> Marker:
         if self._marker is None:
@@ -227,7 +234,7 @@ class Checkpoint(SparkLog):
 
 
 def checkpoint_root(query: StreamQuery) -> Path:
-    """Folder of the query's checkpoint: ``.millrace/NAME`` where the query does not say.
+    """Return the folder of the query's checkpoint; the default is ``.millrace/NAME``.
 
     Raises:
         MillraceError: the checkpoint is not a folder of this machine.
@@ -243,13 +250,13 @@ def checkpoint_root(query: StreamQuery) -> Path:
 
 
 def _is_another_topic(before: SinkSpec, now: SinkSpec) -> bool:
-    """Whether results now go to a Kafka topic that they did not go to."""
+    """Whether results now go to a different Kafka topic than before."""
     old, new = before.kafka or before.table, now.kafka or now.table
     return new is not None and (old is None or old.topic != new.topic or not old.is_cluster_of(new))
 
 
 def _is_at(path: Path, file: IO[str]) -> bool:
-    """Whether an open file is the one at this path."""
+    """Whether an open file is still the file at this path."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:

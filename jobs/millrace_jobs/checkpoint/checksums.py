@@ -1,6 +1,6 @@
 """Checksums that Hadoop's local file system keeps beside the files it writes, as ``.NAME.crc``.
 
-Spark writes them with its logs and its state, and does not look at them when it reads.
+Spark writes them with its logs and its state, and does not verify them when it reads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MAGIC = b"crc\0"
 
 
 def is_as_written(path: Path) -> bool:
-    """Whether a file is what its checksums are of; True where it has none. Raises OSError where it cannot be read."""
+    """Whether a file matches its checksums; True if it has none. Raises OSError if it cannot be read."""
     try:
         checksums = path.with_name(f".{path.name}.crc").read_bytes()
     except FileNotFoundError:
@@ -29,10 +29,10 @@ def is_as_written(path: Path) -> bool:
 
 
 def changed_files(folder: Path) -> Iterator[Path]:
-    """The files below a folder that are there and not as they were written.
+    """Yield the files below a folder that exist and do not match their checksums.
 
-    Checksums without a file are no damage: the two are renamed and deleted one after the other, by Spark's maintenance
-    also while this looks.
+    Checksums without a file are no damage. Spark renames and deletes a file and its checksums one after the other, and
+    its maintenance may do so during this scan.
     """
     for place, _, names in os.walk(folder):
         for name in sorted(names):
@@ -45,5 +45,5 @@ def changed_files(folder: Path) -> Iterator[Path]:
 def _has_changed(path: Path) -> bool:
     try:
         return not is_as_written(path)
-    except OSError:  # it has gone, or nobody can read it, which Spark tells better
+    except OSError:  # missing or unreadable files are no damage here; Spark's own error is clearer
         return False

@@ -1,8 +1,8 @@
-"""What of a query may change between two runs on one checkpoint, and what may not.
+"""Query evolution: what of a query may change between two runs on one checkpoint, and what may not.
 
-A checkpoint holds offsets, which only make sense for the sources they are of, and state, which only makes sense for
-the grouping, the window and the aggregates it was built by. Everything else may change: the plan, how much of what
-the job gets, where results go, which of them are shown.
+A checkpoint holds offsets, which are valid only for their own sources, and state, which is valid only for the
+grouping, the window and the aggregates that built it. Everything else may change: the plan, the resources of the job,
+the sink, and which results are shown.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from millrace_jobs.pipeline.state_layout import Outline, outline, same_sql
 
 
 class SpecChange(Enum):
-    """Whether a field may change: FREE; FIXED, with the reason; or as far as the state stays the same."""
+    """Kind of a field's change: FREE, limited (SCHEMA, SQL), or forbidden; its value is the reason in messages."""
 
     FREE = "it may change"
     NAME = "what the sink has written is known by it"
@@ -95,10 +95,10 @@ FIELDS: Mapping[str, SpecChange] = {
     "spec.restartNonce": SpecChange.FREE,
     "spec.replanNonce": SpecChange.FREE,
 }
-"""Every field of a StreamQuery, as in YAML; of one that is not here, what it is part of is.
+"""Kind of change of every StreamQuery field, by its YAML path; a field that is not listed follows its parent.
 
-The number of state partitions is no field: it is fixed when the checkpoint is made, and ``millrace state repartition``
-changes it.
+The number of state partitions is not a field: it is fixed when the checkpoint is created, and only ``millrace state
+repartition`` changes it.
 """
 
 
@@ -106,10 +106,10 @@ _FILTER_CHANGED = "the filter has changed: what the state holds was counted unde
 
 
 def changes(before: StreamQuery, now: StreamQuery, log: SparkLog) -> tuple[str, ...]:
-    """What a user should know of changes that may be made.
+    """Check the changes of a query, and return remarks on those that are allowed but have side effects.
 
     Raises:
-        MillraceError: a problem for each change that may not be made.
+        MillraceError: the query has forbidden changes, with one problem for each.
     """
     problems, remarks = [], []
     for field, old, new in differences(before.to_document(), now.to_document()):
@@ -131,7 +131,7 @@ def changes(before: StreamQuery, now: StreamQuery, log: SparkLog) -> tuple[str, 
 
 
 def differences(old: Any, new: Any, field: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """The fields of two documents that differ, each with both values; None where it is not given."""
+    """Yield the fields in which two documents differ, each with the old and the new value; None if not given."""
     if old == new:
         return
     if field and not _has_parts(field):
@@ -143,7 +143,7 @@ def differences(old: Any, new: Any, field: str = "") -> Iterator[tuple[str, Any,
 
 
 def change_of(field: str) -> SpecChange:
-    """Whether a field may change. Raises KeyError where neither it nor what it is part of is in the table."""
+    """Return a field's kind of change. Raises KeyError if neither the field nor a parent is in the table."""
     parts = _pattern(field).split(".")
     for length in range(len(parts), 0, -1):
         if ".".join(parts[:length]) in FIELDS:
@@ -152,10 +152,10 @@ def change_of(field: str) -> SpecChange:
 
 
 def check_layout(before: Mapping[str, Any] | None, now: Mapping[str, Any], log: SparkLog) -> None:
-    """Compare how two runs lay out their state; ``before`` is None where that was not taken down.
+    """Compare the state layouts of two runs; ``before`` is None if it was not recorded.
 
     Raises:
-        MillraceError: they differ.
+        MillraceError: the layouts differ.
     """
     if before is None:
         return
@@ -168,14 +168,14 @@ def check_layout(before: Mapping[str, Any] | None, now: Mapping[str, Any], log: 
 
 
 def _compare_schemas(old: str, new: str) -> list[tuple[str, str]]:
-    """Columns that have changed their type: each as it was and as it is."""
+    """Return the columns whose type has changed, each as it was and as it is."""
     types = {column.name.lower(): column.type for column in parse_schema(old)}
     changed = (column for column in parse_schema(new) if types.get(column.name.lower(), column.type) != column.type)
     return [(f"{column.name} {types[column.name.lower()]}", f"{column.name} {column.type}") for column in changed]
 
 
 def _compare_sql(before: Outline, now: Outline) -> list[tuple[str, str]]:
-    """Parts of the SQL by which the state was built and which have changed: each as it was and as it is."""
+    """Return the changed parts of the SQL that the state was built by, each as it was and as it is."""
     parts = dict.fromkeys([*before.state, *now.state])
     pairs = ((part, before.state.get(part, "nothing"), now.state.get(part, "nothing")) for part in parts)
     return [(f"{part} {old or 'nothing'}", f"{new or 'nothing'}") for part, old, new in pairs if old != new]
@@ -191,7 +191,7 @@ def _columns(query: StreamQuery) -> frozenset[str]:
 
 
 def _way_out(query: StreamQuery, log: SparkLog) -> str:
-    """What to do instead: for Kafka also from which time on to read again."""
+    """Return the hint of what to do instead; for Kafka it includes the time to read again from."""
     checkpoint = query.spec.checkpoint
     claimed = checkpoint is not None and checkpoint.claim is not None
     other = "give the query another name" if claimed else "choose another spec.checkpoint.uri"
@@ -215,12 +215,12 @@ def _shown(value: Any) -> str:
 
 
 def _has_parts(field: str) -> bool:
-    """Whether the table tells parts of a field apart."""
+    """Whether the table lists parts of a field."""
     return any(known.startswith(f"{_pattern(field)}.") for known in FIELDS)
 
 
 def _pattern(field: str) -> str:
-    """A field with ``*`` for the name of a source."""
+    """Return a field with ``*`` for the name of a source."""
     parts = field.split(".")
     if parts[:2] == ["spec", "sources"] and len(parts) > 2:
         parts[2] = "*"

@@ -1,8 +1,8 @@
-"""The lease in a checkpoint: who drives the query, so that a second driver is refused, also from another machine.
+"""The lease in a checkpoint: it names the driver, so that a second one is refused, also on another machine.
 
-A lock on a file keeps other processes of this machine away, and is free as soon as its holder is dead. Machines that
-share the checkpoint by a network may not see it. For them ``lease.json`` says who holds the checkpoint, and is
-written anew every few seconds; one that has not been renewed for its whole length has run out.
+A file lock keeps other processes of this machine away, and is free as soon as its holder dies. Machines that share the
+checkpoint over a network may not see the lock. For them, ``lease.json`` names the holder, and is rewritten every few
+seconds. A lease that has not been renewed for its whole length has expired.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.failures import FailureClass
 
 SECONDS = 30.0
-"""Length of a lease: a driver that is dead or cut off keeps other machines from its checkpoint for that long."""
+"""Length of a lease in seconds: a driver that is dead or cut off blocks other machines for that long."""
 
 RENEWALS = 4
-"""Renewals within the length of a lease; so many less one may fail without harm."""
+"""Number of renewals within the length of a lease; all but one may fail without harm."""
 
 _ONE_DRIVER = "see to it that there is one driver, then run the same command again: nothing is lost"
 _WRITABLE = "see to it that there is room and that its disk answers, then run the same command again: nothing is lost"
 
 _RELEASE_SECONDS = 5.0
-"""How long the end of a run waits for a renewal that is under way; one that hangs is left behind."""
+"""Seconds that the end of a run waits for a running renewal; one that hangs is abandoned."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lease: a process of a machine, as long as that has been running.
+    """The holder of a lease: a process of a machine since its last boot.
 
-    ``started`` is when the process began, in ticks of the machine's clock since it was started, which tells it from a
-    later process of the same number; ``renewed`` is in seconds since 1970.
+    ``started`` is the start of the process in clock ticks since boot; it distinguishes the process from a later one
+    with the same pid. ``renewed`` is in seconds since 1970, and ``seconds`` is the length of the lease.
     """
 
     holder: str
@@ -56,17 +56,17 @@ class Holder:
 
     @classmethod
     def this_process(cls, seconds: float) -> Self:
-        """A new holder."""
+        """Return a new holder for this process."""
         pid = os.getpid()
         return cls(str(uuid.uuid4()), socket.gethostname(), _boot(), pid, _started(pid), time.time(), seconds)
 
     @property
     def runs_out(self) -> float:
-        """When another machine may take the checkpoint, in seconds since 1970."""
+        """The time from which another machine may take the checkpoint, in seconds since 1970."""
         return self.renewed + self.seconds
 
     def is_dead(self) -> bool:
-        """Whether it was a process of this machine and has ended; False where that cannot be known."""
+        """Whether the holder was a process of this machine that has ended; False if that cannot be known."""
         if self.boot != _boot() or self.host != socket.gethostname():
             return False
         return _started(self.pid) != self.started
@@ -76,7 +76,7 @@ class Holder:
 
 
 class Lease:
-    """This process's hold on a checkpoint, renewed by a thread until it is released or lost."""
+    """This process's lease on a checkpoint, renewed by a thread until it is released or lost."""
 
     def __init__(self, root: Path, seconds: float = SECONDS) -> None:
         self._root = root
@@ -89,10 +89,10 @@ class Lease:
         self._one_at_a_time = threading.Lock()
         self._lost: MillraceError | None = None
         self._trouble = ""
-        """What the last renewal failed for."""
+        """The error of the last renewal; empty if it succeeded."""
 
     def take(self) -> None:
-        """Become the holder; the caller has the lock of this machine.
+        """Become the holder; the caller must have this machine's lock.
 
         Raises:
             MillraceError: another driver holds the lease, or may still do so.
@@ -106,9 +106,9 @@ class Lease:
 
     @property
     def lost(self) -> MillraceError | None:
-        """Why it is no longer this process's, as far as is known; None while it is.
+        """The reason why this process no longer holds the lease, as far as is known; None while it does.
 
-        Nothing is read for that: whoever waits for a disk that does not answer loses the lease all the same.
+        It is computed without reading a file: a driver blocked on an unresponsive disk still loses the lease.
         """
         silent = _since_boot() - self._renewed_at
         if self._lost is None and silent > self._seconds:
@@ -118,7 +118,7 @@ class Lease:
         return self._lost
 
     def check(self) -> None:
-        """Ask again whether it is still this process's.
+        """Renew the lease, and ensure that this process still holds it.
 
         Raises:
             MillraceError: another driver has the checkpoint now, or may have it.
@@ -129,7 +129,10 @@ class Lease:
             raise self.lost
 
     def release(self) -> None:
-        """Let others have it at once; where that cannot be, it runs out. What is lost is another's, and stays."""
+        """Release the lease at once; if that fails, it expires.
+
+        A lost lease is not touched: it may be another driver's.
+        """
         self._released.set()
         if self._thread.is_alive():
             self._thread.join(_RELEASE_SECONDS)
@@ -142,7 +145,7 @@ class Lease:
 
     def _require_run_out(self, held: Holder) -> None:
         left = held.runs_out - time.time()
-        if not 0 < left <= held.seconds:  # run out; or the clocks differ, so that only watching it tells
+        if not 0 < left <= held.seconds:  # expired, or the clocks differ; only watching for a renewal is reliable
             time.sleep(2 * held.seconds / RENEWALS)
             now = self._read()
             if now is None or now == held or now.is_dead():
@@ -164,7 +167,7 @@ class Lease:
             self._look()
 
     def _look(self) -> None:
-        """Renew the lease, or notice that another driver has taken it, or may have."""
+        """Renew the lease, or record that another driver has taken it or may have."""
         with self._one_at_a_time:
             try:
                 self._require_mine()
@@ -173,7 +176,7 @@ class Lease:
                 self._lost = error
             except OSError as error:
                 self._trouble = error.strerror or str(error)
-                log.info("the lease %s was not renewed: %s", self._path, self._trouble)  # told where it is lost for it
+                log.info("the lease %s was not renewed: %s", self._path, self._trouble)  # reported if the lease is lost
 
     def _require_mine(self) -> None:
         held = self._read()
@@ -183,7 +186,7 @@ class Lease:
             raise self._ended(f"{held} has taken over {self._root}", _ONE_DRIVER)
 
     def _write(self) -> None:
-        """Put a new lease in place, unless the old one has run out meanwhile: then another driver may be there."""
+        """Replace the lease file, unless the lease has expired meanwhile: another driver may hold it then."""
         began = _since_boot()
         mine = asdict(self._mine) | {"renewed": time.time()}
         partial = self._root / "lease.new"
@@ -206,7 +209,7 @@ class Lease:
         return MillraceError(Problem(f"this driver ends: {why}", hint, field="spec.checkpoint"))
 
     def _read(self) -> Holder | None:
-        """Who holds it; None where nobody does. Of a damaged file only its age is known."""
+        """Return the holder, or None if the lease is free; of a damaged file only the age is known."""
         try:
             text, written = self._path.read_text(encoding="utf-8", errors="replace"), self._path.stat().st_mtime
         except FileNotFoundError:
@@ -218,7 +221,7 @@ class Lease:
 
 
 def _since_boot() -> float:
-    """Seconds since the machine was started, those it slept included: no setting of its clock changes it."""
+    """Return the seconds since boot, including sleep; setting the clock does not change them."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -227,7 +230,7 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> int:
-    """When a process of this machine was started; 0 where there is none, or where it has ended and is not buried."""
+    """Return the start of a local process, in clock ticks since boot; 0 if it does not exist or is a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""``millrace.json``: which query a checkpoint belongs to, as it was when it last ran."""
+"""``millrace.json``: the query that a checkpoint belongs to, as of its last run."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from millrace_jobs.disk import sync
 
 @dataclass(frozen=True)
 class Marker:
-    """Whose a checkpoint is.
+    """The identity of a checkpoint and the query that it belongs to.
 
-    ``id`` is drawn when it is made, and names it to the outside. ``layout`` describes its state, once that is known.
+    ``id`` is drawn when the checkpoint is created, and identifies it to other systems. ``layout`` describes its state,
+    once that is known.
     """
 
     id: str
@@ -31,17 +32,18 @@ class Marker:
 
     @classmethod
     def new(cls, query: StreamQuery, state_partitions: int) -> Marker:
-        """Of a checkpoint that is being made."""
+        """Return the marker of a new checkpoint, with a new id."""
         return cls(str(uuid.uuid4()), _without_status(query), state_partitions)
 
     @classmethod
     def read(cls, root: Path) -> Marker | None:
-        """The marker in a checkpoint; None where there is none.
+        """Return the marker of a checkpoint, or None if it has none.
 
-        One of the first version has no id, and of the query only its name, sources, text, emit and sink.
+        A marker of the first version has no id, and only the name, sources, text, emit and sink of its query. It gets a
+        new id.
 
         Raises:
-            MillraceError: it is damaged.
+            MillraceError: the marker is damaged.
         """
         path = root / "millrace.json"
         try:
@@ -60,7 +62,7 @@ class Marker:
             raise damaged(path, "it is not what Millrace writes there") from None
 
     def write(self, root: Path) -> None:
-        """Replace the marker in one step, for good: a checkpoint that has lost it is of no use."""
+        """Replace the marker atomically and durably: a checkpoint without its marker is useless."""
         content = {
             "id": self.id,
             "statePartitions": self.state_partitions,
@@ -76,11 +78,11 @@ class Marker:
         sync(root)
 
     def made_for(self, query: StreamQuery, state_partitions: int) -> Marker:
-        """The same checkpoint for another query, where nothing depends on the one that it was made for."""
+        """Return the marker for another query, without a layout; nothing may depend on the query before."""
         return Marker(self.id, _without_status(query), state_partitions)
 
     def of(self, query: StreamQuery) -> Marker:
-        """The same checkpoint after a query that may go on with it has taken it over."""
+        """Return the marker after a compatible query has taken the checkpoint over."""
         return Marker(self.id, _without_status(query), self.state_partitions, self.layout)
 
 

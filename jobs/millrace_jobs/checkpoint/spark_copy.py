@@ -1,9 +1,9 @@
-"""A changed copy of Spark's checkpoint which takes the original's place, whenever the process may die.
+"""A changed copy that replaces Spark's checkpoint, safely even if the process dies at any point.
 
-The original, ``spark``, is not touched while the copy, ``spark.new``, is worked on. A process that dies until then
-leaves a checkpoint that runs as before. Then the original steps aside, as ``spark.old``, and the copy takes its name:
-two renames. Where a process died between them there is no ``spark``, which says that the copy is whole, and
-``settle``, by which every run begins, does the second one: that checkpoint runs as changed.
+The original, ``spark``, is not touched while the copy, ``spark.new``, is changed. If the process dies before the copy
+is complete, the checkpoint runs as before. Then two renames follow: ``spark`` to ``spark.old``, and ``spark.new`` to
+``spark``. If the process dies between them, ``spark`` is missing, which shows that the copy is complete. ``settle``,
+which is called whenever a checkpoint is opened, then does the second rename, and the checkpoint runs as changed.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from pathlib import Path
 
 
 def copy_of(spark: Path) -> Path:
-    """A copy to work on. Files are hard links where the file system has them: Spark replaces files, and changes none.
+    """Create and return a copy to change.
 
-    Raises OSError where it cannot be made.
+    Its files are hard links if the file system supports them; Spark replaces files, and never changes one in place.
+
+    Raises:
+        OSError: the copy cannot be created.
     """
     made = _new(spark)
     shutil.copytree(spark, made, copy_function=_link)
@@ -25,20 +28,20 @@ def copy_of(spark: Path) -> Path:
 
 
 def places(spark: Path) -> tuple[Path, ...]:
-    """Where the checkpoint may be until ``settle`` has been called: under its own name, or as a copy."""
+    """Return the folders that may hold the checkpoint before ``settle``: its own, the copy, and the old original."""
     return spark, _new(spark), _old(spark)
 
 
 def take_over(spark: Path) -> None:
-    """Put the changed copy in the place of the original."""
+    """Replace the original by the changed copy."""
     spark.rename(_old(spark))
     settle(spark)
 
 
 def settle(spark: Path) -> None:
-    """Bring a change that a dead process has left to its end, or to nothing; call it under the checkpoint's lock."""
+    """Complete or discard a change that a dead process left unfinished; call it under the checkpoint's lock."""
     if not spark.exists():
-        with suppress(FileNotFoundError):  # a checkpoint without a batch
+        with suppress(FileNotFoundError):  # a checkpoint without a batch has neither
             _new(spark).rename(spark)
     for left in places(spark)[1:]:
         shutil.rmtree(left, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What Spark has written into a checkpoint: offsets with the pinned plans before a batch, a commit after it."""
+"""Spark's logs in a checkpoint: offsets with the pinned plan before each batch, and a commit after it."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _MISSED = re.compile(r"streaming state file of (?:file:)?(/.+?) does not exist")
 
 
 class SparkLog:
-    """Spark's offset log and commit log in the folder ``spark``; every question reads them anew.
+    """Spark's offset log and commit log in the folder ``spark``; every call reads them again.
 
-    Raises MillraceError where a file that is needed is damaged.
+    Methods raise MillraceError if a file that they need is damaged.
     """
 
     def __init__(self, spark: Path) -> None:
         self.spark = spark
 
     def check(self) -> None:
-        """Read all that a run starts from.
+        """Check every file that a run starts from.
 
         Raises:
-            MillraceError: a file is damaged, or the two logs do not belong together.
+            MillraceError: a file is damaged, or the two logs do not match.
         """
         last = self.last_batch()
         if last.begun is None and last.committed is None:
@@ -48,9 +48,10 @@ class SparkLog:
         self._require_unchanged(self.spark / "metadata")
 
     def damaged_state(self, said: str) -> MillraceError | None:
-        """What to say of a file of the state that is not as Spark wrote it; None where there is no such file.
+        """Return the error for a missing or changed state file, or None if no file is damaged.
 
-        ``said`` is how Spark failed to load the state, which names a file that it missed.
+        Args:
+            said: Spark's error on loading the state; it names the file if one is missing.
         """
         missed = _MISSED.search(said)
         if missed is not None:
@@ -59,37 +60,37 @@ class SparkLog:
         return None if changed is None else damaged(changed, "it is not as Spark wrote it")
 
     def last_batch(self) -> LastBatch:
-        """The last batch that was begun, and the last that was committed."""
+        """Return the last batch that was begun, and the last that was committed."""
         return LastBatch(_newest(self.spark / "offsets"), _newest(self.spark / "commits"))
 
     def batch(self, number: int) -> ResultBatch:
-        """A batch that was begun."""
+        """Return a batch that was begun, with its epoch and its watermark."""
         pin = self._pin(number)
         watermark = self._line("offsets", number, 1).get("batchWatermarkMs", 0)
         return ResultBatch(number, pin.epoch if pin is not None else 0, int(watermark))
 
     def committed(self) -> dict[str, Mapping[str, Any]]:
-        """Offset of each source after the last batch that was finished."""
+        """Return the offset of each source after the last committed batch; empty before the first."""
         last = self.last_batch().committed
         return {} if last is None else {offset["source"]: offset for offset in self._offsets(last)}
 
     def last_pin(self) -> Pin | None:
-        """The plan of the newest batch that was begun; None where there is none."""
+        """Return the plan of the newest batch that was begun, or None before the first."""
         last = self.last_batch().begun
         return None if last is None else self._pin(last)
 
     def begun_under(self) -> Pin | None:
-        """The plan of the batch that was begun and is not finished; None where there is no such batch."""
+        """Return the plan of the batch that was begun and is not finished, or None if there is no such batch."""
         unfinished = self.last_batch().unfinished
         return None if unfinished is None else self._pin(unfinished)
 
     def watermark_ms(self) -> int:
-        """The watermark that the next batch would run under, in milliseconds; 0 before there is one."""
+        """Return the watermark of the next batch in milliseconds since 1970; 0 before the first watermark."""
         last = self.last_batch().committed
         return 0 if last is None else int(self._line("commits", last, 1).get("nextBatchWatermarkMs", 0))
 
     def settings(self) -> Mapping[str, str]:
-        """Spark's settings that the newest batch was begun with, and every later one keeps; empty before the first."""
+        """Return the Spark settings of the newest batch, which every later one keeps; empty before the first."""
         last = self.last_batch().begun
         if last is None:
             return {}
@@ -137,7 +138,7 @@ class SparkLog:
 
 
 def damaged(path: Path, why: str) -> MillraceError:
-    """A file of the checkpoint that cannot be what was written."""
+    """Return the error for a damaged file of the checkpoint."""
     hint = f"put back a copy of the whole checkpoint, or begin anew with {ANOTHER_CHECKPOINT}"
     return MillraceError(Problem(f"the checkpoint is damaged: {path}: {why}", hint, field="spec.checkpoint"))
 

@@ -1,4 +1,4 @@
-"""``millrace state show``: what a checkpoint says of a query's state, without Spark."""
+"""``millrace state show``: partitions, last batch and size of a query's state, read without Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 
 @dataclass(frozen=True)
 class StateSize:
-    """The state of a query on disk; ``size`` in bytes has the versions that Spark keeps for a restart."""
+    """The state of a query on disk; ``size``, in bytes, includes the versions that Spark keeps for a restart."""
 
     checkpoint: Path
     partitions: int
@@ -32,10 +32,10 @@ class StateSize:
 
 
 def state_size(query: StreamQuery) -> StateSize:
-    """Look at the checkpoint of a query, also while it runs.
+    """Return the size of a query's state from its checkpoint, also while the query runs.
 
     Raises:
-        MillraceError: there is no checkpoint.
+        MillraceError: the checkpoint does not exist.
     """
     checkpoint = Checkpoint(checkpoint_root(query))
     if not checkpoint.exists():
@@ -48,6 +48,6 @@ def _size(folder: Path) -> int:
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:
-            with suppress(FileNotFoundError):  # Spark has let go of an old version
+            with suppress(FileNotFoundError):  # Spark has just deleted an old version
                 total += Path(parent, name).stat().st_size
     return total

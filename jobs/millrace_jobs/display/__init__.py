@@ -1,1 +1,1 @@
-"""What `millrace run` prints: a live table in a terminal, plain lines elsewhere, and the summary at the end."""
+"""The output of ``millrace run``: a live table in a terminal, plain lines elsewhere, and a summary at the end."""

@@ -1,4 +1,4 @@
-"""What the user sees of a run: one interface, live in a terminal, and plain lines elsewhere."""
+"""The interface of the displays of a run: live in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from millrace_jobs.pipeline.progress import BatchReport
 
 
 class Display(Protocol):
-    """Shows a run; may be called from any thread."""
+    """A display of a run; its methods may be called from any thread."""
 
     def starting(self, step: str) -> None:
-        """The run prepares for its first batch; ``step`` is what it does now."""
+        """Show the current step of the preparation for the first batch."""
         ...
 
     def started(self, facts: Mapping[str, str]) -> None:
-        """The run begins; ``facts`` are worth knowing from the start, such as where its metrics are."""
+        """Show the start of the run, with facts such as the address of its metrics."""
         ...
 
     def batch(self, report: BatchReport) -> None:
-        """A batch has been finished."""
+        """Show a finished batch."""
         ...
 
     def message(self, text: str) -> None:
-        """Something the user should know has happened."""
+        """Show a message to the user."""
         ...
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Results for the terminal; each row has one value per column."""
+        """Show results; each row has one value per column."""
         ...
 
     def finished(self, summary: Summary) -> None:
-        """The run has ended, well or not."""
+        """Show the summary of a run that has ended or failed."""
         ...
 
     def close(self) -> None:
-        """Give the terminal back as it was; ``finished`` does so too, and a second call does nothing."""
+        """Restore the terminal; ``finished`` does so too, and a second call does nothing."""
         ...
 
 
 def display_for(console: Console, name: str) -> Display:
-    """The display of query ``name``: live where the console is a terminal that can move its cursor."""
+    """Return the display of query ``name``: live if the console is a terminal that can move its cursor, else plain."""
     if console.is_terminal and not console.is_dumb_terminal:
         return LiveDisplay(console, name)
     return PlainDisplay(console, name)

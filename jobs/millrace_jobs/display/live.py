@@ -1,4 +1,4 @@
-"""A run in a terminal: the last batches in a table that is redrawn in place, everything else above it."""
+"""The display in a terminal: the last batches in a table redrawn in place, everything else above it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _OUTCOME_STYLE = {"finished": "green", "drained": "yellow", "failed": "red"}
 
 
 class LiveDisplay:
-    """Redraws itself a few times a second from ``starting`` until ``finished`` or ``close``.
+    """A display that redraws itself a few times a second, from ``starting`` until ``finished`` or ``close``.
 
     Args:
         console: a terminal.
-        name: of the query.
-        clock: monotonic seconds, for the time the run has taken.
+        name: name of the query.
+        clock: monotonic clock in seconds, for the elapsed time of the run.
     """
 
     def __init__(self, console: Console, name: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -47,14 +47,14 @@ class LiveDisplay:
         self._live.start()
 
     def started(self, facts: Mapping[str, str]) -> None:
-        """Print what is known at the start."""
+        """Print the facts that are known at the start."""
         self._began = self._clock()
         self._doing = "waiting for the first batch"
         self._live.start()
         self._console.print(_pairs({"query": self._name, **facts}))
 
     def batch(self, report: BatchReport) -> None:
-        """Show the batch in the table; the oldest one leaves it."""
+        """Add the batch to the table, and drop the oldest one if the table is full."""
         # replaced, never changed in place: the thread that redraws may be reading it
         self._recent = (*self._recent, report)[-SHOWN_BATCHES:]
         self._watermark = report.watermark or self._watermark
@@ -82,7 +82,7 @@ class LiveDisplay:
         self._live.stop()
 
     def render(self) -> RenderableType:
-        """The live part as it is now."""
+        """Return the current content of the live part."""
         elapsed = wording.duration(self._clock() - self._began)
         header = Text.assemble((self._name, "bold"), f"  {elapsed}  watermark {wording.moment(self._watermark)}")
         return Group(header, _batches(self._recent) if self._recent else Text(self._doing, "dim"))
@@ -109,7 +109,7 @@ def _batches(reports: Sequence[BatchReport]) -> Table:
 
 
 def _utilization_style(utilization: float) -> str:
-    """Red: batches take longer than their interval, so the lag grows."""
+    """Return the style for W: red if batches take longer than their interval, so that the lag grows."""
     if utilization < 0.8:
         return "green"
     return "yellow" if utilization < 1 else "bold red"

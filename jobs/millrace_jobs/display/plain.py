@@ -1,4 +1,4 @@
-"""A run as plain lines: one event per line, ``key=value`` with names that stay, for logs and for grep."""
+"""The display as plain lines: one event per line, as ``key=value`` with stable names, for logs and for grep."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from millrace_jobs.pipeline.progress import BatchReport, placement_of
 
 
 class PlainDisplay:
-    """Writes a line when something has happened, and keeps nothing."""
+    """A display that writes one line per event and holds no state."""
 
     def __init__(self, console: Console, name: str) -> None:
         self._console = console
         self._name = name
 
     def starting(self, step: str) -> None:
-        """One line per step."""
+        """Print one line per step."""
         self._print(_line([("starting", self._name), ("step", step)]))
 
     def started(self, facts: Mapping[str, str]) -> None:
-        """One line with what is known at the start."""
+        """Print one line with the facts that are known at the start."""
         self._print(_line([("started", self._name), *facts.items()]))
 
     def batch(self, report: BatchReport) -> None:
-        """One line per batch; an imbalance or a plan that it did not have is ``-``."""
+        """Print one line per batch; a missing imbalance or plan is ``-``."""
         cost, pin = placement_of(report), report.pin
         fields: dict[str, object] = {
             "batch": report.batch,
@@ -44,17 +44,17 @@ class PlainDisplay:
         self._print(_line(fields.items()))
 
     def message(self, text: str) -> None:
-        """The text as it is."""
+        """Print the text unchanged."""
         self._print(text)
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """The title, then one line per row."""
+        """Print the title, then one line per row."""
         self._print(title)
         for row in rows:
             self._print(_line(zip(columns, row, strict=True)))
 
     def finished(self, summary: Summary) -> None:
-        """One line with the whole run."""
+        """Print one line with the whole run."""
         fields: dict[str, object] = {
             summary.outcome: self._name,
             "batches": summary.batches,
@@ -72,7 +72,7 @@ class PlainDisplay:
         self._print(_line(fields.items()))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the display holds no resources."""
 
     def _print(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
@@ -83,7 +83,7 @@ def _line(fields: Iterable[tuple[str, object]]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """In quotes where the value would else end too early or not be seen."""
+    """Return the text, quoted if it is empty or contains a space, a quote or an equals sign."""
     plain = text and not any(mark in text for mark in ' "=')
     return text if plain else json.dumps(text, ensure_ascii=False)
 

@@ -1,4 +1,4 @@
-"""What a run did, from its first batch to its last."""
+"""The summary of a run, from its first batch to its last."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Outcome = Literal["finished", "drained", "failed"]
 
 @dataclass(frozen=True)
 class Summary:
-    """A run as a whole.
+    """The totals of a run.
 
-    ``seconds`` is its length. ``mean_utilization`` and ``p95_utilization`` are those of W, processing time over
-    batch interval; None where there was no batch. ``output`` says where the results are.
+    ``seconds`` is its duration. ``mean_utilization`` and ``p95_utilization`` are the mean and the 95th percentile of W,
+    processing time over batch interval; None without a batch. ``output`` is the place of the results.
     """
 
     outcome: Outcome
@@ -34,13 +34,13 @@ class Summary:
 
     @property
     def rows_per_second(self) -> float:
-        """Records read per second of the run."""
+        """The records read per second of the run."""
         return self.rows / self.seconds if self.seconds else 0.0
 
 
 @dataclass
 class RunTally:
-    """Adds up the batches of a run, in memory that does not grow with their number."""
+    """Running totals over the batches of a run, in memory that does not grow with their number."""
 
     batches: int = 0
     rows: int = 0
@@ -50,17 +50,17 @@ class RunTally:
     _percents: Counter[int] = field(default_factory=Counter)
 
     def add(self, report: BatchReport) -> None:
-        """Take in a finished batch."""
+        """Add a finished batch to the totals."""
         self.batches += 1
         self.rows += report.rows
         self.rejected += report.rejected
         self.late += report.late
         self._utilization += report.utilization
-        # whole percents, as they are shown; a W over 100 is the same to everyone
+        # whole percents, as shown; above W = 100 the exact value no longer matters
         self._percents[min(round(100 * report.utilization), 10_000)] += 1
 
     def summary(self, outcome: Outcome, *, results: int, seconds: float, plan_changes: int, output: str) -> Summary:
-        """The run as a whole, with what its batches cannot tell."""
+        """Return the summary of the run; the arguments are the facts that batch reports do not contain."""
         return Summary(
             outcome=outcome,
             batches=self.batches,
@@ -76,7 +76,7 @@ class RunTally:
         )
 
     def _percentile(self, percent: int) -> float | None:
-        """The least W, to a hundredth, that at least so many percent of the batches stay within."""
+        """Return the smallest W, to a hundredth, that at least ``percent`` % of the batches stay within."""
         values = sorted(self._percents)
         for value, within in zip(values, accumulate(self._percents[v] for v in values), strict=True):
             if 100 * within >= percent * self.batches:

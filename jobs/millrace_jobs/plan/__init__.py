@@ -1,1 +1,1 @@
-"""The plan of a running query: where it comes from, and how it is pinned to a batch."""
+"""The plan of a running query: its sources, its checks, and the pin that binds it to a batch."""

@@ -1,4 +1,4 @@
-"""What the API's models cannot check about a query: the parameters of its partitioner."""
+"""Checks of a partitioner's parameters, which the API's models cannot make."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ _FIELD = "spec.partitioner.parameters"
 
 
 def job_parameters(algorithm: str, parameters: Mapping[str, Any]) -> dict[str, Value]:
-    """All parameters of an algorithm in a job. Raises ValueError, which says what to write, where they cannot be."""
+    """Return all parameters of an algorithm in a job, defaults included.
+
+    Raises:
+        ValueError: a parameter is invalid; the message says what to write.
+    """
     resolved = resolve_parameters(algorithm, parameters)
     if resolved.get("slides", 1) != 1:
         raise ValueError(
@@ -26,7 +30,7 @@ def job_parameters(algorithm: str, parameters: Mapping[str, Any]) -> dict[str, V
 
 
 def partitioner_problem(spec: Spec) -> Problem | None:
-    """What is wrong with the algorithm's parameters; None where the first plan can be followed."""
+    """Return the problem with the algorithm's parameters, or None if the first plan can be followed."""
     wanted = spec.partitioner
     if wanted.algorithm is Algorithm.AUTO:
         if not wanted.parameters:

@@ -1,7 +1,7 @@
-"""The line from the driver to its sources: a small file that the sources read before each batch.
+"""The control file: the channel from the driver to its sources, which read it before each batch.
 
-Spark runs a Python data source in a process of its own. The driver writes what the next batch shall run under
-into a file beside it; the source reads it when Spark asks for the batch's end.
+Spark runs a Python data source in a separate process. The driver writes what the next batch runs under to a small file,
+and the source reads it when Spark asks for the end offset of the batch.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from millrace_jobs.plan.pin import Pin
 
 @dataclass(frozen=True)
 class Control:
-    """What the driver wants from its sources next.
+    """The driver's instructions to its sources for the next batch.
 
-    ``draining``: offer nothing new, so that the query comes to rest after the batch it is in.
-    ``closing_time``: event time in microseconds which, as the last record, closes every window; None before the
-    input has ended.
-    ``most``: by source, how many records the next batch may have of it; a source that is not named has no limit.
+    Attributes:
+        pin: the plan that the batch runs under.
+        draining: whether to offer nothing new, so that the query comes to rest after its current batch.
+        closing_time: event time in microseconds that, as the last record, closes every window; None before the input
+            has ended.
+        most: the maximum number of records in the next batch, by source; a source that is not named has no limit.
     """
 
     pin: Pin
@@ -31,7 +33,7 @@ class Control:
 
 
 def write_control(path: Path, control: Control) -> None:
-    """Replace the file in one step."""
+    """Replace the control file atomically."""
     content = asdict(control) | {"pin": control.pin.to_json()}
     partial = path.with_suffix(".new")
     partial.write_text(json.dumps(content), encoding="utf-8")
@@ -39,6 +41,6 @@ def write_control(path: Path, control: Control) -> None:
 
 
 def read_control(path: Path) -> Control:
-    """What the driver wrote last."""
+    """Read what the driver wrote last."""
     content = json.loads(path.read_text(encoding="utf-8"))
     return Control(Pin.from_json(content.pop("pin")), **content)

@@ -1,4 +1,4 @@
-"""Where a running query gets its plan from: one interface, whatever changes behind it."""
+"""The plan sources of a running query: their interface, a fixed plan, and a plan file."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from millrace_jobs.plan.pin import Pin
 
 
 class PlanSource(Protocol):
-    """A plan that may change while the query runs."""
+    """A source of a plan that may change while the query runs."""
 
     def current(self) -> Plan | None:
-        """The newest plan, or None where it has not changed since the last call.
+        """Return the newest plan, or None if it has not changed since the last call.
 
         Raises:
-            MillraceError: what is there is no plan; the query goes on under the last good one.
+            MillraceError: the new plan is invalid; the query continues under the last good one.
         """
         ...
 
 
 class FixedPlan:
-    """A plan that stays as it is."""
+    """A plan source whose plan never changes."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan: Plan | None = plan
 
     def current(self) -> Plan | None:
-        """The plan, once."""
+        """Return the plan on the first call, None later."""
         plan, self._plan = self._plan, None
         return plan
 
 
 class PlanFile:
-    """A watched YAML file; a new plan gets the next epoch unless the file gives one that is higher."""
+    """A YAML file as plan source; a new plan gets the next epoch unless the file gives a higher one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -45,7 +45,7 @@ class PlanFile:
         self._epoch = 0
 
     def current(self) -> Plan | None:
-        """The plan in the file, where the file has changed."""
+        """Return the plan in the file if the file has changed, else None."""
         try:
             status = self._path.stat()
         except FileNotFoundError:
@@ -64,11 +64,12 @@ class PlanFile:
 
 
 def pin_of(plan: Plan) -> Pin:
-    """What the next batches are pinned to.
+    """Return the pin of the next batches.
+
+    The spec's bounds are not checked: they bind whoever makes plans, and may have changed since this run began.
 
     Raises:
-        MillraceError: this query cannot follow the plan: an algorithm that is not in this version, or a parameter it
-            does not have. The spec's bounds are for whoever makes plans, and may have changed since this run began.
+        MillraceError: the plan cannot be followed, because this version lacks the algorithm or one of its parameters.
     """
     if plan.shares is not None:
         raise MillraceError(Problem("no algorithm of this version has shares", "leave shares out", field="shares"))

@@ -1,4 +1,4 @@
-"""The plan of one batch, as its tasks see it."""
+"""The pin: the plan of one batch, as its tasks see it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Pin:
-    """What a batch runs under; part of its end offset, so Spark writes it ahead of the batch's first task.
+    """The plan that a batch is pinned to, as part of its end offset: Spark writes it before the batch's first task.
 
-    A retried task and a batch replayed after a crash get the same pin, and so route as before. ``policy`` is the
-    batch whose replicas have left what those of this one begin with (``policies``); None where they begin anew.
+    A retried task and a batch replayed after a crash get the same pin, and so route as before. ``policy`` is the batch
+    whose learned state the replicas of this one start from (``policies``); None if they start without one.
     """
 
     epoch: int
@@ -24,7 +24,7 @@ class Pin:
     policy: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the offset."""
+        """Return the pin in the form that the offset stores."""
         return {
             "epoch": self.epoch,
             "algorithm": self.algorithm,
@@ -37,5 +37,5 @@ class Pin:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Pin:
-        """The inverse of ``to_json``."""
+        """Return a pin from the form that ``to_json`` returns."""
         return cls(**stored)

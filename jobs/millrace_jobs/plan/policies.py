@@ -1,6 +1,6 @@
-"""What the partitioner replicas had learned after a batch, kept beside the plans so that a later batch begins with it.
+"""Policies: what the partitioner replicas had learned after a batch, kept so that a later batch starts from it.
 
-A policy decides where records go, never what the results are: a query that has lost it begins to learn anew.
+A policy decides where records go, never what the results are: a query that has lost it only learns again.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from millrace_jobs.partitioners.handover import beginnings
 from millrace_jobs.plan.pin import Pin
 
 MAX_STATE = 1 << 18
-"""Bytes of a replica's state, compressed and as text, up to which it is carried from batch to batch."""
+"""Largest state of a replica that is carried from batch to batch, in bytes of compressed text."""
 
 _KEPT = 3
-"""Files that stay: a batch that is not committed yet began with the newest one or the one before it."""
+"""Number of policy files to keep: an uncommitted batch began with the newest one or the one before it."""
 
 log = logging.getLogger(__name__)
 
 
 def state_text(state: bytes) -> str | None:
-    """A replica's state as it travels to the driver in its note; None where it is too large for that."""
+    """Encode a replica's state as text for its note to the driver; return None if it is too large."""
     text = base64.b85encode(zlib.compress(state, 1)).decode("ascii")
     return text if len(text) <= MAX_STATE else None
 
 
 def state_of(text: str) -> bytes:
-    """The inverse of ``state_text``. Raises ValueError on anything else."""
+    """Decode a state that ``state_text`` encoded. Raises ValueError on any other text."""
     try:
         return zlib.decompress(base64.b85decode(text))
     except zlib.error as error:
@@ -43,7 +43,7 @@ def state_of(text: str) -> bytes:
 
 @dataclass(frozen=True)
 class LearnedState:
-    """What replicas ended a batch with: ``states`` by replica, as ``state_text`` makes them."""
+    """The learned state of the replicas after a batch; ``states`` has one ``state_text`` per replica."""
 
     algorithm: str
     parameters: Mapping[str, Any]
@@ -51,12 +51,12 @@ class LearnedState:
     states: tuple[str, ...]
 
     def serves(self, pin: Pin) -> bool:
-        """Whether a batch under this pin can begin with it."""
+        """Whether a batch under this pin can start from this state."""
         return (self.algorithm, self.parameters, self.seed) == (pin.algorithm, pin.parameters, pin.seed)
 
 
 class Policies:
-    """The policies in a checkpoint: one file per batch that has left one, of which the newest ones stay."""
+    """The policies in a checkpoint: one file per batch that has left one, of which the newest are kept."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -64,12 +64,12 @@ class Policies:
         self._looked = False  # whether ``_newest`` is known
 
     def _find_newest(self) -> tuple[int, LearnedState] | None:
-        """What an earlier run has left."""
+        """Return the newest readable policy of an earlier run, with its batch."""
         readable = ((batch, self.read(batch)) for batch in reversed(_batches(self._folder)))
         return next(((batch, policy) for batch, policy in readable if policy is not None), None)
 
     def attach(self, pin: Pin) -> Pin:
-        """The pin, with the newest policy that a batch under it can begin with."""
+        """Return the pin with the newest policy, or without one if a batch under this pin cannot start from it."""
         if not self._looked:
             self._newest, self._looked = self._find_newest(), True
         if self._newest is None or not self._newest[1].serves(pin):
@@ -77,12 +77,13 @@ class Policies:
         return replace(pin, policy=self._newest[0])
 
     def keep(self, batch: int, pin: Pin, states: Mapping[int, str | None]) -> None:
-        """Write what the replicas of a finished batch ended with, before any other batch is pinned to it.
+        """Write the final states of a finished batch's replicas, before any other batch is pinned to them.
 
-        A replica that had no slice keeps what it began with. Where a state is too large to be carried (None), the
-        next batch begins without any, rather than with an older one.
+        A replica without a slice keeps the state that it began with. If a state is too large to be carried (None), the
+        next batch starts without any policy, rather than with an older one.
 
-        Raises OSError where nothing can be written; then later batches begin with an older policy.
+        Raises:
+            OSError: nothing can be written; later batches then start from an older policy.
         """
         if not states:
             return
@@ -105,7 +106,7 @@ class Policies:
             (self._folder / f"{old}.json").unlink(missing_ok=True)
 
     def read(self, batch: int) -> LearnedState | None:
-        """What a batch has left; None, with a warning, where the file is gone or damaged."""
+        """Return the policy of a batch; None, with a warning, if the file is missing or damaged."""
         path = self._folder / f"{batch}.json"
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
@@ -115,12 +116,12 @@ class Policies:
             return None
 
     def _begun_with(self, pin: Pin) -> dict[int, str]:
-        """What the replicas of a batch began with, as far as a policy has it for each of them."""
+        """Return the states that a batch's replicas began with; empty unless the policy has one for each replica."""
         policy = None if pin.policy is None else self.read(pin.policy)
         return dict(enumerate(policy.states)) if policy and len(policy.states) == pin.replicas else {}
 
     def beginnings(self, pin: Pin) -> list[bytes]:
-        """The state with which each replica of a batch begins; empty where they begin without one."""
+        """Return the initial state of each replica of a batch; empty if they start without one."""
         policy = None if pin.policy is None else self.read(pin.policy)
         if policy is None:
             return []
@@ -139,5 +140,5 @@ class Policies:
 
 
 def _batches(folder: Path) -> list[int]:
-    """The batches that have left a policy, in order."""
+    """Return the batches that have left a policy, in ascending order."""
     return sorted(int(path.stem) for path in folder.glob("*.json") if path.stem.isdigit())

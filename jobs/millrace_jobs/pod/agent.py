@@ -1,4 +1,4 @@
-"""In a driver's pod, beside the query: carries out what plans say of executors, and tells how far the job has come."""
+"""The agent in a driver's pod: it scales the executors to the plan, and acknowledges applied plans."""
 
 from __future__ import annotations
 
@@ -17,63 +17,64 @@ from millrace_jobs.pod.executors import ExecutorScaler
 from millrace_jobs.pod.plan_watch import TIMEOUT, PlanWatch, what_it_says
 
 PERIOD = 1.0
-"""Seconds from one look at the executors to the next."""
+"""Seconds between two checks of the executors."""
 
 MANAGER = "millrace-driver"
-"""Name under which the API server takes down what the driver has written."""
+"""Field manager under which the API server records the driver's writes."""
 
 _SHORTEST, _LONGEST = 1.0, 30.0
-"""Seconds between attempts to tell, where the API server is away; each pause is twice the one before."""
+"""Shortest and longest pause in seconds between attempts to acknowledge if the API server fails; pauses double."""
 
 log = logging.getLogger(__name__)
 
 
 class Agent:
-    """Works in a thread of its own from ``start`` to ``stop``.
+    """A thread that reconciles executors and acknowledgement with the plan, from ``start`` to ``stop``.
 
     Args:
-        api: of the cluster.
-        namespace, name: of the ConfigMap with the plan, into which the acknowledgement goes.
-        plans: says how many executors there shall be.
+        api: client of the cluster.
+        namespace, name: ConfigMap that holds the plan and receives the acknowledgement.
+        plans: source of the plan, which sets the number of executors.
     """
 
     def __init__(self, api: CoreV1Api, namespace: str, name: str, plans: PlanWatch) -> None:
         self._api, self._namespace, self._name = api, namespace, name
         self._plans = plans
-        self._under: Applied | None = None  # without executors
+        self._under: Applied | None = None  # its executors_ready is set on writing
         self._partitions = 1
         self._told: Applied | None = None
         self.ready = 0
-        """Executors that take tasks."""
+        """Number of executors that take tasks."""
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self, executors: ExecutorScaler, partitions: int) -> None:
-        """Begin; ``partitions`` are those of the state."""
+        """Start the thread; ``partitions`` is the number of state partitions."""
         self._partitions = partitions
         self._thread = threading.Thread(target=self._work, args=(executors,), name="agent", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the step that was begun; one that waits for the API server is left behind."""
+        """Stop after the current step; a step that still waits for the API server after a timeout is abandoned."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(PERIOD + sum(TIMEOUT))
 
     def forget(self) -> None:
-        """Take back what an earlier run has told, which is not true of this one.
+        """Remove the acknowledgement of an earlier run, which does not hold for this one.
 
-        Raises ApiException, and urllib3's errors.
+        Raises:
+            ApiException: the API server refuses the request; urllib3's errors if it cannot be reached.
         """
         self._write(None)
 
     def batch(self, report: BatchReport) -> None:
-        """A batch has been finished: it says which plan the job is under."""
+        """Handle a finished batch: acknowledge the plan that it ran under."""
         if report.pin is not None:
             self._under = self._applied(report.pin)
 
     def idle(self, pin: Pin) -> None:
-        """There is nothing to do: a plan that was followed since the last batch needs none to have taken effect."""
+        """Handle an idle query: acknowledge a plan that was adopted since the last batch, which needs no batch."""
         if self._under is None or self._under.epoch < pin.epoch:
             self._under = self._applied(pin)
 
@@ -87,7 +88,7 @@ class Agent:
             try:
                 self.ready, trouble = executors.keep(self._plans.newest.executors), ""
             except (Py4JNetworkError, ConnectionError):
-                continue  # Spark has ended, which the run finds out by itself
+                continue  # Spark has ended; the run detects that itself
             except Py4JError as error:
                 said = str(error).split("\n", 1)[0]
                 if said != trouble:
@@ -99,7 +100,7 @@ class Agent:
                 pause = min(2 * pause, _LONGEST) if silent else _SHORTEST
 
     def _tell(self) -> bool:
-        """Write down what has changed since it was told last; False where the API server cannot be told."""
+        """Write the acknowledgement if it has changed; return False if the API server cannot be reached."""
         if self._under is None:
             return True
         applied = self._under.model_copy(update={"executors_ready": self.ready})
@@ -114,7 +115,7 @@ class Agent:
         return True
 
     def _write(self, text: str | None) -> None:
-        """The driver's entry in the ConfigMap; None takes it away."""
+        """Write the driver's entry in the ConfigMap; None removes it."""
         self._api.patch_namespaced_config_map(
             self._name,
             self._namespace,

@@ -1,4 +1,4 @@
-"""A driver's pod as a platform: Spark in client mode, a plan from a ConfigMap, executors in pods of their own."""
+"""A driver's pod as a platform: Spark in client mode, a plan from a ConfigMap, and executors in separate pods."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from millrace_jobs.session import pod_session, silence
 
 @dataclass(frozen=True)
 class PodIdentity:
-    """Which pod this is, as its manifest says by the downward API."""
+    """The identity of this pod, from the downward API."""
 
     name: str
     namespace: str
@@ -37,7 +37,11 @@ class PodIdentity:
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Raises MillraceError where this is no driver's pod."""
+        """Read the identity from environment variables.
+
+        Raises:
+            MillraceError: this is not a driver's pod.
+        """
         try:
             return cls(os.environ["POD_NAME"], os.environ["POD_NAMESPACE"], os.environ["POD_IP"])
         except KeyError as error:
@@ -46,15 +50,15 @@ class PodIdentity:
 
 
 class DriverPod:
-    """This pod.
+    """The platform of a driver that runs in this pod.
 
     Args:
-        pod: which it is.
+        pod: the identity of the pod.
         config_map: name of the ConfigMap with the plan.
-        mounted: the file as which the plan is mounted.
+        mounted: the file that the plan is mounted as.
 
     Raises:
-        MillraceError: the pod has no account of the cluster, or its first plan cannot be followed.
+        MillraceError: the pod has no service account token, or its first plan cannot be followed.
     """
 
     def __init__(self, pod: PodIdentity, config_map: str, mounted: Path) -> None:
@@ -67,18 +71,18 @@ class DriverPod:
         self._spark: SparkSession | None = None
 
     def state_partitions(self, spec: Spec) -> int:
-        """At most one per core that there may ever be."""
+        """Return the number of state partitions, at most one per core of the maximum number of executors."""
         return spec.state_partitions(spec.executors.max * spec.executors.cores)
 
     def plans(self) -> PlanSource:
-        """The ConfigMap's, from now on."""
+        """Start the watch on the ConfigMap, and return it as the plan source."""
         self._watch.start()
         return self._watch
 
     def session(self, query: StreamQuery, partitions: int, workspace: Path, *, quiet: bool) -> SparkSession:
-        """With executors that nobody has used before; what a driver that died has left is taken away first."""
+        """Return a Spark session with new executors; remove the leftovers of a driver that died first."""
         self._clear(query.name)
-        # names of their own: those of a run before may still be taken
+        # unique names: the pods of an earlier run may still exist
         prefix = f"{query.name}-{secrets.token_hex(3)}"
         wanted = self._watch.newest.executors
         self._spark = pod_session(
@@ -87,34 +91,34 @@ class DriverPod:
         return self._spark
 
     def cores(self, spark: SparkSession) -> int:
-        """Of the executors that take tasks; before any does, of those that the plan wants."""
+        """Return the cores of the executors that take tasks; before any does, of those that the plan wants."""
         executors = self._agent.ready or self._watch.newest.executors
         return executors * int(spark.conf.get("spark.executor.cores") or 1)
 
     def started(self, spark: SparkSession, partitions: int) -> None:
-        """Let executors and acknowledgement follow the plan from now on."""
+        """Start the agent, so that executors and acknowledgement follow the plan."""
         self._agent.start(ExecutorScaler(spark), partitions)
 
     def batch(self, report: BatchReport) -> None:
-        """Of which the operator is told the plan."""
+        """Report the finished batch's plan to the operator."""
         self._agent.batch(report)
 
     def idle(self, pin: Pin) -> None:
-        """A plan takes effect without a batch, too."""
+        """Report a plan that takes effect without a batch to the operator."""
         self._agent.idle(pin)
 
     def close(self) -> None:
-        """Follow the plan no longer."""
+        """Stop the agent and the watch, and silence Spark if its JVM is running."""
         self._agent.stop()
         self._watch.stop()
         if self._spark is not None and jvm.is_running():
             silence(self._spark)
 
     def _clear(self, query: str) -> None:
-        """Remove an earlier run's word about its plan, and its executors: they belong to the pod, which outlives it.
+        """Remove an earlier run's acknowledgement and its executors, whose owner is the pod and not the run.
 
         Raises:
-            MillraceError: the API server is away, without which there come no other executors either.
+            MillraceError: the API server cannot be reached; without it there are no new executors either.
         """
         try:
             self._agent.forget()

@@ -1,4 +1,4 @@
-"""As many executors as a plan wants: more by asking for them, fewer by sending the least busy ones away in peace."""
+"""Scaling of the executors to the plan: up by requesting more, down by decommissioning the least busy ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DRIVER = "driver"
 
 @dataclass(frozen=True, order=True)
 class _Executor:
-    """One that takes tasks; the order is that in which they are sent away: the least busy first, then the newest."""
+    """An executor that takes tasks; sorted in the order of decommissioning: the least busy first, then the newest."""
 
     active_tasks: int
     task_milliseconds: int
@@ -21,9 +21,9 @@ class _Executor:
 
 
 class ExecutorScaler:
-    """The executors of a Spark application on Kubernetes; safe in any thread.
+    """A scaler of the executors of a Spark application on Kubernetes; safe in any thread.
 
-    Spark itself replaces those that die, up to the number that was asked for last.
+    Spark itself replaces executors that die, up to the number that was requested last.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -33,13 +33,13 @@ class ExecutorScaler:
         self._wanted: int | None = None
 
     def keep(self, number: int) -> int:
-        """See to it that there are so many, and say how many take tasks now.
+        """Reconcile the executors with the wanted number, and return how many take tasks now.
 
-        What is missing comes, and what is too much goes, within seconds. Those that go finish their tasks, and hand
-        their shuffle files and cached blocks to others before they end.
+        Missing executors arrive and surplus ones leave within seconds. A leaving executor finishes its tasks, and
+        migrates its shuffle files and cached blocks to others before it ends.
         """
         if number != self._wanted:
-            # asked for first: Spark replaces whoever goes while it wants more than there are
+            # request before decommissioning: Spark replaces leaving executors while its target is above their number
             self._context.requestTotalExecutors(number, 0, self._no_localities)
             self._wanted = number
         staying = self._staying()
@@ -49,7 +49,7 @@ class ExecutorScaler:
         return len(staying) - surplus
 
     def _staying(self) -> list[_Executor]:
-        """Those that are registered, and not on their way out."""
+        """Return the executors that are registered and not being decommissioned."""
         listed = self._context.statusStore().executorList(True)
         leaving = self._context.schedulerBackend().executorsPendingDecommission()
         found = (listed.apply(index) for index in range(listed.size()))

@@ -1,4 +1,4 @@
-"""The plan in a ConfigMap, as the operator writes it: followed by a watch, also past outages of the API server."""
+"""The plan in a ConfigMap, as the operator writes it, followed by a watch that survives outages of the API server."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from millrace_api.validation.loading import load_plan
 from millrace_jobs.plan.following import pin_of
 
 WATCH_SECONDS = 60
-"""After which the server ends a watch, so that one whose connection is dead does not go unnoticed."""
+"""Seconds after which the server ends a watch, so that a dead connection does not go unnoticed."""
 
 TIMEOUT = (5, 20)
-"""Seconds to connect, and to wait for an answer."""
+"""Seconds to wait for a connection, and for an answer."""
 
 _SHORTEST, _LONGEST = 1.0, 30.0
-"""Seconds between attempts to reach a server that is away; each pause is twice the one before."""
+"""Shortest and longest pause in seconds between attempts to reach the API server; pauses double."""
 
 log = logging.getLogger(__name__)
 
 
 class PlanWatch:
-    """A source of plans, followed by a thread of its own from ``start`` to ``stop``.
+    """A plan source that follows a ConfigMap on a thread from ``start`` to ``stop``.
 
-    The first plan is that of the file that the ConfigMap is mounted as, so that a driver starts without the API
-    server. The kubelet brings later ones into the file only after a minute or so; the watch has them at once.
+    The first plan comes from the mounted file of the ConfigMap, so a driver starts without the API server. The kubelet
+    updates that file only after about a minute; the watch delivers later plans at once.
 
     Args:
-        api: of the cluster.
-        namespace, name: of the ConfigMap.
-        mounted: the file.
+        api: client of the cluster.
+        namespace, name: the ConfigMap.
+        mounted: the file that the ConfigMap is mounted as.
 
     Raises:
         MillraceError: the first plan cannot be followed.
@@ -58,11 +58,15 @@ class PlanWatch:
 
     @property
     def newest(self) -> Plan:
-        """The last plan that could be read."""
+        """The newest plan that could be read."""
         return self._newest
 
     def current(self) -> Plan | None:
-        """The newest plan, or None where it has not changed since the last call."""
+        """Return the newest plan, or None if it has not changed since the last call.
+
+        Raises:
+            MillraceError: the ConfigMap has no valid plan; raised once for each such change.
+        """
         with self._lock:
             refused, self._refused = self._refused, None
             if refused is not None:
@@ -71,11 +75,11 @@ class PlanWatch:
             return news
 
     def start(self) -> None:
-        """Begin to follow it."""
+        """Start the thread that follows the ConfigMap."""
         threading.Thread(target=self._follow, name="plan-watch", daemon=True).start()
 
     def stop(self) -> None:
-        """Follow it no longer; a watch that is under way is left behind."""
+        """Stop following the ConfigMap; a watch that is still open is abandoned."""
         self._stopped.set()
 
     def _follow(self) -> None:
@@ -90,7 +94,7 @@ class PlanWatch:
                 pause = min(2 * pause, _LONGEST)
 
     def _read(self) -> str:
-        """Take in the plan as it is; the version to watch from."""
+        """Read the current plan; return the resource version to watch from."""
         found: Any = self._api.read_namespaced_config_map(self._name, self._namespace, _request_timeout=TIMEOUT)
         self._take(found)
         return str(found.metadata.resource_version)
@@ -105,14 +109,14 @@ class PlanWatch:
             timeout_seconds=WATCH_SECONDS,
             _request_timeout=(TIMEOUT[0], WATCH_SECONDS + TIMEOUT[1]),
         )
-        for event in filter(None, events):  # None is a line that is no event
+        for event in filter(None, events):  # None is a line without an event
             if self._stopped.is_set():
                 return
             if event["type"] in ("ADDED", "MODIFIED"):
                 self._take(event["object"])
 
     def _take(self, found: V1ConfigMap) -> None:
-        """A plan of a later epoch is news; one that cannot be read is told once, and the last good one stays."""
+        """Adopt a plan of a later epoch; report an unreadable one once, and keep the last good plan."""
         text = (found.data or {}).get(PLAN_KEY)
         if text is None:
             return
@@ -129,7 +133,7 @@ class PlanWatch:
 
 
 def what_it_says(error: Exception) -> str:
-    """An error of a request to the API server, on one line."""
+    """Return the error of a request to the API server as one line."""
     if isinstance(error, ApiException):
         return refusal(error.status, error.reason, error.body)
     return str(error).split("\n", 1)[0]

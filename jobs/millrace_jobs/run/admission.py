@@ -1,11 +1,11 @@
-"""Admission control: how many records the next batch may have, so that it takes about the interval and not more.
+"""Admission control: limit the records of the next batch, so that it takes about one batch interval.
 
-A batch takes a fixed time and a time per record. The tasks of a batch report how long they worked, so one batch is
-enough to bound both: what is no task's work is fixed, and a record costs at most its share of the tasks' work. Part of
-that work is fixed as well (a task starts, a state store commits); batches of different size show how much.
+A batch takes a fixed time and a time per record. Its tasks report how long they worked, so one batch is enough to
+bound both: time outside of tasks is fixed, and a record costs at most its share of the tasks' work. Part of that work
+is fixed as well (a task starts, a state store commits). Batches of different sizes show how much.
 
 The estimate errs on the side of small batches, so the limit may grow many times over from one batch to the next.
-Admission never holds back what arrives within an interval: batches of a job that is too slow get as long as its load.
+Admission never holds back what arrives within an interval: if a job is too slow, its batches grow with its load.
 """
 
 from __future__ import annotations
@@ -18,46 +18,46 @@ from dataclasses import dataclass
 from millrace_jobs.run.task_costs import DIFFERENT, TaskCosts
 
 FLOOR = 128
-"""Records that every batch may have."""
+"""Lower bound of the limit, in records."""
 
 GROWTH = 16.0
-"""Factor by which a batch may be larger than the last one: what fits into memory once may not fit a hundred times."""
+"""Largest factor by which a batch may outgrow the last: a hundred times the records may not fit in memory."""
 
 OVERSHOOT = 2.0
-"""How many times too long the tasks of a batch may be where the estimate of their fixed part is wrong."""
+"""Factor by which the tasks of a batch may overrun if the estimate of their fixed part is wrong."""
 
 SHRINKAGE = 4.0
-"""Factor by which the limit falls at most from batch to batch."""
+"""Largest factor by which the limit falls from one batch to the next."""
 
 COLD = 4.0
-"""How many times longer the tasks of a process's first batch may take for a record than those of later ones."""
+"""Factor by which a record may cost more in the first batch of a process than in later ones."""
 
 RECORDS_SHARE = 0.5
-"""Share of a batch's time that is for its records: with less, a job whose fixed time is long never catches up."""
+"""Minimum share of a batch's time for its records: with less, a job with a long fixed time never catches up."""
 
 _RECENT = 3
-"""Batches of which the median counts for the time outside of tasks: a single odd one changes little."""
+"""Number of recent batches behind the median of the time outside of tasks: a single outlier changes little."""
 
 _TELLING = 0.25
-"""Share of the limit from which a batch says something about records; the work of a smaller one is mostly fixed."""
+"""Minimum share of the limit at which a batch shows what records cost; the work of a smaller one is mostly fixed."""
 
 _LEAST_SECONDS = 1e-6
-"""Work of a batch at least: what is less was not measured."""
+"""Minimum work of a batch, in seconds: a smaller value was not measured."""
 
 _NEW_PLAN = 2
-"""Batches under a changed plan that say nothing: new executors start their processes in them."""
+"""Batches ignored after a change of plan: new executors start their processes in them."""
 
 
 @dataclass(frozen=True)
 class FinishedBatch:
-    """What admission learns from.
+    """A finished batch, as admission learns from it.
 
     Attributes:
         rows: records of the batch.
         seconds: its processing time.
-        work: seconds of it in which it waited for tasks, or for its results to be written; an upper bound is enough.
-        plan: equal for batches under the same plan.
-        arrived: records that arrive within a batch interval, as far as is known.
+        work: seconds of that time spent waiting for tasks or for results to be written; an upper bound is enough.
+        plan: a value that is equal for batches under the same plan.
+        arrived: records that arrive within a batch interval; 0 if unknown.
     """
 
     rows: int
@@ -68,13 +68,13 @@ class FinishedBatch:
 
 
 class Admission:
-    """Learns from finished batches and limits the next one.
+    """A limit on the records of the next batch, learned from finished batches.
 
     Args:
         goal: seconds that a batch should take while there is a backlog.
-        longest: seconds that a batch may take where that is enough for all that waits. With ``goal`` for both, a load
-            that the job can just carry would leave something behind in every batch.
-        first: records of the first batch, of which nothing is known.
+        longest: seconds that a batch may take if it then clears the backlog. With ``goal`` for both, a load that the
+            job can just carry would leave some records behind in every batch.
+        first: limit of the first batch, in records, before any batch was measured.
     """
 
     def __init__(self, goal: float, longest: float, first: int) -> None:
@@ -91,14 +91,14 @@ class Admission:
 
     @property
     def limit(self) -> int:
-        """Records that the next batch may have, of all sources together, while there is a backlog."""
+        """The maximum number of records in the next batch, over all sources, while there is a backlog."""
         return max([self._limit, *self._arrived])
 
     def finished(self, batch: FinishedBatch) -> None:
         """Learn from a batch.
 
-        A batch without records says nothing, nor does one of no time, as after the clock was set back. The first batch
-        of a process can only lower the limit, since everything in it happens for the first time.
+        Batches without records are ignored, and so are batches of zero or negative time, which occur after the clock
+        was set back. The first batch of a process only lowers the limit, because its costs include every warm-up.
         """
         if batch.rows <= 0 or batch.seconds <= 0:
             return
@@ -121,14 +121,18 @@ class Admission:
             self._adapt(batch.rows, work)
 
     def shares(self, waiting: Mapping[str, int], most: int) -> dict[str, int]:
-        """Share out the limit to sources by how many records wait in each, with a quarter of it evenly as the least.
+        """Divide the limit among the sources in proportion to their backlogs.
 
-        With the least every source can show what it has. Where sources with little to show fall to it, all shares
-        together are up to a quarter above the limit, but never above ``most``: the others get no less for it.
+        Every source gets at least an even share of a quarter of the limit, so that it can show its backlog. This
+        minimum is not taken from the other sources: all shares together may exceed the limit by a quarter, but never
+        exceed ``most``.
 
         Args:
-            waiting: what the batch before has left in each source.
-            most: records that memory has room for.
+            waiting: records that the last batch left in each source.
+            most: records that fit in memory.
+
+        Returns:
+            The limit of each source, at least 1.
         """
         total = sum(waiting.values())
         expected = total + max(self._arrived, default=0)
@@ -140,13 +144,13 @@ class Admission:
         return {name: max(1, int(share * fitting)) for name, share in shares.items()}
 
     def _change_plan(self, plan: object) -> None:
-        """Forget what tasks took under the old plan, but neither the time outside of them nor the limit."""
+        """Forget the task costs under the old plan; keep the time outside of tasks and the limit."""
         self._plan = plan
         self._passing = _NEW_PLAN
         self._costs.forget()
 
     def _adapt(self, rows: int, work: float) -> None:
-        """Set the limit to what fits the goal, or more where the fixed time leaves too little of it for records."""
+        """Set the limit to what fits the goal, or higher if the fixed time leaves too little of it for records."""
         fixed = statistics.median(self._outside) + self._costs.fixed
         room = max(self._goal - fixed, fixed * RECORDS_SHARE / (1 - RECORDS_SHARE))
         wanted = room / self._costs.per_record

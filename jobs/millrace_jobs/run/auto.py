@@ -1,4 +1,4 @@
-"""``algorithm: auto`` as a source of plans: the selector's choice, with everything else as another source has it."""
+"""``algorithm: auto`` as a plan source: the selector chooses the algorithm, another source everything else."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from millrace_jobs.selection.switch import Switch
 
 
 class AutoPlans:
-    """Plans whose algorithm follows the batches that ``observe`` is shown, under the epoch of whoever made the plan.
+    """A plan source whose algorithm follows the observed batches; a switch keeps the epoch of the underlying plan.
 
     Args:
-        plans: say everything but the algorithm.
-        first: the algorithm to begin with.
-        routed: the query, which ``auto`` can choose for; any other has only ``native``.
-        resources: tells what its tasks run on.
-        tell: takes the sentence that explains a switch.
+        plans: source of everything but the algorithm.
+        first: the algorithm to start with.
+        routed: the routed query; a query that is not routed has no algorithm to choose.
+        resources: returns the resources that the tasks run on.
+        tell: receives the sentence that explains a switch.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class AutoPlans:
         self.selector = Selector(prior_of(routed), resources(), first.value)
 
     def current(self) -> Plan | None:
-        """The newest plan, or None where it has not changed since the last call."""
+        """Return the newest plan, or None if it has not changed since the last call."""
         given = self._plans.current()
         if given is not None:
             self._given = given
@@ -55,7 +55,7 @@ class AutoPlans:
         return self._given.model_copy(update={"algorithm": self._algorithm, "parameters": {}})
 
     def observe(self, report: BatchReport) -> Switch | None:
-        """Take in a finished batch; tell of a switch, which the next plan then makes."""
+        """Learn from a finished batch; report and return the switch that the next plan makes, or None."""
         if report.pin is None:
             return None
         self.selector.use(self._resources())
@@ -68,7 +68,7 @@ class AutoPlans:
 
 
 def first_algorithm(routed: Routed, last: Pin | None = None) -> Algorithm:
-    """What a query starts as: the algorithm of its last batch, or by rule before anything of it is known."""
+    """Return the algorithm that a query starts with: its last batch's, or a rule's choice if that is no candidate."""
     if last is not None and last.algorithm in CANDIDATES:
         return Algorithm(last.algorithm)
     windows = routed.window.per_record if routed.window is not None else 1
@@ -77,14 +77,14 @@ def first_algorithm(routed: Routed, last: Pin | None = None) -> Algorithm:
 
 
 def prior_of(routed: Routed) -> Prior:
-    """What is assumed of a query's costs before they are measured."""
+    """Return the costs that are assumed of a query before they are measured."""
     if routed.aggregation is None:
         return python_prior()
     return sql_prior(routed.window.per_record if routed.window is not None else 1)
 
 
 def measured(report: BatchReport) -> MeasuredBatch:
-    """What the selector has to know of a batch, which must have a pin."""
+    """Return a batch report, which must have a pin, as the selector's input."""
     pin = report.pin
     assert pin is not None
     return MeasuredBatch(

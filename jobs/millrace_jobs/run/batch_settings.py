@@ -1,4 +1,4 @@
-"""Settings of Spark's session that follow the batches: the width of the shuffle, and whether plans are compiled."""
+"""Spark session settings that change from batch to batch: shuffle width, and whether plans are compiled."""
 
 from __future__ import annotations
 
@@ -8,27 +8,31 @@ from pyspark.sql import DataFrame, SparkSession
 
 _WIDTH = "spark.sql.shuffle.partitions"
 
-# the second setting is internal to Spark; without it, projections and predicates are still compiled one by one
+# the second setting is internal to Spark; with the first alone, each projection and predicate is still compiled
 _COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 _MANY_ROWS = 20_000
-"""Interpreting costs up to 0.7 µs more for a record and window, so 14 ms for so many; compiling costs 60 ms a batch."""
+"""Records from which a batch is worth compiling for.
+
+Interpreting costs up to 0.7 µs more per record and window, so 14 ms for this many; compiling costs 60 ms a batch.
+"""
 
 _MULTIPLYING = ("Expand [", "Generate ")
-"""Operators that make several rows of one, as they begin in the text of a plan."""
+"""Prefixes, in the text of a plan, of operators that turn one row into several."""
 
 
 class BatchSettings:
-    """Sets what the next batch is planned with.
+    """Session settings that the next batch is planned with.
 
-    Spark writes Java for the plan of every batch and compiles it, again whenever the watermark has moved: it is a
-    literal there. That takes longer than Spark's interpreter needs for a small batch. It is worth it for many rows,
-    and never where Millrace's own operators do the work of each record, as in a routed query. How many rows a batch
-    will have is not known when it is planned: it may have many at the start, and what the last one had or left later.
+    Spark generates and compiles Java for the plan of a batch, and does so again whenever the watermark has moved,
+    because the watermark is a literal in that code. For a small batch this takes longer than Spark's interpreter.
+    Compiling pays off for many rows. It never does if Millrace's own operators process the records, as in a routed
+    query. The size of a batch is not known when it is planned: the first one counts as large, and later ones are
+    judged by the size and the backlog of the last.
 
     Args:
-        chosen: the user's own settings, which stay as they are.
+        chosen: the user's own settings, which are never overwritten.
     """
 
     def __init__(self, chosen: Mapping[str, str]) -> None:
@@ -39,11 +43,11 @@ class BatchSettings:
         self._many_rows = True
 
     def begin(self, results: DataFrame, *, per_record: bool) -> None:
-        """Set what the first batch is planned with, in the session that Spark copies for a query when it starts.
+        """Set up the first batch, in the session that Spark clones when the query starts.
 
         Args:
-            results: of the query, which has not been started.
-            per_record: whether Spark's own operators see every record.
+            results: the query's streaming results, before it is started.
+            per_record: whether Spark's own operators process every record.
         """
         self._session, self._set = None, {}
         self._per_record = per_record
@@ -51,19 +55,19 @@ class BatchSettings:
         self._apply(results.sparkSession, self._compilation())
 
     def found(self, session: SparkSession) -> None:
-        """Take the session of the query itself, which Spark shows from the first batch on."""
+        """Remember the query's own session, which Spark exposes from the first batch on."""
         self._session = session
 
     def follow(self, workers: int) -> None:
-        """Give the shuffle to the workers as many tasks as the next batch has workers.
+        """Set the shuffle width to the number of workers of the next batch, and choose whether to compile.
 
-        The number of state partitions does not follow the setting.
+        The number of state partitions does not follow the shuffle width.
         """
         if self._session is not None:
             self._apply(self._session, {_WIDTH: str(workers), **self._compilation()})
 
     def learn_from(self, rows: int, waiting: int) -> None:
-        """Take in the size of a finished batch, and how many records its sources had left."""
+        """Learn from a finished batch: its records, and those that its sources had left."""
         self._many_rows = rows + waiting >= _MANY_ROWS
 
     def _compilation(self) -> Mapping[str, str]:
@@ -79,6 +83,6 @@ class BatchSettings:
 
 
 def _multiplies_rows(results: DataFrame) -> bool:
-    """Whether the plan makes several rows of one, as for hopping windows."""
+    """Whether the plan turns one row into several, as hopping windows do."""
     plan = results._jdf.queryExecution().analyzed().toString()
     return any(operator in plan for operator in _MULTIPLYING)

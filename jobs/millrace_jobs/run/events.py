@@ -1,4 +1,4 @@
-"""What Spark tells of a running query, and who wants to know."""
+"""Events of a running query: a queue of Spark's reports, and the protocol of those who watch a run."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.pin import Pin
 
 Event = dict[str, Any] | QueryTerminatedEvent | None
-"""Progress of a batch, the end of the query, or None: a trigger found nothing to do."""
+"""Progress of a batch, the end of the query, or None if a trigger found nothing to do."""
 
 
 class Watcher(Protocol):
-    """Who is told what goes on."""
+    """A receiver of the events of a run."""
 
     def batch(self, report: BatchReport) -> None:
-        """A batch has been finished."""
+        """Handle a finished batch."""
         ...
 
     def message(self, text: str) -> None:
-        """Something the user should know has happened."""
+        """Handle a message for the user."""
         ...
 
     def idle(self, pin: Pin) -> None:
-        """The query is alive and has nothing to do; what comes is going to be processed under this pin."""
+        """Handle an idle query: it is alive, and its next records will be processed under this pin."""
         ...
 
 
 class Listener:
-    """Puts Spark's events into a queue, as an object of the JVM's own listener interface.
+    """A listener of the JVM's own interface that puts Spark's events into a queue.
 
-    PySpark's listener reads every field of a progress report by a call of its own, about a hundred for each batch.
+    PySpark's listener reads every field of a progress report by a separate call, about a hundred for each batch.
     """
 
     def __init__(self, events: queue.Queue[Event]) -> None:
         self._events = events
 
     def register(self, spark: SparkSession) -> Callable[[], None]:
-        """Listen to the queries of a session; returns what ends that."""
+        """Listen to the queries of a session; return a function that stops listening."""
         context = spark.sparkContext
         gateway, virtual_machine = context._gateway, context._jvm
         assert gateway is not None
@@ -58,21 +58,21 @@ class Listener:
         return lambda: manager.removeListener(listener)
 
     def onQueryStarted(self, event: JavaObject) -> None:  # noqa: N802
-        """Spark's hook."""
+        """Ignore the start of a query (Spark's hook)."""
 
     def onQueryProgress(self, event: JavaObject) -> None:  # noqa: N802
-        """Spark's hook: a batch has been committed."""
+        """Enqueue the progress of a committed batch (Spark's hook)."""
         self._events.put(json.loads(event.progress().json()))
 
     def onQueryIdle(self, event: JavaObject) -> None:  # noqa: N802
-        """Spark's hook: a trigger found nothing to do."""
+        """Enqueue None: a trigger found nothing to do (Spark's hook)."""
         self._events.put(None)
 
     def onQueryTerminated(self, event: JavaObject) -> None:  # noqa: N802
-        """Spark's hook: the query has stopped or failed; no event of it comes after this one."""
+        """Enqueue the end of the query, which stopped or failed; no event of it follows (Spark's hook)."""
         self._events.put(QueryTerminatedEvent.fromJObject(event))
 
     class Java:
-        """What Py4J looks for in an object that the JVM calls."""
+        """The declaration that Py4J needs of an object that the JVM calls."""
 
         implements: ClassVar = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]

@@ -1,4 +1,4 @@
-"""A run's last words, for whoever started it: the class of its failure and the error, as JSON."""
+"""The report that a failed run leaves for whatever started it: the failure's class and the error, as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FIELDS = {
     "spec.checkpoint": FailureClass.STATE,
     "spec": FailureClass.CONFIG,
 }
-"""By what of the spec an error is about; the first that fits counts."""
+"""Failure class by spec field; the first field that contains the problem's field wins."""
 
 _MARKS = {
     "Java heap space": FailureClass.OUT_OF_MEMORY,
@@ -26,14 +26,14 @@ _MARKS = {
     "STATE_STORE": FailureClass.STATE,
     "STATE_SCHEMA": FailureClass.STATE,
 }
-"""By what Spark says."""
+"""Failure class by a mark in Spark's text."""
 
 _PART = re.compile(r"millrace_jobs[/\\](sources|sinks|aggregates)[/\\]")
 _PARTS = {"sources": FailureClass.SOURCE, "sinks": FailureClass.SINK, "aggregates": FailureClass.USER_CODE}
 
 
 def class_of_text(text: str) -> FailureClass:
-    """Of a failure whose traceback is all there is, in Python or in the JVM: by where it came from."""
+    """Classify a failure by its Python or JVM traceback alone: by known marks, then by frame, innermost first."""
     for mark, failure in _MARKS.items():
         if mark in text:
             return failure
@@ -46,7 +46,7 @@ def class_of_text(text: str) -> FailureClass:
 
 
 def class_of(error: Exception) -> FailureClass:
-    """Of an error that ends a run."""
+    """Classify an error that ends a run."""
     if not isinstance(error, MillraceError):
         return FailureClass.OTHER
     if error.failure is not None:
@@ -60,7 +60,7 @@ def class_of(error: Exception) -> FailureClass:
 
 @contextmanager
 def blamed(part: FailureClass) -> Iterator[None]:
-    """What passes by itself in this block, such as a broker that is away, is a failure of this part of the query."""
+    """Attribute transient errors in this block, such as an unreachable broker, to this part of the query."""
     try:
         yield
     except TransientError as error:
@@ -70,14 +70,14 @@ def blamed(part: FailureClass) -> Iterator[None]:
 
 
 def write_report(error: Exception) -> None:
-    """Say why this run has failed, where somebody has asked for that; a disk that is full loses it."""
+    """Write the failure report if the environment names a file for it; errors of the disk are ignored."""
     if place := os.environ.get(REPORT_VARIABLE):
         with suppress(OSError):
             Path(place).write_text(_fitting(class_of(error), str(error)), encoding="utf-8")
 
 
 def _fitting(failure: FailureClass, message: str) -> str:
-    """The report, with as much of the message as there is room for."""
+    """Return the report as JSON, its message cut to fit the size limit."""
     room = LONGEST
     while True:
         said = message if len(message) <= room else f"{message[: room - 3]}..."

@@ -1,4 +1,4 @@
-"""Why a query failed, in the words of whoever knows best; and whether trying again may help."""
+"""Why a query failed, from the most specific source there is, and whether a retry may help."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
 _CALLED = re.compile(r"An error occurred while calling \S+\.\n: (?:[\w.$]+: )?(.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupt): .+)$", re.MULTILINE)
 FRAME = re.compile(r'^  File "(.+)", line (\d+), in ', re.MULTILINE)
-"""A line of a traceback: its file, and the line there."""
+"""A frame of a Python traceback; its groups are the file and the line number."""
 
 _HERE = str(Path(__file__).parents[1])
 _INSTALLED = tuple(sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib"))
@@ -58,19 +58,23 @@ _PROCESS_DIED = (
         r"(?:\s*(?:at|\.\.\.) [^\n]*\n)*?\s*at [^\n]*Python\w*Runner"
     ),
 )
-"""How Spark tells that one of its Python processes has gone, or did not come up within its ten seconds.
+"""Patterns of Spark's errors when one of its Python processes has died, or did not start within ten seconds.
 
-Such a process is a worker, or the one that plans the batches of a source.
+Such a process is a worker, or the planner of a source's batches.
 """
 
 _CHILD_ENDED = re.compile(r"ExitCodeException exitCode=(\d+):[ \t]*$", re.MULTILINE)
-"""How Hadoop tells that a child process has failed, such as the ``chmod`` of a new file or folder, and said nothing."""
+"""Pattern of Hadoop's error when a child process, such as ``chmod`` of a new file, failed without any output."""
 
 
 def explain_failure(text: str) -> MillraceError:
-    """Find what a user can act on in the text of a failed query: a traceback of Python inside one of the JVM.
+    """Return the error that a user can act on, from the text of a failed query.
 
-    It is a TransientError where the failure may not come again.
+    Args:
+        text: a JVM stack trace, often with a Python traceback inside.
+
+    Returns:
+        A TransientError if the failure may not recur, else a MillraceError.
     """
     ours = _OURS.search(text)
     if ours:
@@ -91,7 +95,7 @@ def explain_failure(text: str) -> MillraceError:
 
 
 def known_cause(text: str) -> MillraceError | None:
-    """What to say of a failure whose text names its cause; None where it does not."""
+    """Return the error for a failure whose text names a known cause, else None."""
     for mark, message, hint in _KNOWN:
         if mark in text:
             return MillraceError(Problem(f"the query failed: {message}", hint))
@@ -99,23 +103,23 @@ def known_cause(text: str) -> MillraceError | None:
 
 
 def jvm_gone() -> MillraceError:
-    """What to say where the process that Spark runs in is no more."""
+    """Return the error for a JVM that has died."""
     hint = "see whether the machine has too little memory, then run the same command again: nothing is lost"
     return MillraceError(Problem("Spark's JVM has died", hint))
 
 
 def is_of_the_user(file: str) -> bool:
-    """Whether a file of a traceback is neither ours nor a library's."""
+    """Whether a file of a traceback is the user's own: neither ours nor a library's."""
     return not file.startswith((_HERE, *_INSTALLED, "<"))
 
 
 def is_about_state(text: str) -> bool:
-    """Whether the failure is that Spark cannot load what it has kept as state."""
+    """Whether the query failed because Spark cannot load its state store."""
     return "CANNOT_LOAD_STATE_STORE" in text
 
 
 def _last_resort(text: str) -> Problem:
-    """What can be said of a failure that is not known."""
+    """Return the most specific message in the text of an unknown failure."""
     tracebacks = _WORKER.findall(text)
     if tracebacks:
         return _python_problem(tracebacks[-1])
@@ -136,7 +140,7 @@ def _last_resort(text: str) -> Problem:
 
 
 def _python_problem(traceback: str) -> Problem:
-    """What a Python worker raised, and the last line of the user's own code on the way there."""
+    """Return what a Python worker raised, located at the innermost frame of the user's own code."""
     lines = traceback.rstrip().splitlines()
     last = max((number for number, line in enumerate(lines) if line.startswith("  ")), default=-1)
     said = " ".join(lines[last + 1 :]).strip() or lines[-1].strip()

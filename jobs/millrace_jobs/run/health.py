@@ -1,4 +1,4 @@
-"""Whether the query is alive and whether it is ready, as the run loop sees it."""
+"""Liveness and readiness of the query, as the run loop sees them."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Literal, NamedTuple
 
 
 class Verdict(NamedTuple):
-    """The answer to a probe."""
+    """An answer to a probe."""
 
     ok: bool
     text: str
-    """One sentence for people; why not, where it is not ok."""
+    """One sentence for people; the reason if not ok."""
 
 
 class Health:
-    """Written by the run loop, read by the probes; safe between threads.
+    """State of the query, written by the run loop and read by the probes; thread-safe.
 
-    A query goes from starting to running to closing, and from any of them to failed, which is for good.
+    A query goes from starting to running to closing, and from any of them to failed, which is final.
 
     Args:
-        patience: seconds without a sign of life, after which a running query counts as hung. It has to be longer
-            than the longest batch that is still all right, such as the first one on a backlog.
-        clock: monotonic seconds.
+        patience: seconds without a sign of life after which a running query counts as hung. It must be longer than
+            the longest acceptable batch, such as the first one on a backlog.
+        clock: monotonic clock, in seconds.
     """
 
     def __init__(self, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -36,31 +36,31 @@ class Health:
         self._last_sign = clock()
 
     def ready(self) -> None:
-        """The query runs."""
+        """Mark a starting query as running."""
         with self._lock:
             if self._state == "starting":
                 self._state = "running"
                 self._last_sign = self._clock()
 
     def progressed(self) -> None:
-        """A sign of life: a batch has been finished, or there is nothing to do."""
+        """Record a sign of life: a batch has finished, or there is nothing to do."""
         with self._lock:
             self._last_sign = self._clock()
 
     def closing(self) -> None:
-        """The query is brought to an end, in good order."""
+        """Mark the query as closing, unless it has failed."""
         with self._lock:
             if self._state != "failed":
                 self._state = "closing"
 
     def failed(self, reason: str) -> None:
-        """The query has failed; the first reason is the one that counts."""
+        """Mark the query as failed; the first reason is kept."""
         with self._lock:
             if self._state != "failed":
                 self._state, self._reason = "failed", reason
 
     def liveness(self) -> Verdict:
-        """Not ok when only a restart helps: the query has failed, or runs and shows no sign of life."""
+        """Return the liveness verdict: not ok if the query has failed or hangs, so that only a restart helps."""
         with self._lock:
             if self._state == "failed":
                 return Verdict(False, f"failed: {self._reason}")
@@ -70,7 +70,7 @@ class Health:
             return Verdict(True, self._state)
 
     def readiness(self) -> Verdict:
-        """Ok while the query runs."""
+        """Return the readiness verdict: ok while the query runs."""
         with self._lock:
             reason = f": {self._reason}" if self._reason else ""
             return Verdict(self._state == "running", self._state + reason)

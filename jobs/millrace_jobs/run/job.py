@@ -1,4 +1,4 @@
-"""One query in this process: everything ``millrace run``, ``millrace driver`` and ``millrace explain`` need."""
+"""One query in this process: the shared core of ``millrace run``, ``millrace driver`` and ``millrace explain``."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from millrace_jobs.sources.opening import open_source
 
 @dataclass
 class Observer:
-    """Tells everyone who watches a run what goes on in it."""
+    """A watcher that passes the events of a run on to display, metrics, probes, platform and ``auto``."""
 
     display: Display
     metrics: JobMetrics
@@ -66,7 +66,7 @@ class Observer:
     tally: RunTally = field(default_factory=RunTally)
 
     def batch(self, report: BatchReport) -> None:
-        """A batch has been finished."""
+        """Report a finished batch to everyone who watches the run."""
         self.health.progressed()
         self.metrics.record(report)
         self.tally.add(report)
@@ -77,18 +77,18 @@ class Observer:
             self.metrics.record_choice(self.auto.selector.outcomes, switch)
 
     def message(self, text: str) -> None:
-        """Something the user should know has happened."""
+        """Show the user a message."""
         self.display.message(text)
 
     def idle(self, pin: Pin) -> None:
-        """There is nothing to do."""
+        """Report an idle query: a sign of life, under this pin."""
         self.health.progressed()
         self.platform.idle(pin)
 
 
 @dataclass
 class Job:
-    """One query of a file, run or explained here; a context manager, since Spark and files have to be let go."""
+    """One query to run or explain in this process; a context manager that releases Spark and files."""
 
     query: StreamQuery
     platform: Platform = field(default_factory=OneProcess)
@@ -112,10 +112,10 @@ class Job:
         metrics_port: int = 0,
         debug: bool = False,
     ) -> Self:
-        """The query of a file, checked; local Spark where no platform is given.
+        """Load and check a query of a file; without a platform it runs on local Spark.
 
         Raises:
-            MillraceError: the file has problems, or several queries and ``name`` is none of them.
+            MillraceError: the file has problems, or several queries of which ``name`` is none.
         """
         return cls(query_of(file, name), platform or OneProcess(), once, metrics_port, debug, file)
 
@@ -137,7 +137,7 @@ class Job:
         """Run the query to its end.
 
         Raises:
-            MillraceError: it cannot run, or has failed.
+            MillraceError: the query cannot run, or has failed.
         """
         given = self._given_plans()
         display = display_for(self.console, self.query.name)
@@ -188,7 +188,7 @@ class Job:
         self._supervise(self._run, observer)
 
     def explain(self) -> str:
-        """How the query would run."""
+        """Describe how the query would run."""
         given = self._given_plans()
         sources = self._open_sources(self._workspace / "sources")
         spark = self._spark(self.platform.state_partitions(self.query.spec))
@@ -198,7 +198,7 @@ class Job:
         return explain(planned, self.query.spec, sources, pin_of(plan or self._first_plan(planned)))
 
     def stop(self) -> None:
-        """End after the running batch; safe in a signal handler."""
+        """Request an end after the running batch; safe in a signal handler."""
         self.stop_requested = True
         if self._run is not None:
             self._run.drain()
@@ -209,9 +209,9 @@ class Job:
         return self._run is None
 
     def abandon(self) -> None:
-        """Leave terminal and disk as they were, for a process that ends at once; safe in a signal handler."""
+        """Restore the terminal and remove the workspace before the process exits at once; safe in a signal handler."""
         if os.isatty(1):
-            os.write(1, b"\x1b[?25h\n")  # the cursor, which a live display hides
+            os.write(1, b"\x1b[?25h\n")  # shows the cursor, which a live display hides
         shutil.rmtree(self._workspace, ignore_errors=True)
         jvm.abandon()
 
@@ -228,7 +228,7 @@ class Job:
         finally:
             observer.health.closing()
             seconds = time.monotonic() - began
-            if run.is_accepted or self.stop_requested:  # a query that Spark refused has no summary, only its error
+            if run.is_accepted or self.stop_requested:  # a query that Spark rejected has an error, no summary
                 observer.display.finished(
                     observer.tally.summary(
                         outcome,
@@ -240,22 +240,22 @@ class Job:
                 )
 
     def _nothing_new(self, checkpoint: Checkpoint) -> str:
-        files = self.query.spec.sink.files  # its folder is taken for this checkpoint only
+        files = self.query.spec.sink.files  # the folder belongs to this checkpoint only
         results = f" and {Path(files.path).absolute()}" if files is not None else ""
         done = "nothing new: all input was processed by an earlier run"
         return f"{done}; remove {checkpoint.root}{results} to start over"
 
     def _close_at_end(self, made: Checkpoint | Sink, checkpoint: Checkpoint) -> None:
-        """Close at the end of the run; where it has failed before its first batch, leave nothing of it behind.
+        """Close ``made`` at the end of the run; remove it first if the run failed before its first batch.
 
-        A failure that may pass by itself is another matter: the next try goes on with what this one has settled, such
-        as where a Kafka topic ended.
+        It is kept after a transient failure: the next attempt continues from what this one has settled, such as where
+        a Kafka topic ended.
         """
 
         def end(_: object, error: BaseException | None, __: object) -> None:
             failed = isinstance(error, Exception) and not isinstance(error, TransientError)
             try:
-                with suppress(OSError):  # of a disk that may be why the run has failed, which is what to report
+                with suppress(OSError):  # the disk may be why the run failed; report that failure
                     if failed and checkpoint.may_be_withdrawn():
                         made.withdraw()
             finally:
@@ -277,7 +277,7 @@ class Job:
         return spark
 
     def _as_before(self, planned: CompiledQuery, checkpoint: Checkpoint, display: Display) -> CompiledQuery:
-        """The query, with the plan that can go on from the state in the checkpoint."""
+        """Return the query with the plan that can continue from the state in the checkpoint."""
         continued = as_before(planned, self.query.spec.query.sql, checkpoint.layout)
         if isinstance(continued.plan, Native) and continued is not planned:
             hint = f"choose {ANOTHER_CHECKPOINT} to have it routed"
@@ -285,12 +285,12 @@ class Job:
         return continued
 
     def _prepared_sink(self, planned: CompiledQuery, checkpoint: Checkpoint, display: Display) -> Sink:
-        """The sink, ready for the first batch; with that the query has taken the checkpoint over."""
+        """Return the sink, ready for the first batch; from then on the checkpoint is this query's."""
         self._check_sink(planned)
         checkpoint.keep_layout(layout(planned))
         sink = open_sink(self.query, result_keys(planned, self.query.spec), checkpoint.id, display.table)
         self._close_at_end(sink, checkpoint)
-        checkpoint.require_lease()  # before another driver is fenced that may have it by now
+        checkpoint.require_lease()  # ``prepare`` fences other drivers, and one may hold the lease by now
         with blamed(FailureClass.SINK):
             sink.prepare(checkpoint.last_batch())
         for remark in checkpoint.adopt(self.query):
@@ -305,7 +305,7 @@ class Job:
         checkpoint: Checkpoint,
         display: Display,
     ) -> PlanSource:
-        """Those that are given, else one for good; where it is to be chosen, the algorithm is another matter."""
+        """Return the given plan source, or a fixed plan; ``auto`` wraps either one."""
         first = self._first_plan(planned, checkpoint.last_pin())
         plans = given or FixedPlan(first)
         chosen = self.query.spec.partitioner.algorithm is Algorithm.AUTO and self.platform.chooses_algorithm
@@ -318,12 +318,12 @@ class Job:
         return AutoPlans(plans, first.algorithm, planned.plan, resources, display.message)
 
     def _first_plan(self, planned: CompiledQuery, last: Pin | None = None) -> Plan:
-        """The plan without a plan file; a query that is not routed has only ``native``."""
+        """Return the plan of a run without a plan source; a query that is not routed has only ``native``."""
         routed = planned.plan if isinstance(planned.plan, Routed) else None
         return Plan.initial(self.query.spec, auto=first_algorithm(routed, last) if routed else Algorithm.NATIVE)
 
     def _given_plans(self) -> PlanSource | None:
-        """Where plans come from; it is found out before Spark is started whether the first one can be followed."""
+        """Return the platform's plan source, or None; check before Spark starts that the first plan can be followed."""
         given = self.platform.plans()
         problem = None if given is not None else partitioner_problem(self.query.spec)
         if problem is not None:
@@ -343,5 +343,5 @@ class Job:
 
 
 def _patience(query: StreamQuery) -> float:
-    """Seconds without a batch after which a query counts as hung: the first one on a backlog may take long."""
+    """Return the seconds without a batch after which a query counts as hung; the first on a backlog may take long."""
     return max(600.0, 20 * query.spec.batch_interval.seconds)

@@ -1,4 +1,4 @@
-"""The run loop: starts the query, follows the plan, watches batches, and ends in good order."""
+"""The run loop: it starts the query, follows the plan, watches the batches, and shuts down in order."""
 
 from __future__ import annotations
 
@@ -37,45 +37,45 @@ from millrace_jobs.sources.base import Source
 
 
 class WallClock:
-    """Notices that the clock was set back, when it is asked often enough."""
+    """A detector of a wall clock that was set back; it must be polled often."""
 
     def __init__(self) -> None:
         self._ahead = _ahead()
 
     def set_back(self) -> float:
-        """Seconds by which the clock is behind the furthest that it has been ahead since this was made."""
+        """Return the seconds by which the clock was set back from its furthest point since this object was made."""
         ahead = _ahead()
         self._ahead = max(self._ahead, ahead)
         return self._ahead - ahead
 
 
 def _ahead() -> float:
-    """Seconds by which the clock is ahead of the one that only measures."""
+    """Return the seconds by which the wall clock is ahead of the monotonic clock."""
     return time.time() - time.monotonic()
 
 
 MAX_RESTARTS = 5
-"""Restarts in a row without a finished batch."""
+"""Maximum number of consecutive restarts without a finished batch."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
-"""Seconds before a restart; the pause doubles from one to the next."""
+"""First and longest pause before a restart, in seconds; the pause doubles from one restart to the next."""
 
 
 class Restarts:
-    """Counts the restarts since the last finished batch."""
+    """A count of the restarts since the last finished batch."""
 
     def __init__(self) -> None:
         self._in_a_row = 0
 
     def progressed(self) -> None:
-        """A batch has been finished: what failed before has passed."""
+        """Reset the count after a finished batch: the earlier failure has passed."""
         self._in_a_row = 0
 
     def pause_after(self, failure: TransientError) -> float:
-        """Seconds to wait before the next start.
+        """Count a restart, and return the seconds to wait before it.
 
         Raises:
-            MillraceError: it has been tried often enough.
+            MillraceError: all MAX_RESTARTS were used up.
         """
         if self._in_a_row == MAX_RESTARTS:
             first, *more = failure.problems
@@ -91,7 +91,7 @@ class Restarts:
 
 
 POLL_SECONDS = 0.2
-"""How often the plan source is asked, and a query that shall come to rest is looked at."""
+"""Seconds between two polls of the plan source and of a query that is coming to rest."""
 
 Outcome = Literal["finished", "drained"]
 
@@ -100,9 +100,9 @@ Outcome = Literal["finished", "drained"]
 class QueryRun:
     """One run of a query in this process, from its checkpoint's last batch on.
 
-    ``once``: take what is there without pacing, and end. Else the run ends when every source is exhausted, or
-    when ``drain`` is called (from a signal handler or another thread). ``accepted`` is called once, when Spark has
-    accepted the query.
+    With ``once``, the run processes the available input without pacing, and ends. Else it ends when every source is
+    exhausted, or when ``drain`` is called (from a signal handler or another thread). ``accepted`` is called once, when
+    Spark has accepted the query.
     """
 
     spark: SparkSession
@@ -128,7 +128,7 @@ class QueryRun:
     _settings: BatchSettings = field(init=False)
 
     def __post_init__(self) -> None:
-        """Find what the partitioners of an earlier run have learned."""
+        """Set up the session settings and the steering."""
         self._settings = BatchSettings(self.spec.spark_conf)
         self._steering = Steering(
             self.spec,
@@ -143,14 +143,14 @@ class QueryRun:
 
     @property
     def plan_changes(self) -> int:
-        """Plans that were taken over after the first one."""
+        """The number of plans adopted after the first one."""
         return self._steering.plan_changes
 
     def run(self) -> Outcome:
         """Run until the input ends or ``drain`` is called.
 
         Raises:
-            MillraceError: the query failed; what was committed stays.
+            MillraceError: the query failed; committed batches stay.
         """
         stop_listening = Listener(self._events).register(self.spark)
         try:
@@ -166,25 +166,25 @@ class QueryRun:
         finally:
             if jvm.is_running():
                 for end in (self._stop_query, stop_listening):
-                    with suppress(PySparkException, Py4JError, ConnectionError):  # why the run ends is told already
+                    with suppress(PySparkException, Py4JError, ConnectionError):  # why the run ends is already reported
                         end()
 
     def drain(self) -> None:
-        """Finish the batch that is running, then end."""
+        """End the run after the running batch."""
         self._draining = True
 
     def _stop_query(self) -> None:
-        """End Spark's query where it still runs, so that it writes nothing to a sink that is closed."""
+        """Stop Spark's query if it is running, so that it never writes to a closed sink."""
         if self._query is not None:
             self._query.stop()
 
     def _stream_patiently(self, closing_time: int | None) -> bool:
-        """Run the query as ``_stream`` does, and again from its checkpoint after a failure that may pass by itself."""
+        """Run the query like ``_stream``; restart it from its checkpoint after a transient failure."""
         failed = False
         while True:
             try:
                 if failed:
-                    self.checkpoint.require_lease()  # before another driver is fenced that may have it by now
+                    self.checkpoint.require_lease()  # ``prepare`` fences other drivers, and one may hold the lease
                     with blamed(FailureClass.SINK):
                         self.sink.prepare(self.checkpoint.last_batch())
                 return self._stream(closing_time)
@@ -196,7 +196,7 @@ class QueryRun:
                 failed = True
 
     def _pause_after(self, failure: TransientError) -> None:
-        """Wait before the next start, unless the run is to end."""
+        """Wait before the next start; return early if the run is draining."""
         pause = self._restarts.pause_after(failure)
         self.watcher.message(f"starting again in {pause:.0f} s ({self._restarts}): {failure}")
         until = time.monotonic() + pause
@@ -204,9 +204,12 @@ class QueryRun:
             time.sleep(POLL_SECONDS)
 
     def _stream(self, closing_time: int | None) -> bool:
-        """Run the query in the shape of its plan; True when the input has ended, False to go on with a new query.
+        """Run the query in the shape of its plan, routed or not.
 
-        A batch that was begun before a crash comes first, in the shape of the plan it was begun under.
+        A batch that was begun before a crash comes first, in the shape of its own plan.
+
+        Returns:
+            True when the input has ended; False to continue with a new query.
         """
         begun = self.checkpoint.begun_under()
         routed = self._steering.is_routed(begun or self._steering.pin)
@@ -227,7 +230,7 @@ class QueryRun:
             if self.checkpoint.lost is not None:
                 raise self.checkpoint.lost
             if resting and not query.status["isTriggerActive"] and self.checkpoint.begun_under() is None:
-                query.stop()  # the sources know since the turn before: no batch has begun since
+                query.stop()  # the sources have been draining since the last turn, so no batch has begun
             if paced and not resting and clock.set_back() > self.spec.batch_interval.seconds:
                 self.watcher.message("the clock was set back: starting again, since Spark would wait for the old time")
                 resting = turned_back = True
@@ -240,22 +243,22 @@ class QueryRun:
             self._tell_sources(routed, resting, closing_time)
         if terminated.exception is not None:
             raise self._explained(terminated.exception)
-        return not turned_back and self._is_shaped(routed)  # the plan may have come back to this shape meanwhile
+        return not turned_back and self._is_shaped(routed)  # the plan may have returned to this shape by now
 
     def _tell_sources(self, routed: bool, resting: bool, closing_time: int | None) -> None:
-        """What the next batch shall run under; none, if that would be in another shape than the query is in now."""
+        """Write the control file of the next batch; drain the sources if the plan wants another shape."""
         self._steering.tell_sources(draining=resting or not self._is_shaped(routed), closing_time=closing_time)
 
     def _is_shaped(self, routed: bool) -> bool:
-        """Whether a query that is routed, or is not, is as the plan wants it."""
+        """Whether the plan wants the query in this shape, routed or not."""
         return self._steering.is_routed(self._steering.pin) == routed
 
     def _wants_rest(self, routed: bool, paced: bool) -> bool:
-        """Whether no batch shall follow the one that is running."""
+        """Whether the running batch is to be the last of this query."""
         return self._draining or not self._is_shaped(routed) or (paced and self._exhausted())
 
     def _exhausted(self) -> bool:
-        offsets = self.checkpoint.committed()  # only of sources that the query reads
+        offsets = self.checkpoint.committed()  # only sources that the query reads have one
         return bool(offsets) and all(
             self.sources[name].exhausted(offset["position"]) for name, offset in offsets.items()
         )
@@ -280,29 +283,29 @@ class QueryRun:
                 .option("checkpointLocation", self.checkpoint.spark.as_uri())
             )
             return (writer.trigger(processingTime=interval) if paced else writer.trigger(availableNow=True)).start()
-        except AnalysisException as error:  # what Spark can do with tables, but not with streams
+        except AnalysisException as error:  # SQL that Spark supports on tables, but not on streams
             raise MillraceError(sql_problem(error)) from None
-        except (PySparkException, Py4JJavaError) as error:  # what it finds wrong with the checkpoint
+        except (PySparkException, Py4JJavaError) as error:  # a checkpoint that Spark rejects
             raise self._explained(str(error)) from None
 
     def _explained(self, text: str) -> MillraceError:
-        """Why the query failed."""
+        """Return why the query failed, with its failure class."""
         damage = self.checkpoint.damaged_state(text) if is_about_state(text) else None
         error = known_cause(text) or damage or explain_failure(text)
         error.failure = class_of_text(text)
         return error
 
     def _write(self, results: DataFrame, number: int) -> None:
-        """Spark's hook: the results of a batch."""
+        """Write the results of a batch to the sink (Spark's ``foreachBatch`` hook)."""
         self._settings.found(results.sparkSession)
         self._settings.follow(self._steering.pin.workers)
         self.checkpoint.require_lease()
         self.results += self.sink.write(results, self.checkpoint.batch(number))
-        # PySpark has taken back what names jobs; without it Spark searches the stack at each operator of the next batch
+        # PySpark has reset the call site; without one, Spark walks the stack for each operator of the next batch
         self.spark.sparkContext.setLocalProperty("callSite.short", self.name)
 
     def _take_event(self) -> QueryTerminatedEvent | None:
-        """Wait a little for what Spark has to tell; hand on what it did."""
+        """Wait briefly for an event and handle it; return it if the query has terminated, else None."""
         try:
             event = self._events.get(timeout=POLL_SECONDS)
         except queue.Empty:
@@ -316,7 +319,7 @@ class QueryRun:
         return None
 
     def _learn_from(self, report: BatchReport) -> None:
-        """Take in a finished batch."""
+        """Adapt to a finished batch, and report it to the watcher."""
         self._restarts.progressed()
         if report.max_event_time is not None:
             self._latest_event = max(self._latest_event, int(report.max_event_time.timestamp() * 1e6))
@@ -326,18 +329,15 @@ class QueryRun:
         self.watcher.batch(report)
 
     def _close_windows(self) -> bool:
-        """Let a last event time pass that lies behind the last window, so that all results become final.
-
-        Returns whether it has, as ``_stream`` does.
-        """
+        """Move the event time past the last window, so that all results become final; return like ``_stream``."""
         closing_time = self._closing_time()
         return closing_time is None or self._stream_patiently(closing_time)
 
     def _closing_time(self) -> int | None:
-        """The last event time, in microseconds; None where all windows are closed.
+        """Return the event time that closes all windows, in microseconds; None if all are closed.
 
-        The batch that has it moves the watermark, and the windows close in the one after it. Where a process died
-        between the two, nothing new came, and a time that is hardly later does: no later record is late for it.
+        The batch with this event time moves the watermark, and the windows close in the batch after it. If a process
+        died between the two and no record has come since, a time 1 ms later is enough, and makes no later record late.
         """
         last, watermark = self.checkpoint.last_batch().committed, self.checkpoint.watermark_ms()
         offsets = self.checkpoint.committed().values()

@@ -1,4 +1,4 @@
-"""The job's metrics: the contract with whoever reads them, and how a batch is recorded."""
+"""The job's metrics: the contract with their consumers, and the recording of a batch."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from millrace_jobs.pipeline.progress import STEPS, BatchReport, placement_of
 from millrace_jobs.selection.selector import SwitchOutcome
 from millrace_jobs.selection.switch import REASONS, Switch
 
-# Of batch intervals between 0.1 s and some minutes; two neighbours differ by at most a factor of 2.
+# They cover batch intervals from 0.1 s to some minutes; neighbours differ by at most a factor of 2.
 _BATCH_BUCKETS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600)
 _TASK_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120)
 
 
 @dataclass(frozen=True)
 class JobMetric:
-    """One metric that the job exports. ``buckets`` are the upper bounds of a histogram, in its unit."""
+    """One metric that the job exports; ``buckets`` are the upper bounds of a histogram, in its unit."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -143,8 +143,8 @@ CONTRACT = (
 class JobMetrics(Collector):
     """The metrics of one query, on a registry of their own.
 
-    Gauges tell about the last batch and nothing else: what it did not have is absent, not old. A scrape sees a
-    batch as a whole or not at all, so a processing time never stands beside the epoch of another plan.
+    Gauges describe the last batch only: a value that it did not have is absent, not stale. A scrape sees a batch as a
+    whole or not at all, so a processing time never stands beside the epoch of another plan.
     """
 
     def __init__(self, query: str) -> None:
@@ -160,7 +160,7 @@ class JobMetrics(Collector):
         }
         for metric in _of_kind("counter"):
             if metric.labels == ("query",):
-                self._counters[metric.name].labels(query)  # present at 0, or Prometheus would miss the first increase
+                self._counters[metric.name].labels(query)  # start at 0, or Prometheus would miss the first increase
         for step in STEPS:
             self._counters["millrace_batch_step_seconds_total"].labels(query, step)
         for reason in REASONS:
@@ -168,7 +168,7 @@ class JobMetrics(Collector):
         self.registry.register(self)
 
     def record(self, report: BatchReport) -> None:
-        """Take in a finished batch; safe to call while the metrics are scraped."""
+        """Record a finished batch; safe to call while the metrics are scraped."""
         with self._lock:
             self._count(report)
             for gauge in self._gauges.values():
@@ -178,7 +178,7 @@ class JobMetrics(Collector):
             self._show_placement(report)
 
     def record_choice(self, outcomes: Sequence[SwitchOutcome], switch: Switch | None) -> None:
-        """Take in what ``algorithm: auto`` made of the batch that was recorded last."""
+        """Record the prediction error and the switch of ``algorithm: auto`` after the last recorded batch."""
         with self._lock:
             if outcomes:
                 self._set("millrace_auto_prediction_error_ratio", outcomes[-1].error)
@@ -186,7 +186,7 @@ class JobMetrics(Collector):
                 self._add("millrace_auto_switches_total", 1, switch.reason)
 
     def collect(self) -> Iterable[Family]:
-        """For the registry: all families as of one batch, in the order of the contract."""
+        """Return all families as of one batch, in the order of the contract (the registry's hook)."""
         everything = self._counters | self._gauges | self._histograms
         with self._lock:
             return [family for metric in CONTRACT for family in everything[metric.name].collect()]
@@ -237,7 +237,7 @@ class JobMetrics(Collector):
         self._set("millrace_moved_keys_ratio", moved.share if moved is not None and moved.keys else None)
 
     def _watermark_delay(self, report: BatchReport) -> float | None:
-        """Event time is compared with event time: a replay of an old recording is not years behind."""
+        """Return the seconds behind the newest event time, not behind the clock: a recording may be years old."""
         times = [time for time in (self._newest, report.max_event_time, report.watermark) if time is not None]
         self._newest = max(times, default=None)
         if self._newest is None or report.watermark is None:

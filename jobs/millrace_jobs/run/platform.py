@@ -1,4 +1,4 @@
-"""What a job runs on: one process of this machine, or a driver's pod with executors in pods of their own."""
+"""The platforms of a job: one process on this machine, or a driver pod with executor pods."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from millrace_jobs.session import local_session
 
 
 class Platform(Protocol):
-    """Gives a job what it runs on, and is told what it does."""
+    """The environment that a job runs in; it also receives the job's events."""
 
     @property
     def host(self) -> str:
-        """Address that metrics and probes listen on."""
+        """The address that metrics and probes listen on."""
         ...
 
     @property
     def chooses_algorithm(self) -> bool:
-        """Whether ``algorithm: auto`` is a matter of the job; else the algorithm is that of the plans."""
+        """Whether the job itself resolves ``algorithm: auto``; else the algorithm comes from the plans."""
         ...
 
     def state_partitions(self, spec: Spec) -> int:
-        """Of a query that has no state yet."""
+        """Return the number of state partitions for a query without state."""
         ...
 
     def plans(self) -> PlanSource | None:
-        """Where plans come from; None where the query makes its own.
+        """Return the source of plans; None if the job makes its own plan.
 
         Raises:
             MillraceError: the first plan cannot be followed.
@@ -43,69 +43,69 @@ class Platform(Protocol):
         ...
 
     def session(self, query: StreamQuery, partitions: int, workspace: Path, *, quiet: bool) -> SparkSession:
-        """Spark; ``quiet`` drops what the JVM and its Python processes print."""
+        """Return the Spark session; ``quiet`` drops what the JVM and its Python processes print."""
         ...
 
     def cores(self, spark: SparkSession) -> int:
-        """On which tasks run at the same time now."""
+        """Return the number of cores that run tasks now."""
         ...
 
     def started(self, spark: SparkSession, partitions: int) -> None:
-        """The first batch is about to begin, with so many partitions of the state."""
+        """Handle the start of the first batch; ``partitions`` is the number of state partitions."""
         ...
 
     def batch(self, report: BatchReport) -> None:
-        """A batch has been finished."""
+        """Handle a finished batch."""
         ...
 
     def idle(self, pin: Pin) -> None:
-        """There is nothing to do under this pin."""
+        """Handle an idle query, which has nothing to do under this pin."""
         ...
 
     def close(self) -> None:
-        """The job has ended; Spark is still there."""
+        """Handle the end of the job, before Spark stops."""
         ...
 
 
 @dataclass
 class OneProcess:
-    """Local Spark, and a plan file where there is one."""
+    """Local Spark, with an optional plan file."""
 
     plan_file: Path | None = None
     host: str = "127.0.0.1"
 
     @property
     def chooses_algorithm(self) -> bool:
-        """A plan file says which."""
+        """Whether the job chooses the algorithm: only without a plan file."""
         return self.plan_file is None
 
     def state_partitions(self, spec: Spec) -> int:
-        """At most one per core of this machine."""
+        """Return the number of state partitions, at most one per core of this machine."""
         return spec.state_partitions(os.cpu_count() or 2)
 
     def plans(self) -> PlanSource | None:
-        """The plan file, where its first plan can be followed."""
+        """Return the plan file, or None without one; raise if its first plan cannot be followed."""
         if self.plan_file is None:
             return None
         pin_of(load_plan(self.plan_file))
         return PlanFile(self.plan_file)
 
     def session(self, query: StreamQuery, partitions: int, workspace: Path, *, quiet: bool) -> SparkSession:
-        """In this process, on all its cores."""
+        """Return a local Spark session."""
         return local_session(query.name, partitions, query.spec.spark_conf, workspace, quiet=quiet)
 
     def cores(self, spark: SparkSession) -> int:
-        """Of this machine."""
+        """Return the number of cores of local Spark."""
         return int(spark.sparkContext.defaultParallelism)
 
     def started(self, spark: SparkSession, partitions: int) -> None:
-        """Nobody else has to know."""
+        """Do nothing: one process has no operator to notify."""
 
     def batch(self, report: BatchReport) -> None:
-        """Nobody else has to know."""
+        """Do nothing: one process has no operator to notify."""
 
     def idle(self, pin: Pin) -> None:
-        """Nobody else has to know."""
+        """Do nothing: one process has no operator to notify."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the platform holds no resources."""

@@ -1,9 +1,9 @@
 """The offline change of the number of state partitions: ``millrace state repartition``.
 
-Spark does it in a batch of its own, which reads no record, writes no result, and has the offsets, the plan and the
-watermark of the batch before it. A query cannot start from half of that batch, so it is made in a copy of Spark's
-checkpoint that takes the original's place when it is whole (``spark_copy``). Spark takes the number of partitions
-from its own log, so that what the marker says of it needs no common write with the rest.
+Spark repartitions in a separate batch, which reads no records, writes no results, and keeps the offsets, the plan and
+the watermark of the batch before it. A query cannot start from half of that batch. So the batch runs in a copy of
+Spark's checkpoint, which replaces the original once it is complete (``spark_copy``). Spark takes the number of
+partitions from its own log, so the marker need not be updated in the same atomic step.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from millrace_jobs.run.failures import explain_failure, jvm_gone
 from millrace_jobs.session import local_session, stop
 
 MOST_PARTITIONS = 1000
-"""Each costs about ten milliseconds a batch, so more would be a slip of the pen."""
+"""Maximum number of state partitions: each costs about 10 ms per batch, so a larger number is surely a typo."""
 
 
 @dataclass(frozen=True)
 class Repartitioned:
-    """How many state partitions there were, and are; equal where nothing was to be done."""
+    """Numbers of state partitions before and after a repartitioning; equal if nothing was to be done."""
 
     before: int
     after: int
 
 
 def repartition(query: StreamQuery, partitions: int, *, debug: bool = False) -> Repartitioned:
-    """Spread the state of a stopped query over another number of partitions; its next run goes on from there.
+    """Redistribute the state of a stopped query over another number of partitions; its next run continues from there.
 
     Raises:
         MillraceError: the number is out of range, there is no state, another run holds the checkpoint, a batch is
@@ -66,7 +66,11 @@ def repartition(query: StreamQuery, partitions: int, *, debug: bool = False) -> 
 
 
 def exchange(spark: SparkSession, checkpoint: Checkpoint, partitions: int) -> None:
-    """Put a repartitioned copy in the place of Spark's part of an opened checkpoint whose last batch is finished."""
+    """Replace Spark's part of an opened checkpoint, whose last batch is finished, by a repartitioned copy.
+
+    Raises:
+        MillraceError: the checkpoint cannot be copied or replaced, Spark cannot repartition, or the lease is lost.
+    """
     try:
         copy = copy_of(checkpoint.spark)
     except OSError as error:
@@ -90,7 +94,7 @@ def exchange(spark: SparkSession, checkpoint: Checkpoint, partitions: int) -> No
 
 
 def _require_rest(checkpoint: Checkpoint) -> None:
-    """Every batch that was begun is finished, and has left state."""
+    """Raise MillraceError unless every batch that was begun is finished and the query keeps state."""
     last = checkpoint.last_batch()
     if last.begun is None:
         raise _no_state(checkpoint)

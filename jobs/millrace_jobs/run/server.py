@@ -19,10 +19,10 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.run.health import Health, Verdict
 
 MAX_CONNECTIONS = 8
-"""Connections served at the same time, each by a thread; one more is turned away."""
+"""Maximum number of connections served at the same time, one thread each; further ones get 503."""
 
 CONNECTION_SECONDS = 10.0
-"""How long a connection may take as a whole, so that a slow client cannot keep its thread."""
+"""Maximum duration of a connection in seconds, so that a slow client cannot hold its thread."""
 
 _POLL_SECONDS = 0.1
 _BUSY = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class JobServer:
-    """A running endpoint."""
+    """A running HTTP endpoint."""
 
     def __init__(self, listener: _Listener) -> None:
         self._listener = listener
@@ -40,12 +40,12 @@ class JobServer:
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """The port that the endpoint listens on."""
         return int(self._listener.server_address[1])
 
     @property
     def url(self) -> str:
-        """Where it is, without a path."""
+        """The URL of the endpoint, without a path."""
         host = str(self._listener.server_address[0])
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
@@ -57,13 +57,13 @@ class JobServer:
 
 
 def start_server(registry: CollectorRegistry, health: Health, host: str = "127.0.0.1", port: int = 0) -> JobServer:
-    """Serve metrics and probes on a thread of their own until ``close``.
+    """Serve metrics and probes on a separate thread until ``close``.
 
     Args:
-        registry: what ``/metrics`` shows.
-        health: what ``/healthz`` and ``/readyz`` say.
+        registry: the metrics behind ``/metrics``.
+        health: the state behind ``/healthz`` and ``/readyz``.
         host: address of this machine to listen on.
-        port: 0 takes a free one.
+        port: port to listen on; 0 takes a free one.
 
     Raises:
         MillraceError: the address cannot be listened on, for example because the port is taken.
@@ -81,7 +81,7 @@ def start_server(registry: CollectorRegistry, health: Health, host: str = "127.0
 
 
 class _Listener(socketserver.ThreadingTCPServer):
-    """Accepts connections, few at a time, and ends those that take too long."""
+    """A server that accepts a few connections at a time, and cuts those that take too long."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -95,7 +95,7 @@ class _Listener(socketserver.ThreadingTCPServer):
         super().__init__(address, _JobHandler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Give the connection to a thread, where one is free."""
+        """Serve the connection on a thread if one is free, else answer 503."""
         if self._slots.acquire(blocking=False):
             self._since[request] = time.monotonic()
             super().process_request(request, client_address)
@@ -104,7 +104,7 @@ class _Listener(socketserver.ThreadingTCPServer):
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve the connection in its thread, and free the thread's place."""
+        """Serve the connection on its thread, then free its slot."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -112,21 +112,21 @@ class _Listener(socketserver.ThreadingTCPServer):
             self._slots.release()
 
     def service_actions(self) -> None:
-        """Called ten times a second: cut connections that are open for too long."""
+        """Cut connections that are open for too long; called ten times a second."""
         now = time.monotonic()
         for connection, since in list(self._since.items()):
             if now - since > CONNECTION_SECONDS:
                 _cut(connection)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is nobody's concern; anything else is one line in the log."""
+        """Log a failed request on one line: at debug level if the client disconnected, else as a warning."""
         error = sys.exc_info()[1]
         level = logging.DEBUG if isinstance(error, OSError) else logging.WARNING
         _log.log(level, "request from %s failed: %r", client_address[0], error)
 
 
 class _JobHandler(MetricsHandler):
-    """Answers one request; the metrics themselves are written by prometheus_client."""
+    """A handler of one request; prometheus_client writes the metrics themselves."""
 
     server: _Listener
 
@@ -135,7 +135,7 @@ class _JobHandler(MetricsHandler):
         return self.server.registry
 
     def parse_request(self) -> bool:
-        """Read the request; methods other than GET, for which the base class has 501, are refused with 405."""
+        """Read the request; refuse methods other than GET with 405, not with the base class's 501."""
         if not super().parse_request():
             return False
         if self.command != "GET":
@@ -144,7 +144,7 @@ class _JobHandler(MetricsHandler):
         return True
 
     def do_GET(self) -> None:  # noqa: N802
-        """Answer by path."""
+        """Answer a GET request by its path."""
         path = urlsplit(self.path).path
         if path == "/metrics":
             self._metrics()
@@ -158,9 +158,9 @@ class _JobHandler(MetricsHandler):
     def _metrics(self) -> None:
         try:
             super().do_GET()
-        except OSError:  # the client went away
+        except OSError:  # the client disconnected
             raise
-        except Exception as error:  # before anything was sent, such as for a version in Accept that is no number
+        except Exception as error:  # nothing was sent yet; a version in Accept that is no number, for example
             self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, f"the metrics cannot be written: {error!r}")
 
     def _probe(self, verdict: Verdict) -> None:

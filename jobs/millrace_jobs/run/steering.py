@@ -1,4 +1,4 @@
-"""What the next batch runs under: the plan, what partitioners have learned, and how many records it may have."""
+"""Steering of the next batch: its plan, what its partitioners have learned, and how many records it may have."""
 
 from __future__ import annotations
 
@@ -17,34 +17,37 @@ from millrace_jobs.run.admission import Admission, FinishedBatch
 from millrace_jobs.run.events import Watcher
 
 ONCE = 10
-"""Intervals that a batch may take in a run that takes what is there and ends: nobody waits for its single batches."""
+"""Batch intervals that one batch may take in a ``once`` run, in which no user waits for single batches."""
 
 SQL_RECORDS, PYTHON_RECORDS = 100_000, 10_000
-"""Records per second that a query is expected to process before it has, on a small machine."""
+"""Records per second that an unmeasured query is expected to process on a small machine, for SQL and Python."""
 
 FIRST_SECONDS = 3.0
-"""Of such records, what the first batch has at most. Everything in it happens for the first time, so that it takes
-seconds whatever it has; with many more, an expectation that is wrong by far could cost minutes."""
+"""Maximum size of the first batch, in seconds of the expected throughput.
+
+The warm-up makes that batch take seconds at any size. With many more records, a badly wrong expectation could cost
+minutes.
+"""
 
 REPLICA_RECORDS, REPLICA_BYTES = 1 << 20, 256 << 20
-"""What one replica reads in a batch at most: some partitioners hold all of it in memory."""
+"""Maximum that one replica reads in a batch, in records and in bytes: some partitioners hold all of it in memory."""
 
 RECORD_BYTES = 256
-"""What a record takes in memory before one was read."""
+"""Expected size of a record in memory, in bytes, before one was read."""
 
 
 class Steering:
-    """Follows a plan source and learns from finished batches; tells the sources by the file ``control``.
+    """A controller that follows a plan source, learns from finished batches, and writes the sources' control file.
 
     Args:
-        spec: of the query.
-        sources: their names.
-        plans: where plans come from.
-        policies: folder for what partitioners have learned; what an earlier run has left there is found.
+        spec: the spec of the query.
+        sources: the names of its sources.
+        plans: the source of plans.
+        policies: folder for what partitioners have learned; policies of an earlier run are loaded from it.
         control: the file that the sources read before each batch.
-        watcher: is told of new plans.
+        watcher: receives messages about new plans and problems.
         routable: whether the query can be routed at all.
-        once: whether the run takes what is there and ends.
+        once: whether the run processes the available input and ends.
     """
 
     def __init__(
@@ -79,7 +82,7 @@ class Steering:
 
     @property
     def pin(self) -> Pin:
-        """The plan that was followed last."""
+        """The plan that was adopted last."""
         assert self._pin is not None
         return self._pin
 
@@ -88,9 +91,10 @@ class Steering:
         return self._routable and is_routed(pin.algorithm)
 
     def follow_plan(self) -> bool:
-        """Take over a new plan; one that cannot be followed is told, and the last good one stays.
+        """Adopt a new plan; report one that cannot be followed, and keep the last good one.
 
-        Returns whether there was a new one.
+        Returns:
+            Whether a new plan was adopted.
 
         Raises:
             MillraceError: the first plan cannot be followed.
@@ -114,7 +118,7 @@ class Steering:
         return True
 
     def tell_sources(self, *, draining: bool, closing_time: int | None) -> None:
-        """Write down what the next batch shall run under; ``draining``: there shall be none."""
+        """Write what the next batch runs under to the control file; with ``draining``, no batch follows."""
         records = min(REPLICA_RECORDS, int(REPLICA_BYTES / self._record_bytes))
         most = self._admission.shares(self._waiting, max(1, records) * self.pin.replicas)
         control = Control(self._policies.attach(self.pin), draining, closing_time, most)
@@ -123,7 +127,7 @@ class Steering:
             self._told = control
 
     def learn_from(self, report: BatchReport) -> None:
-        """Take in a finished batch."""
+        """Learn from a finished batch: limits, sizes, and what its partitioners have learned."""
         self._waiting = {name: report.waiting_in.get(name, 0) for name in self._waiting}
         if report.pin is None:
             return
@@ -136,7 +140,7 @@ class Steering:
             self._keep_policy(report.batch, report.pin, report.states)
 
     def _arrived_until(self, report: BatchReport) -> int:
-        """Records that arrived in an interval, on average since the batch before; 0 for the first batch."""
+        """Return the records that arrive per interval, averaged since the last batch; 0 for the first batch."""
         before, self._last = self._last, report
         seconds = (report.began - before.began).total_seconds() if before is not None else 0.0
         if before is None or seconds <= 0:
@@ -145,7 +149,7 @@ class Steering:
         return max(0, int(records * self._interval / max(seconds, self._interval)))
 
     def _keep_policy(self, batch: int, pin: Pin, states: Mapping[int, str | None]) -> None:
-        """Let later batches begin with what the partitioners have learned; tell once per plan where they cannot."""
+        """Keep what the partitioners have learned for later batches; report once per plan if that is not possible."""
         try:
             self._policies.keep(batch, pin, states)
         except OSError as error:
@@ -164,6 +168,8 @@ class Steering:
 
 
 def _admitted(report: BatchReport) -> int:
-    """The size of a batch as its limit counts it: in offsets for Kafka, which transactions, compaction and records that
-    cannot be read leave without a record."""
+    """Return the size of a batch as its limit counts it.
+
+    Kafka counts offsets, and some have no record: because of transactions, compaction, or records that cannot be read.
+    """
     return max(report.rows, report.taken)

@@ -1,4 +1,4 @@
-"""What the tasks of a batch take: a fixed time, and a time per record, learned from the last batches."""
+"""The cost of a batch's tasks: a fixed time and a time per record, learned from the last batches."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections import deque
 from collections.abc import Collection
 
 DIFFERENT = 2.0
-"""Factor between the sizes of two batches from which they show which part of the work is fixed."""
+"""Minimum factor between the sizes of two batches that shows which part of their work is fixed."""
 
 STEEPEST = 16.0
-"""Factor by which a record may cost less than its share of the whole work, whatever the batches seem to show."""
+"""Largest factor by which a record may cost less than its share of the whole work, whatever the batches suggest."""
 
 _BATCHES = 8
-"""Batches by which the work is explained."""
+"""Number of recent batches that costs are fitted to."""
 
 _TRUST = 0.25
-"""What the fixed part that was found before weighs, in batches."""
+"""Weight of the previous estimate of the fixed part, in batches."""
 
 _SURPRISING, _SURPRISES = 1.5, 2
-"""Factor by which the work of so many batches in a row is off when costs have changed: one odd batch changes little."""
+"""Factor of misprediction, and consecutive batches with it, that show a change of costs; one outlier is no change."""
 
 _RAREST_PROBE = 64
-"""Batches of one size after which one of another size is wanted at the latest."""
+"""Maximum number of batches of one size before a batch of another size is wanted."""
 
 
 class TaskCosts:
-    """Seconds of work that do not depend on the number of records (``fixed``), and those of a record.
+    """The work of a batch: seconds that do not depend on its records (``fixed``), and seconds per record.
 
     Both are 0 before the first batch.
     """
@@ -36,14 +36,14 @@ class TaskCosts:
         self.forget()
 
     def forget(self) -> None:
-        """Begin with the next batch."""
+        """Discard all measurements and start over with the next batch."""
         self.fixed = self.per_record = 0.0
         self._batches.clear()
         self._known: float | None = None
         self._since_probe, self._probe_after = 0, 1
 
     def add(self, rows: int, work: float) -> None:
-        """Take in a batch: its records, and seconds of work."""
+        """Learn from a batch of ``rows`` records that took ``work`` seconds."""
         self._forget_if_surprised(rows, work)
         self._batches.append((rows, work))
         self.fixed, self.per_record = explained(self._batches, self._known or 0.0)
@@ -54,10 +54,10 @@ class TaskCosts:
             self._since_probe += 1
 
     def wants_another_size(self) -> bool:
-        """Whether the next batch should have another size, to show what batches of one size leave open.
+        """Whether the next batch should have another size, because batches of one size do not show the fixed part.
 
-        A fixed part that was once taken for that of records would make batches small for ever. Each time that this is
-        wanted, twice as many batches follow in which it is not.
+        Without such probes, a fixed part that was once mistaken for the cost of records would keep batches small
+        forever. The number of batches between two probes doubles each time, up to a bound.
         """
         if self._known is None:
             return True
@@ -71,7 +71,7 @@ class TaskCosts:
         return max(sizes) >= DIFFERENT * min(sizes)
 
     def _forget_if_surprised(self, rows: int, work: float) -> None:
-        """Where the last batches are off by far in the same direction, costs have changed."""
+        """Discard the measurements if the last batches are far off in the same direction: costs have changed."""
         last = [*self._batches, (rows, work)][-_SURPRISES:]
         if len(self._batches) < _SURPRISES:
             return
@@ -82,13 +82,13 @@ class TaskCosts:
 
 
 def explained(batches: Collection[tuple[int, float]], known: float) -> tuple[float, float]:
-    """The fixed part of the work, in seconds, and the seconds of a record, with the least squares of relative errors.
+    """Return the fixed work in seconds and the seconds per record, by least squares of relative errors.
 
-    Relative to the measured work: a batch that was held up can err by 1 at most, however long it took.
+    Errors are relative to the measured work, so a delayed batch has an error of at most 1, however long it took.
 
     Args:
-        batches: records and seconds of work.
-        known: what the fixed part was before; batches of one size leave it open.
+        batches: records and seconds of work of each batch.
+        known: the previous estimate of the fixed work, in seconds; batches of one size do not determine it.
     """
     usual = statistics.median(work for _, work in batches)
     ones = sum(1 / work**2 for _, work in batches) + _TRUST / usual**2

@@ -1,4 +1,4 @@
-"""What ``millrace validate`` finds: everything wrong with a file of queries that can be seen without a run."""
+"""The checks of ``millrace validate``: every problem in a file of queries that can be found without a run."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from millrace_api.validation.loading import load_queries, locate, validate_file
 from millrace_jobs.plan.checking import partitioner_problem
 
 SHORTEST_SECONDS = 0.4
-"""About what a routed batch takes on two cores whatever it holds (docs/benchmarks.md); a native one takes 0.3."""
+"""Approximate minimum time of a routed batch on two cores, in seconds (docs/benchmarks.md); a native one takes 0.3."""
 
 
 def check_file(path: Path, *, inputs: bool = True) -> list[Problem]:
-    """All problems of a file of queries, each with its line.
+    """Return all problems of a file of queries, each with its line.
 
     Args:
-        path: of the file.
-        inputs: whether to look at the files that the sources read, as for a run on this machine.
+        path: the file.
+        inputs: whether to check the files that the sources read, as for a run on this machine.
     """
     problems = validate_file(path)
     if problems:
@@ -35,7 +35,7 @@ def check_file(path: Path, *, inputs: bool = True) -> list[Problem]:
 
 
 def notes_on(path: Path) -> list[Problem]:
-    """What will not work well, though it is allowed, in a file of queries without a problem."""
+    """Return warnings about settings that are allowed but work badly; the file must have no problems."""
     found = []
     for query in load_queries(path):
         if query.spec.batch_interval.seconds < SHORTEST_SECONDS:
@@ -46,8 +46,8 @@ def notes_on(path: Path) -> list[Problem]:
 
 
 def _input_problems(query: StreamQuery) -> Iterator[Problem]:
-    """What is wrong with the files of a query's sources."""
-    from millrace_jobs.sources.opening import check_input  # imports Arrow, which takes its time
+    """Yield the problems of the files that a query's sources read."""
+    from millrace_jobs.sources.opening import check_input  # imports Arrow, which is slow
 
     for name, source in query.spec.sources.items():
         if source.files is None and source.replay is None:
@@ -62,7 +62,7 @@ def _input_problems(query: StreamQuery) -> Iterator[Problem]:
 
 
 def _state_of(query: StreamQuery, source: str) -> Path | None:
-    """What a checkpoint of this machine holds of a source: which files it has read, though they may have gone."""
+    """Return a source's folder in a local checkpoint, if any: it lists the files read, some of them perhaps deleted."""
     from millrace_jobs.checkpoint.checkpoint import checkpoint_root
 
     try:
