@@ -1,4 +1,4 @@
-"""From answers of the metrics, which may be anything, to observations that can be relied on, or none and why."""
+"""Turns untrusted answers of the metrics into observations that can be relied on, or into a reason for none."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .plans import Shape
 __all__ = ["MAX_AGE", "NoAnswer", "NoAnswerReason", "Reading"]
 
 MAX_AGE = 60.0
-"""Seconds: three scrapes at Prometheus's usual 15 s, and one to spare."""
+"""Greatest age of an answer in seconds: three scrapes at Prometheus's usual 15 s, and one to spare."""
 
 _CLOCKS = 5.0
 """Seconds by which the clock of the metrics may be ahead."""
 
 _PATIENCE = 10.0
-"""A batch that takes so many times what it should is not one that simply takes long."""
+"""Multiple of its expected time up to which a batch may simply be taking long."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class _Base:
     """The answer that the next one is compared with.
 
     Attributes:
-        answer: the first one that told of its last batch.
-        seen: time of the newest answer that told of no later batch.
-        since: time of an answer that did not yet tell of its last batch.
+        answer: the first answer that reported its last batch.
+        seen: time of the newest answer that reported no later batch.
+        since: time of an answer that did not yet report its last batch.
         seconds: processing time of its last batch, as a mean of those that ended with it; None if unknown.
-        whole: whether the batch after it is known to have begun under its plan, with its executors.
+        whole: whether the batch after it is known to have started under its plan, with its executors.
     """
 
     answer: Answer
@@ -43,30 +43,31 @@ class _Base:
 
 
 class Reading:
-    """Reads the answers of one job's metrics, one after the other.
+    """A reader of the answers of one job's metrics, one after the other.
 
-    An observation is the difference between an answer and its base, the answer before that told of another batch. An
+    An observation is the difference between an answer and its base, the earlier answer that reported another batch. An
     answer that cannot be used changes nothing: the next good one is compared with the same base. But no observation
-    spans a gap: after ``max_age`` without any good answer, the next one is a new base. Nor does it tell of batches that
-    ended while metrics stood still, which is known by their number. A single batch may take any time.
+    spans a gap: after ``max_age`` without any good answer, the next one is a new base. No observation covers batches
+    that ended while the metrics stood still; their number gives them away. A single batch may take any time.
 
-    Only whole batches count: the one that is under way at the first answer of a plan or of a driver, after a gap, or
-    when executors come or go may have begun with other executors, and is left out.
+    Only whole batches count. The batch that is running at the first answer of a plan or of a driver, after a gap, or
+    when executors come or go may have started with other executors. It is left out.
     """
 
     def __init__(self, max_age: float = MAX_AGE) -> None:
-        """Take no answer that is older than ``max_age`` seconds: some scrapes, so that one or two may fail."""
+        """Reject answers older than ``max_age`` seconds; that is several scrapes, so that one or two may fail."""
         self._max_age = max_age
         self._base: _Base | None = None
 
     def step(self, answer: Answer | None, now: float, epoch: int, plan: Shape | None = None) -> Observation | NoAnswer:
-        """What ``answer``, read at ``now``, tells about batches under the plan that was decided last.
+        """Return what ``answer``, read at ``now``, says about batches under the plan that was decided last.
 
         Args:
-            answer: None if the metrics gave none.
+            answer: the metrics' answer; None if they gave none.
             now: seconds, of the same clock as the answer's.
-            epoch: of the plan that was decided last.
-            plan: that plan, to check that batches have its parallelism and replicas; without it, the epoch tells.
+            epoch: epoch of the plan that was decided last.
+            plan: that plan, to check that batches have its parallelism and replicas; without it, only the epoch is
+                checked.
         """
         if answer is None:
             return NoAnswer(NoAnswerReason.ABSENT, "the metrics gave no answer")
@@ -79,12 +80,12 @@ class Reading:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """What has to be kept to go on after a restart."""
+        """Return the state that is needed to continue after a restart."""
         return {} if self._base is None else asdict(self._base)
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any], max_age: float = MAX_AGE) -> Reading:
-        """Go on from what ``to_json`` gave."""
+        """Continue from what ``to_json`` returned."""
         reading = cls(max_age)
         if saved:
             reading._base = _Base(**{**saved, "answer": Answer(**saved["answer"])})
@@ -133,7 +134,7 @@ class Reading:
         self._base = _Base(answer, answer.time, since, seconds, whole)
 
     def _reset(self, base: _Base, answer: Answer) -> NoAnswer | None:
-        """Counters go down with a new driver. If one was only wrong for once, it is right again in the next base."""
+        """Start over if a counter went down: the driver is new. A value that was wrong once is right next time."""
         name = fallen(base.answer, answer)
         if name is None:
             return None
@@ -142,7 +143,7 @@ class Reading:
         return NoAnswer(NoAnswerReason.COUNTER_RESET, f"{name} went down from {before:g} to {after:g}")
 
     def _other_executors(self, base: _Base, answer: Answer) -> NoAnswer | None:
-        """Under one epoch, executors come and go: batches count that began and ended with the same ones."""
+        """Start over if executors came or went under one epoch: batches have to start and end with the same ones."""
         for name in ("executors", "parallelism", "replicas", "interval_seconds"):
             before, after = getattr(base.answer, name), getattr(answer, name)
             if before != after:
@@ -186,7 +187,7 @@ def _other_plan(answer: Answer, epoch: int, plan: Shape | None) -> NoAnswer | No
 
 
 def _expected_seconds(answer: Answer) -> float:
-    """What the batch under way should take: as long as one usually did, and at that pace for all that waits."""
+    """Return what the running batch should take: the usual time, plus all that waits at the usual pace."""
     batches, rows = answer.batches_total or 1.0, answer.rows_total or 0.0
     seconds, lag = answer.processing_seconds_total or 0.0, answer.lag_rows or 0.0
     return max(seconds / batches, answer.interval_seconds or 0.0) + (lag * seconds / rows if rows else 0.0)

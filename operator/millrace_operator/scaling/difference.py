@@ -1,4 +1,4 @@
-"""What two answers of the metrics tell about the batches that ended between them; pure arithmetic."""
+"""Observations of the batches that ended between two answers of the metrics; pure arithmetic."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from .observation import Answer, Observation, Stage
 from .plans import Shape
 
 MOST_ROWS = 1e9
-"""Records a second that no job processes."""
+"""Records per second that no job can exceed."""
 
 _LATE = 0.1
-"""Share of the time that passed, besides an interval, by which the end of a batch may be told late."""
+"""Share of the elapsed time, besides one interval, by which the end of a batch may be reported late."""
 
 
 def fallen(base: Answer, answer: Answer) -> str | None:
-    """Name of a counter that is lower in ``answer`` than it was in ``base``; None if there is none."""
+    """Return the name of a counter that is lower in ``answer`` than in ``base``; None if no counter is."""
     for name in COUNTERS:
         before, after = getattr(base, name), getattr(answer, name)
         if before is not None and after is not None and after < before * (1 - ROUNDING):
@@ -23,10 +23,10 @@ def fallen(base: Answer, answer: Answer) -> str | None:
 
 
 def contradiction(base: Answer, answer: Answer, since: float) -> NoAnswer | None:
-    """What cannot be of the batches between two answers; None if nothing contradicts them.
+    """Return what cannot be true of the batches between two answers; None if nothing contradicts them.
 
-    Batches run one after the other, and the one before them had not ended at ``since``: they cannot have taken more
-    time than there was from then to ``answer``. Ends may be told a little late.
+    Batches run one after the other, and the one before them had not ended at ``since``. So they cannot have taken more
+    time than there was from ``since`` to ``answer``. Ends may be reported a little late.
     """
     batches = _grown(base, answer, "batches_total")
     seconds, rows = _grown(base, answer, "processing_seconds_total"), _grown(base, answer, "rows_total")
@@ -48,22 +48,22 @@ def contradiction(base: Answer, answer: Answer, since: float) -> NoAnswer | None
 
 
 def most_batches(seconds: float, interval: float) -> float:
-    """How many batches can end within so many seconds.
+    """Return how many batches can end within ``seconds``.
 
-    One begins with each trigger, and one in between where the batch before took longer than the interval. Besides
-    those that began, one was under way, and the end of one was told late.
+    One starts with each trigger, and one in between if the batch before took longer than the interval. Besides those
+    that started, one was already running, and the end of one was reported late.
     """
     return 2 * seconds / interval + 2
 
 
 def observation(base: Answer, answer: Answer, seen: float, seconds_before: float | None = None) -> Observation:
-    """Means over the batches that ended between two answers which do not contradict each other.
+    """Return the means over the batches that ended between two answers that do not contradict each other.
 
     Args:
         base: the answer before them.
         answer: the answer after them.
         seen: time of an answer, ``base`` or a later one, after which all of them ended.
-        seconds_before: processing time of the last batch that ``base`` tells of, None if unknown.
+        seconds_before: processing time of the last batch that ``base`` reports, None if unknown.
     """
     batches = _grown(base, answer, "batches_total")
     seconds, rows = _grown(base, answer, "processing_seconds_total") / batches, _grown(base, answer, "rows_total")
@@ -95,19 +95,20 @@ def observation(base: Answer, answer: Answer, seen: float, seconds_before: float
 
 
 def _planning_time(cycles: float, passed: float, cycle: float, shift: float) -> float:
-    """Seconds from planning the last batch of one answer to planning the last one of the next.
+    """Return the seconds from planning the last batch of one answer to planning the last one of the next.
 
     Records and lag are those of the moments in which batches were planned: once in a ``cycle``, which is the interval
-    or as long as a batch took if that is more. Answers come somewhere in between: where ``cycles`` and the time that
-    ``passed`` agree but for one cycle, the cycles are exact. They end with the batches; to begin with them, the first
-    cycle is that of the batch before, and the last one is left out: a ``shift`` where these differ.
-    Where they do not agree, there were pauses, and what came is spread over all the time that passed.
+    or the batch time if that is longer. Answers come somewhere in between. If ``cycles`` and the time that ``passed``
+    differ by no more than one cycle, the cycles are exact. They run from end to end of batches. To run from planning to
+    planning, they start with the cycle of the batch before and leave out the last one; ``shift`` is the difference. If
+    ``cycles`` and ``passed`` differ by more, there were pauses, and what arrived is spread over all the time that
+    passed.
     """
     return cycles + shift if abs(cycles - passed) <= cycle else passed
 
 
 def _value(answer: Answer, name: str) -> float:
-    """The value of a series that is there."""
+    """Return the value of a series that is present."""
     value: float = getattr(answer, name)
     return value
 
@@ -117,7 +118,7 @@ def _grown(base: Answer, answer: Answer, name: str) -> float:
 
 
 def _mean(base: Answer, answer: Answer, name: str, batches: float) -> float | None:
-    """Growth of a counter per batch; None if it had no value at either time."""
+    """Return the growth of a counter per batch; None if either answer has no value."""
     if getattr(base, name) is None or getattr(answer, name) is None:
         return None
     return _grown(base, answer, name) / batches
@@ -130,7 +131,7 @@ def _stage(base: Answer, answer: Answer, name: str, batches: float) -> Stage | N
 
 
 def _busy(base: Answer, answer: Answer) -> float | None:
-    """Share of the time that passed; pods with more than one core may take more, which counts as all of it."""
+    """Return the busy share of the elapsed time, at most 1: pods with more than one core may take more."""
     seconds = _mean(base, answer, "dedicated_busy_seconds_total", 1)
     if seconds is None:
         return None

@@ -1,4 +1,4 @@
-"""Why nothing can be said of a job: reasons, and the flaws that an answer of the metrics has by itself."""
+"""Reasons why the metrics say nothing reliable about a job, and the flaws that one answer can have by itself."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from .observation import Answer
 
 
 class NoAnswerReason(StrEnum):
-    """Why there is no observation. Its value is the reason that is told."""
+    """The reason why there is no observation; its value is what is reported."""
 
     ABSENT = "Absent"
-    """There is no answer, or a series without which nothing can be said has no value."""
+    """There is no answer, or a required series has no value."""
     STALE = "Stale"
-    """What could be told is older than the greatest age that is allowed."""
+    """The answer, or the last good one before it, is older than the greatest age that is allowed."""
     FROZEN = "Frozen"
-    """Time moves on and records wait, but no batch ends, for longer than a batch can be expected to take."""
+    """Records wait and no batch ends for longer than one should take, or batches ended while metrics stood still."""
     NEGATIVE = "Negative"
-    """A number that cannot be negative is."""
+    """A number is negative that must not be."""
     NOT_A_NUMBER = "NotANumber"
     """A number is NaN or infinite."""
     COUNTER_RESET = "CounterReset"
     """A counter went down."""
     OTHER_PLAN = "OtherPlan"
-    """Batches ran under another plan than the one decided last, or executors came or went meanwhile."""
+    """Batches ran under a plan other than the one decided last, or executors came or went meanwhile."""
     NO_BATCH = "NoBatch"
-    """No whole batch has been seen since the answer before; nothing is wrong."""
+    """No whole batch has been observed since the answer before; nothing is wrong."""
     INCONSISTENT = "Inconsistent"
     """Numbers contradict each other."""
 
 
 @dataclass(frozen=True)
 class NoAnswer:
-    """Nothing can be said, for ``reason``; ``message`` is one sentence that quotes the value."""
+    """The result without an observation, for ``reason``; ``message`` is one sentence that quotes the value."""
 
     reason: NoAnswerReason
     message: str
@@ -54,23 +54,23 @@ ESSENTIAL = (
     "replicas",
     "executors",
 )
-"""Series that an answer has to have. Where one of the others is None, an observation has None for it."""
+"""Series that an answer must have. If one of the others is None, an observation has None for it."""
 
 _WHOLE = ("batches_total", "epoch", "parallelism", "replicas", "executors")
 _AT_LEAST_1 = ("parallelism", "replicas", "executors")
 
 ROUNDING = 1e-9
-"""Numbers may be below what is possible by so much, or by this share: floating point is no fault."""
+"""Amount, or share, by which numbers may be below what is possible, because of floating-point rounding."""
 
 
 def missing(answer: Answer) -> NoAnswer | None:
-    """Numbers that an answer lacks, or has in name only; None if it has all that are needed."""
+    """Return which numbers an answer lacks or has in name only; None if it has all that are needed."""
     for name, value in vars(answer).items():
         if value is not None and not math.isfinite(value):
             return NoAnswer(NoAnswerReason.NOT_A_NUMBER, f"{name} is {value}, which is no number")
         if value is not None and value < -ROUNDING and name != "time":
             return NoAnswer(NoAnswerReason.NEGATIVE, f"{name} is {value:g}, and cannot be negative")
-    if answer.batches_total == 0:  # gauges tell about the last batch: there are none yet
+    if answer.batches_total == 0:  # gauges describe the last batch, so they have no values yet
         return NoAnswer(NoAnswerReason.NO_BATCH, "the job has finished no batch yet: batches_total is 0")
     absent = [name for name in ESSENTIAL if getattr(answer, name) is None]
     if absent:
@@ -79,7 +79,10 @@ def missing(answer: Answer) -> NoAnswer | None:
 
 
 def impossible(answer: Answer) -> NoAnswer | None:
-    """A number that no job can have, whatever was said before; ``answer`` lacks none that is essential."""
+    """Return a number that no job can have, whatever was reported before; None if all are possible.
+
+    ``answer`` must have every essential series.
+    """
     values = vars(answer)
     for name in _WHOLE:
         if values[name] % 1:

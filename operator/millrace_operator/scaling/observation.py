@@ -1,4 +1,4 @@
-"""What is seen of a running job: answers of the metrics as they come, and what two of them tell about its batches."""
+"""Measurements of a running job: raw answers of the metrics, and observations of the batches between two of them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,26 @@ from .plans import Shape
 
 @dataclass(frozen=True)
 class Answer:
-    """What the job's metrics said at ``time``, in seconds of the metrics' own clock; None is a series without value.
+    """The job's metrics at ``time``, in seconds of the metrics' own clock; None is a series without a value.
 
     Nothing is certain about the numbers: they may be old, NaN, negative or of another plan. Those that end in
-    ``_total`` are counters from the start of the driver, the others tell about its last batch.
+    ``_total`` are counters since the start of the driver. The others describe its last batch.
 
-    ``batches_total`` and ``rows_total`` count finished batches and the records they read;
-    ``processing_seconds_total`` their processing time. ``route`` and ``combine`` have tasks and their seconds,
-    ``merge_seconds_total`` the seconds of all merge tasks. ``partials_total`` are partial results, from combine to
-    merge. ``updates_total`` are results that changed. ``busy_core_seconds_total`` is processor time of all executors.
-    ``lag_rows`` wait at the source. ``keys`` are the distinct keys of a batch. ``imbalance`` is the largest load of a
-    combine task over the mean one, less 1. ``epoch``, ``parallelism`` and ``replicas`` are of the plan of the last
-    batch. ``executors`` are ready at ``time``. ``dedicated_busy_seconds_total`` is processor time of partitioner pods.
+    Attributes:
+        batches_total, rows_total: finished batches, and the records they read.
+        processing_seconds_total: processing time of these batches.
+        route_tasks_total, combine_tasks_total: tasks of these stages.
+        route_seconds_total, combine_seconds_total: seconds of these tasks.
+        merge_seconds_total: seconds of all merge tasks.
+        partials_total: partial results, from combine to merge.
+        updates_total: results that changed.
+        busy_core_seconds_total: processor time of all executors.
+        dedicated_busy_seconds_total: processor time of partitioner pods.
+        lag_rows: records that wait at the source.
+        keys: distinct keys of a batch.
+        imbalance: largest load of a combine task over the mean, minus 1.
+        epoch, parallelism, replicas: of the plan of the last batch.
+        executors: executors that are ready at ``time``.
     """
 
     time: float
@@ -48,7 +56,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Stage:
-    """Tasks of a stage in a batch, and the seconds of all of them together."""
+    """The tasks of a stage in a batch, and their seconds all together."""
 
     tasks: float
     seconds: float
@@ -56,23 +64,23 @@ class Stage:
 
 @dataclass(frozen=True)
 class Observation:
-    """What two answers tell about the ``batches`` that ended between them, all under one plan; means over a batch.
+    """The ``batches`` that ended between two answers, all under one plan; numbers are means over a batch.
 
     Attributes:
         since, until: when the two answers were true, seconds of the metrics' clock.
         epoch, plan: what the batches ran under; ``plan.executors`` are those that were ready.
-        batches: how many, at least 1.
+        batches: number of batches, at least 1.
         interval: the batch interval, seconds.
         seconds: processing time of a batch.
         rows: records of a batch.
-        arrival: records per second that came to the source, from those processed and the change of lag.
+        arrival: records per second that reached the source, from those processed and the change of lag.
         lag: records waiting at ``until``.
         keys: distinct keys of a batch, None if unknown.
         partials: partial results of a batch, from combine to merge; None if unknown.
         updates: results of a batch that changed; None if unknown.
-        imbalance: of the combine tasks, the largest load over the mean less 1; None if unknown.
-        route, combine: their tasks, None where nothing was routed.
-        merge_seconds: of all merge tasks of a batch; None if unknown.
+        imbalance: largest load of a combine task over the mean, minus 1; None if unknown.
+        route, combine: the tasks of these stages; None if nothing was routed.
+        merge_seconds: seconds of all merge tasks of a batch; None if unknown.
         dedicated_busy: share of time that partitioner pods were busy, 0 to 1; None without such pods.
     """
 
@@ -97,5 +105,5 @@ class Observation:
 
     @property
     def utilization(self) -> float:
-        """W of paper 004, Algorithm 4: processing time over batch interval."""
+        """Processing time over batch interval: W of paper 004, Algorithm 4."""
         return self.seconds / self.interval

@@ -1,4 +1,4 @@
-"""What scaling changes of a job: its executors, its parallelism and its replicas, and how far each may go."""
+"""The shape of a job, which scaling changes: its executors, parallelism and replicas, and the bounds of each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, order=True)
 class Shape:
-    """Shape of a job: ``executors``, ``parallelism`` n of combine tasks, and ``replicas`` m of the partitioner."""
+    """The shape of a job: ``executors``, ``parallelism`` n of combine tasks, and ``replicas`` m of the partitioner."""
 
     executors: int
     parallelism: int
@@ -19,7 +19,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Range:
-    """From ``low`` to ``high``, both included."""
+    """The numbers from ``low`` to ``high``, both included."""
 
     low: int
     high: int
@@ -32,16 +32,16 @@ class Range:
         return self.low <= value <= self.high
 
     def nearest(self, value: int) -> int:
-        """The number of the range that is nearest to ``value``."""
+        """Return the number of the range that is nearest to ``value``."""
         return max(self.low, min(value, self.high))
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """How far plans may go, and what they cost: each executor has ``executor_cores`` cores.
+    """The bounds of plans, and what plans cost: each executor has ``executor_cores`` cores.
 
-    ``replica_cores`` is what a partitioner replica takes in a pod of its own, and 0 where replicas are tasks of the
-    job's executors.
+    ``replica_cores`` is what a partitioner replica takes in its own pod. It is 0 if replicas are tasks of the job's
+    executors.
     """
 
     executors: Range
@@ -57,11 +57,11 @@ class Bounds:
 
     @property
     def dedicated(self) -> bool:
-        """Whether partitioner replicas are pods of their own."""
+        """Whether partitioner replicas have their own pods."""
         return self.replica_cores > 0
 
     def nearest(self, plan: Shape) -> Shape:
-        """The plan within bounds that is nearest to ``plan``."""
+        """Return the plan within bounds that is nearest to ``plan``."""
         return Shape(
             self.executors.nearest(plan.executors),
             self.parallelism.nearest(plan.parallelism),
@@ -69,5 +69,5 @@ class Bounds:
         )
 
     def cores(self, plan: Shape) -> float:
-        """Cores that a plan takes: of its executors, and of replicas in pods of their own."""
+        """Return the cores that a plan takes: those of its executors, and of replicas in their own pods."""
         return plan.executors * self.executor_cores + plan.replicas * self.replica_cores

@@ -1,4 +1,4 @@
-"""Prompt's latency-aware auto-scale as the paper has it (paper 004, section 6, Algorithm 4)."""
+"""Prompt's latency-aware auto-scaling as published (paper 004, section 6, Algorithm 4)."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from .plans import Range
 
 
 class PromptElasticity:
-    """Map and reduce tasks of the next batch, one more or one less at a time.
+    """The auto-scaler of Algorithm 4, which adds or removes one map task and one reduce task at a time.
 
-    The printed listing has only scaling out, its indentation is damaged, and it never resets the count where W is not
+    The printed listing covers only scaling out, its indentation is damaged, and it never resets the count when W is not
     above ``thres``. With the text around it, it is read like this:
 
     - W above ``thres`` in ``d`` consecutive batches is a scale-out: one more map task if the data rate increased, one
-      more reduce task if the number of keys did, both if both did. The count then starts anew, whatever was done.
-    - W of at most ``thres - step`` in ``d`` consecutive batches is a scale-in "by the same criteria": one task less of
-      what decreased.
-    - "Consecutive" means that any other batch sets the count to 0.
-    - Increased "in the past d batches" means that the current value is above that of d batches before, which was the
-      last one ahead of those that count: a step in the load is then seen by the batches that it overloads.
-    - Where neither metric changed, nothing happens. So an overload that is not cured when the metrics stop growing
-      stays; the text has no rule for it.
-    - For a grace period of ``d`` batches after a change the reverse is not done. Its batches count meanwhile.
+      more reduce task if the number of keys did, both if both did. The count then restarts, whatever was done.
+    - W of at most ``thres - step`` in ``d`` consecutive batches is a scale-in "by the same criteria": one task fewer
+      for whatever decreased.
+    - "Consecutive" means that any other batch resets the count to 0.
+    - Increased "in the past d batches" means that the current value is above the value d batches before, the last one
+      ahead of the batches that count. A step in the load is then seen by the batches that it overloads.
+    - If neither metric changed, nothing happens. So an overload that is not cured when the metrics stop growing stays;
+      the text has no rule for it.
+    - For a grace period of ``d`` batches after a change, the reverse change is not made. Its batches still count.
     """
 
     def __init__(
@@ -35,7 +35,10 @@ class PromptElasticity:
         thres: float = 0.9,
         step: float = 0.1,
     ) -> None:
-        """Start with so many tasks, and stay in the ranges; the paper gives ``thres`` and ``step``, but no d."""
+        """Start with ``maps`` and ``reduces`` tasks, and stay in the ranges.
+
+        The paper gives ``thres`` and ``step``, but no ``d``.
+        """
         self._tasks = (maps, reduces)
         self._ranges = (map_range, reduce_range)
         self._d, self._thres, self._step = d, thres, step
@@ -46,7 +49,7 @@ class PromptElasticity:
         self._grace = 0
 
     def step(self, utilization: float, rate: float, keys: float) -> tuple[int, int]:
-        """Take in a batch and give the number of map tasks and of reduce tasks.
+        """Record a batch and return the numbers of map tasks and of reduce tasks for the next one.
 
         Args:
             utilization: W, processing time over batch interval.
@@ -65,7 +68,7 @@ class PromptElasticity:
         return self._tasks
 
     def _zone(self, utilization: float) -> int:
-        """1 in zone 3 of the paper, where tasks are added, -1 in zone 1, 0 in zone 2."""
+        """Return 1 in zone 3 of the paper, where tasks are added, -1 in zone 1, and 0 in zone 2."""
         if utilization > self._thres:
             return 1
         return -1 if utilization <= self._thres - self._step else 0

@@ -1,4 +1,4 @@
-"""Where a series of measurements is and where it goes, whatever a few odd ones among them say."""
+"""Robust estimates of where a series of measurements is and where it is heading, despite a few outliers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float64]
 
 LEAST_FOR_TREND = 8
-"""Values below which no trend is looked for: the normal approximation of Kendall's S holds from about here."""
+"""Fewest values in which a trend is looked for: the normal approximation of Kendall's S holds from about here."""
 
 _SIGNIFICANT = 2.576  # standard normal quantile of a two-sided test at 1 %
-_INTERVAL = 1.645  # of an interval that holds 90 %
-_MAD = 1.4826  # standard deviations in a median absolute deviation, of normal values
+_INTERVAL = 1.645  # standard normal quantile of an interval that holds 90 %
+_MAD = 1.4826  # standard deviation over median absolute deviation, of normal values
 
 _LEAST_AFTER_STEP = 3
 _STEP_EXPLAINS = 0.6
@@ -24,14 +24,14 @@ _STEP_EXPLAINS = 0.6
 _MOST_CHANGE = 2.0
 _NEWEST = 5
 _BESIDE = 1.5  # standard deviations of a value, about 3 of the median of five
-_LEVEL = 0.01  # share of a value that is no bend, however little noise there is
+_LEVEL = 0.01  # distance from the line, as a share, that is never a bend, however little noise there is
 
 
 @dataclass(frozen=True)
 class Trend:
-    """Theil and Sen's estimate of a slope, in units per second, with Sen's 90 % interval.
+    """The Theil-Sen estimate of a slope, in units per second, with Sen's 90 % interval.
 
-    ``significant`` is what the test of Mann and Kendall says at 1 %, two-sided.
+    ``significant`` is the result of the Mann-Kendall test at 1 %, two-sided.
     """
 
     slope: float
@@ -42,7 +42,7 @@ class Trend:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What a measurement is expected to be, and the interval in which it is with 90 %, its own noise included."""
+    """The expected value of a measurement, and its 90 % interval, which includes the measurement's own noise."""
 
     value: float
     low: float
@@ -50,10 +50,10 @@ class Outlook:
 
 
 def trend(times: Sequence[float] | Vector, values: Sequence[float] | Vector) -> Trend:
-    """The slope of at least two ``values`` over rising ``times`` in seconds; shapes ``(n,)``.
+    """Return the slope of at least two ``values`` over rising ``times`` in seconds; shapes ``(n,)``.
 
-    Sen, "Estimates of the regression coefficient based on Kendall's tau", 1968. Up to 29 % of the values may be
-    anything. The variance of S is corrected for ties.
+    The source is Sen, "Estimates of the regression coefficient based on Kendall's tau", 1968. Up to 29 % of the values
+    may be arbitrary. The variance of S is corrected for ties.
     """
     t, v = np.asarray(times, dtype=np.float64), np.asarray(values, dtype=np.float64)
     first, second = np.triu_indices(len(v), k=1)
@@ -71,17 +71,18 @@ def trend(times: Sequence[float] | Vector, values: Sequence[float] | Vector) -> 
 
 
 def _variance(values: Vector) -> float:
-    """Variance of Kendall's S if there is no trend; equal values reduce it."""
+    """Return the variance of Kendall's S without a trend; equal values reduce it."""
     _, ties = np.unique(values, return_counts=True)
     n = len(values)
     return float(n * (n - 1) * (2 * n + 5) - (ties * (ties - 1) * (2 * ties + 5)).sum()) / 18
 
 
 def present_level(values: Sequence[float]) -> int:
-    """Index of the first value since the last step, 0 if there was none.
+    """Return the index of the first value since the last step; 0 without a step.
 
-    A step is there if two levels explain the values much better than one straight line: the sum of their absolute
-    residuals is smaller by a good part. It takes three values after a step to see it, so that one odd value is none.
+    There is a step if two levels explain the values much better than one straight line: the sum of their absolute
+    residuals is smaller by a good part. It takes three values after a step to detect it, so that a single outlier is no
+    step.
     """
     start = 0
     while len(values) - start >= 2 * _LEAST_AFTER_STEP:
@@ -94,9 +95,10 @@ def present_level(values: Sequence[float]) -> int:
 
 
 def _best_step(values: Vector) -> tuple[int, float]:
-    """Index of the first value after the step that explains values best, and their residuals around the two levels.
+    """Return the index of the first value after the best step, and the sum of residuals around its two levels.
 
-    That value has to be nearer to the level after it: else two odd values and one before them would pass for three.
+    That value has to be nearer to the level after it. Otherwise two outliers and a value before them would pass for
+    three.
     """
     cuts = np.arange(_LEAST_AFTER_STEP, len(values) - _LEAST_AFTER_STEP + 1)
     before = np.arange(len(values)) < cuts[:, np.newaxis]
@@ -108,7 +110,7 @@ def _best_step(values: Vector) -> tuple[int, float]:
 
 
 def _levels(values: Vector, among: NDArray[np.bool_]) -> tuple[Vector, Vector]:
-    """For each row of shape (cuts, n): the median ``among`` some of the values, and the sum of their residuals."""
+    """For each row of ``among``, shape (cuts, n), return the median value and its sum of absolute residuals."""
     rows, count = np.arange(len(among)), among.sum(axis=1)
     ordered = np.sort(np.where(among, values, np.inf), axis=1)
     middle = (ordered[rows, (count - 1) // 2] + ordered[rows, count // 2]) / 2
@@ -116,14 +118,17 @@ def _levels(values: Vector, among: NDArray[np.bool_]) -> tuple[Vector, Vector]:
 
 
 def _around_line(values: Vector) -> float:
-    """Sum of absolute residuals around a straight line, or a level where that explains more."""
+    """Return the sum of absolute residuals around a straight line, or around a level if that explains more."""
     steps = np.arange(len(values), dtype=np.float64)
     rest = values - trend(steps, values).slope * steps
     return min(float(np.abs(one - np.median(one)).sum()) for one in (rest, values))
 
 
 def noise(values: Sequence[float]) -> float:
-    """Standard deviation of noise as a share of the value, from neighbours: steps and slow changes are none."""
+    """Return the standard deviation of noise as a share of the value, estimated from neighbours.
+
+    Steps and slow changes do not count as noise.
+    """
     v = np.asarray(values, dtype=np.float64)
     middle = (v[1:] + v[:-1]) / 2
     changes = np.diff(v)[middle > 0] / middle[middle > 0]
@@ -133,21 +138,22 @@ def noise(values: Sequence[float]) -> float:
 
 
 def outlook(times: Sequence[float], values: Sequence[float], horizon: float) -> Outlook:
-    """What a measurement that cannot be negative will be ``horizon`` seconds after the last of ``values``.
+    """Forecast a measurement that cannot be negative, ``horizon`` seconds after the last of ``values``.
 
-    Without a significant trend it is expected to stay. With one it goes on, but no longer than the trend has been
-    seen, and to no more than twice and no less than half of what it is. Noise is taken to be a share of the value.
+    Without a significant trend, the value is expected to stay. A significant trend is expected to continue, but no
+    longer than it has been observed, and to no more than twice and no less than half of the present value. Noise is
+    taken to be a share of the value.
 
     Args:
         times: rising, seconds; shape ``(n,)`` with n of at least 1.
-        values: of the same shape.
+        values: measurements, of the same shape.
         horizon: seconds, 0 or more.
     """
     scatter = noise(values)
     line, seen, count = _present_line(times, values, scatter)
     ahead = min(horizon, seen)
     value = min(max(line.now + line.slope * ahead, line.now / _MOST_CHANGE), line.now * _MOST_CHANGE)
-    around = _INTERVAL * scatter * value * math.sqrt(1 + math.pi / 2 / count)  # of one value, and of the median
+    around = _INTERVAL * scatter * value * math.sqrt(1 + math.pi / 2 / count)  # noise of one value, and of the median
     below = math.hypot(around, ahead * line.falls)
     above = math.hypot(around, ahead * line.rises)
     return Outlook(value, max(value - below, 0.0), value + above)
@@ -155,7 +161,7 @@ def outlook(times: Sequence[float], values: Sequence[float], horizon: float) -> 
 
 @dataclass(frozen=True)
 class _Line:
-    """What is measured ``now``, its slope per second, and by how much that may be lower or higher."""
+    """The value ``now``, its slope per second, and by how much the slope may be lower or higher."""
 
     now: float
     slope: float = 0.0
@@ -164,9 +170,10 @@ class _Line:
 
 
 def _present_line(times: Sequence[float], values: Sequence[float], scatter: float) -> tuple[_Line, float, int]:
-    """The line through the newest values that lie on one, the seconds it was seen for, and the number of its values.
+    """Return the line through the newest values that lie on one, the seconds it covers, and the number of its values.
 
-    Where the newest values are beside the line through all since the last step, it bends: older ones are left out.
+    If the newest values are off the line through all values since the last step, the line bends, and older ones are
+    left out.
     """
     start = present_level(values)
     while True:
@@ -179,7 +186,7 @@ def _present_line(times: Sequence[float], values: Sequence[float], scatter: floa
 
 
 def _line(t: Vector, v: Vector) -> _Line:
-    """The line through values up to now, which is time 0."""
+    """Return the line through values up to now, which is time 0."""
     if len(v) < LEAST_FOR_TREND:
         return _Line(float(np.median(v)))
     seen = trend(t, v)

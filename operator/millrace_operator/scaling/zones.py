@@ -1,4 +1,4 @@
-"""When to scale and what drives it: the elasticity zones of paper 004, section 6, made robust."""
+"""The elasticity zones of paper 004, section 6, made robust: when to scale, and what drives it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .trends import LEAST_FOR_TREND, Outlook, noise, outlook, present_level, tre
 
 
 class Zone(StrEnum):
-    """Where W, processing time over batch interval, is; the paper's zones 3, 2 and 1."""
+    """The range of W, processing time over batch interval; these are the paper's zones 3, 2 and 1."""
 
     OVERLOADED = "Overloaded"
     STABLE = "Stable"
@@ -24,34 +24,36 @@ class Zone(StrEnum):
 
 
 class Driver(StrEnum):
-    """What changes the load: the rate that of the map side (replicas), keys that of the reduce side (parallelism)."""
+    """What changes the load: the rate drives the map side (replicas), keys drive the reduce side (parallelism)."""
 
     RATE = "Rate"
     KEYS = "Keys"
 
 
 KEPT = 40
-"""Observations from which trends are told."""
+"""Number of observations from which trends are estimated."""
 
 RECENT = 5
-"""Observations whose median is the present level: two may be odd."""
+"""Number of observations whose median is the present level; two of them may be outliers."""
 
 MARGIN = 0.05
-"""Share by which a level has to differ from another one to be told apart."""
+"""Share by which two levels have to differ to count as different."""
 
 _CERTAIN = 1.5  # standard deviations of a value, about 2 of the difference between two medians of five
 _SEVERE = 1.0
 
 
 class Zones:
-    """The zone of a job by its last batches.
+    """The zone of a job, judged by its last batches.
 
-    W is above ``target``, or at most ``target - step``, for ``window`` batches, or else the job is stable. Besides
-    them there may be one observation that says otherwise, and it takes two to say so: no single odd batch moves a job
-    to another zone or keeps it in one. An observation of several batches counts as so many of the mean W.
+    A job is overloaded if W is above ``target`` for ``window`` batches, underused if W is at most ``target - step`` for
+    as many, and stable otherwise. One observation among them may disagree, and at least two have to agree: no single
+    odd batch moves a job to another zone or keeps it in one. An observation of several batches counts as that many
+    batches of the mean W.
 
-    After a change of the plan, and when executors come or go, the window begins anew. For ``grace`` batches the job
-    is then taken to be stable, unless batches take longer than the interval: that is not waited out.
+    After a change of the plan, and when executors come or go, the window restarts. For ``grace`` batches the job is
+    then taken to be stable, unless batches take longer than the interval: such an overload does not wait for the grace
+    period.
     """
 
     def __init__(self, target: float = 0.9, step: float = 0.1, window: int = 6, grace: int = 6) -> None:
@@ -65,7 +67,7 @@ class Zones:
         self._chosen: dict[Driver, float] = {}
 
     def add(self, seen: Observation) -> None:
-        """Take in what the last batches were like. What was seen longer than MAX_AGE before them is forgotten."""
+        """Record an observation. Whatever was observed more than MAX_AGE before it is forgotten."""
         if self._loads and not 0 <= seen.since - self._loads[-1][0] <= MAX_AGE:
             self._batches.clear()
             self._loads.clear()
@@ -91,9 +93,9 @@ class Zones:
         return Zone.STABLE
 
     def drivers(self) -> frozenset[Driver]:
-        """What accounts for the zone: what grew for an overloaded job, shrank for an underused one, either otherwise.
+        """Return what accounts for the zone: what grew if overloaded, what shrank if underused, either if stable.
 
-        Growth is against the level at which the plan was chosen, however long ago; where that is the same, the trend
+        Growth is against the level at which the plan was chosen, however long ago. If the level is the same, the trend
         since the last step counts.
         """
         zone = self.zone
@@ -102,12 +104,12 @@ class Zones:
         return frozenset(driver for driver, change in changes.items() if change in wanted)
 
     def forecast(self, horizon: float) -> Outlook | None:
-        """Records per second that will come ``horizon`` seconds after the last observation; None without any."""
+        """Forecast the records per second ``horizon`` seconds after the last observation; None without observations."""
         times, rates = self._series(Driver.RATE)
         return outlook(times, rates, horizon) if rates else None
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, in the types of JSON."""
+        """Return the whole state in JSON types."""
         return {
             "epoch": self._epoch,
             "plan": None if self._plan is None else asdict(self._plan),
@@ -119,7 +121,7 @@ class Zones:
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any], target: float, step: float, window: int, grace: int) -> Zones:
-        """Go on from what ``to_json`` gave."""
+        """Continue from what ``to_json`` returned."""
         zones = cls(target, step, window, grace)
         zones._epoch, zones._grace_left = saved["epoch"], saved["grace_left"]
         zones._plan = None if saved["plan"] is None else Shape(**saved["plan"])
@@ -129,7 +131,7 @@ class Zones:
         return zones
 
     def _agree(self, holds: Callable[[float], bool]) -> bool:
-        """Whether the last batches do, of which one observation may be odd."""
+        """Return whether ``holds`` is true of the last batches, except for at most one odd observation."""
         agreeing = observations = odd = 0
         for batches, w in reversed(self._batches):
             if holds(w):
@@ -143,18 +145,18 @@ class Zones:
         return False
 
     def _series(self, driver: Driver) -> tuple[list[float], list[float]]:
-        """Times, and what was measured at them."""
+        """Return the times of a driver's measurements, and their values."""
         index = 1 if driver is Driver.RATE else 2
         known = [(load[0], value) for load in self._loads if (value := load[index]) is not None]
         return [time for time, _ in known], [value for _, value in known]
 
     def _levels(self) -> dict[Driver, float]:
-        """Present levels, of what has been seen often enough."""
+        """Return the present levels of the drivers that have been measured often enough."""
         recent = {driver: self._series(driver)[1][-RECENT:] for driver in Driver}
         return {driver: statistics.median(values) for driver, values in recent.items() if len(values) == RECENT}
 
     def _change(self, driver: Driver) -> int:
-        """1 if it grew, -1 if it shrank, 0 if neither is certain."""
+        """Return 1 if the driver grew, -1 if it shrank, and 0 if neither is certain."""
         chosen, times, values = self._chosen.get(driver), *self._series(driver)
         if chosen is None:
             return 0

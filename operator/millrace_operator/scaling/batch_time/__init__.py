@@ -1,1 +1,1 @@
-"""What a batch of the job costs, learned from its reports, and what it would take under another plan."""
+"""Batch times: what a job's batches cost, learned from its reports, and what they would take under another plan."""

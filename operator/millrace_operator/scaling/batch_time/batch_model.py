@@ -16,15 +16,15 @@ from .stage_work import GROUP, BatchWork, StageShape, amounts
 Vector = NDArray[np.float64]
 
 FIXED = "fixed"
-"""Name of the bottleneck where no stage takes as long as what is no stage's time."""
+"""Name of the bottleneck if every stage takes less than the time that belongs to no stage."""
 
 _Z = 1.645
-"""90 % of a normal distribution are within this many standard deviations."""
+"""Standard deviations around the mean that contain 90 % of a normal distribution."""
 
 
 @dataclass(frozen=True)
 class BatchLoad:
-    """What a batch has to do: ``rows`` records in an ``interval`` of seconds; ``keys`` distinct ones, if known."""
+    """The load of a batch: ``rows`` records in an ``interval`` of seconds, with ``keys`` distinct keys, if known."""
 
     rows: float
     interval: float
@@ -33,9 +33,9 @@ class BatchLoad:
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """Seconds of one batch by plan, shape ``(plans,)``; ``low`` to ``high`` is a 90 % interval of ``seconds``.
+    """Predicted seconds of one batch by plan, shape ``(plans,)``; ``low`` to ``high`` is their 90 % interval.
 
-    ``fixed`` is what no stage takes; ``stages`` has shape ``(plans, stages)``, in the order of ``names``.
+    ``fixed`` is the time outside the stages. ``stages`` has shape ``(plans, stages)``, in the order of ``names``.
     """
 
     seconds: Vector
@@ -46,7 +46,7 @@ class Prediction:
     names: tuple[str, ...]
 
     def bottleneck(self, index: int) -> str:
-        """The stage that takes longest under a plan, or ``fixed``."""
+        """Return the stage that takes longest under a plan, or ``fixed``."""
         stages = self.stages[index]
         longest = int(np.argmax(stages)) if len(stages) else 0
         return self.names[longest] if len(stages) and stages[longest] >= self.fixed[index] else FIXED
@@ -54,21 +54,21 @@ class Prediction:
 
 @dataclass(frozen=True, eq=False)
 class BatchModel:
-    """What a job's batches cost, as last learned.
+    """A model of what a job's batches cost, as last learned.
 
     Attributes:
         shapes: the stages, S of them.
         costs: seconds of one core, shape ``(S, 4)``.
-        fixed: seconds that a batch takes beside its stages.
-        schedule: seconds that the driver takes for a task, one after the other.
-        contention: by how much each further busy core makes all of them slower (sigma of Gunther's Universal
-            Scalability Law, Guerrilla Capacity Planning, 2007): c cores do the work of c / (1 + contention * (c - 1)).
-        spread: how the costs may vary together: changes of (fixed, schedule, contention, *costs) for independent
-            normal deviates of 1; shape ``(3 + 4 * S, deviates)``.
+        fixed: seconds that a batch takes outside its stages.
+        schedule: seconds that the driver takes for each task, one after the other.
+        contention: slowdown of all busy cores by each further one (sigma of Gunther's Universal Scalability Law,
+            Guerrilla Capacity Planning, 2007): c cores do the work of c / (1 + contention * (c - 1)).
+        spread: how the costs may vary together: changes of (fixed, schedule, contention, *costs) for independent normal
+            deviates of 1; shape ``(3 + 4 * S, deviates)``.
         scatter: standard deviation of a batch's seconds about the model's, as a share of them.
-        executor_cores, state_partitions: of the job.
-        skew, partials: of its newest batches; ``partials`` is None where they are unknown.
-        dedicated: busy seconds of a partitioner pod for a record; None where replicas are tasks of the batch.
+        executor_cores, state_partitions: cores of an executor, and state partitions of the job.
+        skew, partials: skew and partial results of its newest batches; ``partials`` is None if unknown.
+        dedicated: busy seconds of a partitioner pod for a record; None if replicas are tasks of the batch.
         keys: distinct keys of the newest batches, None if unknown.
     """
 
@@ -92,7 +92,7 @@ class BatchModel:
         return tuple(shape.name for shape in self.shapes)
 
     def predict(self, plans: Sequence[Shape], load: BatchLoad) -> Prediction:
-        """Time of a batch with this load under each of the plans."""
+        """Predict the time of a batch with this load under each of the plans."""
         work, doubt = self._work(plans, load)
         features = work.features(self.costs)
         beyond = work.beyond_one
@@ -102,7 +102,7 @@ class BatchModel:
         seconds = fixed + stages.sum(axis=1)
         features *= (1 + self.contention * beyond)[..., None]
         common = np.stack([np.ones_like(fixed), work.scheduled, (alone * beyond).sum(axis=1)], axis=1)
-        # einsum, since products this small take longer in the threads of a BLAS than by hand
+        # einsum: for products this small, the threads of a BLAS cost more time than they save
         deviates = np.einsum("pc,cd->pd", common, self.spread[:3])
         deviates += np.einsum("pk,kd->pd", features.reshape(len(plans), self.costs.size), self.spread[3:])
         by_groups = features[..., GROUP] @ self.costs[:, GROUP] * doubt
@@ -111,11 +111,11 @@ class BatchModel:
         return Prediction(seconds, seconds / width, seconds * width, fixed, stages, self.stages)
 
     def partitioner_load(self, replicas: NDArray[np.number], records_per_second: float) -> Vector:
-        """Share of time that each of so many partitioner pods is busy; 0 where there are none or nothing is known."""
+        """Return the busy share of each of ``replicas`` partitioner pods; 0 if there are none or nothing is known."""
         return (self.dedicated or 0.0) * records_per_second / np.asarray(replicas, dtype=np.float64)
 
     def _work(self, plans: Sequence[Shape], load: BatchLoad) -> tuple[BatchWork, Vector]:
-        """The work, and the standard deviation of the logarithm of its groups."""
+        """Return the work under each plan, and the standard deviation of the logarithm of its groups."""
         shape = np.array([(p.executors, p.parallelism, p.replicas) for p in plans], dtype=np.float64).reshape(-1, 3)
         rows = np.full(len(plans), load.rows)
         groups, doubt = np.zeros(len(plans)), np.zeros(len(plans))

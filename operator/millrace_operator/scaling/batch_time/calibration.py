@@ -1,4 +1,4 @@
-"""Learns what a running job's batches cost from its own reports, in bounded memory, and makes the model of them."""
+"""Calibration: learns what a job's batches cost from its own reports, in bounded memory, and builds the model."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ Vector = NDArray[np.float64]
 
 _ENOUGH = 3
 _HALF_LIFE, _LEAST = 16.0, 0.05
-"""Observations after which an older one weighs half, and what the oldest still weigh: they may be all of their plan."""
+"""Observations after which an older one weighs half, and the least weight: old ones may be all there is of a plan."""
 
 _AFTER_CHANGE = 0.2
-"""What the first observation of a plan weighs: its batches have to warm up."""
+"""Weight of the first observation of a plan, whose batches have to warm up."""
 
 _SCATTER, _SCATTER_WEIGHT = 0.06, 4.0
-"""Scatter of a batch's time about the model to begin with, as a share, and how many observations that counts as."""
+"""Initial scatter of batch times about the model, as a share, and how many observations it counts as."""
 
 _ODD = 0.01
-"""Tasks that a mean may be above the plan's by rounding."""
+"""Number of tasks by which rounding may lift a mean above the plan's tasks."""
 
 _MOST, _LEAST_SECONDS = 1e12, 1e-3
-"""No number of a batch is larger than the one, and no batch takes less than the other, in seconds."""
+"""Largest plausible value of any number of a batch, and the least plausible batch time in seconds."""
 
 
 class Calibration:
@@ -53,7 +53,7 @@ class Calibration:
         self._model: BatchModel | None = None
 
     def add(self, seen: Observation) -> None:
-        """Take in what batches reported; what cannot be true is left out, and stages that are of another plan."""
+        """Record an observation, unless its numbers are implausible; stages that are of another plan are left out."""
         if _plausible(seen):
             self._recent.add(_without_odd_stages(seen))
             self._model = None
@@ -64,23 +64,23 @@ class Calibration:
         return self._recent.count >= _ENOUGH
 
     def model(self) -> BatchModel:
-        """The costs as of now; by the prior alone where nothing has been seen."""
+        """Return the present model; without observations it is the prior."""
         if self._model is None:
             self._model = self._fitted()
         return self._model
 
     def to_json(self) -> dict[str, Any]:
-        """What has been seen, for ``from_json``: as much as is remembered."""
+        """Return all remembered observations, for ``from_json``."""
         return {"observations": self._recent.to_json()}
 
     @classmethod
     def from_json(
         cls, stored: Mapping[str, Any], bounds: Bounds, state_partitions: int, prior: StageCosts | None = None
     ) -> Calibration:
-        """A calibration that knows what another one knew.
+        """Return a calibration with the observations that another one saved.
 
         Raises:
-            KeyError, TypeError: ``to_json`` has not written it.
+            KeyError, TypeError: ``stored`` was not written by ``to_json``.
         """
         calibration = cls(bounds, state_partitions, prior)
         calibration._recent = Recent.from_json(stored["observations"])
@@ -124,11 +124,12 @@ class Calibration:
 
 
 def _scatter(errors: Vector, leverages: Vector, weights: Vector) -> tuple[float, float]:
-    """Standard deviation of batches about the model, as a share, and how much wider that makes costs' own than usual.
+    """Return the scatter of batches about the model, as a share, and the factor by which it widens the costs' doubt.
 
-    Errors beyond three robust deviations (by the median) count as three. A batch that has a hold on the costs lies
-    closer to the model than others will: its ``leverage`` makes up for it. Few observations know a deviation badly:
-    Student's distribution, instead of the normal one, has its 90 % within about 1 + 0.93 / degrees times as much.
+    The scatter is a standard deviation. Errors beyond three robust deviations (by the median) count as three. A batch
+    with influence on the costs lies closer to the model than others will: its ``leverage`` makes up for that. Few
+    observations determine a deviation badly: Student's distribution, instead of the normal one, has its 90 % within
+    about 1 + 0.93 / degrees times as much.
     """
     usual = float(np.median(np.abs(errors))) / 0.6745
     clipped = np.clip(errors, -3 * max(usual, _SCATTER), 3 * max(usual, _SCATTER))
@@ -139,7 +140,7 @@ def _scatter(errors: Vector, leverages: Vector, weights: Vector) -> tuple[float,
 
 
 def _plausible(seen: Observation) -> bool:
-    """Whether numbers are what they may be."""
+    """Return whether all numbers are within plausible limits."""
     stages = [stage for stage in (seen.route, seen.combine) if stage is not None]
     needed = [
         seen.seconds,
@@ -156,7 +157,7 @@ def _plausible(seen: Observation) -> bool:
 
 
 def _without_odd_stages(seen: Observation) -> Observation:
-    """Without the clocks of stages that report more tasks than the plan has: repeated or of another plan."""
+    """Drop the clocks of stages that report more tasks than the plan has: these are repeated, or of another plan."""
     route, combine = seen.route, seen.combine
     return replace(
         seen,

@@ -1,4 +1,4 @@
-"""What batches cost, as far as their measurements can tell it apart, and what to expect of it before there are any."""
+"""The costs of a batch, as far as measurements can separate them, and their prior before any measurement."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class StageCosts:
-    """Seconds of one core, but for ``contention``; the values are what is expected of a job that nobody has seen.
+    """Costs in seconds of one core, except ``contention``; the defaults are the prior for a job without observations.
 
     Attributes:
-        fixed: of a batch, beside its stages: planning, commit, the logs.
-        schedule: of the driver for a task, one after the other.
+        fixed: for a batch, outside its stages: planning, commit, the logs.
+        schedule: for the driver to schedule a task, one after the other.
         contention: see ``BatchModel``.
         launch: to start a task, on its core.
-        read, handover: of a record before it is routed, and of a partial result between combine and merge.
+        read, handover: for a record before it is routed, and for a partial result between combine and merge.
         route_record, route_block: to route a record, and to send a block.
         combine_task, combine_record, combine_group: of combining, for a task, a record and a partial result.
         merge_task, merge_group: of merging, for a state partition and a partial result.
 
-    Stages time what their own code does: tasks' launches, ``read`` and ``handover`` are only in the batch's time.
+    Stages time what their own code does. Task launches, ``read`` and ``handover`` are only in the batch's time.
     """
 
     fixed: float = 0.3
@@ -45,28 +45,28 @@ class StageCosts:
 
     @property
     def vector(self) -> Vector:
-        """In the order of the fields."""
+        """The costs as an array, in the order of the fields."""
         return np.array(astuple(self))
 
 
 NAMES = tuple(field.name for field in fields(StageCosts))
 
 _DOUBT = {"contention": 1.5, "combine_record": 2.0, "combine_group": 1.5, "merge_group": 1.5, "handover": 1.0}
-"""Where aggregators differ most: standard deviation of the logarithm of a cost about the prior's."""
+"""Standard deviations of log costs around the prior, for the costs in which aggregators differ most."""
 
 _USUAL_DOUBT = 0.7
 _SPEED_DOUBT = 0.7
-"""The same of all costs together: the machine's speed."""
+"""Standard deviation of the logarithm of all costs together: the machine's speed."""
 
 UNTIMED = ("launch", "read", "handover")
-"""What the clocks of the stages leave out."""
+"""Costs that the clocks of the stages leave out."""
 
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """Which costs are part of what a stage costs: ones, in matrices of shape ``(stages, 4, costs)``.
+    """The costs that each stage consists of: matrices of zeros and ones, of shape ``(stages, 4, costs)``.
 
-    ``timed`` has only those that the stage's own clock sees.
+    ``placed`` has all of them, ``timed`` only those that the stage's own clock sees.
     """
 
     shapes: tuple[StageShape, ...]
@@ -75,7 +75,7 @@ class Parts:
 
 
 def parts(dedicated: bool) -> Parts:
-    """Of a job whose batches route their records themselves, or read records that were routed in pods beside it."""
+    """Return the parts of a job that routes records in its batches, or in ``dedicated`` partitioner pods."""
     shapes = (COMBINE, MERGE) if dedicated else (ROUTE, COMBINE, MERGE)
     first = shapes[0]
     places = {
@@ -101,7 +101,7 @@ def parts(dedicated: bool) -> Parts:
 
 
 def prior_precision() -> Vector:
-    """Inverse covariance of the logarithms of the costs; shape ``(costs, costs)``."""
+    """Return the inverse covariance of the logarithms of the costs; shape ``(costs, costs)``."""
     doubt = np.array([_DOUBT.get(name, _USUAL_DOUBT) for name in NAMES])
     speed = np.array([_SPEED_DOUBT if name != "contention" else 0.0 for name in NAMES])
     inverse: Vector = np.linalg.inv(np.diag(doubt**2) + np.outer(speed, speed))

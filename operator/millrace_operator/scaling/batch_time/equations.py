@@ -1,4 +1,4 @@
-"""What observations say about costs: one equation for the time of a batch, and one for each clock of its stages."""
+"""Equations that observations give for the costs: one for the time of a batch, and one for each clock of its stages."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from .stage_work import amounts
 Vector = NDArray[np.float64]
 
 BATCH_NOISE, _CLOCK_NOISE = 0.06, 0.15
-"""Usual error of the model, as a share: of a batch's time, and of what the stages' own clocks say."""
+"""Usual error of the model, as a share: for a batch's time, and for the stages' own clocks."""
 
 _FLOOR = 0.02
-"""Seconds that clocks may be off whatever they say."""
+"""Seconds by which a clock may be off, whatever it reads."""
 
 _FIXED, _SCHEDULE, _CONTENTION = (NAMES.index(name) for name in ("fixed", "schedule", "contention"))
 
 
 class Equations:
-    """Residuals of observations, at least one, as functions of the logarithms of the costs."""
+    """The residuals of one or more observations, as functions of the logarithms of the costs."""
 
     def __init__(self, seen: Sequence[Observation], parts: Parts, executor_cores: int, partitions: int) -> None:
         def column(values: Sequence[float | None]) -> Vector:
@@ -53,18 +53,18 @@ class Equations:
         )
 
     def weights(self, observations: Vector) -> Vector:
-        """From weights of observations to weights of residuals."""
+        """Return the weights of residuals, given the weights of observations."""
         return np.concatenate([observations, np.broadcast_to(observations[:, None], self._timed.shape)[self._timed]])
 
     def batch_errors(self, fit: Fit) -> tuple[Vector, Vector]:
-        """Logarithm of measured over modelled time of each batch, and its leverage: its share in its model, 0 to 1."""
+        """Return the log of measured over modelled time per batch, and its leverage: its share in its model, 0 to 1."""
         values = np.exp(fit.logs)
         modelled, slopes = self._batches(values)
         pull = (slopes * values / modelled[:, None] / BATCH_NOISE) @ fit.factor
         return np.log(self._seconds / modelled), np.minimum(np.sum(pull**2, axis=1), 1.0)
 
     def residuals(self, logs: Vector) -> tuple[Vector, Vector]:
-        """In usual errors, and their derivatives by the logarithms."""
+        """Return the residuals, in usual errors, and their derivatives by the logarithms."""
         values = np.exp(logs)
         modelled, slopes = self._batches(values)
         errors = [np.log(modelled / self._seconds) / BATCH_NOISE]
@@ -77,7 +77,7 @@ class Equations:
         return np.concatenate(errors), np.concatenate(derivatives)
 
     def _batches(self, values: Vector) -> tuple[Vector, Vector]:
-        """Modelled time of each batch, shape ``(batches,)``, and its derivatives by the costs."""
+        """Return the modelled time of each batch, shape ``(batches,)``, and its derivatives by the costs."""
         costs = self._parts.placed @ values
         features = self._work.features(costs)
         beyond = self._work.beyond_one
@@ -91,7 +91,7 @@ class Equations:
         return modelled, slopes
 
     def _stage_clocks(self, values: Vector) -> tuple[Vector, Vector]:
-        """Seconds of all tasks of each stage by its clock, shape ``(batches, stages)``, and derivatives."""
+        """Return the seconds of all tasks of each stage by its clock, shape ``(batches, stages)``, and derivatives."""
         totals = self._work.amounts * self._work.tasks[..., None]
         beyond = self._work.beyond_one
         slowed = 1 + values[_CONTENTION] * beyond

@@ -1,4 +1,4 @@
-"""Costs above 0 from measurements that scatter and sometimes are wrong: robust least squares of logarithms."""
+"""Robust least squares of logarithms: costs above 0 from measurements that scatter and are sometimes wrong."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float64]
 
 Residuals = Callable[[Vector], tuple[Vector, Vector]]
-"""From logarithms of costs, shape ``(costs,)``, to residuals, shape ``(measurements,)``, and their derivatives."""
+"""Function from log costs, shape ``(costs,)``, to residuals, shape ``(measurements,)``, and their derivatives."""
 
 _HUBER = 1.345
 _STEPS = 20
 _LONGEST, _SMALL = 1.0, 3e-3
-"""The longest step of a logarithm, and one that ends the search."""
+"""The longest step of a logarithm, and the step that ends the search."""
 
 _FARTHEST = 15.0
-"""How far costs may come from the prior: by a factor of three millions."""
+"""Largest distance of a log cost from the prior: a factor of three million."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """Logarithms of the costs, shape ``(costs,)``; how unsure they are: a factor of their covariance."""
+    """The logarithms of the costs, shape ``(costs,)``, and a factor of their covariance."""
 
     logs: Vector
     factor: Vector
 
 
 def prior_fit(prior: Vector, precision: Vector) -> Fit:
-    """What is known before there are measurements."""
+    """Return the fit before there are any measurements."""
     return Fit(prior, np.linalg.inv(np.linalg.cholesky(precision)).T)
 
 
 def fit_logs(residuals: Residuals, weights: Vector, prior: Vector, precision: Vector, start: Vector) -> Fit:
-    """The most probable costs, given that logarithms are about ``prior`` and residuals of about 1 are usual.
+    """Return the most probable costs, given log costs around ``prior`` and residuals that are usually about 1.
 
-    Levenberg's and Marquardt's method, with residuals over 1.345 counting linearly (Huber, Robust Estimation of a
+    The method is Levenberg's and Marquardt's. Residuals over 1.345 count linearly (Huber, Robust Estimation of a
     Location Parameter, Annals of Mathematical Statistics 1964). The covariance is Laplace's approximation.
 
     Args:
-        residuals: in standard deviations.
-        weights: of measurements, shape ``(measurements,)``.
+        residuals: residuals in standard deviations.
+        weights: weights of the measurements, shape ``(measurements,)``.
         prior, start: logarithms, shape ``(costs,)``; ``start`` is where the search begins.
         precision: inverse covariance of the prior, shape ``(costs, costs)``.
     """

@@ -1,4 +1,4 @@
-"""How many partial results combine tasks send to the merge, at another number of records or of tasks."""
+"""The number of partial results that combine tasks send to the merge, for other numbers of records or tasks."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ Vector = NDArray[np.float64]
 
 _BENDS = np.linspace(0.1, 1.0, 10)
 _TIMES = 3.0 ** np.arange(-6, 7)
-"""What is tried: exponents, and multiples of the usual filling."""
+"""The grid that the fit searches: exponents, and multiples of the usual filling."""
 
 _NOISE = 0.03
 """Scatter of the logarithm of partial results from batch to batch."""
 
 _BEND_DOUBT, _FILLED_DOUBT, _SPLIT_DOUBT = 0.3, 4.0, 0.2
-"""Standard deviations of the prior: of the exponent, the filling's logarithm, and ``by_tasks``."""
+"""Standard deviations of the prior: for the exponent, the logarithm of the filling, and ``by_tasks``."""
 
 _GROWTH_DOUBT = 0.25
-"""The same of d log partials / d log rows, as a whole."""
+"""Standard deviation of the prior for d log partials / d log rows, as a whole."""
 
 _STEADY = 0.05
-"""Steps in which rows and tasks stay within this, as a logarithm, tell nothing."""
+"""Steps in which rows and tasks change by no more than this, as a logarithm, carry no information."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class ObservedPartials:
 
 @dataclass(frozen=True)
 class Partials:
-    """Partial results at other records and tasks, through the newest that was seen.
+    """A model of partial results by records and tasks, which passes through the newest observation.
 
-    They grow as 1 - exp(-``filled`` * x ** ``bend``) with x the records over those of the newest. A ``bend`` of 1 is
-    drawing from groups that are all alike; with a small ``filled`` they grow as a power of the records, as words in a
-    text do (Heaps' law). ``by_tasks`` is an exponent too: 0 where all records of a key go to one task, up to 1 where a
-    partitioner splits every key among all of them. The doubts are standard deviations of exponents by rows and by
-    tasks.
+    They grow as 1 - exp(-``filled`` * x ** ``bend``), with x the records over those of the newest observation. A
+    ``bend`` of 1 is drawing from groups that are all alike. With a small ``filled`` they grow as a power of the
+    records, as words in a text do (Heaps' law). ``by_tasks`` is an exponent too: 0 if all records of a key go to one
+    task, up to 1 if a partitioner splits every key among all tasks. The doubts are standard deviations of the exponents
+    by rows and by tasks.
     """
 
     newest: ObservedPartials
@@ -56,12 +56,12 @@ class Partials:
     split_doubt: float = 0.0
 
     def doubt(self, rows: Vector, parallelism: Vector) -> Vector:
-        """Standard deviation of the logarithm of partial results, for being far from what was seen."""
+        """Return the standard deviation of log partial results that comes from distance to the newest observation."""
         by_rows = self.growth_doubt * np.log(np.maximum(rows, 1.0) / self.newest.rows)
         return np.hypot(by_rows, self.split_doubt * np.log(parallelism / self.newest.parallelism))
 
     def predict(self, rows: Vector, parallelism: Vector) -> Vector:
-        """Partial results of batches; at most one for each record."""
+        """Return the partial results of batches; at most one for each record."""
         grown = np.expm1(-self.filled * (rows / self.newest.rows) ** self.bend) / np.expm1(-self.filled)
         split = (parallelism / self.newest.parallelism) ** self.by_tasks
         partials: Vector = np.minimum(self.newest.partials * grown * split, np.maximum(rows, 0.0))
@@ -69,14 +69,14 @@ class Partials:
 
 
 def learn(seen: Sequence[ObservedPartials], hot: float = 0.0) -> Partials:
-    """What the batches seen, oldest first, tell; at least one, all with records.
+    """Fit the model to observed batches, oldest first; there is at least one, and all have records.
 
-    Before two rates have been seen, groups are taken to be alike where no key is hot; where ``hot``, the share of the
-    records that stay together, is 0.3 or more, they grow as the square root of the records, as with Zipf's exponents
-    of 1.2 to 2; and as something between in between.
+    Before two rates have been observed, growth is assumed. Without a hot key, groups are taken to be alike. If ``hot``,
+    the share of the records that stay together, is 0.3 or more, partial results grow as the square root of the records,
+    as with Zipf's exponents of 1.2 to 2. For values in between, growth is in between.
 
-    The fit is to the ratios between each and the next, so that a change of the keys themselves counts once and not
-    for ever; errors count up to three standard deviations.
+    The fit is to the ratios between each batch and the next, so that a change of the keys themselves counts once and
+    not for ever. Errors count up to three standard deviations.
     """
     newest = seen[-1]
     rows = np.array([one.rows for one in seen]) / newest.rows
@@ -106,7 +106,7 @@ def learn(seen: Sequence[ObservedPartials], hot: float = 0.0) -> Partials:
 
 
 def _filled_by_equal_groups(one: ObservedPartials) -> float:
-    """Draws for each of k equal groups, r / k, when r draws hit k * (1 - exp(-r / k)) of them; by bisection."""
+    """Return r / k, the draws per group, if r draws hit k * (1 - exp(-r / k)) of k equal groups; by bisection."""
     share = min(max(one.partials, 1.0) / max(one.rows, 1.0), 0.999)
     low, high = 1e-4, 1 / share + 1
     for _ in range(40):

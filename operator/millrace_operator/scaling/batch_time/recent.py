@@ -1,4 +1,4 @@
-"""Remembers observations of a job in bounded memory: the newest of each plan, of the plans that ran last."""
+"""Observations of a job in bounded memory: the newest of each of the plans that ran last."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ..observation import Observation, Stage
 from ..plans import Shape
 
 PLANS = 32
-"""Plans that are remembered: the one that ran least recently is forgotten."""
+"""Number of plans that are remembered; the one that ran least recently is forgotten first."""
 
 PER_PLAN = 16
-"""Observations that are remembered of each."""
+"""Number of observations that are remembered of each plan."""
 
 
 @dataclass(frozen=True)
 class NumberedObservation:
-    """An observation, how many came before it, and whether it is the first under its plan."""
+    """An observation, the number of observations before it, and whether it is the first after a change of plan."""
 
     number: int
     first: bool
@@ -27,7 +27,7 @@ class NumberedObservation:
 
 
 class Recent:
-    """At most ``PLANS`` times ``PER_PLAN`` observations."""
+    """The remembered observations, at most ``PLANS`` times ``PER_PLAN``."""
 
     def __init__(self) -> None:
         self._plans: OrderedDict[Shape, deque[NumberedObservation]] = OrderedDict()
@@ -35,7 +35,7 @@ class Recent:
         self.count = 0
 
     def add(self, seen: Observation) -> None:
-        """Remember it; the plan that ran least recently may have to go for it."""
+        """Remember an observation; this may drop the plan that ran least recently."""
         before = self._newest
         first = before is not None and (seen.epoch, seen.plan) != (before.epoch, before.plan)
         self._keep(NumberedObservation(self.count, first, seen))
@@ -49,19 +49,19 @@ class Recent:
         self.count = one.number + 1
 
     def all(self) -> list[NumberedObservation]:
-        """Oldest first."""
+        """Return all remembered observations, oldest first."""
         return sorted((one for plan in self._plans.values() for one in plan), key=lambda one: one.number)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """For ``from_json``, oldest first."""
+        """Return all remembered observations for ``from_json``, oldest first."""
         return [asdict(one) for one in self.all()]
 
     @classmethod
     def from_json(cls, stored: list[Mapping[str, Any]]) -> Recent:
-        """The inverse of ``to_json``.
+        """Return the memory that ``to_json`` wrote.
 
         Raises:
-            KeyError, TypeError: that has not written it.
+            KeyError, TypeError: ``stored`` was not written by ``to_json``.
         """
         recent = cls()
         for one in stored:

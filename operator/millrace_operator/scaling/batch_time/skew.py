@@ -1,4 +1,4 @@
-"""How uneven the tasks of a stage are at a number of tasks that has not been measured."""
+"""The imbalance between the tasks of a stage, at numbers of tasks that have not been measured."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _NORMAL = NormalDist()
 
 
 def hot_share(imbalance: float, tasks: int) -> float:
-    """Share h of the records that stay together however many tasks there are: those of one hot key.
+    """Return h, the share of the records that stay together however many tasks there are: those of one hot key.
 
-    The task that has them gets its part of the rest too: the largest share is h + (1 - h) / tasks, and its load over
-    the mean one, less 1, is h * (tasks - 1).
+    The task that has them gets its part of the rest too. So the largest share is h + (1 - h) / tasks, and its load over
+    the mean, minus 1, is h * (tasks - 1).
     """
     return min(max(imbalance, 0.0) / (tasks - 1), 1.0) if tasks > 1 else 0.0
 
 
 def chance(groups: Vector, tasks: Vector) -> Vector:
-    """Imbalance to expect of so many equal groups that a hash places on tasks: largest over mean, less 1.
+    """Return the imbalance to expect when a hash places equal groups on tasks: largest over mean, minus 1.
 
-    Loads of n tasks are about normal, with mean g / n and deviation sqrt(g / n); the largest of n normal values is
+    Loads of n tasks are about normal, with mean g / n and deviation sqrt(g / n). The largest of n normal values is
     expected at the quantile (n - 3/8) / (n + 1/4) (Blom, Statistical Estimates and Transformed Beta-Variables, 1958).
     """
     different, where = np.unique(tasks, return_inverse=True)
@@ -37,18 +37,19 @@ def chance(groups: Vector, tasks: Vector) -> Vector:
 
 @dataclass(frozen=True)
 class Skew:
-    """Measured imbalances by number of tasks; between and beyond them, of one hot key and of chance.
+    """Imbalance by number of tasks: measured values, and elsewhere a model of one hot key and chance.
 
     ``keys`` are the distinct keys of a batch, None if unknown. What chance explains of an imbalance grows with the
-    square root of the tasks, the rest with the tasks. Between two measurements the share of the hot key goes with
-    the logarithm of the tasks: keys that share a task at few tasks part at more.
+    square root of the tasks, the rest with the tasks. Between two measurements, the share of the hot key is
+    interpolated over the logarithm of the tasks: keys that share a task when tasks are few separate when there are
+    more.
     """
 
     measured: Mapping[int, float] = field(default_factory=dict)
     keys: float | None = None
 
     def imbalance(self, tasks: Vector) -> Vector:
-        """Largest load over the mean one, less 1; shape of ``tasks``. 0 where nothing has been measured."""
+        """Return the largest load over the mean, minus 1, in the shape of ``tasks``; 0 if nothing has been measured."""
         known = sorted(count for count in self.measured if count > 1)
         if not known:
             return np.zeros(np.shape(tasks))

@@ -1,4 +1,4 @@
-"""When the tasks of a stage are done that share the cores of a job: in closed form, for many plans at once."""
+"""The time of a stage whose tasks share the cores of a job, in closed form and for many plans at once."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ Vector = NDArray[np.float64]
 
 
 def finishing(tasks: Vector, cores: Vector, hot_ratio: Vector) -> tuple[Vector, Vector]:
-    """Shares of an ordinary task's seconds u and of the hot task's h in the time of a stage, ``a * u + b * h``.
+    """Return a and b, the weights of an ordinary and of the hot task in the time of a stage, ``a * u + b * h``.
 
-    Cores take the next task when they are free (list scheduling: Graham, Bounds on Multiprocessing Timing Anomalies,
-    1969). Tasks take u each but for one, which takes h, and which is as likely to be launched first as last. Cores
-    launch in waves while tasks are alike, and the hot one is in wave q of Q = ceil(tasks / cores) with probability
-    cores / tasks (the rest falls to the last wave). The stage ends with it, at q * u + h, or with the others: Q waves,
-    the hot task's excess being spread over all cores. The expectation over q is a sum of few terms.
+    u is the seconds of an ordinary task, h those of the hot task. Cores take the next task when they are free (list
+    scheduling: Graham, Bounds on Multiprocessing Timing Anomalies, 1969). Every task takes u except one, which takes h
+    and is as likely to be launched first as last. Cores launch in waves while tasks are alike. The hot task is in wave
+    q of Q = ceil(tasks / cores) with probability cores / tasks; the last wave gets the rest. The stage ends with the
+    hot task, at q * u + h, or with the others: after Q waves, with the hot task's excess spread over all cores. The
+    expectation over q is a sum of few terms.
 
     The time is homogeneous in u and h, so a and b are its derivatives too (Euler).
 
     Args:
-        tasks: at least 1.
-        cores: at least 1.
-        hot_ratio: h / u, at least 1. All have one shape, which is that of a and b.
+        tasks: number of tasks, at least 1.
+        cores: number of cores, at least 1.
+        hot_ratio: h / u, at least 1. All arguments have one shape, which is also the shape of a and b.
     """
     waves = np.ceil(tasks / cores)
     share = cores / tasks
@@ -35,5 +36,5 @@ def finishing(tasks: Vector, cores: Vector, hot_ratio: Vector) -> tuple[Vector, 
 
 
 def _sum_below(high: Vector) -> Vector:
-    """0 + 1 + ... + (high - 1)."""
+    """Return 0 + 1 + ... + (high - 1)."""
     return high * (high - 1) / 2

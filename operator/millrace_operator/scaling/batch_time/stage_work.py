@@ -1,9 +1,9 @@
-"""The stages of a micro-batch, and what their tasks have to do under a plan.
+"""The stages of a micro-batch, and the work of their tasks under a plan.
 
-Each stage is an operator of paper 002, whose task fetches its share of the batch at once and emits one block for each
+Each stage is an operator of paper 002. Its task fetches its share of the batch at once and emits one block for each
 task of the next stage. A record costs c_p = c_fetch / b_in + c_cpu + s * c_emit / b_out (equation 3.8), with b_in the
-records of a task and b_out those of a block; times the records of a task (3.7), that is ``task + record * records +
-block * blocks``. Partial results, of which there are fewer than records, cost ``group`` each.
+records of a task and b_out those of a block. Multiplied by the records of a task (3.7), that is ``task + record *
+records + block * blocks``. Partial results, of which there are fewer than records, cost ``group`` each.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Vector = NDArray[np.float64]
 _TINY = 1e-12
 
 TASK, RECORD, BLOCK, GROUP = range(4)
-"""Kinds of cost of a stage, in this order: seconds of one core for a task, a record, a block sent, a group."""
+"""The kinds of cost of a stage, in this order: seconds of one core for a task, a record, a block sent, a group."""
 
 
 class Tasks(StrEnum):
-    """What the number of a stage's tasks follows."""
+    """The setting that a stage's number of tasks follows."""
 
     REPLICAS = "replicas"
     PARALLELISM = "parallelism"
@@ -35,7 +35,7 @@ class Tasks(StrEnum):
 
 
 class Skewed(StrEnum):
-    """Why the tasks of a stage are uneven: by the records of its keys, or by the chance that places its groups."""
+    """The cause of uneven tasks in a stage: the records of its keys, or the chance that places its groups."""
 
     EVEN = "even"
     KEYS = "keys"
@@ -44,7 +44,10 @@ class Skewed(StrEnum):
 
 @dataclass(frozen=True)
 class StageShape:
-    """A stage: its tasks, and how uneven they are. A job's stages follow each other, each with the next's blocks."""
+    """A stage of a job: what its number of tasks follows, and what makes its tasks uneven.
+
+    A job's stages run one after the other. Each sends blocks to the tasks of the next.
+    """
 
     name: str
     tasks: Tasks
@@ -58,13 +61,13 @@ MERGE = StageShape("merge", Tasks.PARTITIONS, Skewed.PLACEMENT)
 
 @dataclass(frozen=True, eq=False)
 class BatchWork:
-    """Amounts of work of batches under plans.
+    """The amounts of work in batches, by plan.
 
     Attributes:
-        tasks, blocks: of a stage, and sent by each of its tasks; shape ``(plans, stages)``.
-        imbalance: largest over mean amount of a task, less 1, of what is uneven; shape ``(plans, stages)``.
-        uneven: the kind of cost of which the amount is uneven; shape ``(stages,)``.
-        cores, rows, groups: shape ``(plans,)``.
+        tasks, blocks: tasks of a stage, and blocks that each of them sends; shape ``(plans, stages)``.
+        imbalance: largest over mean amount of a task, minus 1, of what is uneven; shape ``(plans, stages)``.
+        uneven: the kind of cost whose amount is uneven; shape ``(stages,)``.
+        cores, rows, groups: cores, records and partial results; shape ``(plans,)``.
     """
 
     tasks: Vector
@@ -77,19 +80,19 @@ class BatchWork:
 
     @property
     def scheduled(self) -> Vector:
-        """Tasks that the driver hands out, one after the other; shape ``(plans,)``."""
+        """Tasks that the driver schedules, one after the other; shape ``(plans,)``."""
         handed_out: Vector = self.tasks.sum(axis=1)
         return handed_out
 
     @property
     def beyond_one(self) -> Vector:
-        """Cores that are busy in each stage, beyond the first; shape ``(plans, stages)``."""
+        """Busy cores in each stage beyond the first one; shape ``(plans, stages)``."""
         busy: Vector = np.minimum(self.tasks, self.cores[:, None])
         return busy - 1
 
     @property
     def amounts(self) -> Vector:
-        """Of a mean task, by kind of cost; shape ``(plans, stages, 4)``."""
+        """Amounts of a mean task, by kind of cost; shape ``(plans, stages, 4)``."""
         amounts = np.empty((*self.tasks.shape, 4))
         amounts[..., TASK] = 1.0
         amounts[..., RECORD] = self.rows[:, None] / self.tasks
@@ -98,12 +101,12 @@ class BatchWork:
         return amounts
 
     def features(self, costs: Vector) -> Vector:
-        """How often each cost counts in the time of its stage, without contention; shape ``(plans, stages, 4)``.
+        """Return how often each cost counts in the time of its stage, without contention; shape ``(plans, stages, 4)``.
 
-        The hot task has ``1 + imbalance`` times the mean of what is uneven, and the others have so much less.
+        The hot task has ``1 + imbalance`` times the mean of what is uneven, and the others have correspondingly less.
 
         Args:
-            costs: shape ``(stages, 4)``. They decide what a hot task means for its stage.
+            costs: shape ``(stages, 4)``. They decide how much the hot task delays its stage.
         """
         counts = self.amounts
         stages = np.arange(len(self.uneven))
@@ -127,11 +130,11 @@ def amounts(
     groups: Vector,
     skew: Skew | Vector,
 ) -> BatchWork:
-    """The work of batches with ``rows`` and ``groups``, shape ``(plans,)``.
+    """Return the work of batches with ``rows`` records and ``groups`` partial results, both of shape ``(plans,)``.
 
     Args:
         plans: executors, parallelism and replicas; shape ``(plans, 3)``.
-        skew: of records among combine tasks; or their imbalance, shape ``(plans,)``.
+        skew: skew of records among combine tasks; or their imbalance, shape ``(plans,)``.
     """
     executors, parallelism, replicas = plans.T
     counts = {

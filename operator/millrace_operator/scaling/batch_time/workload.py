@@ -1,4 +1,4 @@
-"""What the newest batches of a job were like: their keys, how uneven these are, and the partial results they make."""
+"""The workload of a job's newest batches: their keys, how skewed these are, and the partial results they make."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .partials import ObservedPartials, Partials, learn
 from .skew import Skew, hot_share
 
 _OTHER_KEYS, _SAME_RATE = 0.25, 0.1
-"""Change of the largest load or of partial results, as a logarithm, that is no chance at rates as near as the other."""
+"""Change of imbalance or partial results that cannot be chance, and width of equal rates; both as logarithms."""
 
 _PARTIALS = 32
 """Observations from which the number of partial results is learned."""
@@ -22,10 +22,10 @@ _POD_MEASUREMENTS = 16
 
 
 def same_keys(seen: Sequence[Observation]) -> Sequence[Observation]:
-    """The observations, oldest first, since the keys last became others: more or fewer, or more or less uneven.
+    """Return the observations, oldest first, since the keys last changed in number or in skew.
 
-    That shows where the same parallelism at about the same rate has another imbalance, or other partial results; what
-    was seen in between counts as new.
+    A change shows when the same parallelism at about the same rate has a different imbalance, or different partial
+    results. What was observed in between counts as after the change.
     """
     begins = 0
     told: dict[tuple[str, int, int], tuple[int, float]] = {}
@@ -43,13 +43,13 @@ def same_keys(seen: Sequence[Observation]) -> Sequence[Observation]:
 
 
 def skew_of(seen: Sequence[Observation]) -> Skew:
-    """The imbalance last measured at each parallelism, and the keys; observations are oldest first."""
+    """Return the imbalance last measured at each parallelism, and the keys; observations are oldest first."""
     measured = {one.plan.parallelism: one.imbalance for one in seen if one.imbalance is not None}
     return Skew(measured, last_keys(seen))
 
 
 def partials_of(seen: Sequence[Observation]) -> Partials | None:
-    """Of observations, oldest first, that tell of partial results; None if none does."""
+    """Fit partial results to the observations that report them, oldest first; None if none does."""
     told = [
         ObservedPartials(one.rows, one.plan.parallelism, one.partials) for one in seen if one.partials and one.rows >= 1
     ]
@@ -58,12 +58,12 @@ def partials_of(seen: Sequence[Observation]) -> Partials | None:
 
 
 def last_keys(seen: Sequence[Observation]) -> float | None:
-    """Distinct keys of a batch, as last told."""
+    """Return the distinct keys of a batch, as last reported; None if they never were."""
     return next((one.keys for one in reversed(seen) if one.keys is not None), None)
 
 
 def pod_seconds(seen: Sequence[Observation]) -> float | None:
-    """Busy seconds of a partitioner pod for a record: the median of the observations that tell."""
+    """Return the busy seconds of a partitioner pod for a record: the median of the observations that report it."""
     told = [
         one.dedicated_busy * one.plan.replicas * one.interval / one.rows
         for one in seen

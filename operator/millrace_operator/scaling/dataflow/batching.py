@@ -1,6 +1,6 @@
-"""What batching costs: output buffers, the memory of what waits in them, and the time it waits. Paper 002, section 3.4.
+"""The cost of batching: output buffers, the memory they take, and the time records wait (paper 002, section 3.4).
 
-All of a task; records are taken to be spread evenly over the buffers they may go to.
+Buffers are counted per task. Records are assumed to spread evenly over the buffers they may go to.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from .flow import Configuration, Flow, StreamConnection
 
 
 class Buffering(StrEnum):
-    """How a task assembles batches for several consumers.
+    """The way a task assembles batches for several consumers.
 
-    ``DISTINCT``: each record is put into one buffer of every consumer, which has one for each of its tasks.
-    ``SHARED``: into one buffer in all, of which there is one for every combination of the consumers' tasks; each
-    batch goes to all consumers, which a system can do that knows nothing of batches. Consumers without keys (random
-    and broadcast) are served from one buffer in both.
+    - ``DISTINCT``: each record goes into one buffer per consumer. A consumer has one buffer for each of its tasks.
+    - ``SHARED``: each record goes into a single buffer. There is one buffer for every combination of the consumers'
+      tasks, and each batch goes to all consumers. Even a system that is unaware of batches can do this.
+
+    Consumers without keys (random and broadcast) are served from one buffer in both modes.
     """
 
     DISTINCT = "distinct"
@@ -28,15 +29,15 @@ class Buffering(StrEnum):
 
 @dataclass(frozen=True)
 class Buffers:
-    """The output buffers of a task.
+    """The output buffers of one task.
 
     Attributes:
-        count: how many.
-        records: how many they hold at most, all full.
-        bytes: of these records.
+        count: number of buffers.
+        records: records in them when all are full.
+        bytes: size of these records.
         fill_records: output records of the task between two batches of one buffer, mean over its consumers.
-        wait_seconds: how long a record waits for its batch to be complete, mean over its consumers; infinite where
-            batches never are.
+        wait_seconds: time a record waits for its batch to be complete, mean over its consumers; infinite if batches
+            never are.
     """
 
     count: int
@@ -47,7 +48,10 @@ class Buffers:
 
 
 def buffers(flow: Flow, configuration: Configuration, name: str, sent: float, buffering: Buffering) -> Buffers:
-    """Output buffers of each task of an operator whose tasks emit ``sent`` records per second together (R_out)."""
+    """Return the output buffers of each task of an operator.
+
+    ``sent`` is R_out, the records per second that all its tasks together emit.
+    """
     consumers = flow.consumers[name]
     keyed = [configuration[consumer].tasks for consumer, how in consumers.items() if how is StreamConnection.HASH]
     if not consumers:
@@ -69,9 +73,9 @@ def buffers(flow: Flow, configuration: Configuration, name: str, sent: float, bu
 
 
 def added_seconds(flow: Flow, configuration: Configuration, sent: Mapping[str, float], buffering: Buffering) -> float:
-    """Mean time that a record and what comes of it wait in buffers, on the slowest way from a source to a sink.
+    """Return the mean seconds that a record and its results wait in buffers, on the slowest path from source to sink.
 
-    ``sent`` are records per second that each operator emits (R_out). Ways that no record goes do not count.
+    ``sent`` holds the records per second that each operator emits (R_out). Paths that no record takes do not count.
     """
     until: dict[str, float] = {}
     for operator in flow.order:
@@ -87,7 +91,7 @@ def added_seconds(flow: Flow, configuration: Configuration, sent: Mapping[str, f
 
 
 def _fill_records(flow: Flow, configuration: Configuration, name: str, consumer: str, buffering: Buffering) -> int:
-    """Output records of a task between two batches of one buffer: it takes one of so many, and b_out make a batch."""
+    """Return the task's output records between two batches of one buffer: number of keyed buffers times b_out."""
     consumers = flow.consumers[name]
     sharing = consumers if buffering is Buffering.SHARED else (consumer,)
     keyed = [configuration[other].tasks for other in sharing if consumers[other] is StreamConnection.HASH]
@@ -97,7 +101,7 @@ def _fill_records(flow: Flow, configuration: Configuration, name: str, consumer:
 def _wait_seconds(
     flow: Flow, configuration: Configuration, name: str, consumer: str, sent: float, buffering: Buffering
 ) -> float:
-    """Mean wait of a record: it finds half of the other records of its batch there, and waits for the other half."""
+    """Return the mean wait of a record: half of its batch's other records are there, and half are still to come."""
     given = configuration[name]
     others = _fill_records(flow, configuration, name, consumer, buffering) * (given.batch - 1) / given.batch
     if not others:

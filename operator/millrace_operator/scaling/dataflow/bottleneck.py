@@ -1,4 +1,4 @@
-"""Which operators of a configuration are overloaded, and by what: paper 002, Algorithm 1 (section 4.1.1)."""
+"""The overloaded operators of a configuration, and what they lack: paper 002, Algorithm 1 (section 4.1.1)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from .flow import Configuration, Flow, FlowOperator, Workload
 
 
 class BottleneckKind(StrEnum):
-    """What an overloaded operator lacks (Definition 43).
+    """The resource that an overloaded operator lacks (Definition 43).
 
-    A processor that cannot keep up is further told apart by what would help. ``QUEUE``: fetching and emitting take
-    the time; the processing itself (c_cpu) would fit on the tasks there are, and larger batches would do. ``CPU``:
-    it would not fit with any batches; only further tasks help. ``INPUT_NETWORK`` and ``OUTPUT_NETWORK``: further
-    tasks help, each with a connection of its own.
+    An overloaded processor is ``QUEUE`` or ``CPU``, by what would help.
+
+    - ``QUEUE``: fetching and emitting take the time. The processing itself (c_cpu) would fit on the present tasks, and
+      larger batches would be enough.
+    - ``CPU``: the processing would not fit with any batches; only more tasks help.
+    - ``INPUT_NETWORK`` and ``OUTPUT_NETWORK``: more tasks help, each with its own connection.
     """
 
     CPU = "CPU"
@@ -27,13 +29,13 @@ class BottleneckKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OperatorLoad:
-    """An operator under a workload; rates are records per second of all its tasks together.
+    """The load of an operator under a workload; rates are records per second of all its tasks together.
 
     Attributes:
-        arriving: R_in, with its batches and bytes, where nothing holds the producers back but their own capacity.
+        arriving: R_in, with its batches and bytes, when only the producers' own capacity limits them.
         capacity: C and its parts.
         sent: R_out (equation 4.6).
-        overloaded: what it lacks; empty unless it is a bottleneck.
+        overloaded: what the operator lacks; empty unless it is a bottleneck.
     """
 
     arriving: Inflow
@@ -43,14 +45,15 @@ class OperatorLoad:
 
     @property
     def utilization(self) -> float:
-        """R_in over C; more than 1 at a bottleneck."""
+        """The arriving rate R_in over the capacity C; above 1 at a bottleneck."""
         return self.arriving.records / self.capacity.total
 
 
 def loads(flow: Flow, configuration: Configuration, workload: Workload) -> dict[str, OperatorLoad]:
-    """Algorithm 1: every operator's rates and capacity, from the sources on; overloaded ones say what they lack.
+    """Return every operator's rates, capacity and bottlenecks, from the sources on (Algorithm 1).
 
-    An operator behind a bottleneck gets only what that lets through, and may be a bottleneck too once that is gone.
+    An operator behind a bottleneck gets only what the bottleneck lets through. It may be a bottleneck too once that one
+    is removed.
     """
     result: dict[str, OperatorLoad] = {}
     sent: dict[str, float] = {}
@@ -66,7 +69,7 @@ def loads(flow: Flow, configuration: Configuration, workload: Workload) -> dict[
 def arrivals(
     flow: Flow, configuration: Configuration, operator: FlowOperator, workload: Workload, sent: Mapping[str, float]
 ) -> Inflow:
-    """What arrives at an operator: the workload at a source, else what its producers have ``sent``."""
+    """Return what arrives at an operator: the workload at a source, otherwise what its producers have ``sent``."""
     if operator.inputs:
         return inflow(flow, configuration, operator, sent)
     return Inflow(workload[operator.name])

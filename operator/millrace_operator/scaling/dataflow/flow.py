@@ -1,6 +1,6 @@
-"""Data-flow graphs: operators with costs, how they are connected, and the tasks and batches they are given.
+"""Data-flow graphs: operators with their costs and connections, and the tasks and batches assigned to them.
 
-The model is of paper 002, chapter 2.3 (graphs), Definition 30 (costs), 41 (configuration) and 44 (levels).
+The model follows paper 002: chapter 2.3 (graphs) and Definitions 30 (costs), 41 (configuration) and 44 (levels).
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ from graphlib import CycleError, TopologicalSorter
 
 
 class StreamConnection(StrEnum):
-    """How a producer's records reach the tasks of a consumer.
+    """The way a producer's records reach the tasks of a consumer.
 
-    ``RANDOM``: each goes to any one task; ``HASH``: to the one task its key belongs to, with equal shares for all
-    tasks. ``BROADCAST``: to every task, so that ``tasks`` copies of each record travel and are processed. The paper
-    leaves broadcasts out of its equations (section 2.3.2) and treats them only in the batching layer (3.4). Here a
-    copy is a record like any other: it counts in the consumer's input rate, in its batches and bytes, and in the
-    producer's output load, whose fan-out (equation 3.30) is then the number of copies. A task of the consumer gets
-    the producer's whole stream, so that further tasks add capacity and load alike: they relieve the consumer only of
-    what arrives over its other connections, and burden the producer.
+    - ``RANDOM``: each record goes to any one task.
+    - ``HASH``: each record goes to the task that its key belongs to; all tasks get equal shares.
+    - ``BROADCAST``: each record goes to every task, so ``tasks`` copies of it are sent and processed.
+
+    The paper leaves broadcasts out of its equations (section 2.3.2) and treats them only in the batching layer (3.4).
+    Here a copy is a record like any other. It counts in the consumer's input rate, batches and bytes, and in the
+    producer's output load, whose fan-out (equation 3.30) is then the number of copies. Each task of the consumer gets
+    the producer's whole stream, so more tasks add as much load as capacity. They relieve the consumer only of what
+    arrives over its other connections, and they burden the producer.
     """
 
     RANDOM = "random"
@@ -29,7 +31,7 @@ class StreamConnection(StrEnum):
     BROADCAST = "broadcast"
 
     def copies(self, tasks: int) -> int:
-        """How many times a record is sent to a consumer with ``tasks`` tasks."""
+        """Return how many times a record is sent to a consumer with ``tasks`` tasks."""
         return tasks if self is StreamConnection.BROADCAST else 1
 
 
@@ -39,12 +41,12 @@ class FlowOperator:
 
     Attributes:
         name: unique in the flow.
-        inputs: producers by name, and how each is connected; none for a source.
+        inputs: producers by name, and how each is connected; empty for a source.
         fetch_seconds: c_fetch, to take one batch from the input queue.
         cpu_seconds: c_cpu, to process one record.
         emit_seconds: c_emit, to put one batch into an output queue.
-        selectivity: s, output records per input record; at a sink, which sends nothing on, without effect.
-        record_bytes: rs_out, size of an output record; at a sink without effect.
+        selectivity: s, output records per input record; no effect at a sink, which sends nothing on.
+        record_bytes: rs_out, size of an output record; no effect at a sink.
     """
 
     name: str
@@ -58,7 +60,7 @@ class FlowOperator:
 
 @dataclass(frozen=True)
 class Sizing:
-    """What an operator is given: ``tasks`` (dop) and records per output ``batch`` (b_out; at a sink without effect)."""
+    """The ``tasks`` of an operator (dop) and the records per output ``batch`` (b_out; no effect at a sink)."""
 
     tasks: int = 1
     batch: int = 1
@@ -69,15 +71,15 @@ class Sizing:
 
 
 Configuration = Mapping[str, Sizing]
-"""Γ of Definition 41: what each operator is given, by its name."""
+"""Tasks and batch size of each operator, by operator name (Γ of Definition 41)."""
 
 Workload = Mapping[str, float]
-"""Definition 42: records per second that each source is to take in, by its name."""
+"""Records per second that each source has to take in, by source name (Definition 42)."""
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """One thing wrong with a flow: the operator, the path of its attribute, what is wrong, what to do instead."""
+    """One mistake in a flow: the operator, the path of its attribute, what is wrong, and what to do instead."""
 
     operator: str
     path: tuple[str, ...]
@@ -89,7 +91,7 @@ class Mistake:
 
 
 class FlowError(ValueError):
-    """A flow that is no connected acyclic graph, or has costs that cannot be; ``mistakes`` are all of them."""
+    """Raised for a flow that is no connected acyclic graph or has impossible costs; ``mistakes`` holds all of them."""
 
     def __init__(self, mistakes: list[Mistake]) -> None:
         self.mistakes = mistakes
@@ -97,16 +99,16 @@ class FlowError(ValueError):
 
 
 class Flow:
-    """A connected directed acyclic graph of operators, checked.
+    """A validated, connected, directed acyclic graph of operators.
 
     Attributes:
-        operators: by name.
+        operators: operators by name.
         bandwidth: N, bits per second that a task may receive, and as many that it may send; None is no limit.
-        consumers: of each operator, by name, and how they are connected.
-        levels: names by level (Definition 44): sources first, every operator after all its producers.
+        consumers: consumers of each operator by name, and how they are connected.
+        levels: operator names by level (Definition 44): sources first, every operator after all its producers.
 
     Raises:
-        FlowError: with every mistake that was found.
+        FlowError: the flow has mistakes; the error holds every one that was found.
     """
 
     def __init__(self, operators: Iterable[FlowOperator], bandwidth: float | None = None) -> None:
@@ -128,7 +130,7 @@ class Flow:
 
     @property
     def order(self) -> Iterator[FlowOperator]:
-        """Operators level by level."""
+        """The operators, level by level."""
         return (self.operators[name] for level in self.levels for name in level)
 
     @property
@@ -174,7 +176,7 @@ def _numbers(operators: list[FlowOperator], bandwidth: float | None) -> Iterator
 
 
 def _shape(operators: list[FlowOperator]) -> list[Mistake]:
-    """A cycle, or operators that are not connected to the first one."""
+    """Return a cycle, or the operators that are not connected to the first one."""
     inputs = {operator.name: operator.inputs for operator in operators}
     try:
         TopologicalSorter(inputs).prepare()
@@ -198,7 +200,7 @@ def _shape(operators: list[FlowOperator]) -> list[Mistake]:
 
 
 def _queues(flow: Flow) -> Iterator[Mistake]:
-    """Costs of queues that are not there (Definition 30), and records of unknown size on a limited network."""
+    """Yield costs of queues that do not exist (Definition 30), and unknown record sizes on a limited network."""
     for name, operator in flow.operators.items():
         if operator.fetch_seconds and not operator.inputs:
             hint = "leave it out, or add it to the cost of processing a record"

@@ -11,7 +11,7 @@ from .sizing import least_input_batch, least_output_batch, tasks_for
 
 
 class UnattainableError(ValueError):
-    """No configuration carries the workload: each task of ``operator`` gets more by broadcast alone than it can do."""
+    """Raised when no configuration carries the workload: broadcasts alone overload every task of ``operator``."""
 
     def __init__(self, operator: str) -> None:
         self.operator = operator
@@ -19,18 +19,18 @@ class UnattainableError(ValueError):
 
 
 def minimize(flow: Flow, workload: Workload, *, batching: bool = True) -> dict[str, Sizing]:
-    """The configuration with the fewest tasks in which no operator is overloaded, and batches that it needs for that.
+    """Return the configuration with the fewest tasks in which no operator is overloaded, and the batches it needs.
 
-    Without ``batching`` every batch is one record. With it, batches are as small as Algorithm 3 makes them, which
-    are not always the smallest possible; they delay records and do not count.
+    Without ``batching``, every batch holds one record. With it, batches are as small as Algorithm 3 makes them, which
+    is not always the smallest possible. Batches delay records, but only tasks are minimized.
 
-    Two cases go beyond the printed algorithm. Where an operator has no queue costs, tasks may be filled wholly: the
-    bound of equation 4.20 is exclusive only because batches are finite. With broadcasts, tasks of a consumer change
-    its own rate and its producers' load, so that tasks are counted again until they agree; they only ever grow, so
-    that the first agreement has the fewest.
+    Two cases go beyond the printed algorithm. An operator without queue costs may fill its tasks completely: the bound
+    of equation 4.20 is exclusive only because batches are finite. With broadcasts, a consumer's tasks change its own
+    rate and its producers' load, so tasks are counted again until they agree. They only ever grow, so the first
+    agreement has the fewest.
 
     Raises:
-        UnattainableError: a broadcast alone is too much for some operator.
+        UnattainableError: a broadcast alone overloads some operator.
     """
     sizes = dict.fromkeys(flow.operators, Sizing())
     while True:
@@ -42,7 +42,7 @@ def minimize(flow: Flow, workload: Workload, *, batching: bool = True) -> dict[s
 
 
 def _tasks(flow: Flow, workload: Workload, assumed: Configuration, *, batching: bool) -> dict[str, Sizing]:
-    """Lines 8 to 15 and 29: tasks of every operator; broadcasts go to as many tasks as ``assumed``."""
+    """Return every operator's tasks (lines 8 to 15 and 29) when broadcasts go to as many tasks as ``assumed``."""
     sizes: dict[str, Sizing] = {}
     sent: dict[str, float] = {}
     for operator in flow.order:
@@ -59,7 +59,7 @@ def _tasks(flow: Flow, workload: Workload, assumed: Configuration, *, batching: 
 def _least(
     flow: Flow, assumed: Configuration, operator: FlowOperator, divided: Inflow, repeated: Inflow, *, batching: bool
 ) -> int:
-    """Equation 4.23, or 4.22 without batching."""
+    """Return an operator's fewest tasks: equation 4.23, or 4.22 without batching."""
     shared, alone = work(flow, assumed, operator, divided), work(flow, assumed, operator, repeated)
     queues = operator.fetch_seconds + operator.selectivity * operator.emit_seconds > 0
     if batching:
@@ -72,7 +72,7 @@ def _least(
 
 
 def _with_batches(flow: Flow, workload: Workload, sizes: dict[str, Sizing]) -> dict[str, Sizing]:
-    """Lines 17 to 28: output batches, level by level; a consumer raises those of its producers where it must."""
+    """Add output batches level by level; a consumer raises its producers' batches if it must (lines 17 to 28)."""
     sizes, sent = dict(sizes), dict[str, float]()
     for operator in flow.order:
         arriving = arrivals(flow, sizes, operator, workload, sent)

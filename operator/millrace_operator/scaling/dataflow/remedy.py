@@ -1,4 +1,4 @@
-"""What would relieve a bottleneck: more tasks, or larger batches."""
+"""Remedies for a bottleneck: more tasks, or larger batches."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .sizing import least_input_batch, least_output_batch, tasks_for
 
 @dataclass(frozen=True)
 class Remedy:
-    """What an overloaded operator needs at least for the rate that arrives; either of the two is enough.
+    """The least that an overloaded operator needs for the rate that arrives; either of the two is enough.
 
     Attributes:
-        tasks: with batches as they are; None if what is broadcast to it is too much for any number of tasks.
-        batches: records of an input and of an output batch, with the tasks as they are; None unless batches help.
+        tasks: with the present batches; None if broadcasts alone are too much for any number of tasks.
+        batches: records of an input and of an output batch, with the present tasks; None unless batches help.
     """
 
     tasks: int | None
@@ -26,7 +26,7 @@ class Remedy:
 
 
 def remedy(flow: Flow, configuration: Configuration, name: str, offered: Mapping[str, OperatorLoad]) -> Remedy:
-    """What would relieve an operator that ``offered`` (Algorithm 1) shows overloaded, all else as it is."""
+    """Return what would relieve an operator that ``offered`` (Algorithm 1) shows as overloaded, all else unchanged."""
     operator, load, tasks = flow.operators[name], offered[name], configuration[name].tasks
     divided, repeated = load.arriving, Inflow(0.0)
     if operator.inputs:

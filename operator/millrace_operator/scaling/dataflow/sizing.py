@@ -1,4 +1,4 @@
-"""Tasks and batches that one operator needs at least: paper 002, sections 4.2.1 and 4.2.2."""
+"""The fewest tasks and smallest batches that one operator needs: paper 002, sections 4.2.1 and 4.2.2."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from .flow import FlowOperator
 
 
 def least_tasks(divided: float, repeated: float, *, exclusive: bool) -> int | None:
-    """Tasks that share ``divided`` and each have ``repeated`` besides, so that none has more than it can do.
+    """Return the fewest tasks that can share ``divided`` if each also bears all of ``repeated``; None if none suffice.
 
-    Both are shares of a task's time (or of its network): 1 fills one task. ``repeated`` comes with broadcasts, which
-    reach every task; without them this is equation 4.19, and with ``exclusive``, where no task may be filled wholly,
-    equation 4.20. None if no number of tasks is enough.
+    Both are shares of a task's time, or of its network: 1 fills one task. ``repeated`` comes from broadcasts, which
+    reach every task. Without broadcasts this is equation 4.19. With ``exclusive``, which lets no task be filled
+    completely, it is equation 4.20.
     """
     free = 1 - repeated
     if free <= (TOLERANCE if exclusive or divided else -TOLERANCE):
@@ -24,7 +24,10 @@ def least_tasks(divided: float, repeated: float, *, exclusive: bool) -> int | No
 
 
 def tasks_for(divided: BusyTasks, repeated: BusyTasks, *, exclusive: bool = False) -> int | None:
-    """Equation 4.22: tasks for processor and network; ``exclusive`` is said of the processor (4.23)."""
+    """Return the fewest tasks for processor and network (equation 4.22); ``exclusive`` applies to the processor (4.23).
+
+    None if no number of tasks is enough.
+    """
     bounds = (
         least_tasks(divided.processing, repeated.processing, exclusive=exclusive),
         least_tasks(divided.input, repeated.input, exclusive=False),
@@ -34,18 +37,18 @@ def tasks_for(divided: BusyTasks, repeated: BusyTasks, *, exclusive: bool = Fals
 
 
 def least_input_batch(operator: FlowOperator, task_rate: float) -> int:
-    """b_in*: least records of an input batch for which some output batch is large enough (equation 4.25).
+    """Return b_in*, the fewest records of an input batch for which some output batch is large enough (equation 4.25).
 
-    ``task_rate`` is r_in, records per second of a task, which leaves the task time besides ``cpu_seconds``.
+    ``task_rate`` is r_in, the records per second of one task. It must leave the task time beyond ``cpu_seconds``.
     """
     if not operator.fetch_seconds or not task_rate:
         return 1
     least = operator.fetch_seconds / (1 / task_rate - operator.cpu_seconds)
-    return math.floor(least * (1 + TOLERANCE)) + 1  # where it is a whole number, that itself would not do
+    return math.floor(least * (1 + TOLERANCE)) + 1  # the bound is exclusive: a whole number itself is too small
 
 
 def least_output_batch(operator: FlowOperator, task_rate: float, input_batch: float) -> int:
-    """b_out: least records of an output batch, for input batches of at least b_in* (equation 4.27)."""
+    """Return b_out, the fewest records of an output batch, given input batches of at least b_in* (equation 4.27)."""
     emitting = operator.selectivity * operator.emit_seconds
     if not emitting or not task_rate:
         return 1

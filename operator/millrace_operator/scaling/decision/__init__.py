@@ -1,1 +1,1 @@
-"""The decision: what is needed, which plan does it for the least, and what speaks against it."""
+"""The scaling decision: what is needed, which plan provides it for the fewest cores, and what speaks against it."""

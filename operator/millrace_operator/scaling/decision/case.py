@@ -1,4 +1,4 @@
-"""A case to decide: what is known of a job at one time."""
+"""The case that a decision is made on: what is known of a job at one time."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from .settings import Guard, Settings
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """What is known when a decision is made.
+    """Everything that is known when a decision is made.
 
     Attributes:
         settings, bounds, situation: what the user allows, and what is known besides metrics.
-        zones: where W is, and what drives it.
-        inputs: the numbers.
-        target: W that plans are made for; below the setting where batches vary much.
-        calibration: makes the model that predicts batch times.
-        limits: plans that are allowed.
-        largest: the largest demand of late, records per second; None where that is not known for long enough.
-        urgent: the plan is overloaded for certain, and not just close to it for long.
-        fewest_tried, most_tried: executors that batches ran on of late.
-        last_change: of the plan, None before the first.
+        zones: the zone of W, and what drives it.
+        inputs: the numbers that the decision rests on.
+        target: W that plans are made for; below the setting if batches vary much.
+        calibration: builds the model that predicts batch times.
+        limits: limits on the plans to choose from.
+        largest: the largest recent demand, records per second; None if it is not known for long enough.
+        urgent: whether the plan is certainly overloaded, and not just close to it for long.
+        fewest_tried, most_tried: fewest and most executors that recent batches ran on.
+        last_change: the last change of plan; None before the first.
         downtime: seconds of processing that a change costs.
-        underused_for: seconds for which less has been enough.
+        underused_for: seconds for which fewer cores have been enough.
     """
 
     settings: Settings
@@ -54,18 +54,18 @@ class Case:
 
     @cached_property
     def zone(self) -> Zone:
-        """Where W is."""
+        """The zone that W is in."""
         return self.zones.zone
 
     @cached_property
     def drivers(self) -> frozenset[Driver]:
-        """What drives W there, or will."""
+        """What drives W into its zone, including the rate if demand exceeds arrivals without any lag."""
         rising = self.inputs.demand > self.inputs.arrival and not self.inputs.lag
         return self.zones.drivers() | ({Driver.RATE} if rising else frozenset())
 
     @property
     def added(self) -> bool:
-        """Whether the last change brought executors."""
+        """Whether the last change added executors."""
         return self.last_change is not None and self.last_change.adds
 
     @property
@@ -75,7 +75,10 @@ class Case:
 
     @cached_property
     def bias(self) -> float:
-        """What batches take over what is predicted of the present plan, if that is more."""
+        """Ratio of batch times to those predicted for the present plan, at least 1.
+
+        It is 1 while the number of ready executors differs from the plan.
+        """
         plan, inputs = self.situation.plan, self.inputs
         if self.situation.executors_ready != plan.executors:
             return 1.0
@@ -87,17 +90,17 @@ class Case:
         return guard in self.settings.guards
 
     def search(self, executors: Range, rate: float, margin: float, caution: float) -> Search:
-        """Candidates under ``rate`` records per second; those fit that stay ``margin`` under the target."""
+        """Search candidates under ``rate`` records per second; those fit that stay ``margin`` under the target."""
         load = BatchLoad(rate * self.inputs.interval, self.inputs.interval)
         need = Need(load, self.target * (1 - ALIKE) - margin, self.settings.target - margin, caution)
         return Search(self.calibration.model(), self.bounds, self.situation.plan, executors, need, self.bias)
 
     def stay(self, reason: Reason | Guard, detail: str = "") -> Decision:
-        """A decision to change nothing."""
+        """Return a decision to change nothing."""
         return self.move(self.situation.plan, reason, detail)
 
     def move(self, plan: Shape, reason: Reason | Guard, detail: str = "") -> Decision:
-        """A decision for ``plan``."""
+        """Return a decision for ``plan``."""
         return Decision(
             time=self.situation.now,
             before=self.situation.plan,

@@ -1,4 +1,4 @@
-"""A change of plan: what was expected of it, what came of it, and what is not to be tried again so soon."""
+"""Changes of plan: what was expected of them, how they turned out, and what not to retry too soon."""
 
 from __future__ import annotations
 
@@ -9,46 +9,46 @@ from typing import Any
 from ..plans import Shape
 
 HELPFUL = 0.2
-"""Share of the predicted gain below which a step did not help."""
+"""Share of the predicted gain below which a step counts as not having helped."""
 
 HARM = 1.03
-"""Times by which batches may become longer under other tasks before that counts as harm."""
+"""Factor by which batches may become longer with other tasks before that counts as harm."""
 
 TELLING = 0.1
-"""Predicted gain, as a share of the batch time, below which a step is not judged: noise would decide."""
+"""Predicted gain, as a share of the batch time, below which a step is not judged, because noise would decide."""
 
 SIMILAR, LOWER = 1.25, 0.9
-"""A load is no larger than a former one up to so many times its rate, and clearly lower below so many times."""
+"""Ratios of a load's rate to an earlier one up to which it is no larger, and below which it is clearly lower."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """Predicted seconds of a batch under one plan: ``fixed`` and so much ``per_row``."""
+    """Predicted seconds of a batch under one plan: ``fixed``, plus ``per_row`` for each record."""
 
     fixed: float
     per_row: float
 
     @staticmethod
     def through(first: tuple[float, float], second: tuple[float, float]) -> Line:
-        """The line through two points (rows, seconds)."""
+        """Return the line through two points (rows, seconds)."""
         per_row = (second[1] - first[1]) / (second[0] - first[0])
         return Line(first[1] - per_row * first[0], per_row)
 
     def times(self, factor: float) -> Line:
-        """So many times as long."""
+        """Return the line for batches that take ``factor`` times as long."""
         return Line(self.fixed * factor, self.per_row * factor)
 
     def at(self, rows: float) -> float:
-        """Seconds of a batch of ``rows`` records."""
+        """Return the seconds of a batch of ``rows`` records."""
         return self.fixed + self.per_row * rows
 
 
 @dataclass(frozen=True)
 class Change:
-    """A change of plan at ``time``, when ``rate`` records per second came.
+    """A change of plan at ``time``, when ``rate`` records per second arrived.
 
-    ``expected``: what was predicted of both plans; None where nothing was. ``undoes``: it takes back a step that did
-    not help.
+    ``expected`` holds the predictions for both plans; None if nothing was predicted. ``undoes`` marks a change that
+    takes back a step that did not help.
     """
 
     time: float
@@ -60,12 +60,12 @@ class Change:
 
     @property
     def adds(self) -> bool:
-        """Whether it brings executors, and does not just take back a step."""
+        """Whether the change adds executors, and does not just undo a step."""
         return not self.undoes and self.after.executors > self.before.executors
 
     @staticmethod
     def from_json(saved: Mapping[str, Any]) -> Change:
-        """The change that ``asdict`` made a mapping of."""
+        """Return the change that ``asdict`` turned into a mapping."""
         plans = {name: Shape(**saved[name]) for name in ("before", "after")}
         before, after = saved["expected"] or (None, None)
         expected = (Line(**before), Line(**after)) if before and after else None
@@ -74,7 +74,7 @@ class Change:
 
 @dataclass(frozen=True)
 class ChangeOutcome:
-    """What came of a change: seconds of a batch as predicted ``without`` it and with it, and as ``observed``."""
+    """The outcome of a change: batch seconds predicted ``without`` it, ``predicted`` with it, and ``observed``."""
 
     change: Change
     without: float
@@ -83,19 +83,19 @@ class ChangeOutcome:
 
     @staticmethod
     def from_json(saved: Mapping[str, Any]) -> ChangeOutcome:
-        """The outcome that ``asdict`` made a mapping of."""
+        """Return the outcome that ``asdict`` turned into a mapping."""
         return ChangeOutcome(**{**saved, "change": Change.from_json(saved["change"])})
 
     @property
     def error(self) -> float:
-        """Prediction less observation, as a share of the latter."""
+        """Predicted minus observed batch time, as a share of the observed."""
         return self.predicted / self.observed - 1
 
     @property
     def helped(self) -> bool:
-        """Whether the batches gained a good part of what was predicted; true where nothing much was to be gained.
+        """Whether batches gained a good part of what was predicted; true if there was little to gain.
 
-        Other tasks for as many executors cost nothing: they helped if they did no harm.
+        Other tasks on as many executors cost nothing, so they helped if they did no harm.
         """
         change, gain = self.change, self.without - self.predicted
         if change.undoes or change.after.executors < change.before.executors or gain < TELLING * self.without:
@@ -107,7 +107,7 @@ class ChangeOutcome:
 
 @dataclass(frozen=True)
 class Failure:
-    """A step that did not help at ``rate`` records per second, and until when it is not tried again."""
+    """A step that did not help at ``rate`` records per second, and the time ``until`` which it is not retried."""
 
     before: Shape
     after: Shape
@@ -117,17 +117,18 @@ class Failure:
 
     @staticmethod
     def from_json(saved: Mapping[str, Any]) -> Failure:
-        """The failure that ``asdict`` made a mapping of."""
+        """Return the failure that ``asdict`` turned into a mapping."""
         return Failure(**{**saved, "before": Shape(**saved["before"]), "after": Shape(**saved["after"])})
 
     def like(self, rate: float) -> bool:
-        """Whether ``rate`` records per second are a load that the step would not help under either."""
+        """Return whether ``rate`` records per second are a load at which the step would not help either."""
         return rate <= self.rate * SIMILAR
 
     def forbids(self, plan: Shape) -> bool:
-        """Whether ``plan`` is a step in the same direction.
+        """Return whether ``plan`` is a step in the same direction.
 
-        That is more executors than before where the step brought such, and other tasks for as many where it did not.
+        If the step changed the number of executors, that is any plan with more executors than before it. Otherwise it
+        is any plan with other tasks on as many executors.
         """
         if self.after.executors != self.before.executors:
             return plan.executors > self.before.executors
@@ -136,7 +137,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class TooFew:
-    """So many ``executors`` were too few for ``rate`` records per second; that counts until ``until``."""
+    """A number of ``executors`` that was too few for ``rate`` records per second; remembered until ``until``."""
 
     executors: int
     rate: float
@@ -144,13 +145,13 @@ class TooFew:
     times: int
 
     def like(self, rate: float) -> bool:
-        """Whether they may be too few for ``rate`` too: it is not clearly lower."""
+        """Return whether they may be too few for ``rate`` too, because it is not clearly lower."""
         return rate > self.rate * LOWER
 
 
 @dataclass(frozen=True)
 class Shortage:
-    """The cluster had room for no more than ``executors``; more are asked for after ``until``."""
+    """A cluster that had room for no more than ``executors``; more are requested after ``until``."""
 
     executors: int
     until: float

@@ -1,4 +1,4 @@
-"""Decides about the size of a job: zones say when, the model says how much, guards say whether."""
+"""Decisions about the size of a job: zones say when, the model says how much, guards say whether."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from .steps import careful, make_do, scale_in, scale_out, undo
 from .wording import sentence
 
 CONTINUES = 0.5
-"""Share of the forecast growth that is reckoned with: a trend may end at any time, and noise may look like one."""
+"""Share of the forecast growth to plan for: a trend may end at any time, and noise may look like one."""
 
 LOOK_AGAIN_SECONDS = 30.0
-"""After which it is looked again whether cores can be given back."""
+"""Seconds between two checks whether cores can be given back."""
 
 
 class Scaler:
-    """The mind of one job's scaling. Bounded in memory; ``save`` and ``restore`` carry it over a restart."""
+    """The autoscaler of one job, bounded in memory; ``save`` and ``restore`` carry its state over a restart."""
 
     def __init__(self, settings: Settings, bounds: Bounds, state_partitions: int) -> None:
-        """Scale within ``bounds`` a job whose state is in so many partitions."""
+        """Scale within ``bounds`` a job whose state has ``state_partitions`` partitions."""
         self.settings, self.bounds, self._state_partitions = settings, bounds, state_partitions
         self._telling = max(settings.window // 2, 1)
         self._reading = Reading()
@@ -47,7 +47,7 @@ class Scaler:
         self._keeping_up = KeepingUp(settings.drain_seconds)
 
     def step(self, answer: Answer | None, situation: Situation) -> Decision:
-        """Decide, by what the metrics say and what else is known; the caller carries out what is decided."""
+        """Return the next decision, from the metrics' answer and what else is known; the caller carries it out."""
         pending = situation.executors_pending_since
         ready, patience = situation.executors_ready, self.settings.patience
         self._memory.follow(situation.now, situation.plan, ready, pending, patience)
@@ -75,7 +75,7 @@ class Scaler:
         return self._choose(case)
 
     def _learn(self, seen: Observation, situation: Situation) -> ChangeOutcome | None:
-        """Take in what was seen; what came of the last change, if that is known with it."""
+        """Record an observation, and return the outcome of the last change once it is known."""
         self._zones.add(seen)
         self._calibration.add(seen)
         self._demand.add(seen)
@@ -125,7 +125,7 @@ class Scaler:
         )
 
     def _choose(self, case: Case) -> Decision:
-        """Wait, make do with what the cluster gives, get more, or give back: the first of these that applies."""
+        """Wait, make do with the ready executors, scale out, or scale in: the first of these that applies."""
         waiting = self._memory.short_for(case.situation.now)
         lasting = waiting is not None and waiting > self.settings.patience
         fewer = max(case.situation.executors_ready, self.bounds.executors.low) < case.situation.plan.executors
@@ -147,7 +147,7 @@ class Scaler:
         return self._give_back(case) if case.zone is Zone.UNDERUSED else case.stay(Reason.STABLE)
 
     def _give_back(self, case: Case) -> Decision:
-        """Fewer cores, if possible; where they are not, that is looked at again only after a while."""
+        """Scale in if possible; otherwise keep that result for ``LOOK_AGAIN_SECONDS``."""
         now, last = case.situation.now, self._kept
         if last is not None and last.plan == case.situation.plan and 0 <= now - last.time < LOOK_AGAIN_SECONDS:
             return replace(last, time=now, inputs=case.inputs)
@@ -156,7 +156,7 @@ class Scaler:
         return decision
 
     def _begin(self, decision: Decision, situation: Situation) -> None:
-        """Remember a change that is made, and what is expected of it."""
+        """Remember a change that is being made, and what is expected of it."""
         memory, inputs, before, after = self._memory, decision.inputs, situation.plan, decision.plan
         rate = inputs.arrival if inputs is not None else self._demand.level
         if decision.reason is Guard.CLUSTER:
@@ -170,7 +170,7 @@ class Scaler:
         memory.begin(Change(decision.time, before, after, rate, expected, undoes))
 
     def _expected(self, reason: Reason | Guard, before: Shape, after: Shape, inputs: Inputs) -> tuple[Line, Line]:
-        """What batches should take without and with a change, as far off as the model is for those before it."""
+        """Predict batch times without and with a change, scaled by the model's present error."""
         model, rows = self._calibration.model(), max(inputs.arrival * inputs.interval, 1.0)
         without, instead = _line(model, before, rows, inputs.interval), _line(model, after, rows, inputs.interval)
         if reason is Reason.TRIAL:
@@ -179,7 +179,7 @@ class Scaler:
         return without.times(bias), instead.times(bias)
 
     def save(self) -> dict[str, Any]:
-        """Everything, in the types of JSON."""
+        """Return the whole state in JSON types."""
         return {
             "reading": self._reading.to_json(),
             "zones": self._zones.to_json(),
@@ -190,7 +190,7 @@ class Scaler:
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Go on from what ``save`` gave."""
+        """Continue from what ``save`` returned."""
         self._reading = Reading.from_json(saved["reading"])
         settings = self.settings
         self._zones = Zones.from_json(saved["zones"], settings.target, settings.step, settings.window, settings.grace)
@@ -205,6 +205,6 @@ def _growth(rate: float, change: Change | None) -> float | None:
 
 
 def _line(model: BatchModel, plan: Shape, rows: float, interval: float) -> Line:
-    """What is predicted of a plan for about so many records."""
+    """Return the line through the predicted batch seconds of a plan at ``rows`` and at twice as many records."""
     times = [predicted(model, plan, count, interval).utilization * interval for count in (rows, 2 * rows)]
     return Line.through((rows, times[0]), (2 * rows, times[1]))

@@ -13,7 +13,7 @@ from .settings import Guard
 
 
 class Reason(StrEnum):
-    """Why a decision is what it is. Where a guard decides, its value is the reason instead."""
+    """The reason for a decision; if a guard decided, the reason is that ``Guard`` instead."""
 
     OFF = "Off"
     """Scaling is switched off."""
@@ -41,15 +41,15 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class Situation:
-    """What is known besides metrics; all times are of one clock, in seconds.
+    """What is known of a job besides metrics; all times are of one clock, in seconds.
 
     Attributes:
-        now: the time.
+        now: the current time.
         plan: the plan that was decided last.
-        epoch: its epoch.
-        executors_ready: executors that run.
-        executors_pending_since: when the executor was asked for that is waited for longest; None if none is.
-        executors_quota: executors that the namespace's quota allows; None without one.
+        epoch: the epoch of that plan.
+        executors_ready: executors that are running.
+        executors_pending_since: when the executor that has been pending longest was requested; None if none is pending.
+        executors_quota: executors that the namespace's quota allows; None without a quota.
         paused, scale_in_paused, scale_out_paused: what the user has paused.
     """
 
@@ -66,18 +66,18 @@ class Situation:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Numbers that a decision rests on.
+    """The numbers that a decision rests on.
 
     Attributes:
         interval: the batch interval, seconds.
-        utilization: W of the last batches as observed.
-        at_arrival: what W would be by the model without records that are only caught up; or the share of time that
-            partitioner pods are busy, where it is higher.
-        batches_at_arrival: the same of batches alone.
-        arrival: records per second that come.
-        growth: of the arrival since the last change, as a share of it then; None where there was no change.
-        lag: records that wait.
-        demand: records per second for which the plan is made: with growth until executors are ready, and the lag.
+        utilization: observed W of the last batches.
+        at_arrival: W that the model expects without records that are only caught up; or the busy share of the
+            partitioner pods, if that is higher.
+        batches_at_arrival: the same for batches alone.
+        arrival: records per second that arrive.
+        growth: growth of the arrival rate since the last change, as a share of the rate then; None without a change.
+        lag: records that wait at the source.
+        demand: records per second that the plan is made for, including growth until executors are ready, and the lag.
         keys: distinct keys of a batch, None if unknown.
     """
 
@@ -94,21 +94,21 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do, and why.
+    """A scaling decision: what to do, and why.
 
     Attributes:
-        time: of the decision, seconds.
+        time: when it was made, seconds.
         before: the plan so far.
         plan: the plan to run under from now on.
-        reason: a Reason or, where a guard decided, a Guard.
-        guard: what cut the plan down or holds it back; None if nothing does.
-        detail: of the reason: what is wrong with the metrics, what the guard says, why a change is held back.
-        zone, drivers: where W is, and what drives it; None without an answer.
+        reason: a ``Reason``, or a ``Guard`` if a guard decided.
+        guard: the guard that limits the plan or holds it back; None if none does.
+        detail: explains the reason: the fault in the metrics, what the guard says, or why a change is held back.
+        zone, drivers: the zone of W, and what drives it; None and empty without an answer.
         inputs: the numbers; None without an answer.
-        present, chosen: what is predicted of the plan before and of the one that is best, changed to or not.
-        ruled_out: other plans, and why not.
-        outcome: what came of the last change; None before it is known.
-        sentence: all this for people.
+        present, chosen: forecasts for the plan before and for the best plan, whether or not it is adopted.
+        ruled_out: other plans, and why each was ruled out.
+        outcome: the outcome of the last change; None before it is known.
+        sentence: the decision in one plain sentence.
     """
 
     time: float
@@ -128,10 +128,10 @@ class Decision:
 
     @property
     def changed(self) -> bool:
-        """Whether the plan is another one than before."""
+        """Whether the plan differs from the one before."""
         return self.plan != self.before
 
     @property
     def prediction_error(self) -> float | None:
-        """Predicted less observed batch time after the last change, as a share of the latter."""
+        """Predicted minus observed batch time after the last change, as a share of the observed."""
         return self.outcome.error if self.outcome is not None else None

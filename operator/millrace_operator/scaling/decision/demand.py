@@ -1,4 +1,4 @@
-"""How many records per second a plan has to be made for: what comes, and what waits."""
+"""The demand that a plan has to meet, in records per second: what arrives, and what waits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from ..observation import Observation
 
 RECENT = 3
-"""Observations whose median rate is that of now: one odd one does not count."""
+"""Observations whose median is the present rate; a single outlier does not count."""
 
 _SLOTS = 16
 _GAP_SECONDS = 120.0
@@ -19,11 +19,11 @@ _LATER, _FALLING = 0.75, 0.97
 
 
 class Demand:
-    """Rates of arrival, and the largest demands of the time before. Bounded; times are the operator's.
+    """Rates of arrival, and the largest recent demands; bounded in memory, with times of the operator's clock.
 
     Attributes:
-        level: records per second that come now.
-        backlog: records that wait beyond those of two batch intervals.
+        level: records per second that arrive now.
+        backlog: records waiting beyond those of two batch intervals.
     """
 
     def __init__(self, delay: float) -> None:
@@ -37,22 +37,22 @@ class Demand:
         self._largest: deque[tuple[int, float]] = deque(maxlen=_SLOTS + 2)
 
     def add(self, seen: Observation) -> None:
-        """Take in what came."""
+        """Record an observation."""
         self._arrivals.append(seen.arrival)
         self.level = statistics.median(self._arrivals)
         self.backlog = max(seen.rows + seen.lag - 2 * self.level * seen.interval, 0.0)
 
     def required(self, coming: float, drain_seconds: float) -> float:
-        """Records per second that have to be processed with W at the target.
+        """Return the records per second that have to be processed with W at the target.
 
-        That is what comes now with the backlog, or what is ``coming``. Batches have no more than that while there is a
-        backlog: the job's admission control holds them at the target then.
+        That is the present rate with the backlog, or the ``coming`` rate if that is higher. Batches hold no more than
+        that while there is a backlog, because the job's admission control then keeps them at the target.
         """
         return max(coming, self.level + self.backlog / drain_seconds)
 
     def remember(self, now: float, required: float, underused: bool) -> None:
-        """Take in what was required, and whether the job was underused."""
-        if not 0 <= now - self._last <= _GAP_SECONDS:  # too little is known of the time between
+        """Record the required rate, and whether the job was underused."""
+        if not 0 <= now - self._last <= _GAP_SECONDS:  # too little is known about the time in between
             self._since = None
             self._largest.clear()
         self._last = now
@@ -67,9 +67,10 @@ class Demand:
         self._largest.append((slot, required))
 
     def largest(self, now: float, delay: float) -> float | None:
-        """The largest that was required within the last ``delay`` seconds.
+        """Return the largest rate that was required within the last ``delay`` seconds.
 
-        None if the job was not underused for so long, or if it will soon be less: the largest was at the beginning.
+        None if the job was not underused for that long. Also None if the largest was at the beginning, because it will
+        soon be less.
         """
         if self._since is None or now - self._since < delay:
             return None
@@ -80,11 +81,11 @@ class Demand:
         return max(required for slot, required in self._largest if slot >= time // self._width)
 
     def underused_for(self, now: float) -> float:
-        """Seconds for which less has been enough."""
+        """Return the seconds for which less has been enough."""
         return 0.0 if self._since is None else max(now - self._since, 0.0)
 
     def save(self) -> dict[str, Any]:
-        """Everything, in the types of JSON."""
+        """Return the whole state in JSON types."""
         return {
             "arrivals": list(self._arrivals),
             "since": self._since,
@@ -94,7 +95,7 @@ class Demand:
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Go on where ``save`` was."""
+        """Continue from what ``save`` returned."""
         self._arrivals.extend(saved["arrivals"])
         self.level = statistics.median(self._arrivals) if self._arrivals else 0.0
         self._since = saved["since"]

@@ -1,4 +1,4 @@
-"""Guards that limit the plans to choose from, and those that keep a decision from being carried out."""
+"""The guards: limits on the plans to choose from, and reasons to hold a decision back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .settings import Guard, Mode, Settings
 
 @dataclass(frozen=True)
 class Limit:
-    """At least or at most so many ``executors``, because of ``guard``; ``why`` says so."""
+    """A lower or upper limit of ``executors``, set by ``guard``; ``why`` explains it."""
 
     guard: Guard
     executors: int
@@ -27,9 +27,9 @@ class Limit:
 
 @dataclass(frozen=True)
 class Limits:
-    """What limits plans: ``most`` and ``least`` executors, and the ``failures`` that are not tried again.
+    """Limits on plans: ``most`` and ``least`` executors, and the ``failures`` that are not retried.
 
-    Those forbid no plan with fewer executors than are ``present``: giving back was not what failed.
+    Failures forbid no plan with fewer executors than are ``present``, because giving back was not what failed.
     """
 
     present: int
@@ -38,7 +38,7 @@ class Limits:
     failures: tuple[Failure, ...]
 
     def broken(self, plan: Shape) -> Limit | None:
-        """The narrowest limit that ``plan`` breaks; None if it is allowed."""
+        """Return the tightest limit that ``plan`` breaks; None if it is allowed."""
         above = [limit for limit in self.most if plan.executors > limit.executors]
         if above:
             return min(above, key=lambda limit: limit.executors)
@@ -52,12 +52,12 @@ class Limits:
         return None
 
     def allowed(self, plans: Sequence[Shape]) -> Mask:
-        """Which of ``plans`` break none."""
+        """Return which of ``plans`` break no limit."""
         return np.array([self.broken(plan) is None for plan in plans])
 
 
 def limits(settings: Settings, bounds: Bounds, memory: ChangeMemory, situation: Situation, rate: float) -> Limits:
-    """What limits the next plan under ``rate`` records per second. The present plan may always stay."""
+    """Return the limits on the next plan under ``rate`` records per second. The present plan may always stay."""
     present, on = situation.plan.executors, settings.guards
     most = [
         Limit(limit.guard, max(limit.executors, present), limit.why)
@@ -103,7 +103,7 @@ def _least(bounds: Bounds, memory: ChangeMemory, situation: Situation, rate: flo
 
 
 def held(decision: Decision, settings: Settings, situation: Situation) -> Decision:
-    """The same decision, not carried out where everything is paused or only advice is wanted."""
+    """Return the decision, but keep the present plan if everything is paused or only advice is wanted."""
     if not decision.changed:
         return decision
     if situation.paused and Guard.PAUSED in settings.guards:

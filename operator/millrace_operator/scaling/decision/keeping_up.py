@@ -1,4 +1,4 @@
-"""Whether the present plan keeps up with what comes, however long its batches are at the moment."""
+"""Checks whether the present plan keeps up with arrivals, however long its batches are at the moment."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .demand import RECENT, Demand
 from .search import predicted
 
 FALLING_BEHIND = 3
-"""Observations in a row that the plan cannot keep up with, after which the zone need not be waited for."""
+"""Observations in a row that the plan cannot keep up with, after which scaling out does not wait for the zone."""
 
 _GROWING = 0.01
-"""Growth that counts, as a share."""
+"""Least growth that counts, as a share."""
 
 LASTING = 12
-"""Observations that tell what lasts."""
+"""Observations needed to call a high W lasting, and to estimate how much W varies."""
 
 _JUMPS = 60
 _ONE_IN_50 = 2.054
@@ -34,7 +34,7 @@ _ONE_IN_50 = 2.054
 
 @dataclass(frozen=True)
 class _Recent:
-    """W of batches as ``observed``, their ``rows``, and what W would have been ``at_arrival``, as was known then."""
+    """One observation: W as ``observed``, the ``rows`` of a batch, and W ``at_arrival`` as estimated at the time."""
 
     observed: float
     rows: float
@@ -42,15 +42,15 @@ class _Recent:
 
 
 class KeepingUp:
-    """Compares what batches took with what they would take if nothing had to be caught up, and how much they vary.
+    """A comparison of batch times with what they would be without anything to catch up, and of how much they vary.
 
-    A batch after a hiccup is long because it has more records; that alone calls for nothing.
+    A batch after a hiccup is long because it has more records. That alone is no reason to scale.
 
     Attributes:
-        at_arrival: W if the last batches had had the records that come in an interval; or the share of time that
-            partitioner pods are busy, where it is higher.
-        batches_at_arrival: the same of batches alone.
-        behind: the plan, complete with its executors, is not predicted to drain the lag in time.
+        at_arrival: W if the last batches had held the records that arrive in an interval; or the busy share of the
+            partitioner pods, if that is higher.
+        batches_at_arrival: the same for batches alone.
+        behind: whether the plan, complete with its executors, is not predicted to drain the lag in time.
     """
 
     def __init__(self, drain_seconds: float) -> None:
@@ -63,7 +63,7 @@ class KeepingUp:
         self.behind = False
 
     def add(self, seen: Observation, plan: Shape, demand: Demand, calibration: Calibration) -> None:
-        """Take in batches, and the plan that was decided last."""
+        """Record an observation, and the plan that was decided last."""
         if self._plan != seen.plan:
             self._plan = seen.plan
             self._recent.clear()
@@ -86,7 +86,7 @@ class KeepingUp:
         self._times = self._times + 1 if certain else 0
 
     def _at(self, model: BatchModel, rows: float, seen: Observation) -> float:
-        """What W of the last batches would have been if they had had so many ``rows``."""
+        """Return the median W that the last batches would have had with ``rows`` records."""
         usual = predicted(model, seen.plan, rows, seen.interval).utilization
         return statistics.median(
             one.observed * usual / predicted(model, seen.plan, one.rows, seen.interval).utilization
@@ -95,40 +95,40 @@ class KeepingUp:
 
     @property
     def utilization(self) -> float:
-        """W of the last batches as observed."""
+        """The observed W of the last batches, as a median."""
         return statistics.median([one.observed for one in self._recent][-RECENT:])
 
     @property
     def falling_behind(self) -> bool:
-        """Whether the plan certainly cannot keep up: several observations in a row say so."""
+        """Whether several observations in a row say that the plan certainly cannot keep up."""
         return self._times >= FALLING_BEHIND
 
     def expect(self, growth: float, limit: float) -> None:
-        """Take in by what factor the rate is going to grow until more executors could be there."""
+        """Record the factor by which the rate will grow before more executors could be ready."""
         outgrown = growth > 1 + _GROWING and self.at_arrival * growth > limit
         self._outgrown = self._outgrown + 1 if outgrown else 0
 
     @property
     def outgrown(self) -> bool:
-        """Whether W will be above the limit before more executors could be there: several observations say so."""
+        """Whether several observations in a row say that W will exceed the limit before more executors are ready."""
         return self._outgrown >= FALLING_BEHIND
 
     def lastingly_above(self, limit: float) -> bool:
-        """Whether W was above ``limit`` for long, typically."""
+        """Return whether the median W of the last ``LASTING`` observations is above ``limit``."""
         return len(self._recent) == LASTING and statistics.median(one.at_arrival for one in self._recent) > limit
 
     @property
     def safe(self) -> float:
-        """Mean W at which one batch in fifty takes longer than the interval, as much as they vary.
+        """Mean W at which one batch in fifty takes longer than the interval, given how much batches vary.
 
-        The median of absolute differences between one observation and the next, which is 0.954 standard deviations of
-        normal noise, whatever the trend.
+        The variation is the median absolute difference between one observation and the next. For normal noise that is
+        0.954 standard deviations, whatever the trend.
         """
         scatter = statistics.median(self._jumps) / 0.954 if len(self._jumps) >= LASTING else 0.0
         return math.exp(-_ONE_IN_50 * scatter)
 
     def save(self) -> dict[str, Any]:
-        """Everything, in the types of JSON."""
+        """Return the whole state in JSON types."""
         return {
             "plan": None if self._plan is None else asdict(self._plan),
             "recent": [asdict(one) for one in self._recent],
@@ -137,7 +137,7 @@ class KeepingUp:
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Go on where ``save`` was."""
+        """Continue from what ``save`` returned."""
         self._plan = Shape(**saved["plan"]) if saved["plan"] else None
         self._recent.extend(_Recent(**one) for one in saved["recent"])
         self._jumps.extend(saved["jumps"])

@@ -1,4 +1,4 @@
-"""What is remembered of past changes: how long they took, what they brought, and which ones did not help."""
+"""Memory of past changes: how long they took, what they achieved, and which ones did not help."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from ..plans import Shape
 from .changes import Change, ChangeOutcome, Failure, Shortage, TooFew
 
 STARTUP_SECONDS = 30.0
-"""What executors are taken to need until they are ready, before any were seen to come."""
+"""Seconds until requested executors are assumed to be ready, before any start has been observed."""
 
 FORGET_SECONDS, MOST_DOUBLINGS = 900.0, 4
-"""For how long a step that did not help is not tried again; twice as long each time it does not help again."""
+"""Seconds for which a step that did not help is not retried, and how often they may double if it fails again."""
 
 TOO_FEW_SECONDS = 3600.0
-"""For how long it is remembered that executors were too few; twice as long each time they are again."""
+"""Seconds for which executors are remembered as too few; they double each time the executors are too few again."""
 
 TRIED_SECONDS = 86_400.0
-"""For how long it counts that batches ran on so many executors."""
+"""Seconds for which a number of executors counts as tried after batches ran on it."""
 
 _KEPT = 8
 
 
 class ChangeMemory:
-    """Follows each change until what came of it is known. Bounded; all times are the operator's."""
+    """Memory of changes, each followed until its outcome is known; bounded, with times of the operator's clock."""
 
     def __init__(self) -> None:
         self.change: Change | None = None
@@ -47,22 +47,22 @@ class ChangeMemory:
         self._after: list[tuple[float, float]] = []
 
     def begin(self, change: Change) -> None:
-        """A change is being made."""
+        """Record that a change is being made."""
         self.change = change
         self._short_since = None
         self._complete = False
         self._batches, self._lost, self._after = 0, 0.0, []
 
     def were_too_few(self, executors: int, rate: float, now: float) -> None:
-        """Remember that so many executors were too few for ``rate`` records per second."""
+        """Remember that ``executors`` were too few for ``rate`` records per second."""
         again = [one.times for one in self.too_few if one.executors >= executors and one.like(rate)]
         times = 1 + max(again, default=0)
         until = now + TOO_FEW_SECONDS * 2 ** min(times - 1, MOST_DOUBLINGS)
         self.too_few.append(TooFew(executors, rate, until, times))
 
     def follow(self, now: float, plan: Shape, ready: int, pending_since: float | None, patience: float) -> None:
-        """Take in how many executors are there; those that should have left are waited for for ``patience`` seconds."""
-        if self.change is not None and plan != self.change.after:  # it was not carried out, or someone else changed it
+        """Record how many executors are ready; those that should leave are waited for at most ``patience`` seconds."""
+        if self.change is not None and plan != self.change.after:  # not carried out, or changed by someone else
             self.change, self._complete = None, True
             self._batches, self._lost, self._after = 0, 0.0, []
         if ready >= plan.executors:
@@ -79,13 +79,13 @@ class ChangeMemory:
         self._complete = ready == plan.executors or (ready > plan.executors and waited > patience)
 
     def short_for(self, now: float) -> float | None:
-        """Seconds since an executor came while some are missing; None where none is."""
+        """Return the seconds since the last executor arrived while others are missing; None if none is missing."""
         return None if self._short_since is None else now - self._short_since
 
     def observe(self, seen: Observation, now: float, grace: int, telling: int) -> ChangeOutcome | None:
-        """Take in batches; what came of the last change, once ``telling`` batches after its ``grace`` are over.
+        """Record batches; return the outcome of the last change once ``telling`` batches after its ``grace`` are over.
 
-        What batches before that take beyond what both plans should is the downtime of the change.
+        The time that earlier batches take beyond what they should under either plan is the downtime of the change.
         """
         self._tried[seen.plan.executors] = now
         change = self.change
@@ -110,27 +110,27 @@ class ChangeMemory:
         return self.outcome
 
     def settled(self, batches: int) -> bool:
-        """Whether the last change is complete and so many batches have passed since."""
+        """Return whether the last change is complete and ``batches`` batches have passed since."""
         return self.change is None or (self._complete and self._batches >= batches)
 
     def tried(self, now: float) -> list[int]:
-        """Numbers of executors that batches ran on, but for those of long ago."""
+        """Return the numbers of executors that batches ran on within ``TRIED_SECONDS``."""
         self._tried = {executors: time for executors, time in self._tried.items() if now - time < TRIED_SECONDS}
         return list(self._tried)
 
     def too_few_for(self, rate: float, now: float) -> TooFew | None:
-        """The most executors that are known to be too few for ``rate`` records per second."""
+        """Return the most executors known to be too few for ``rate`` records per second; None if no number is."""
         known = [one for one in self.too_few if now < one.until and one.like(rate)]
         return max(known, key=lambda one: one.executors, default=None)
 
     @property
     def startup(self) -> float:
-        """Seconds until executors that are asked for are ready: what most of the last ones took."""
+        """Seconds until requested executors are ready: the upper quartile of the last startups."""
         return statistics.quantiles(self._startups, n=4)[2] if len(self._startups) > 1 else STARTUP_SECONDS
 
     @property
     def downtime(self) -> float:
-        """Seconds of processing that a change costs: the median of the last ones."""
+        """Seconds of processing that a change costs: the median of the last changes."""
         return statistics.median(self._downtimes) if self._downtimes else 0.0
 
     def failed(self, outcome: ChangeOutcome, now: float) -> None:
@@ -142,17 +142,17 @@ class ChangeMemory:
         self.failures.append(Failure(change.before, change.after, change.rate, until, times))
 
     def failures_like(self, rate: float, now: float) -> tuple[Failure, ...]:
-        """Steps that are not tried at ``rate`` records per second yet."""
+        """Return the steps that are not to be retried yet at ``rate`` records per second."""
         return tuple(one for one in self.failures if now < one.until and one.like(rate))
 
     def ran_short(self, executors: int, now: float) -> None:
-        """Remember that the cluster had no more than ``executors``."""
+        """Remember that the cluster had room for no more than ``executors``."""
         again = self.shortage is not None and now < self.shortage.until + FORGET_SECONDS
         times = self.shortage.times + 1 if self.shortage is not None and again else 1
         self.shortage = Shortage(executors, now + FORGET_SECONDS * 2 ** min(times - 1, MOST_DOUBLINGS), times)
 
     def save(self) -> dict[str, Any]:
-        """Everything, in the types of JSON."""
+        """Return the whole state in JSON types."""
         return {
             "change": self.change and asdict(self.change),
             "outcome": self.outcome and asdict(self.outcome),
@@ -172,7 +172,7 @@ class ChangeMemory:
 
     @staticmethod
     def restore(saved: Mapping[str, Any]) -> ChangeMemory:
-        """The memory that ``save`` wrote."""
+        """Return the memory that ``save`` wrote."""
         memory = ChangeMemory()
         memory.change = Change.from_json(saved["change"]) if saved["change"] else None
         memory.outcome = ChangeOutcome.from_json(saved["outcome"]) if saved["outcome"] else None

@@ -1,4 +1,4 @@
-"""Searches the plans around the present one for the cheapest that is predicted to do what is needed."""
+"""Searches the plans around the present one for the cheapest that is predicted to meet the demand."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _TASKS_PER_CORE = (1, 2, 3)
 _SLICES_PER_CORE = (1, 2)
 
 ALIKE = 0.03
-"""Plans whose W differ by no more than this share are equally good."""
+"""Share by which the W of two plans may differ for both to be equally good."""
 
 WIDE = 0.4
-"""Share by which the upper end of an interval may be above the prediction that cores are given back by."""
+"""Largest share by which the upper end of an interval may exceed the prediction when cores are given back."""
 
 SPEEDUP = 0.7
-"""Twice the cores usually bring batches down by 2 to the power of this."""
+"""Exponent of the usual speedup: twice the cores divide the batch time by 2 to the power of this."""
 
 TRIAL_MARGIN = 0.05
-"""How far under the mean W that is needed the usual effect of cores has to come, for some jobs gain less."""
+"""Margin below the required mean W that the usual effect of cores has to reach, because some jobs gain less."""
 
 _WORTH = 0.1
-"""One percent more cores has to make batches shorter by so many percent, where no plan makes them short enough."""
+"""Percent by which 1 % more cores must shorten batches, when no plan makes them short enough."""
 
 Mask = NDArray[np.bool_]
 Vector = NDArray[np.float64]
@@ -37,7 +37,7 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Forecast:
-    """What is predicted of a plan: W with its 90 % interval, and the stage that takes longest."""
+    """The prediction for a plan: W with its 90 % interval, and the stage that takes longest."""
 
     plan: Shape
     utilization: float
@@ -48,10 +48,10 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Need:
-    """What a plan has to do: process ``load`` at a mean W of at most ``mean``, and to be certain of ``limit``.
+    """The requirement on a plan: process ``load`` at a mean W of at most ``mean``, and certainly within ``limit``.
 
-    That is: W is at most ``limit`` when it is taken ``caution`` of the way from the prediction up to the end of its
-    interval.
+    A plan is certainly within ``limit`` if W does not exceed it at ``caution`` of the way from the prediction to the
+    upper end of its interval.
     """
 
     load: BatchLoad
@@ -61,19 +61,19 @@ class Need:
 
     @property
     def rate(self) -> float:
-        """Records per second."""
+        """The load in records per second."""
         return self.load.rows / self.load.interval
 
 
 def _thinned(values: Range, most: int) -> list[int]:
-    """At most about ``most`` numbers of a range: all, or steps of equal ratio."""
+    """Return about ``most`` numbers of a range at most: all of them, or steps of equal ratio."""
     if values.high - values.low < most:
         return list(range(values.low, values.high + 1))
     return sorted({round(value) for value in np.geomspace(values.low, values.high, most)})
 
 
 def candidates(bounds: Bounds, present: Shape, executors: Range) -> list[Shape]:
-    """Plans to compare, about a thousand at most, with so many executors; before them the present one.
+    """Return the plans to compare, about a thousand at most: the present one first, then those within ``executors``.
 
     Parallelism and replicas are those that fill the cores evenly, and those of the present plan if they fill them.
     """
@@ -90,30 +90,30 @@ def candidates(bounds: Bounds, present: Shape, executors: Range) -> list[Shape]:
 
 
 def _filling(cores: int, per_core: Sequence[int], present: int, allowed: Range) -> set[int]:
-    """Numbers of tasks that leave no core idle, as far as that is allowed."""
+    """Return numbers of tasks that leave no core idle, as far as ``allowed`` permits."""
     tasks = {factor * cores for factor in per_core} | ({present} if present >= cores else set())
     return {allowed.nearest(count) for count in tasks}
 
 
 class Search:
-    """Candidates with what is predicted of them under one need; the present plan is the first of them.
+    """The candidate plans with their predictions under one need; the present plan is the first.
 
-    One prediction serves any number of questions. Arrays have the shape ``(candidates,)``.
+    One prediction serves any number of queries. Arrays have the shape ``(candidates,)``.
 
     Attributes:
         plans: the candidates.
-        need: what they have to do.
-        executors, cores: what they take.
-        middle, cautious: their W, as predicted and as far up in the interval as the need says.
-        usual: their W if cores have their usual effect on that of the present plan.
+        need: the requirement.
+        executors, cores: what each candidate takes.
+        middle, cautious: W as predicted, and W as far up in the interval as the need says.
+        usual: W if cores have their usual effect on that of the present plan.
         wide: whether the interval is too wide to rely on.
-        likely, fits: whether they meet the need, for what is predicted only and with the caution that is asked for.
+        likely, fits: whether the need is met, by the prediction alone, and also with the required caution.
     """
 
     def __init__(
         self, model: BatchModel, bounds: Bounds, present: Shape, executors: Range, need: Need, bias: float = 1.0
     ) -> None:
-        """Predict the candidates with so many executors; batches take ``bias`` times what the model says."""
+        """Predict the candidates within ``executors``; batches take ``bias`` times what the model says."""
         self.plans, self.need, self._bias = candidates(bounds, present, executors), need, bias
         self._model = model
         self._prediction = model.predict(self.plans, need.load)
@@ -131,15 +131,15 @@ class Search:
         self.fits: Mask = self.likely & (self.cautious <= need.limit)
 
     def forecast(self, index: int) -> Forecast:
-        """What is predicted of a candidate."""
+        """Return the forecast for a candidate."""
         return forecast(self.plans, self._prediction, index, self.need.load.interval, self._bias)
 
     def cheapest(self, among: Mask, drivers: frozenset[Driver] = frozenset()) -> int | None:
-        """The best of candidates that are equally good but for their price; None if there are none.
+        """Return the best candidate among those with the fewest cores; None if there are no candidates.
 
-        It has the fewest cores; among equals a W that is about the lowest, then the fewest changes of parallelism and
-        replicas, then changes only of what the drivers ask for. Where batches are within the interval as yet, it is
-        the W until executors come that counts: afterwards it is low enough with all of these.
+        Ties go to a W that is about the lowest, then to the fewest changes of parallelism and replicas, then to changes
+        only of what the drivers ask for. While batches still fit the interval, W is compared as it will be until new
+        executors arrive: afterwards it is low enough with all of these.
         """
         if not among.any():
             return None
@@ -148,33 +148,36 @@ class Search:
         return self._best(equals, self._meanwhile(equals) if waits else self.cautious[equals], drivers)
 
     def proportional(self, among: Mask) -> int:
-        """What is enough if cores have their usual effect, whatever is predicted; if nothing is, the most cores."""
+        """Return the cheapest candidate that suffices if cores have their usual effect, or the largest if none does.
+
+        Predictions only decide between candidates with equally many cores.
+        """
         enough = among & (self.usual <= self.need.mean - TRIAL_MARGIN)
         cores = self.cores[enough].min() if enough.any() else self.cores[among].max()
         return self._lowest(among & (self.cores == cores))
 
     def surest(self, among: Mask) -> int | None:
-        """The one with the lowest W; None if there are none."""
+        """Return the candidate with the lowest W; None if there are no candidates."""
         return self._lowest(among) if among.any() else None
 
     def nearest(self, among: Mask) -> int:
-        """The best of candidates of which none meets the need: one that has a low W for few cores.
+        """Return the best of candidates that all miss the need: one with a low W for few cores.
 
-        The present one stays where others are hardly better.
+        The present plan stays if the others are hardly better.
         """
         score = np.where(among, self.middle * self.cores**_WORTH, np.inf)
         best = int(np.argmin(score))
         return best if score[best] < score[0] * (1 - ALIKE) else 0
 
     def next_cheaper(self, index: int) -> int | None:
-        """The one with the lowest W of those that take fewer cores than a candidate, but not much fewer."""
+        """Return the candidate with the lowest W among those with the next fewer cores; None if none has fewer."""
         cheaper = self.cores < self.cores[index]
         if not cheaper.any():
             return None
         return self._lowest(cheaper & (self.cores == self.cores[cheaper].max()))
 
     def _meanwhile(self, indices: list[int]) -> Vector:
-        """W with the parallelism and replicas of candidates as long as only the present executors are there."""
+        """Return batch seconds with the candidates' parallelism and replicas, but only the present executors."""
         executors = self.plans[0].executors
         plans = [Shape(executors, self.plans[i].parallelism, self.plans[i].replicas) for i in indices]
         return self._model.predict(plans, self.need.load).seconds
@@ -188,7 +191,7 @@ class Search:
         return min(alike, key=lambda index: (*self._changes(index, drivers), self.cautious[index]))
 
     def _changes(self, index: int, drivers: frozenset[Driver]) -> tuple[int, int]:
-        """How many of parallelism and replicas change, and how many of them though no driver asks for it.
+        """Count the changes of parallelism and replicas, and those that no driver asks for.
 
         A rate asks for replicas, keys ask for parallelism.
         """
@@ -200,12 +203,12 @@ class Search:
 def forecast(
     plans: Sequence[Shape], prediction: Prediction, index: int, interval: float, bias: float = 1.0
 ) -> Forecast:
-    """What is predicted of one of ``plans`` at a batch interval, seconds, if batches take ``bias`` times as long."""
+    """Return the forecast for one of ``plans`` at an ``interval`` in seconds; batches take ``bias`` times as long."""
     seconds = (prediction.seconds, prediction.low, prediction.high)
     middle, low, high = (float(array[index]) * bias / interval for array in seconds)
     return Forecast(plans[index], middle, low, high, prediction.bottleneck(index))
 
 
 def predicted(model: BatchModel, plan: Shape, rows: float, interval: float) -> Forecast:
-    """What is predicted of one plan for batches of ``rows`` records."""
+    """Return the forecast for one plan with batches of ``rows`` records."""
     return forecast([plan], model.predict([plan], BatchLoad(rows, interval)), 0, interval)

@@ -1,4 +1,4 @@
-"""How scaling decides: when, how far, and which guards hold it back."""
+"""Settings of scaling: when to scale, how far, and which guards hold it back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Mode(StrEnum):
-    """Whether decisions are carried out, only told, or not made."""
+    """Whether decisions are carried out, only reported, or not made."""
 
     ACTIVE = "Active"
     ADVISE = "Advise"
@@ -15,7 +15,7 @@ class Mode(StrEnum):
 
 
 class Guard(StrEnum):
-    """What can hold a decision back or cut it down. Its value is the reason that is told."""
+    """A rule that can hold a decision back or limit it; its value is the reason that is reported."""
 
     BOUNDS = "AtBounds"
     """Executors stay within what the user allows."""
@@ -49,18 +49,20 @@ class Guard(StrEnum):
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of scaling. The first five are those of ``spec.scaling``; W is processing time over batch interval.
+    """The settings of scaling; W is processing time over batch interval.
+
+    The first five are those of ``spec.scaling``.
 
     Attributes:
         mode: whether decisions are carried out.
-        target: W above which to scale out, and under which every plan that is chosen is predicted to be.
-        step: scale in below ``target - step``; between the two nothing happens.
+        target: W above which to scale out, and below which every chosen plan is predicted to be.
+        step: scale in at ``target - step`` or below; nothing happens between the two.
         window: batches that must agree.
-        grace: batches after a change in which nothing is decided.
-        drain_seconds: within which a plan has to work off what waits at the source.
-        scale_in_delay: seconds for which less must have been enough before cores are given back.
-        patience: seconds that executors may be pending before the cluster is taken to have no more.
-        guards: those that are on.
+        grace: batches after a change during which nothing is decided.
+        drain_seconds: time in which a plan has to drain the backlog at the source.
+        scale_in_delay: seconds for which fewer cores must have been enough before any are given back.
+        patience: seconds that executors may be pending before the cluster is taken to be full.
+        guards: the guards that are switched on.
     """
 
     mode: Mode = Mode.ACTIVE

@@ -1,4 +1,4 @@
-"""The steps that a case can call for: more cores or fewer, making do, or taking the last step back."""
+"""The steps that a case can call for: scaling out or in, making do, undoing the last step, or growing carefully."""
 
 from __future__ import annotations
 
@@ -13,23 +13,28 @@ from .search import Mask, Search
 from .settings import Guard
 
 CAUTION_OUT, CAUTION_FAR = 0.5, 1.0
-"""How far up in the interval of a prediction plans are judged: further where cores are given back, and where the load
-has jumped away from all that batches ran under of late."""
+"""Position in the prediction interval at which plans are judged: 0 is the prediction, 1 the upper end.
+
+``CAUTION_FAR`` is for scaling in, and for a load that has jumped away from all that recent batches ran under.
+"""
 
 SOON, STEADY, LONG = 2, 4, 20
-"""Times ``scale_in_delay``: within the first a second step outwards means that the first one was too small; for the
-second executors stay that were added for a load which is not clearly lower now; for the third a plan stays, under such
-a load, that is too large by less than ``SMALL``."""
+"""Multiples of ``scale_in_delay`` for which the last change has an effect on the next one.
+
+Within ``SOON``, a second scale-out means that the first one was too small. For ``STEADY``, added executors stay under a
+load that is not clearly lower now. For ``LONG``, a plan that is too large by less than ``SMALL`` stays under such a
+load.
+"""
 
 SMALL = 0.3
 """Share of the cores that is not worth a second change."""
 
 
 def scale_out(case: Case) -> Decision:
-    """The cheapest plan that meets the demand; where none does for certain, the one that comes nearest.
+    """Decide on the cheapest plan that meets the demand; if none certainly does, on the one that comes nearest.
 
-    No model knows what batches take on more executors than they ever ran on. Where none of the plans is certain to be
-    enough, so many are tried as are where cores have their usual effect; a step that does not help is taken back.
+    No model knows what batches take on more executors than they ever ran on. If no plan is certain to be enough, the
+    trial is as large as the usual effect of cores requires. A step that does not help is undone.
     """
     present, most = case.situation.plan.executors, 2 * case.bounds.executors.high
     search = _more(case, Range(present, max(present, most)))
@@ -44,7 +49,7 @@ def scale_out(case: Case) -> Decision:
 
 
 def _best(case: Case, search: Search, allowed: Mask) -> tuple[Reason, int]:
-    """The best candidate to go on with, and why it is. Other tasks on as many cores have to promise some room."""
+    """Return the best candidate and the reason for it; other tasks on as many cores have to promise some room."""
     roomy = (search.cores > search.cores[0]) | (search.cautious <= search.need.limit - case.settings.step / 2)
     likely = allowed & search.likely & roomy
     untried = allowed & (search.executors > case.most_tried)
@@ -60,7 +65,7 @@ def _best(case: Case, search: Search, allowed: Mask) -> tuple[Reason, int]:
 
 
 def _likeliest(case: Case, search: Search, likely: Mask) -> int | None:
-    """The cheapest of plans that may be enough; with room where the load has jumped."""
+    """Return the cheapest plan that may be enough, with room to spare if the load has jumped."""
     roomier = likely & (search.middle <= search.need.mean - case.settings.step / 2)
     if case.urgent and not roomier.any():
         return search.surest(likely)
@@ -68,10 +73,10 @@ def _likeliest(case: Case, search: Search, likely: Mask) -> int | None:
 
 
 def scale_in(case: Case) -> Decision:
-    """The cheapest plan that would have been enough for the largest demand of late, with a margin.
+    """Decide on the cheapest plan that would have been enough for the largest recent demand, with a margin.
 
-    With the margin, the smaller plan will not be too small at once. Nothing is given back for so little that the
-    downtime of a change would not pay within as long as less has been enough.
+    The margin keeps the smaller plan from being too small at once. Nothing is given back if the saving would not repay
+    the downtime of the change within the time for which less has been enough.
     """
     if case.largest is None:
         return case.stay(Guard.SCALE_IN_DELAYED)
@@ -98,9 +103,9 @@ def scale_in(case: Case) -> Decision:
 
 
 def _certain(case: Case, search: Search) -> Mask:
-    """Candidates with fewer cores that meet the need for certain.
+    """Return the candidates with fewer cores that certainly meet the need.
 
-    Where batches never ran on so few executors, they have to meet it also if cores have their usual effect.
+    If batches never ran on so few executors, W must also be at most the target when cores have their usual effect.
     """
     fewer: Mask = search.cores < search.cores[0]
     if not case.on(Guard.UNCERTAIN):
@@ -110,7 +115,7 @@ def _certain(case: Case, search: Search) -> Mask:
 
 
 def make_do(case: Case) -> Decision:
-    """The best plan for the executors that are ready: those still missing have been waited for for long enough."""
+    """Decide on the best plan for the executors that are ready, after the missing ones were pending for too long."""
     ready = max(case.situation.executors_ready, case.bounds.executors.low)
     search = _more(case, Range(ready, ready))
     best = search.proportional(search.executors == ready)
@@ -120,7 +125,7 @@ def make_do(case: Case) -> Decision:
 
 
 def undo(case: Case, outcome: ChangeOutcome) -> Decision:
-    """Back to the plan before a step that did not help."""
+    """Decide to return to the plan before a step that did not help."""
     before = case.bounds.nearest(outcome.change.before)
     fewer = before.executors < case.situation.plan.executors
     if fewer and case.situation.scale_in_paused and case.on(Guard.SCALE_IN_PAUSED):
@@ -129,7 +134,7 @@ def undo(case: Case, outcome: ChangeOutcome) -> Decision:
 
 
 def careful(case: Case) -> Decision:
-    """Before anything can be predicted: as much more of everything as W is over the target, at most twice as much."""
+    """Decide on a plan in proportion to W over the target, at most twice as large, before anything can be predicted."""
     present, bounds = case.situation.plan, case.bounds
     ratio = min(max(case.inputs.utilization / case.settings.target, 1.0), 2.0)
     more = Shape(*(math.ceil(value * ratio) for value in (present.executors, present.parallelism, present.replicas)))
@@ -139,7 +144,7 @@ def careful(case: Case) -> Decision:
 
 
 def _more(case: Case, executors: Range) -> Search:
-    """Plans for the demand of now; with a margin where the last step was too small, so that there is no third."""
+    """Search plans for the present demand, with a margin if the last step was too small, to avoid a third one."""
     again = case.added and case.since_change < SOON * case.settings.scale_in_delay
     margin = case.settings.step / 2 if again else 0.0
     caution = CAUTION_FAR if case.urgent else CAUTION_OUT
@@ -152,7 +157,7 @@ def _fewer(case: Case, demand: float) -> Search:
 
 
 def _explained(decision: Decision, case: Case, search: Search, chosen: int, wanted: int | None = None) -> Decision:
-    """The decision with what is predicted of the plans, and with those that were ruled out."""
+    """Return the decision with the forecasts for its plans, and with the plans that were ruled out."""
     limit = case.limits.broken(search.plans[wanted]) if wanted is not None else None
     ruled_out = dict[Shape, str]()
     if limit is not None and wanted is not None:

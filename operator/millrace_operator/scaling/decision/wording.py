@@ -1,4 +1,4 @@
-"""A decision in one plain sentence."""
+"""Wording of a decision as one plain sentence."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WAITING: dict[Reason | Guard, str] = {
 
 
 def sentence(decision: Decision, settings: Settings) -> str:
-    """What is decided and why, with the numbers."""
+    """Return what is decided and why, with the numbers, as one sentence."""
     if decision.reason is Reason.OFF:
         return "Scaling is switched off."
     if decision.reason is Reason.NO_ANSWER:
@@ -64,7 +64,7 @@ def _conclusion(decision: Decision, settings: Settings) -> str:
 
 
 def _load(decision: Decision) -> str:
-    """Where W is and what comes, as the beginning of a sentence."""
+    """Return W and what arrives, as the beginning of a sentence."""
     inputs = decision.inputs
     if inputs is None:
         return "No batch has been seen"
