@@ -92,7 +92,9 @@ class CrdFormat(StrEnum):
 @app.command()
 def run(
     file: QueryFile,
-    once: Annotated[bool, typer.Option("--once", help="Process what is there as fast as possible, and end.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Process the records that exist as fast as possible, and end.")
+    ] = False,
     plan: Annotated[Path | None, typer.Option(help="Plan file to follow while the query runs.")] = None,
     query: Annotated[str | None, typer.Option(help="Name of the query, where the file has several.")] = None,
     metrics_port: Annotated[int, typer.Option(help="Port on 127.0.0.1 for /metrics; 0 is any free one.")] = 0,
@@ -120,7 +122,7 @@ def driver(
     metrics_port: Annotated[int, typer.Option(help="Port of /metrics, /healthz and /readyz.")] = 8080,
     grace: Grace = GRACE,
 ) -> None:
-    """Run a query as the driver of the pod that this is; the operator makes such pods, nobody else has to."""
+    """Run a query as the driver of this pod. The operator creates such pods; there is no need to run this by hand."""
 
     def job() -> Job:
         chosen = _query_for_spark(file, None, debug=True)
@@ -324,7 +326,7 @@ def _overdue(grace: float, *, starting: bool) -> Problem:
         message = f"the run was about to start, did not end within {grace:g} s and was abandoned"
         return Problem(message, "run the same command again: nothing is lost")
     message = f"the running batch did not end within {grace:g} s and was abandoned"
-    hint = "run the same command again: it is computed anew, and nothing is lost; --grace gives it more time"
+    hint = "run the same command again: it is computed again, and nothing is lost; --grace gives it more time"
     return Problem(message, hint)
 
 

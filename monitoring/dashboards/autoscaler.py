@@ -19,7 +19,7 @@ def dashboard() -> Dashboard:
     made = board(
         "autoscaler",
         "Millrace / Autoscaler",
-        "What was decided and why, and was it right? millrace explain NAME tells it of one query.",
+        "What was decided and why, and was it right? millrace explain NAME shows it for one query.",
         choice("namespace", "Namespace", "millrace_batches_total", many=True),
         choice("query", "Query", 'millrace_batches_total{namespace=~"$namespace"}', many=True),
     ).annotation(plan_changes(_SOME))

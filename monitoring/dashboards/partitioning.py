@@ -103,8 +103,8 @@ def _auto() -> Panels:
     return [
         graph(
             "Which algorithm, and why another one?",
-            "Switches of algorithm auto within an hour, by their reason. Many of them mean that it cannot tell the "
-            "algorithms apart.",
+            "Switches of algorithm auto within an hour, by their reason. Many of them mean that it cannot "
+            "distinguish the algorithms.",
             {"{{reason}}": f"sum by (reason) (increase(millrace_auto_switches_total{_ONE}[1h]))"},
             "none",
             stacked=True,

@@ -186,7 +186,7 @@ def test_a_topic_made_anew_is_refused_however_many_records_it_has(broker, make_t
     topics.make(broker, topic)
     topics.fill(broker, topic, map(str, range(50)))
     for again in (source, opened(broker, tmp_path, {"topic": topic})):
-        with pytest.raises(MillraceError, match=rf"topic {topic} was deleted and made anew since this query began"):
+        with pytest.raises(MillraceError, match=rf"topic {topic} was deleted and created again since this query began"):
             again.latest(end, everything=False)
 
 

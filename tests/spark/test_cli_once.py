@@ -79,7 +79,7 @@ def test_a_new_checkpoint_does_not_mix_its_results_with_those_of_an_older_one(tm
     refused = project.millrace("run", query, "--once")
     refused.assert_failed(
         f"spec.sink.files.path: the folder {tmp_path / 'out'} has results of an earlier run",
-        "remove the folder to begin anew, or write another path",
+        "remove the folder to start over, or write another path",
     )
     assert project.results() == before
     shutil.rmtree(tmp_path / "out")

@@ -37,7 +37,7 @@ def row_key(sink: SinkSpec, columns: Sequence[str] | None, groups: Sequence[Grou
 
 def _primary_key(given: tuple[str, ...], groups: Sequence[Grouping] | None) -> tuple[str, ...]:
     if groups is None:
-        raise _problem("the query does not say which columns tell the rows of the table apart", "write key: [...]")
+        raise _problem("the query does not say which columns identify a row of the table", "write key: [...]")
     for text, names in groups:
         if not names:
             message = f"the query groups by {text} and does not select it, so rows of the table would collide"

@@ -163,7 +163,7 @@ def check_layout(before: Mapping[str, Any] | None, now: Mapping[str, Any], log: 
         old, new = before.get(name), now.get(name)
         if not same_sql(old, new):
             what = f"the state's {name} was {_shown(old)} when the checkpoint was made, and would now be {_shown(new)}"
-            hint = f"write the query as it was, or begin anew with {ANOTHER_CHECKPOINT}"
+            hint = f"write the query as it was, or start over with {ANOTHER_CHECKPOINT}"
             raise MillraceError(Problem(f"the checkpoint {log.spark.parent} cannot go on: {what}", hint))
 
 
@@ -195,7 +195,7 @@ def _way_out(query: StreamQuery, log: SparkLog) -> str:
     checkpoint = query.spec.checkpoint
     claimed = checkpoint is not None and checkpoint.claim is not None
     other = "give the query another name" if claimed else "choose another spec.checkpoint.uri"
-    hint = f"write it as it was, or {other} to begin anew"
+    hint = f"write it as it was, or {other} to start over"
     watermark = log.watermark_ms()
     if not watermark or not all(source.kafka is not None for source in query.spec.sources.values()):
         return hint

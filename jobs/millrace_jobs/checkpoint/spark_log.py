@@ -139,7 +139,7 @@ class SparkLog:
 
 def damaged(path: Path, why: str) -> MillraceError:
     """Return the error for a damaged file of the checkpoint."""
-    hint = f"put back a copy of the whole checkpoint, or begin anew with {ANOTHER_CHECKPOINT}"
+    hint = f"put back a copy of the whole checkpoint, or start over with {ANOTHER_CHECKPOINT}"
     return MillraceError(Problem(f"the checkpoint is damaged: {path}: {why}", hint, field="spec.checkpoint"))
 
 

@@ -66,7 +66,7 @@ class PlanFile:
 def pin_of(plan: Plan) -> Pin:
     """Return the pin of the next batches.
 
-    The spec's bounds are not checked: they bind whoever makes plans, and may have changed since this run began.
+    The spec's bounds are not checked: they bind the author of plans, and may have changed since this run began.
 
     Raises:
         MillraceError: the plan cannot be followed, because this version lacks the algorithm or one of its parameters.

@@ -112,7 +112,7 @@ class Policies:
             content = json.loads(path.read_text(encoding="utf-8"))
             return LearnedState(**content | {"states": tuple(content["states"])})
         except (OSError, ValueError, KeyError, TypeError) as error:
-            log.warning("the policy in %s cannot be read, so partitioners learn anew: %s", path, error)
+            log.warning("the policy in %s cannot be read, so partitioners start learning from nothing: %s", path, error)
             return None
 
     def _begun_with(self, pin: Pin) -> dict[int, str]:
@@ -135,7 +135,11 @@ class Policies:
                 parameters=pin.parameters,
             )
         except ValueError as error:
-            log.warning("the policy of batch %d cannot be used, so partitioners learn anew: %s", pin.policy, error)
+            log.warning(
+                "the policy of batch %d cannot be used, so partitioners start learning from nothing: %s",
+                pin.policy,
+                error,
+            )
             return []
 
 

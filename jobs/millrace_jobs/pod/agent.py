@@ -109,7 +109,7 @@ class Agent:
         try:
             self._write(applied.to_json())
         except (ApiException, HTTPError, OSError) as error:
-            log.warning("the operator is not told of the plan for now: %s", what_it_says(error))
+            log.warning("the plan's progress cannot be reported to the operator for now: %s", what_it_says(error))
             return False
         self._told = applied
         return True

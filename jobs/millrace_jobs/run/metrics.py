@@ -92,7 +92,7 @@ CONTRACT = (
     JobMetric(
         "millrace_stage_task_seconds",
         "histogram",
-        "Time of each task of a stage. stage is route or combine; Spark tells the merge's only as a sum, see "
+        "Time of each task of a stage. stage is route or combine; Spark reports the merge's only as a sum, see "
         "millrace_merge_task_seconds_total.",
         _BY_STAGE,
         _TASK_BUCKETS,

@@ -163,7 +163,7 @@ class Steering:
             self._forgetful = pin.epoch
             self._watcher.message(
                 f"what a replica of {pin.algorithm} learns is more than {MAX_STATE // 1024} KiB, too much to be "
-                "carried from batch to batch: each batch begins anew; results stay right"
+                "carried from batch to batch: each batch starts without it; results stay right"
             )
 
 

@@ -139,7 +139,7 @@ class FilesSink:
         return any(file != self._owner for file in self._folder.glob(f"{_OWNER}*"))
 
     def _not_ours(
-        self, why: str, hint: str = "remove the folder to begin anew, or write another path"
+        self, why: str, hint: str = "remove the folder to start over, or write another path"
     ) -> MillraceError:
         return _problem(f"the folder {self._folder} {why}", hint)
 

@@ -40,7 +40,7 @@ class Recording:
         try:
             file = pa.ipc.open_file(pa.memory_map(path))
         except (OSError, pa.ArrowInvalid) as error:
-            hint = "remove its folder, and run the query again to convert it anew"
+            hint = "remove its folder, and run the query again to convert it again"
             raise MillraceError(Problem(f"the converted recording cannot be read: {error}", hint, path)) from error
         while begin < end:
             batch, row = divmod(begin, MAX_ROWS)  # all batches except the last one are full

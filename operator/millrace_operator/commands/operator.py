@@ -41,7 +41,7 @@ def operator(
         typer.Option(help="Where the Lease is; default: the pod's namespace, else the first that is watched."),
     ] = None,
     lease_name: Annotated[
-        str, typer.Option(help="Name of the Lease: one for all operators of which one shall lead.")
+        str, typer.Option(help="Name of the Lease: the same for all operators among which one leads.")
     ] = "millrace-operator",
     lease_seconds: Annotated[
         int, typer.Option(min=3, max=300, help="How long the others wait for a leader that is not heard of.")

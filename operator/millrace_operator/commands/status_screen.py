@@ -127,7 +127,7 @@ def _scaling(view: QueryView, now: datetime) -> str:
 def _driver(view: QueryView, now: datetime) -> str:
     driver = view.status.driver
     if driver is None:
-        return "there is none"
+        return "none"
     since = "" if driver.start_time is None else f", started {ago(driver.start_time, now)}"
     return f"{driver.pod}{since}, {_many(driver.restarts, 'restart')}"
 

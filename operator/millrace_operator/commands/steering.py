@@ -70,7 +70,7 @@ def restart(
 
 def scale(
     name: Name,
-    executors: Annotated[int, typer.Option(help="How many it shall have.", show_default=False)],
+    executors: Annotated[int, typer.Option(help="Number of executors.", show_default=False)],
     wait: Wait = False,
     timeout: Timeout = _PATIENCE,
     namespace: Namespace = None,

@@ -149,7 +149,7 @@ class Operator:
         return f"the watch of StreamQueries is dead: it does not show the canary in {dead}" if dead else ""
 
     def _unready(self) -> str:
-        return "not everything that is watched was listed, or nobody leads yet" if self.canary.age is None else ""
+        return "not everything that is watched was listed, or no operator leads yet" if self.canary.age is None else ""
 
 
 def canary_of(lease: str) -> str:

@@ -85,7 +85,7 @@ class Informer:
             except _TooOldError:
                 version = ""
             except Exception as error:  # without this watch the operator would be blind
-                log.warning("the watch of %s is begun anew: %s", self._kind.plural, in_short(error))
+                log.warning("the watch of %s is restarted: %s", self._kind.plural, in_short(error))
             self._ended.wait(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 

@@ -77,7 +77,7 @@ class QueryApi:
         return self._apply(self._objects.patch_namespaced_custom_object, key, uid, finalizers)
 
     def let_go(self, key: QueryKey, body: Mapping[str, Any], finalizer: str) -> None:
-        """Remove a finalizer from the observed version of a query, whoever set it: a restored backup has it too."""
+        """Remove a finalizer from the observed version of a query, even one that came with a restored backup."""
         metadata = body["metadata"]
         left = [each for each in metadata.get("finalizers") or () if each != finalizer]
         change = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"], "finalizers": left}

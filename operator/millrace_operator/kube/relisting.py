@@ -71,7 +71,7 @@ class MendedWatches:
         except (APIError, watching.WatchingError) as error:
             if not _passes(error):
                 raise
-            log.warning("the watch of %s is begun anew: %s", resource.plural, in_short(error))
+            log.warning("the watch of %s is restarted: %s", resource.plural, in_short(error))
         await asyncio.sleep(min(FIRST_PAUSE * 2.0 ** min(self._fruitless[watch], 10), LONGEST_PAUSE))
         self._fruitless[watch] += 1
 

@@ -50,7 +50,7 @@ class ProgressingReason(StrEnum):
     DELETING = "Deleting"
     """The query waits for its driver to end."""
     FAILED = "Failed"
-    """Nothing: the driver was given up; a change of the spec begins anew."""
+    """Nothing: the driver was given up; a change of the spec starts it again."""
     PAUSED = "Paused"
     """Nothing: the annotation ``millrace.io/paused`` forbids it."""
     SETTLED = "Settled"

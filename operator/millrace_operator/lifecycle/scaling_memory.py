@@ -38,7 +38,7 @@ def recall(scaler: Scaler, seen: ObservedQuery) -> bool:
         scaler.restore(json.loads(text))
         return True
     except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
-        log.info("what scaling had learned cannot be read, and is learned anew: %s", error)
+        log.info("what scaling had learned cannot be read and is discarded: %s", error)
         return False
 
 

@@ -45,7 +45,7 @@ class ActiveReason(StrEnum):
     ACTIVE = "Active"
     """Decisions are carried out."""
     ADVISE = "AdviseOnly"
-    """``spec.scaling.mode`` is Advise: decisions are told, and not carried out."""
+    """``spec.scaling.mode`` is Advise: decisions are reported, and not carried out."""
     OFF = "Off"
     """``spec.scaling.mode`` is Off."""
     PAUSED = "Paused"

@@ -44,7 +44,7 @@ CONTRACT = (
     OperatorMetric(
         "millrace_operator_queue_seconds",
         "histogram",
-        "Time that a query waited to be worked on, while there was somebody to do so.",
+        "Time that a query waited for a worker while this operator led.",
         buckets=_WAITING,
     ),
     OperatorMetric(

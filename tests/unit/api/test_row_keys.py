@@ -39,7 +39,7 @@ def test_a_table_over_rows_that_are_no_groups_has_the_key_that_is_given():
 @pytest.mark.parametrize(
     ("given", "groups", "said"),
     [
-        ((), None, "the query does not say which columns tell the rows of the table apart"),
+        ((), None, "the query does not say which columns identify a row of the table"),
         ((), [*GROUPS, ("day", ())], "the query groups by day and does not select it"),
         (("Cell",), GROUPS, "the key leaves out since"),
         (("since", "Cell", "n"), GROUPS, '"n" is no grouping column'),

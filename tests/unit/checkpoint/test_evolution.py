@@ -184,7 +184,7 @@ def test_what_of_a_source_has_to_stay(log, source, path, value, field, change):
     assert problem.field == f"spec.sources.trips.{field}"
     assert problem.message.startswith(f"the checkpoint {log.spark.parent} was made with ")
     assert change.value in problem.message
-    assert problem.hint == "write it as it was, or choose another spec.checkpoint.uri to begin anew"
+    assert problem.hint == "write it as it was, or choose another spec.checkpoint.uri to start over"
 
 
 def test_on_a_claim_another_name_begins_anew(log):
@@ -192,7 +192,7 @@ def test_on_a_claim_another_name_begins_anew(log):
     with pytest.raises(MillraceError) as told:
         changes(a_query(KAFKA, checkpoint=held), a_query(changed(KAFKA, "format", value="csv"), checkpoint=held), log)
     (problem,) = told.value.problems
-    assert problem.hint == "write it as it was, or give the query another name to begin anew"
+    assert problem.hint == "write it as it was, or give the query another name to start over"
 
 
 def test_every_change_that_cannot_be_is_told_with_both_values(log):

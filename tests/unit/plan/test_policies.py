@@ -128,7 +128,7 @@ def test_a_damaged_file_is_told_and_learning_begins_anew(policies, tmp_path, cap
     (tmp_path / "policies" / "4.json").write_text(damage)
     with caplog.at_level(logging.WARNING):
         assert policies.beginnings(replace(PIN, policy=4)) == []
-    assert "cannot be read, so partitioners learn anew" in caplog.text
+    assert "cannot be read, so partitioners start learning from nothing" in caplog.text
     assert Policies(tmp_path / "policies").attach(PIN).policy is None
 
 
@@ -136,4 +136,4 @@ def test_a_damaged_state_is_told_and_learning_begins_anew(policies, tmp_path, ca
     policies.keep(4, PIN, states(PIN) | {1: state_text(b"no state at all")})
     with caplog.at_level(logging.WARNING):
         assert policies.beginnings(replace(PIN, policy=4)) == []
-    assert "the policy of batch 4 cannot be used, so partitioners learn anew" in caplog.text
+    assert "the policy of batch 4 cannot be used, so partitioners start learning from nothing" in caplog.text

@@ -33,7 +33,7 @@ def names(folder):
     return {str(file.relative_to(folder / "out")) for file in (folder / "out").rglob("*")}
 
 
-def refused(folder, last, said, checkpoint="a", hint="; remove the folder to begin anew, or write another path"):
+def refused(folder, last, said, checkpoint="a", hint="; remove the folder to start over, or write another path"):
     before = names(folder)
     with pytest.raises(MillraceError) as told:
         sink(folder, checkpoint).prepare(last)

@@ -2,8 +2,8 @@
 
 The paper prints the global Q-table as the sum over j of ``f_j(k)/GL Q_j(k, c)``, divided by the number of partitioners
 P. These weights add up to ``f(k)/(GL P)``, far below 1. They would shrink all values of a key towards 0, above most
-actual rewards, and make untried workers as good as tried ones, against section 3.2. The text asks for a weighted average
-in which a partitioner counts by its part of the key's rewards, so the weights here are ``f_j(k)`` over their own sum.
+rewards, and make untried workers as good as tried ones, against section 3.2. The text asks for a weighted average in
+which a partitioner counts by its part of the key's rewards, so the weights here are ``f_j(k)`` over their own sum.
 
 The paper claims that the n most frequent keys of each partitioner are enough. This holds for the keys themselves (a
 global heavy hitter is one for some partitioner), but not for their frequencies: a partitioner that does not have the

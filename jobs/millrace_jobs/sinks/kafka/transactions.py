@@ -50,7 +50,7 @@ _FORBIDDEN = (
 _BROKEN = (KafkaError._STATE, KafkaError._FATAL)
 _PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 
-_ANEW = f"begin anew with another topic and {ANOTHER_CHECKPOINT}"
+_ANEW = f"start over with another topic and {ANOTHER_CHECKPOINT}"
 
 KeyValue = tuple[str | None, str | None]
 
@@ -283,8 +283,8 @@ def next_batch(written: int | None, last: LastBatch, topic: TargetTopic) -> int:
         if last.elsewhere:
             return unfinished
         message = (
-            f"batch {unfinished} was begun and not finished, and the consumer group that tells whether it is in topic "
-            f"{topic.name} has " + ("lost its offset" if written is None else f"only batches before {written}")
+            f"batch {unfinished} was begun and not finished, and the consumer group that records whether it is in "
+            f"topic {topic.name} has " + ("lost its offset" if written is None else f"only batches before {written}")
         )
         hint = f"look for messages with the header millrace-batch {unfinished} in the topic; {_ANEW}"
         raise topic.problem(message, hint)

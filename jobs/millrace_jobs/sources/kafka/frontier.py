@@ -140,7 +140,7 @@ class Frontier:
                 said = f"source {self._source}: topic {name}, which this query has been reading, is gone"
                 raise _DoubtError(MillraceError(Problem(said, START_ANEW)))
             if found[name].id != id:
-                said = f"source {self._source}: topic {name} was deleted and made anew since this query began"
+                said = f"source {self._source}: topic {name} was deleted and created again since this query began"
                 raise MillraceError(Problem(f"{said}, so that its offsets mean other records", START_ANEW))
 
     def _add(self, new: Offsets, found: Mapping[str, Topic]) -> None:

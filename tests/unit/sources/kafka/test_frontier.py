@@ -87,7 +87,7 @@ def test_a_topic_that_stays_away_is_refused(cluster, tmp_path):
 def test_a_topic_made_anew_is_refused_at_once(cluster, tmp_path):
     made = frontier(cluster, tmp_path)
     cluster.id = "other"
-    with pytest.raises(MillraceError, match="topic trips was deleted and made anew since this query began"):
+    with pytest.raises(MillraceError, match="topic trips was deleted and created again since this query began"):
         made.ends({ONE: 0, TWO: 5})
 
 
