@@ -1,1 +1,1 @@
-"""The typed API of Millrace: StreamQuery, Plan, status, and the errors every part reports with."""
+"""The typed API of Millrace: StreamQuery, Plan, status, and the errors that every part raises."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with what the user gave us.
+    """One problem with the user's input.
 
     ``message`` says what is wrong and quotes the value; ``hint`` says what to write instead.
     ``file``, ``line`` (1-based) and ``field`` (dotted path, as in ``spec.sources.trips.schema``) say where.
@@ -31,10 +31,10 @@ class Problem:
 
 
 class MillraceError(Exception):
-    """Bad input or a broken surrounding, explained in one sentence per problem; never shown as a traceback."""
+    """Bad input or a broken environment, explained in one sentence per problem and never shown as a traceback."""
 
     failure: FailureClass | None = None
-    """The failure's class, if the code that raised it knows better than the fields of its problems."""
+    """Class of the failure, if the code that raises the error knows it better than the problems' fields imply."""
 
     def __init__(self, *problems: Problem | str) -> None:
         self.problems = tuple(Problem(p) if isinstance(p, str) else p for p in problems)
@@ -45,4 +45,4 @@ class MillraceError(Exception):
 
 
 class TransientError(MillraceError):
-    """A fault of the surroundings that may pass by itself, such as a broker that is away: trying again may help."""
+    """A fault of the environment that may pass by itself, such as an unreachable broker. A retry may help."""

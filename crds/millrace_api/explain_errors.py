@@ -1,4 +1,4 @@
-"""From pydantic's errors to what a user can act on: what is wrong, the value, what to write instead."""
+"""Translation of pydantic's errors into messages for users: what is wrong, the value, what to write instead."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _TYPES = {
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like ``name``, if any is like it at all."""
+    """Return the known name most similar to ``name``, or None if none is similar."""
     by_lower = {candidate.lower(): candidate for candidate in known}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.65)
     return by_lower[close[0]] if close else None
 
 
 def suggest(name: str, known: Sequence[str]) -> str:
-    """A hint: the nearest of the known names, or all of them."""
+    """Return a hint that names the nearest of the known names, or all of them."""
     close = nearest(name, known)
     if close is not None:
         return f"did you mean {quote(close)}?"
@@ -44,7 +44,7 @@ def suggest(name: str, known: Sequence[str]) -> str:
 
 
 def quote(value: object, limit: int = 80) -> str:
-    """The value as the message shows it: text in double quotes, cut when long."""
+    """Return the value as messages show it: text in double quotes, cut to ``limit`` characters."""
     if isinstance(value, bool):
         return str(value).lower()
     text = f'"{value}"' if isinstance(value, str) else str(value)
@@ -52,7 +52,7 @@ def quote(value: object, limit: int = 80) -> str:
 
 
 def dotted(location: Location) -> str:
-    """A path as users write it: ``spec.sources.trips.files``, ``spec.sink.kafka.key[0]``."""
+    """Return a path as users write it: ``spec.sources.trips.files``, ``spec.sink.kafka.key[0]``."""
     path = ""
     for step in location:
         path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
@@ -60,13 +60,13 @@ def dotted(location: Location) -> str:
 
 
 def field_location(error: ErrorDetails) -> Location:
-    """Where the error is; an error about a mapping's key is at the entry."""
+    """Return the location of the error. An error about a mapping's key is located at the entry."""
     location = error["loc"]
     return location[:-1] if location and location[-1] == "[key]" else location
 
 
 def explain(root: type[Model], error: ErrorDetails) -> tuple[str, str]:
-    """Message and hint for one error of validating ``root``."""
+    """Return message and hint for one error of validating ``root``."""
     kind, value, location = error["type"], error["input"], field_location(error)
     context = error.get("ctx", {})
     if kind == PROBLEM:
@@ -110,7 +110,7 @@ def _shown(value: object) -> str:
 
 
 def _field(root: type[Model], location: Location) -> FieldInfo | None:
-    """The declaration of the field at ``location``, if there is one."""
+    """Return the declaration of the field at ``location``, if there is one."""
     annotation: Any = root
     field: FieldInfo | None = None
     for step in location:
@@ -134,7 +134,7 @@ def _down(annotation: Any, step: str | int) -> tuple[Any, FieldInfo | None]:
 
 
 def _plain(annotation: Any) -> Any:
-    """Without ``Annotated`` and ``| None``."""
+    """Strip ``Annotated`` and ``| None`` from a type."""
     if hasattr(annotation, "__metadata__"):
         return _plain(annotation.__origin__)
     if get_origin(annotation) in (Union, types.UnionType):
@@ -143,7 +143,7 @@ def _plain(annotation: Any) -> Any:
 
 
 def siblings(root: type[Model], location: Location) -> list[str]:
-    """Names of the fields that may stand where ``location`` is."""
+    """Return the names of all fields that are allowed at ``location``."""
     annotation: Any = root
     for step in location[:-1]:
         annotation, _ = _down(annotation, step)

@@ -1,4 +1,4 @@
-"""Classes of failures: what the job says of its own end, and what the operator makes of it."""
+"""Classes of failures, by which a job reports why it failed and the operator chooses its response."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millrace_api.model.base import Model
 
 
 class FailureClass(StrEnum):
-    """What a run of a driver failed for; each class has its own patience, see the operator's ``failures``."""
+    """Why a run of a driver failed. How patient the operator is depends on the class; see its ``failures``."""
 
     IMAGE = "ImageUnavailable"
     """The container image cannot be pulled."""
@@ -38,10 +38,10 @@ class FailureClass(StrEnum):
 
 
 REPORT_VARIABLE = "MILLRACE_FAILURE_REPORT"
-"""Names the file into which a run writes why it failed; in a pod, that of the termination message."""
+"""Environment variable that names the file for the failure report of a run; in a pod, the termination message."""
 
 LONGEST = 4096
-"""Bytes of a report: as much as Kubernetes keeps of a termination message."""
+"""Maximum length of a report in bytes: as much as Kubernetes keeps of a termination message."""
 
 
 class FailureReport(Model):

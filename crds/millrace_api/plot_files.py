@@ -1,4 +1,4 @@
-"""The file that a command is asked to draw into."""
+"""Check of the file that a command plots into."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from millrace_api.errors import MillraceError, Problem
 
 
 def check_plotting(file: Path) -> None:
-    """Raises MillraceError where a plot could not be written to ``file``."""
+    """Raise MillraceError if a plot cannot be written to ``file``."""
     try:
         import matplotlib as _  # noqa: F401
     except ImportError:

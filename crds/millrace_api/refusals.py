@@ -1,15 +1,15 @@
-"""What an API server says when it refuses a request, as text for a line of a log or of a terminal."""
+"""Refusals of an API server, as text for a line of a log or a terminal."""
 
 from __future__ import annotations
 
 import json
 
 LONGEST = 500
-"""Characters of the server's message that are repeated."""
+"""Maximum number of characters quoted from the server's message."""
 
 
 def message_of(body: str | bytes | None) -> str:
-    """The ``message`` of a refusal's JSON body, on one line; empty if there is no body."""
+    """Return the ``message`` of a refusal's JSON body, on one line, or an empty string if there is none."""
     try:
         said = json.loads(body or "")["message"]
     except (ValueError, TypeError, KeyError):
@@ -18,12 +18,12 @@ def message_of(body: str | bytes | None) -> str:
 
 
 def refusal(status: int | None, reason: str | None, body: str | bytes | None) -> str:
-    """``the API server says 403 Forbidden: pods is forbidden: ...``, on one line.
+    """Describe a refusal on one line: ``the API server says 403 Forbidden: pods is forbidden: ...``.
 
     Args:
-        status: of HTTP; None or 0 where there was no answer, and ``reason`` says why.
-        reason: that goes with the status.
-        body: of the answer, as it came.
+        status: HTTP status, or None or 0 if there was no answer; ``reason`` then says why.
+        reason: reason phrase of the status.
+        body: body of the answer, as received.
     """
     why = " ".join((reason or "").split())[:LONGEST]
     if not status:

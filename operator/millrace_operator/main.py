@@ -10,7 +10,7 @@ from millrace_api.crd.document import GROUP, PLURAL, VERSION
 
 from .handlers.operator import Operator, OperatorOptions
 from .handlers.query import query_changed
-from .kube.relisting import mend_watches
+from .kube.relisting import patch_watches
 
 
 @kopf.on.startup(errors=kopf.ErrorsMode.PERMANENT)
@@ -23,7 +23,7 @@ def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 330
     settings.process.ultimate_exiting_timeout = 60
-    mend_watches()
+    patch_watches()
     if "operator" not in memo:
         memo.operator = Operator(OperatorOptions())
     memo.operator.start()

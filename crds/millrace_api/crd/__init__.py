@@ -1,1 +1,1 @@
-"""The CustomResourceDefinition, the reference made from it, and what may change from one release to the next."""
+"""The CustomResourceDefinition, the reference made from it, and the check of what changes between releases."""

@@ -1,9 +1,9 @@
-"""Whether a change of the CRD is compatible with objects that users have stored, and with the clients they have.
+"""Check that a change of the CRD is compatible with the objects that users have stored and with their clients.
 
     python -m millrace_api.crd.compatibility crds/released/v1alpha1.yaml crds/streamqueries.millrace.io.yaml
 
-New optional fields, wider bounds, further values of an enumeration and other descriptions are allowed. Whatever else
-is different is a problem, also in keywords that this file knows nothing of.
+New optional fields, wider bounds, further values of an enumeration and other descriptions are allowed. Any other
+difference is a problem, even in keywords that this module does not know.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BOUNDS = {
     "maxItems": -1,
     "maxProperties": -1,
 }
-"""By bound, the sign of a change that makes it narrower."""
+"""Sign of a change that narrows a bound, by bound."""
 
 _STRICT = {"minimum": "exclusiveMinimum", "maximum": "exclusiveMaximum"}
 _MAY_GO = ("pattern", "format")
@@ -44,19 +44,19 @@ _COMPARED = {
     *_MAY_GO,
 }
 _HOW_MANY = re.compile(r"\[(has\(self\.\w+\)(?:, has\(self\.\w+\))*)\]\.filter\(given, given\)\.size\(\) ([<=]= 1)")
-"""Of these fields exactly one, or at most one: what ``base`` makes of ``exactly_one`` and ``at_most_one``."""
+"""Rule for exactly one or at most one of some fields, as ``base`` makes it of ``exactly_one`` and ``at_most_one``."""
 
 
 def crd_incompatibilities(old: Schema, new: Schema) -> list[str]:
-    """What the new CustomResourceDefinition breaks, one sentence for each problem; empty where it is compatible."""
+    """Return what the new CustomResourceDefinition breaks, one sentence per problem; empty if it is compatible."""
     return list(_crd(old["spec"], new["spec"]))
 
 
 def incompatibilities(old: Schema, new: Schema) -> list[str]:
-    """What the new schema (OpenAPI 3.0) breaks, one sentence for each problem; it begins with the field's dotted path.
+    """Return what the new schema (OpenAPI 3.0) breaks, one sentence per problem, which begins with the field's path.
 
-    In a path, ``*`` is any entry of a map and ``[]`` any item of a list. A value that the old schema takes, without
-    fields that are unknown to it, is taken by the new one if this list is empty.
+    In a dotted path, ``*`` is any entry of a map and ``[]`` any item of a list. If nothing is returned, the new schema
+    accepts every value that the old one accepts, unless the value has fields that the old one does not know.
     """
     return list(_node(old, new, ""))
 
@@ -100,7 +100,7 @@ def _version(old: Schema, new: Schema) -> Iterator[str]:
 
 
 def _node(old: Schema, new: Schema, path: str) -> Iterator[str]:
-    """Of one node of the schema and all below it."""
+    """Compare one node of the schema and all nodes below it."""
     where = path or "the object"
     yield from _changed(where, old, new, "type")
     yield from _enum(old, new, where)
@@ -141,9 +141,9 @@ def _bounds(old: Schema, new: Schema, where: str) -> Iterator[str]:
 
 
 def _default(old: Schema, new: Schema, where: str) -> Iterator[str]:
-    """Stored objects keep what was filled in, but the same document means something else from now on.
+    """Report a changed default: stored objects keep the old one, but the same document now has another meaning.
 
-    Fields that the old schema does not know are new ones: the default of what they are part of has to name theirs.
+    Fields that the old schema does not know are left out, because the default of an object has to name new fields too.
     """
     before, now = old.get("default"), _known(new.get("default"), old)
     if _shown(before) != _shown(now):
@@ -151,7 +151,7 @@ def _default(old: Schema, new: Schema, where: str) -> Iterator[str]:
 
 
 def _known(value: Any, schema: Schema) -> Any:
-    """The value without fields that the schema does not know."""
+    """Return the value without fields that the schema does not know."""
     if not isinstance(value, dict) or "properties" not in schema:
         return value
     properties = schema["properties"]
@@ -159,12 +159,12 @@ def _known(value: Any, schema: Schema) -> Any:
 
 
 def _rules(old: Schema, new: Schema, where: str) -> Iterator[str]:
-    """Rules that stored objects may break.
+    """Report rules that stored objects may break.
 
-    The API server ratchets: a value that breaks a new rule may stay as long as it is not changed. But a rule is about a
+    The API server ratchets: a value that breaks a new rule may stay as long as it is not changed. But a rule covers a
     whole object, so any change of another field in it would be refused, and so would the same document when it is
-    applied to another cluster. Hence every new rule is reported but those that hold wherever new fields are absent,
-    as they are in stored objects; not those that have a default, which the API server fills in.
+    applied to another cluster. Therefore every new rule is reported, except rules that hold if new fields are absent,
+    as they are in stored objects. Fields with a default are not absent, because the API server fills them in.
     """
     held = {_normal(rule, set()) for rule in old.get(_RULES, ())}
     messages = {rule.get("message") for rule in old.get(_RULES, ())}
@@ -179,7 +179,7 @@ def _rules(old: Schema, new: Schema, where: str) -> Iterator[str]:
 
 
 def _normal(rule: Schema, absent: set[str]) -> tuple[Any, ...]:
-    """What a rule says of objects without these fields: equal for rules that say the same of them."""
+    """Return what a rule means for objects without the ``absent`` fields, equal for rules with the same meaning."""
     found = _HOW_MANY.fullmatch(rule["rule"])
     if found is None:
         return rule["rule"], rule.get("optionalOldSelf", False)
@@ -188,9 +188,9 @@ def _normal(rule: Schema, absent: set[str]) -> tuple[Any, ...]:
 
 
 def _holds_without(rule: str, absent: set[str]) -> bool:
-    """Whether it begins with an alternative that holds wherever a field is absent: ``!has(self.new) || ...``.
+    """Whether a rule begins with an alternative that holds if a field is absent: ``!has(self.new) || ...``.
 
-    Of ``... ? ... : ...`` that alternative would only be the condition.
+    In ``... ? ... : ...``, that alternative would only be part of the condition.
     """
     found = re.match(r"!has\(self\.(\w+)\) \|\| ", rule)
     return found is not None and found[1] in absent and "?" not in rule
@@ -205,14 +205,14 @@ def _properties(old: Schema, new: Schema, path: str) -> Iterator[str]:
             yield from _node(field, now[name], _below(path, name))
         else:
             yield f"{_below(path, name)}: the field is gone"
-    if _is_open(old) or _values(old) is not None:  # stored objects may have anything by that name
+    if _is_open(old) or _values(old) is not None:  # stored objects may have any value under that name
         yield from (
             f"{_below(path, name)}: it took any value, and is now a field" for name in now if name not in before
         )
 
 
 def _entries(old: Schema, new: Schema, path: str) -> Iterator[str]:
-    """Of lists, of maps, and of objects that keep what they do not know."""
+    """Compare the entries of lists, of maps, and of objects that keep unknown fields."""
     where = path or "the object"
     if _is_open(old) and not _is_open(new):
         yield f"{where}: it kept fields that are not in the schema, and no longer does"
@@ -230,7 +230,7 @@ def _entries(old: Schema, new: Schema, path: str) -> Iterator[str]:
 
 
 def _values(schema: Schema) -> Schema | None:
-    """The schema of a map's values; None where it is no map."""
+    """Return the schema of a map's values, or None if it is not a map."""
     values = schema.get("additionalProperties", False)
     return {} if values is True else None if values is False else values
 
@@ -240,9 +240,9 @@ def _is_open(schema: Schema) -> bool:
 
 
 def _changed(where: str, old: Schema, new: Schema, *keys: str) -> Iterator[str]:
-    """Keys whose values have to stay as they are."""
+    """Report changed values of keys that must not change."""
     for key in keys:
-        if _shown(old.get(key)) != _shown(new.get(key)):  # as JSON: to Python, True is 1
+        if _shown(old.get(key)) != _shown(new.get(key)):  # as JSON, because True == 1 in Python
             yield f"{where}: its {key} {_from_to(old.get(key), new.get(key))}"
 
 
@@ -261,7 +261,7 @@ def _below(path: str, name: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Compare two files, print the problems, and say in the exit status whether there are any."""
+    """Compare two files, print the problems, and return the exit status: 1 if there are any, else 0."""
     parser = argparse.ArgumentParser("millrace_api.crd.compatibility", description="Compare a CRD with a released one.")
     parser.add_argument("released", type=Path, help="the CRD that users have")
     parser.add_argument("present", type=Path, help="the CRD that is to take its place")

@@ -1,4 +1,4 @@
-"""The reference of the API in Markdown, from the CRD, from the docstrings of its constants, and from the operator."""
+"""The API reference in Markdown, made from the CRD, from docstrings of constants, and from the operator's behaviour."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from millrace_api.model import annotations as steering
 from millrace_api.model.values import ByteSize, Duration, PositiveDuration
 
 Meanings = Mapping[str, str]
-"""One line of meaning each."""
+"""Meanings by name, one line each."""
 
 _METADATA = "Kubernetes' own: name, namespace, labels and annotations."
 _FORMS = {f"^{each.pattern}$".replace("(?:", "("): each for each in (Duration, PositiveDuration, ByteSize)}
-"""By pattern, types whose name says more than it."""
+"""Types whose name says more than their pattern, by pattern."""
 
 _LIMITS = (
     ("minimum", "maximum", ""),
@@ -35,14 +35,14 @@ _LIMITS = (
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What the operator makes of a query, as far as the reference describes it.
+    """The operator's behaviour, as far as the reference describes it.
 
     Attributes:
-        effects: what a change of a field takes, by its path below ``spec``; a path covers all that is below it.
-        changes: what these effects are.
-        reasons: of each type of condition.
+        effects: what a change of a field requires, by its path below ``spec``. A path covers everything below it.
+        changes: meanings of these effects.
+        reasons: reasons of each type of condition.
         decisions: reasons of scaling decisions.
-        patience: what becomes of a driver that fails, by class of failure.
+        patience: what happens to a driver that fails, by class of failure.
     """
 
     effects: Meanings
@@ -53,7 +53,7 @@ class Behaviour:
 
 
 def reference(behaviour: Behaviour) -> str:
-    """The whole page."""
+    """Return the whole page."""
     levels = _Levels(behaviour.effects)
     levels.add("", openapi_schema())
     columns = [(name, f"`{path}`", kind, description) for name, kind, path, description in PRINTER_COLUMNS]
@@ -88,10 +88,10 @@ def reference(behaviour: Behaviour) -> str:
 
 
 def docstrings(of: type[Enum] | ModuleType) -> dict[str, str]:
-    """The strings below an enumeration's members, by their values, or below a module's constants, by name; Markdown.
+    """Return the docstrings of an enumeration's members, by value, or of a module's constants, by name, as Markdown.
 
     Raises:
-        ValueError: one of the enumeration's members has none.
+        ValueError: a member of the enumeration has no docstring.
     """
     [*body] = ast.parse(dedent(inspect.getsource(of))).body
     if isinstance(of, type):
@@ -112,14 +112,14 @@ def docstrings(of: type[Enum] | ModuleType) -> dict[str, str]:
 
 @dataclass
 class _Levels:
-    """Sections, one for each level of objects; levels that are the same in all but their place share one."""
+    """Sections, one for each level of objects. Levels that differ only in their place share one."""
 
     effects: Meanings
     _places: dict[str, list[str]] = field(default_factory=dict)
     _parts: dict[str, list[str]] = field(default_factory=dict)
 
     def sections(self) -> Iterator[str]:
-        """All that were added, in the order of their fields."""
+        """Yield the parts of all added sections, in the order of their fields."""
         for path, *others in self._places.values():
             heading, described, *rest = self._parts[path]
             yield heading
@@ -129,7 +129,7 @@ class _Levels:
             yield from rest
 
     def add(self, path: str, schema: Schema) -> str:
-        """Add the section of a level and those below it; the path under which it is described."""
+        """Add the sections of a level and of all levels below it, and return the path that describes the level."""
         described = {key: value for key, value in schema.items() if key not in ("description", "default")}
         places = self._places.setdefault(json.dumps([described, self._effects_below(path)]), [])
         places.append(path)
@@ -161,7 +161,7 @@ class _Levels:
         return [f"`{name}`", kind, default, node.get("description", _METADATA), self._effect(path)]
 
     def _type(self, path: str, node: Schema) -> str:
-        """What a value may be, with a link to the section of an object."""
+        """Return the type of a value, with a link to the section of an object."""
         if isinstance(node.get("additionalProperties"), dict):
             return f"map{_limits(node)} of {self._type(f'{path}.*', node['additionalProperties'])}"
         if "items" in node:
@@ -178,7 +178,7 @@ class _Levels:
         return f"{'time' if node.get('format') == 'date-time' else node['type']}{_limits(node)}"
 
     def _effect(self, path: str) -> str:
-        """What a change takes; of an object whose parts differ, its own section says it."""
+        """Return what a change requires. For an object whose parts differ, its own section lists it by field."""
         for covered, effect in self.effects.items():
             if f"{path}.".startswith((f"spec.{covered}.", f"spec.{covered}[")):
                 return effect
@@ -197,13 +197,13 @@ def _condition(name: str, reasons: Meanings) -> Iterator[str]:
 
 def _default(node: Schema) -> str:
     if "properties" in node or "default" not in node:
-        return "-"  # of an object, its fields have theirs
+        return "-"  # the fields of an object have their own defaults
     value = node["default"]
     return f"`{value if isinstance(value, str) and value else json.dumps(value)}`"
 
 
 def _limits(node: Schema) -> str:
-    """Bounds and pattern, in parentheses; empty without."""
+    """Return bounds and pattern in parentheses, or an empty string if there are none."""
     said = [_range(node, low, high) + of for low, high, of in _LIMITS if low in node or high in node]
     if "pattern" in node:
         said.append(f"matching {_code(node['pattern'])}")
@@ -240,5 +240,5 @@ def _cell(text: str) -> str:
 
 
 def _anchor(path: str) -> str:
-    """Of a heading, as GitHub makes it."""
+    """Return the anchor that GitHub makes for a heading."""
     return re.sub(r"[^\w -]", "", path or "StreamQuery").lower().replace(" ", "-")

@@ -105,7 +105,7 @@ def _yaml_name(model: type[BaseModel], name: str) -> str:
 
 
 def exactly_one(*fields: str, hint: str) -> Rule:
-    """Of these optional fields, one is set and no other."""
+    """Require that exactly one of these optional fields is set."""
     return Rule(
         f"exactly one of {_listed(fields)} is needed",
         hint,
@@ -116,7 +116,7 @@ def exactly_one(*fields: str, hint: str) -> Rule:
 
 
 def at_most_one(*fields: str, hint: str) -> Rule:
-    """Of these optional fields, no two are set."""
+    """Require that at most one of these optional fields is set."""
     return Rule(
         f"{_listed(fields)} exclude one another",
         hint,

@@ -205,7 +205,7 @@ class GroupAffinity(CardinalityAware):
 
 
 class GroupAffinityByRecords(CardinalityAware):
-    """cAM (Algorithm 4): like AM, but a new key goes to the candidate with the fewest records.
+    """The cAM partitioner (Algorithm 4): like AM, but a new key goes to the candidate with the fewest records.
 
     The algorithm writes ``L[c].estimate()``; L are the counts of records, as section 4.2 says.
     """

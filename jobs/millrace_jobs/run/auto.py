@@ -25,7 +25,7 @@ class AutoPlans:
         first: the algorithm to start with.
         routed: the routed query; a query that is not routed has no algorithm to choose.
         resources: returns the resources that the tasks run on.
-        tell: receives the sentence that explains a switch.
+        on_switch: receives the sentence that explains a switch.
     """
 
     def __init__(
@@ -34,13 +34,13 @@ class AutoPlans:
         first: Algorithm,
         routed: Routed,
         resources: Callable[[], Resources],
-        tell: Callable[[str], None],
+        on_switch: Callable[[str], None],
     ) -> None:
         self._plans = plans
         self._given: Plan | None = None
         self._algorithm = first
         self._switched = False
-        self._tell = tell
+        self._on_switch = on_switch
         self._resources = resources
         self.selector = Selector(prior_of(routed), resources(), first.value)
 
@@ -63,7 +63,7 @@ class AutoPlans:
         if switch is None:
             return None
         self._algorithm, self._switched = Algorithm(switch.after.algorithm), True
-        self._tell(str(switch))
+        self._on_switch(str(switch))
         return switch
 
 

@@ -39,7 +39,9 @@ class OwnedObjects:
         owns: Callable[[str, str], bool],
     ) -> None:
         self._observations, self._queue, self._owns = observations, queue, owns
-        self._informers = [Informer(raw, kind, place, self._told) for kind in OWNED for place in namespaces or (None,)]
+        self._informers = [
+            Informer(raw, kind, place, self._on_event) for kind in OWNED for place in namespaces or (None,)
+        ]
         self._ended = threading.Event()
 
     def start(self) -> None:
@@ -64,7 +66,7 @@ class OwnedObjects:
             pass
         return not self._ended.is_set()
 
-    def _told(self, type: str, body: Manifest) -> None:
+    def _on_event(self, type: str, body: Manifest) -> None:
         metadata = body["metadata"]
         if self._owns(metadata["namespace"], metadata["labels"][QUERY]):
             tell = self._observations.object_gone if type == "DELETED" else self._observations.object_seen

@@ -95,7 +95,7 @@ class Client(ApiClient):
 def _fenced(pool: type[HTTPConnectionPool], fence: Callable[[], float]) -> type[HTTPConnectionPool]:
     """Return a pool class whose connections call the fence right before they send a change."""
 
-    class Connection(pool.ConnectionCls):  # type: ignore[misc, name-defined]
+    class ApiConnection(pool.ConnectionCls):  # type: ignore[misc, name-defined]
         def endheaders(self, *arguments: Any, **options: Any) -> None:
             if self._method in CHANGES:
                 if self.sock is None:
@@ -103,7 +103,7 @@ def _fenced(pool: type[HTTPConnectionPool], fence: Callable[[], float]) -> type[
                 fence()
             super().endheaders(*arguments, **options)
 
-    return type(pool.__name__, (pool,), {"ConnectionCls": Connection})
+    return type(pool.__name__, (pool,), {"ConnectionCls": ApiConnection})
 
 
 def load_configuration() -> None:

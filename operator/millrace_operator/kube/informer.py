@@ -48,15 +48,15 @@ class Informer:
         raw: client for the API server.
         kind: kind of the objects.
         namespace: namespace of the objects; None for all.
-        told: handler of the events; the bodies include the kind.
+        on_event: handler of the events; the bodies include the kind.
     """
 
-    def __init__(self, raw: Raw, kind: ResourceKind, namespace: str | None, told: EventHandler) -> None:
+    def __init__(self, raw: Raw, kind: ResourceKind, namespace: str | None, on_event: EventHandler) -> None:
         self.listed = threading.Event()
         self._raw = raw
         self._kind = kind
         self._path = kind.path(namespace)
-        self._told = told
+        self._on_event = on_event
         self._known: dict[str, Manifest] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"watch-{kind.plural}", daemon=True)
@@ -102,7 +102,7 @@ class Informer:
             if not query["continue"]:
                 break
         for uid in self._known.keys() - found:
-            self._told("DELETED", self._known.pop(uid))
+            self._on_event("DELETED", self._known.pop(uid))
         self.listed.set()
         return str(page["metadata"]["resourceVersion"])
 
@@ -130,7 +130,7 @@ class Informer:
             raise ApiException(status=body.get("code"), reason=body.get("message"))
         if type == "DELETED":
             self._known.pop(body["metadata"]["uid"], None)
-            self._told("DELETED", body | self._kind.of_lists)
+            self._on_event("DELETED", body | self._kind.of_lists)
         elif type != "BOOKMARK":
             self._seen(body)
         return str(body["metadata"]["resourceVersion"])
@@ -138,4 +138,4 @@ class Informer:
     def _seen(self, body: Manifest) -> None:
         metadata = {name: body["metadata"][name] for name in _KEPT if name in body["metadata"]}
         self._known[metadata["uid"]] = {**self._kind.of_lists, "metadata": metadata}
-        self._told("SEEN", body | self._kind.of_lists)
+        self._on_event("SEEN", body | self._kind.of_lists)

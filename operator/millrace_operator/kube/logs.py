@@ -12,7 +12,7 @@ from millrace_api.model.labels import DRIVER, EXECUTOR
 
 from ..resources.names import Owner
 from .cluster import TIMEOUT, Cluster
-from .refusals import MissingError, told
+from .refusals import MissingError, user_errors
 
 _FOLLOWING = (TIMEOUT[0], 4 * 3600.0)
 """Timeouts in seconds: to connect, and for silence of a followed log, which is also the kubelet's limit."""
@@ -40,7 +40,7 @@ class PodLogs:
     def executors(self, owner: Owner) -> list[str]:
         """Return the names of the current executor pods, sorted."""
         labels = ",".join(f"{name}={value}" for name, value in owner.selector(EXECUTOR).items())
-        with told(self._cluster, "list", "pods", owner.namespace):
+        with user_errors(self._cluster, "list", "pods", owner.namespace):
             found = self._core.list_namespaced_pod(owner.namespace, label_selector=labels, _request_timeout=TIMEOUT)
         return sorted(str(pod.metadata.name) for pod in found.items if pod.metadata is not None)
 
@@ -52,7 +52,7 @@ class PodLogs:
             MillraceError: the log cannot be read.
         """
         container = DRIVER if pod == owner.driver_pod else EXECUTOR
-        with told(self._cluster, "get", "pods/log", owner.namespace, pod):
+        with user_errors(self._cluster, "get", "pods/log", owner.namespace, pod):
             answer: Any = self._core.read_namespaced_pod_log(
                 pod,
                 owner.namespace,

@@ -32,7 +32,7 @@ class MissingError(MillraceError):
 
 
 @contextmanager
-def told(cluster: Cluster, verb: str, resource: str, namespace: str | None, name: str = "") -> Iterator[None]:
+def user_errors(cluster: Cluster, verb: str, resource: str, namespace: str | None, name: str = "") -> Iterator[None]:
     """Convert the errors of a request in this block to MillraceError with a message for the user.
 
     ``verb`` and ``resource`` are as in an RBAC role; ``namespace`` None means all namespaces.

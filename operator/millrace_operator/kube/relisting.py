@@ -1,4 +1,4 @@
-"""Fixes for kopf's watches, which miss deletions and end the operator on errors: see ``MendedWatches``."""
+"""Fixes for kopf's watches, which miss deletions and end the operator on errors: see ``PatchedWatches``."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _Watch: TypeAlias = "tuple[Resource, Namespace]"
 _of_kopf = watching.continuous_watch
 
 
-def mend_watches() -> None:
-    """Patch kopf so that all watches started from now on use ``MendedWatches``."""
-    watching.continuous_watch = MendedWatches().follow
+def patch_watches() -> None:
+    """Patch kopf so that all watches started from now on use ``PatchedWatches``."""
+    watching.continuous_watch = PatchedWatches().follow
 
 
-class MendedWatches:
+class PatchedWatches:
     """Watches like kopf's, each from one list until the next list is due, with two differences.
 
     Objects deleted between the end of a watch and the next list are reported as deleted, as client-go does. Kopf
@@ -56,9 +56,9 @@ class MendedWatches:
         known, listed = self._known[watch], set[str]()
         is_listed = False
         try:
-            async for told in _of_kopf(resource=resource, namespace=namespace, **others):
-                yield told
-                if isinstance(told, watching.Bookmark):
+            async for event in _of_kopf(resource=resource, namespace=namespace, **others):
+                yield event
+                if isinstance(event, watching.Bookmark):
                     is_listed = True
                     for uid in known.keys() - listed:
                         yield {"type": "DELETED", "object": known.pop(uid)}
@@ -66,8 +66,8 @@ class MendedWatches:
                 if is_listed:
                     del self._fruitless[watch]
                 else:
-                    listed.add(told["object"]["metadata"]["uid"])
-                _note(known, told)
+                    listed.add(event["object"]["metadata"]["uid"])
+                _note(known, event)
         except (APIError, watching.WatchingError) as error:
             if not _passes(error):
                 raise
@@ -76,11 +76,11 @@ class MendedWatches:
         self._fruitless[watch] += 1
 
 
-def _note(known: dict[str, RawBody], told: RawEvent) -> None:
-    body: Any = told["object"]
-    if told["type"] == "DELETED":
+def _note(known: dict[str, RawBody], event: RawEvent) -> None:
+    body: Any = event["object"]
+    if event["type"] == "DELETED":
         known.pop(body["metadata"]["uid"], None)
-    elif told["type"] != "BOOKMARK":
+    elif event["type"] != "BOOKMARK":
         metadata = {name: body["metadata"][name] for name in _KEPT_METADATA if name in body["metadata"]}
         known[metadata["uid"]] = {**{name: body[name] for name in _KEPT}, "metadata": metadata}  # type: ignore[typeddict-item]
 

@@ -16,7 +16,7 @@ from millrace_api.errors import MillraceError, Problem
 from ..resources.names import Manifest
 from .canary import CANARY_LABEL
 from .cluster import TIMEOUT, Cluster
-from .refusals import QUERIES, MissingError, told
+from .refusals import QUERIES, MissingError, user_errors
 
 MERGE = "application/merge-patch+json"
 """Content type of a merge patch, which changes the named fields only."""
@@ -43,13 +43,13 @@ class UserQueries:
 
     def get(self, name: str) -> Manifest:
         """Return a query of the namespace."""
-        with self._told("get", name):
+        with self._user_errors("get", name):
             return self._objects.get_namespaced_custom_object(*self._place(name), _request_timeout=TIMEOUT)  # type: ignore[return-value]
 
     def all(self, *, everywhere: bool) -> Listed:
         """Return the queries of the namespace or of all namespaces, without canaries."""
         namespace = None if everywhere else self._cluster.namespace
-        with told(self._cluster, "list", QUERIES, namespace):
+        with user_errors(self._cluster, "list", QUERIES, namespace):
             found: Any
             options: dict[str, Any] = {"label_selector": PEOPLES, "_request_timeout": TIMEOUT}
             if namespace is None:
@@ -60,12 +60,12 @@ class UserQueries:
 
     def change(self, name: str, patch: Mapping[str, Any]) -> Manifest:
         """Merge fields into a query and return the result."""
-        with self._told("patch", name):
+        with self._user_errors("patch", name):
             return self._patch(name, patch)
 
     def scale(self, name: str, executors: int) -> None:
         """Set the number of executors, like ``kubectl scale``."""
-        with self._told("patch", name, f"{QUERIES}/scale"):
+        with self._user_errors("patch", name, f"{QUERIES}/scale"):
             self._objects.patch_namespaced_custom_object_scale(
                 *self._place(name),
                 {"spec": {"replicas": executors}},
@@ -85,14 +85,14 @@ class UserQueries:
             version = {"resourceVersion": body["metadata"]["resourceVersion"]}
             return self._patch(name, {"metadata": version, "spec": {"restartNonce": nonce + 1}})
 
-        with self._told("patch", name):
+        with self._user_errors("patch", name):
             return retry_on_conflict(increase, _CONFLICTS)
 
     def decision(self, name: str) -> str | None:
         """Return the last scaling decision that the operator saved, as JSON; None if there is none."""
         config_map = f"{name}-scaling"
         try:
-            with told(self._cluster, "get", "configmaps", self._cluster.namespace, config_map):
+            with user_errors(self._cluster, "get", "configmaps", self._cluster.namespace, config_map):
                 found = CoreV1Api(self._cluster.client).read_namespaced_config_map(
                     config_map, self._cluster.namespace, _request_timeout=TIMEOUT
                 )
@@ -109,9 +109,9 @@ class UserQueries:
         return GROUP, VERSION, self._cluster.namespace, PLURAL, name
 
     @contextmanager
-    def _told(self, verb: str, name: str, resource: str = QUERIES) -> Iterator[None]:
+    def _user_errors(self, verb: str, name: str, resource: str = QUERIES) -> Iterator[None]:
         try:
-            with told(self._cluster, verb, resource, self._cluster.namespace, name):
+            with user_errors(self._cluster, verb, resource, self._cluster.namespace, name):
                 yield
         except MissingError:
             raise MissingError(self._missing(name)) from None

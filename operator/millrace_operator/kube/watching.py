@@ -14,7 +14,7 @@ from millrace_api.errors import MillraceError
 
 from ..resources.names import Manifest
 from .cluster import TIMEOUT, Cluster
-from .refusals import QUERIES, told
+from .refusals import QUERIES, user_errors
 from .user_queries import PEOPLES, Listed, UserQueries
 
 _WATCH = 50
@@ -76,7 +76,7 @@ class WatchedQueries:
         if not self._version:
             self._version = self._listed()
         namespace = None if self._everywhere else self._cluster.namespace
-        with told(self._cluster, "watch", QUERIES, namespace):
+        with user_errors(self._cluster, "watch", QUERIES, namespace):
             try:
                 for event in filter(None, self._events(namespace)):  # None stands for a line without an event
                     self._take(event["type"], event["raw_object"])

@@ -72,7 +72,7 @@ class _ScalerState:
         fingerprint: every input whose change requires a new state.
         answered: time of the last usable answer; at first, the time of the first check.
         last: the last decision based on an answer.
-        told: when the reconciler was last notified.
+        notified: when the reconciler was last notified.
         saved, epoch: when the learned state was last saved, and the epoch of the plan at that time.
     """
 
@@ -81,7 +81,7 @@ class _ScalerState:
     answered: float
     last: Decision | None = None
     load: ObservedLoad | None = None
-    told: float = 0.0
+    notified: float = 0.0
     saved: float = 0.0
     epoch: int = 0
 
@@ -142,8 +142,8 @@ class Autoscaler:
         mind = self._mind_of(key, seen, spec, now.timestamp())
         scaled = self._decide(key, seen, spec, plan, mind, now)
         held = self._reconciler.scaled.get(key)
-        if held is None or is_news(held, scaled, now.timestamp() - mind.told):
-            mind.told = now.timestamp()
+        if held is None or is_news(held, scaled, now.timestamp() - mind.notified):
+            mind.notified = now.timestamp()
             self._reconciler.scaled[key] = scaled
             self._reconciler.queue.add(key)
         if mind.last is not None and (plan.epoch != mind.epoch or now.timestamp() - mind.saved >= SAVE_SECONDS):

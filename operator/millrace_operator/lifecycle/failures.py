@@ -124,11 +124,11 @@ def _driver_states(pod: Manifest) -> Iterator[Mapping[str, Any]]:
 
 def _attempt(ended: Mapping[str, Any], state: Mapping[str, Any]) -> Attempt:
     run = ended.get("containerID") or f"{state['name']} {ended.get('startedAt', '')}"
-    failure, message = _told(ended)
+    failure, message = _classify(ended)
     return Attempt(time=ended["finishedAt"], run=run, reason=failure.value, message=shortened(message))
 
 
-def _told(ended: Mapping[str, Any]) -> tuple[FailureClass, str]:
+def _classify(ended: Mapping[str, Any]) -> tuple[FailureClass, str]:
     """Return the failure's class and message; the driver's own report if it wrote one."""
     code, said = ended.get("exitCode"), (ended.get("message") or "").strip()
     if ended.get("reason") == "OOMKilled":

@@ -139,12 +139,12 @@ def is_news(before: Scaled, now: Scaled, seconds: float) -> bool:
     """Return whether a result deserves a write, ``seconds`` after the last one; small changes of the load wait."""
     if now.change is not None or now.account != before.account:
         return True
-    if _told(now) != _told(before):
+    if _without_messages(now) != _without_messages(before):
         return True
     return now.load != before.load and (seconds >= REFRESH_SECONDS or _notable(before.load, now.load))
 
 
-def _told(scaled: Scaled) -> list[tuple[object, ...]]:
+def _without_messages(scaled: Scaled) -> list[tuple[object, ...]]:
     """Return the conditions without their messages, which contain numbers."""
     return [(each.status, each.reason, each.observed_generation) for each in scaled.conditions]
 

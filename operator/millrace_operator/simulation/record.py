@@ -77,7 +77,7 @@ class Run:
         arrived: records that arrived until ``duration``.
         unfinished: arrived records that are in no finished batch.
         unfinished_since: arrival time of the first of those records, seconds.
-        told: metrics that the policy received, one entry for each of its steps.
+        answers: metrics that the policy received, one entry for each of its steps.
     """
 
     scenario: str
@@ -91,7 +91,7 @@ class Run:
     arrived: int
     unfinished: int
     unfinished_since: float
-    told: tuple[PolicyAnswer, ...]
+    answers: tuple[PolicyAnswer, ...]
 
     @cached_property
     def start(self) -> NDArray[np.float64]:

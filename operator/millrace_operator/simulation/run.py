@@ -121,7 +121,7 @@ class _Simulation:
         self._done = self._work = 0.0
         self._batches: list[SimulatedBatch] = []
         self._rescales: list[Rescale] = []
-        self._told: list[PolicyAnswer] = []
+        self._answers: list[PolicyAnswer] = []
 
     def run(self) -> Run:
         """Trigger like Spark's ``ProcessingTimeExecutor``: at multiples of the interval, at once after a late batch."""
@@ -244,7 +244,7 @@ class _Simulation:
     def _step(self, now: float) -> None:
         """Call the policy and apply the plan that it returns."""
         fleet, answer = self._executors, self._metrics.read(now)
-        self._told.append(PolicyAnswer(now, answer))
+        self._answers.append(PolicyAnswer(now, answer))
         cluster = ClusterView(fleet.ready, fleet.pending_since, self._scenario.cluster.quota)
         plan = self._policy.step(answer, now, self._plan, self._epoch, cluster)
         if plan is None or plan == self._plan:
@@ -276,5 +276,5 @@ class _Simulation:
             arrived=arrived,
             unfinished=arrived - sum(batch.rows for batch in self._batches),
             unfinished_since=self._done,
-            told=tuple(self._told),
+            answers=tuple(self._answers),
         )

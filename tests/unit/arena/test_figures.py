@@ -33,7 +33,7 @@ def run_of(seconds, rescales=(), backlog=0, duration=None):
         arrived=200 * len(batches),
         unfinished=0,
         unfinished_since=0.0,
-        told=(),
+        answers=(),
     )
 
 

@@ -44,7 +44,7 @@ def follow(monkeypatch):
 
         monkeypatch.setattr(relisting, "_of_kopf", of_kopf)
         monkeypatch.setattr(relisting.asyncio, "sleep", sleep)
-        mended = relisting.MendedWatches()
+        mended = relisting.PatchedWatches()
 
         async def all_of_them():
             return [[each async for each in mended.follow(resource=PODS, namespace=None)] for _ in watches]

@@ -288,6 +288,6 @@ def test_the_same_seed_gives_the_same_run_and_another_one_another():
     scenario = noisy(rates((0, 500), (600, 2000)))
     first, second, third = (simulate(scenario, Restless(), seed) for seed in (1, 1, 2))
     assert first.batches == second.batches
-    assert first.told == second.told
+    assert first.answers == second.answers
     assert first.core_seconds == second.core_seconds
     assert first.batches != third.batches

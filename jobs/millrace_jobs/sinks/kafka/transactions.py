@@ -50,7 +50,7 @@ _FORBIDDEN = (
 _BROKEN = (KafkaError._STATE, KafkaError._FATAL)
 _PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 
-_ANEW = f"start over with another topic and {ANOTHER_CHECKPOINT}"
+_START_OVER = f"start over with another topic and {ANOTHER_CHECKPOINT}"
 
 KeyValue = tuple[str | None, str | None]
 
@@ -286,7 +286,7 @@ def next_batch(written: int | None, last: LastBatch, topic: TargetTopic) -> int:
             f"batch {unfinished} was begun and not finished, and the consumer group that records whether it is in "
             f"topic {topic.name} has " + ("lost its offset" if written is None else f"only batches before {written}")
         )
-        hint = f"look for messages with the header millrace-batch {unfinished} in the topic; {_ANEW}"
+        hint = f"look for messages with the header millrace-batch {unfinished} in the topic; {_START_OVER}"
         raise topic.problem(message, hint)
     return written
 
@@ -300,7 +300,7 @@ def require_known(written: int | None, last: LastBatch, topic: TargetTopic) -> N
     if written is not None and written > (last.next if last.unfinished is None else last.next + 1):
         newest = "no batch" if last.begun is None else f"no batch after {last.begun}"
         message = f"topic {topic.name} has results up to batch {written - 1}, but the checkpoint knows of {newest}"
-        raise topic.problem(message, f"restore the newest checkpoint, or {_ANEW}")
+        raise topic.problem(message, f"restore the newest checkpoint, or {_START_OVER}")
 
 
 _GRACE = 5.0

@@ -11,7 +11,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.kafka.cluster import KafkaCluster, Partition, Topic
 from millrace_jobs.kafka.errors import LONGEST_PAUSE
 from millrace_jobs.sources.kafka.memory import KafkaMemory, TopicMemory
-from millrace_jobs.sources.kafka.offsets import START_ANEW, Offsets
+from millrace_jobs.sources.kafka.offsets import RESTART_HINT, Offsets
 
 Moment = Literal["earliest", "latest"] | int
 """A place in every partition: its beginning, its end, or its first record at or after a time in ms since 1970."""
@@ -138,10 +138,10 @@ class Frontier:
         for name, id in self._settled.topics.items():
             if name not in found:
                 said = f"source {self._source}: topic {name}, which this query has been reading, is gone"
-                raise _DoubtError(MillraceError(Problem(said, START_ANEW)))
+                raise _DoubtError(MillraceError(Problem(said, RESTART_HINT)))
             if found[name].id != id:
                 said = f"source {self._source}: topic {name} was deleted and created again since this query began"
-                raise MillraceError(Problem(f"{said}, so that its offsets mean other records", START_ANEW))
+                raise MillraceError(Problem(f"{said}, so that its offsets mean other records", RESTART_HINT))
 
     def _add(self, new: Offsets, found: Mapping[str, Topic]) -> None:
         """Start new partitions at their beginning; this is stored before any of their records are read."""
@@ -190,10 +190,10 @@ class Frontier:
         where = f"source {self._source}: topic {partition.topic}, partition {partition.number}"
         if at < beginning and at < end:
             said = f"{where}: the records from offset {at} on are gone, the first one there is at {beginning}"
-            raise MillraceError(Problem(said, START_ANEW))
+            raise MillraceError(Problem(said, RESTART_HINT))
         if at > end:
             said = f"{where} ends at offset {end} now, though it was read up to {at}: records were lost or replaced"
-            raise _DoubtError(MillraceError(Problem(said, START_ANEW)))
+            raise _DoubtError(MillraceError(Problem(said, RESTART_HINT)))
 
     def _stopping(self, ends: Offsets) -> Offsets:
         """Return ``ends``, capped where the query stops; an end time is fixed to offsets once it has passed."""

@@ -12,7 +12,7 @@ from millrace_jobs.sources.base import Position
 Offsets = dict[Partition, int]
 """The next offset to read, by partition."""
 
-START_ANEW = (
+RESTART_HINT = (
     f"begin with {ANOTHER_CHECKPOINT}, where startingOffsets or startingTimestamp says from where to go on; "
     "and let Kafka keep records longer than a query may stand still"
 )

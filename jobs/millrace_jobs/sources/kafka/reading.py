@@ -18,7 +18,7 @@ from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.kafka.errors import PATIENCE, SHORTEST_PAUSE, is_transient, kafka_problem
 from millrace_jobs.sources.kafka.consumers import consumer_of
-from millrace_jobs.sources.kafka.offsets import START_ANEW
+from millrace_jobs.sources.kafka.offsets import RESTART_HINT
 from millrace_jobs.sources.kafka.slices import OffsetRange
 
 
@@ -257,7 +257,7 @@ class RangeReader:
             now = ""
         offsets = f"offsets {reading.reached} to {reading.part.end}"
         said = f"source {self._source}: the records of topic {topic}, partition {number}, {offsets} are gone{now}"
-        return MillraceError(Problem(said, START_ANEW))
+        return MillraceError(Problem(said, RESTART_HINT))
 
     def _stuck(self, reading: Progress, fault: KafkaError | None) -> MillraceError:
         """Return the error after ``PATIENCE`` seconds without a record."""

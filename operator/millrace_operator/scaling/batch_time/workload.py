@@ -28,17 +28,17 @@ def same_keys(seen: Sequence[Observation]) -> Sequence[Observation]:
     results. What was observed in between counts as after the change.
     """
     begins = 0
-    told: dict[tuple[str, int, int], tuple[int, float]] = {}
+    reported: dict[tuple[str, int, int], tuple[int, float]] = {}
     for index, one in enumerate(seen):
         rate = round(math.log(max(one.rows, 1.0)) / _SAME_RATE)
         numbers = {"imbalance": one.imbalance, "partials": one.partials}
         for name, number in numbers.items():
             if number is not None:
                 place = (name, one.plan.parallelism, rate)
-                before, value = told.get(place, (-1, number))
+                before, value = reported.get(place, (-1, number))
                 if before >= begins and abs(math.log((1 + number) / (1 + value))) > _OTHER_KEYS:
                     begins = before + 1
-                told[place] = index, number
+                reported[place] = index, number
     return seen[begins:]
 
 
@@ -50,11 +50,11 @@ def skew_of(seen: Sequence[Observation]) -> Skew:
 
 def partials_of(seen: Sequence[Observation]) -> Partials | None:
     """Fit partial results to the observations that report them, oldest first; None if none does."""
-    told = [
+    reported = [
         ObservedPartials(one.rows, one.plan.parallelism, one.partials) for one in seen if one.partials and one.rows >= 1
     ]
     hot = [hot_share(one.imbalance, one.plan.parallelism) for one in seen if one.imbalance and one.plan.parallelism > 1]
-    return learn(told[-_PARTIALS:], hot[-1] if hot else 0.0) if told else None
+    return learn(reported[-_PARTIALS:], hot[-1] if hot else 0.0) if reported else None
 
 
 def last_keys(seen: Sequence[Observation]) -> float | None:
@@ -64,9 +64,9 @@ def last_keys(seen: Sequence[Observation]) -> float | None:
 
 def pod_seconds(seen: Sequence[Observation]) -> float | None:
     """Return the busy seconds of a partitioner pod for a record: the median of the observations that report it."""
-    told = [
+    reported = [
         one.dedicated_busy * one.plan.replicas * one.interval / one.rows
         for one in seen
         if one.dedicated_busy is not None and one.rows >= 1
     ]
-    return float(np.median(told[-_POD_MEASUREMENTS:])) if told else None
+    return float(np.median(reported[-_POD_MEASUREMENTS:])) if reported else None
