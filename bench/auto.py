@@ -3,10 +3,10 @@
     python -m bench.auto [--rows 500000] [--keys 100000] [--json FILE]      predicted by the recorded work
     python -m bench.auto --real [--rows 500000] [--corners a,b] [--plans hash,pkg]    confirmed by queries in Spark
 
-The grid: a stream is routed by every algorithm, and what each task gets is recorded. Given what records and partial
-results cost, that makes the time of a batch. ``auto`` runs as in a job: it sees the reports of its batches, with
-measurements that scatter, and knows neither the costs nor what other algorithms would have got. Its time includes the
-start under the prior and the exchange of Spark's query.
+Every algorithm routes the same stream, and the work of each task is recorded. That work and the costs of records and
+partial results give the time of a batch. ``auto`` runs as in a job: it sees the reports of its own batches, with noisy
+measurements, and knows neither the costs nor the work under other algorithms. Its time includes the start under the
+prior and the exchange of Spark's query.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ SCATTER = 0.03
 
 @dataclass(frozen=True)
 class Aggregator:
-    """Seconds of one core: for a record and for a partial result at combine, and for the latter at merge.
+    """Costs of an aggregator, in seconds of one core.
 
-    ``slice_record``: for a record under Spark's own plan; None where the aggregator is Python code.
+    ``record`` and ``group`` are the costs of a record and of a partial result at combine, ``merge`` that of a partial
+    result at merge. ``slice_record`` is the cost of a record under Spark's own plan, or None for Python code.
     """
 
     name: str
@@ -68,8 +69,9 @@ AGGREGATORS = (
 class Cell:
     """One cell of the grid: seconds of a batch under the best fixed choice, and how ``auto`` compares with it.
 
-    ``settled_ratio`` is that of the batch times of the last ``SETTLED`` batches. ``whole_ratio`` is that of all
-    batches with the exchanges of Spark's query, and ``within`` the batches after which it is at most 1.05.
+    ``settled_ratio`` compares the times of the last ``SETTLED`` batches. ``whole_ratio`` compares those of all batches,
+    with the exchanges of Spark's query. ``within`` is the number of batches after which that ratio is at most 1.05,
+    or -1 if it stays above.
     """
 
     skew: float
@@ -86,13 +88,13 @@ class Cell:
 
 
 class Cluster:
-    """Times batches by their recorded work, with a core for each worker."""
+    """A cluster model that times batches by their recorded work, with one core per worker."""
 
     def __init__(self, aggregator: Aggregator, workers: int, replicas: int, rng: np.random.Generator) -> None:
         self._costs, self._workers, self._replicas, self._rng = aggregator, workers, replicas, rng
 
     def seconds(self, algorithm: str, work: RecordedWork) -> float:
-        """The time of a batch, without scatter."""
+        """Return the time of a batch in seconds, without scatter."""
         rows = float(work.rows.sum())
         merge = self._costs.merge * float(work.keys.sum()) / self._workers
         combine = self._combine(work)
@@ -105,7 +107,7 @@ class Cluster:
         return FIXED_SECONDS + makespan(slices, self._workers) + makespan(combine + TASK_SECONDS, self._workers) + merge
 
     def batch(self, number: int, algorithm: str, work: RecordedWork) -> MeasuredBatch:
-        """What the batch reports, with scatter."""
+        """Return the measurements that the batch reports, with scatter."""
         rows = int(work.rows.sum())
         reports = algorithm != NATIVE or self._costs.slice_record is None
         seconds = self._combine(work) * self._scatter(len(work.rows))
@@ -174,7 +176,7 @@ def run_cell(
 
 
 def _within(taken: np.ndarray, best: np.ndarray) -> int:
-    """Batches after which ``auto`` has taken at most 5 % longer in all, going on as it does at the end."""
+    """Return the batches after which ``auto`` is at most 5 % slower overall, if it goes on as at the end; else -1."""
     lost, settled = float(np.sum(taken - best)), float(np.median(taken[-SETTLED:] - best[-SETTLED:]))
     spare = 0.05 * float(np.mean(best)) - settled
     behind = np.flatnonzero(np.cumsum(taken) > 1.05 * np.cumsum(best))
@@ -186,7 +188,7 @@ def _within(taken: np.ndarray, best: np.ndarray) -> int:
 
 
 def run_grid(rows: int, keys: int, skews: Sequence[float], numbers: Sequence[int]) -> Iterator[Cell]:
-    """All cells; two batches of each stream are recorded, and taken in turn."""
+    """Run all cells. Two batches of each stream are recorded and used in turn."""
     for skew in skews:
         streams = [zipf_stream(rows, keys, skew, seed) for seed in (1, 2)]
         for workers in numbers:

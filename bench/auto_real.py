@@ -37,12 +37,12 @@ REPLICAS = 2
 WARM_UP = 2
 COUNTED = 4
 AUTO_BATCHES = 24
-"""Batches of ``auto``, of which the last ``COUNTED`` count."""
+"""Batches that ``auto`` runs. Only the last ``COUNTED`` of them count."""
 
 
 @dataclass(frozen=True)
 class Corner:
-    """A query over a stream of this skew on ``workers`` workers; ``share`` of the records of a batch."""
+    """A query over a stream with some skew on ``workers`` workers, with ``share`` of the usual records per batch."""
 
     query: Mapping[str, object]
     skew: float
@@ -62,7 +62,7 @@ CORNERS = {
 
 @dataclass(frozen=True)
 class Figure:
-    """Median seconds of the counted batches; ``chosen`` is what ``auto`` ended with."""
+    """Median seconds of the counted batches. ``chosen`` is the algorithm that ``auto`` ended with."""
 
     corner: str
     plan: str
@@ -73,53 +73,53 @@ class Figure:
 
 @dataclass
 class Collector:
-    """Watches a run; ``auto`` is shown every batch."""
+    """A watcher that keeps the reports of a run and passes each on to ``auto``."""
 
     auto: AutoPlans | None = None
     reports: list[BatchReport] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
 
     def batch(self, report: BatchReport) -> None:
-        """Keep it, and show it to ``auto``."""
+        """Keep a report with records, and pass every report on to ``auto``."""
         if report.rows:
             self.reports.append(report)
         if self.auto is not None:
             self.auto.observe(report)
 
     def message(self, text: str) -> None:
-        """Keep it."""
+        """Keep the message."""
         self.messages.append(text)
 
     def idle(self, pin: Pin) -> None:
-        """Nothing to note."""
+        """Do nothing: idle time is not measured."""
 
 
 class NoSink:
-    """Computes results and drops them."""
+    """A sink that computes results and drops them."""
 
     place = "nowhere"
 
     def prepare(self, last: LastBatch) -> None:
-        """Nothing to make ready."""
+        """Do nothing: there is no table or topic to prepare."""
 
     def shape(self, results: DataFrame) -> DataFrame:
-        """As they are."""
+        """Return the results unchanged."""
         return results
 
     def write(self, results: DataFrame, batch: ResultBatch) -> int:
-        """Compute them."""
+        """Compute the results and drop them."""
         results.write.format("noop").mode("overwrite").save()
         return 0
 
     def withdraw(self) -> None:
-        """Nothing was made."""
+        """Do nothing: ``prepare`` did nothing."""
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
 
 class Bench:
-    """Runs plans one after the other in one Spark session."""
+    """A benchmark that runs one plan after the other in one Spark session."""
 
     def __init__(self, spark: SparkSession, folder: Path, rows: int) -> None:
         self._spark, self._folder, self._rows = spark, folder, rows
@@ -168,7 +168,7 @@ class Bench:
 
 
 def run_corners(rows: int, corners: Sequence[str] | None, plans: Sequence[str] | None, file: Path | None) -> None:
-    """Run all corners and print them; ``auto`` comes last in each."""
+    """Run the corners, all by default, and print their figures. ``auto`` runs last in each corner."""
     figures = []
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name:
         folder = Path(name)
@@ -185,7 +185,7 @@ def run_corners(rows: int, corners: Sequence[str] | None, plans: Sequence[str] |
 
 
 def show(figures: Sequence[Figure], console: Console) -> None:
-    """Print seconds per batch, and for ``auto`` the ratio to the best fixed choice."""
+    """Print seconds per batch and their ratio to the best fixed choice."""
     table = Table(title="auto against fixed choices, as queries in Spark")
     for column in ("corner", "plan", "s/batch", "x best", "chosen"):
         table.add_column(column, justify="right" if column in ("s/batch", "x best") else "left")

@@ -1,4 +1,4 @@
-"""A Python aggregator that is heavy for every record: digests of digests, as parsing or scoring a record would be."""
+"""A Python aggregator with much work per record: digests of digests, which stand for parsing or scoring a record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 
 class Digests:
-    """The exclusive or of a digest of each record's ``column``, repeated ``rounds`` times."""
+    """The exclusive or of all records' digests, each made by digesting ``column`` ``rounds`` times over."""
 
     state_schema = pa.schema([("digest", pa.int64())])
     result_schema = pa.schema([("digest", pa.int64())])
@@ -19,11 +19,11 @@ class Digests:
         self._rounds = rounds
 
     def init(self) -> dict[str, Any]:
-        """No record yet."""
+        """Return the state before the first record."""
         return {"digest": 0}
 
     def update(self, state: dict[str, Any], batch: pa.RecordBatch) -> dict[str, Any]:
-        """Take in records one by one."""
+        """Add the records of a batch, one by one."""
         digest = state["digest"]
         for text in batch.column(0).to_pylist():
             word = text.encode()
@@ -33,9 +33,9 @@ class Digests:
         return {"digest": digest}
 
     def merge(self, a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
-        """In any order."""
+        """Merge two states, in any order."""
         return {"digest": a["digest"] ^ b["digest"]}
 
     def finish(self, state: dict[str, Any]) -> dict[str, Any]:
-        """As it is."""
+        """Return the state unchanged."""
         return state

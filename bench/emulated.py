@@ -1,7 +1,7 @@
-"""The time of a batch as if each task had a core of its own, from Spark's event log of a run with fewer cores.
+"""Batch times as if each task had a core of its own, from Spark's event log of a run with fewer cores.
 
-A stage then takes as long as its longest task instead of until the last wave of tasks has ended; what is between stages
-stays. Tasks run on one core each here, too, so each takes as long as it would there.
+A stage then takes as long as its longest task, without waves of tasks. The time between stages stays. A task runs on
+one core in the real run too, so it takes as long as it would with a core for each task.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _RUN = "sql.streaming.queryId"
 
 @dataclass
 class _Stage:
-    """Milliseconds."""
+    """The times of one stage, in milliseconds."""
 
     first: int = 1 << 62
     last: int = 0
@@ -27,12 +27,12 @@ class _Stage:
 
     @property
     def waited(self) -> int:
-        """How much sooner it would have ended."""
+        """Milliseconds by which the stage would have ended sooner."""
         return max(self.last - self.first - self.longest, 0)
 
 
 def log_settings(folder: Path) -> Mapping[str, str]:
-    """Settings of Spark with which it writes its event log into ``folder``."""
+    """Return the settings with which Spark writes its event log into ``folder``."""
     return {
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": folder.as_uri(),
@@ -42,7 +42,7 @@ def log_settings(folder: Path) -> Mapping[str, str]:
 
 
 def seconds_waited(folder: Path) -> dict[tuple[str, int], float]:
-    """Seconds by which a batch would have been shorter, by the query's id and the batch's number."""
+    """Return the seconds by which each batch would have been shorter, by query id and batch number."""
     batch_of: dict[int, tuple[str, int]] = {}
     stages: defaultdict[int, _Stage] = defaultdict(_Stage)
     for event in _events(folder):

@@ -1,4 +1,4 @@
-"""Records per second that one Kafka consumer delivers to Python: what a partitioner has to keep up with."""
+"""Records per second that one Kafka consumer delivers to Python, the rate that a partitioner has to keep up with."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ CONSUMER = {
 
 @dataclass(frozen=True)
 class KafkaFigure:
-    """What one consumer delivered in its best run, by wall clock."""
+    """Throughput of one consumer in its best run, by wall clock."""
 
     records: int
     messages_per_second: float
-    """As the client's message objects."""
+    """Throughput as the client's message objects."""
     arrow_records_per_second: float
-    """As Arrow arrays of keys and values, which is the least that a record batch needs."""
+    """Throughput as Arrow arrays of keys and values, the least that a record batch needs."""
 
 
 def measure_consumer(bootstrap_servers: str, records: int, repeats: int) -> KafkaFigure:
-    """Fill a topic of its own on a running broker, read it ``repeats`` times in both ways, and delete it.
+    """Fill a new topic on a running broker, read it ``repeats`` times in both ways, and delete it.
 
-    Raises ModuleNotFoundError, which says what to install, where there is no confluent-kafka.
+    Raises:
+        ModuleNotFoundError: confluent-kafka is not installed. The message says what to install.
     """
     client = _client("confluent_kafka")
     admin = _client("confluent_kafka.admin")
@@ -84,7 +85,7 @@ def _fill(producer: Any, topic: str, records: int) -> None:
 def _rate(
     client: Any, settings: dict[str, Any], topic: str, records: int, take: Callable[[list[Any]], object]
 ) -> float:
-    """Records per second of one reader of the whole topic, from its first batch to its last."""
+    """Return the records per second of one reader of the whole topic, from its first batch to its last."""
     consumer = client.Consumer(settings)
     try:
         consumer.assign([client.TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
@@ -100,7 +101,7 @@ def _rate(
 
 
 def _batch(consumer: Any, left: int) -> list[Any]:
-    """The next of ``left`` messages. Raises RuntimeError on the broker's errors and when none come for long."""
+    """Return the next messages, at most ``left``. Raise RuntimeError if the broker reports an error or sends none."""
     messages: list[Any] = consumer.consume(min(BATCH, left), SECONDS_WITHOUT_RECORDS)
     if not messages:
         raise RuntimeError(f"the broker delivered nothing for {SECONDS_WITHOUT_RECORDS} seconds")

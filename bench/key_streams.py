@@ -14,12 +14,12 @@ SKEWS = {"uniform": 0.0, "Zipf 1.0": 1.0, "Zipf 1.5": 1.5, "Zipf 2.0": 2.0}
 
 
 def skewed(name: str, records: int) -> Hashes:
-    """``records`` keys, drawn among ``KEYS`` with the skew of that name in ``SKEWS``."""
+    """Return the hashes of ``records`` keys, drawn from ``KEYS`` keys with the skew ``name`` in ``SKEWS``."""
     return hashed(codes(name, records, KEYS))
 
 
 def codes(name: str, records: int, keys: int) -> NDArray[np.int64]:
-    """``records`` integer codes of ``keys`` keys, with the skew of that name in ``SKEWS``; 0 is the most frequent."""
+    """Return ``records`` integer codes of ``keys`` keys with the skew ``name`` in ``SKEWS``. 0 is the most frequent."""
     shares = np.cumsum(np.arange(1, keys + 1, dtype=np.float64) ** -SKEWS[name])
     drawn = np.random.default_rng(7).random(records) * shares[-1]
     found: NDArray[np.int64] = np.searchsorted(shares, drawn, side="right")
@@ -27,5 +27,5 @@ def codes(name: str, records: int, keys: int) -> NDArray[np.int64]:
 
 
 def hashed(codes: NDArray[np.int64]) -> Hashes:
-    """The hashes of integer key codes, equal for equal codes."""
+    """Return the hashes of integer key codes, equal for equal codes."""
     return hash_columns([pa.array(codes)], len(codes))

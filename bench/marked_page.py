@@ -1,4 +1,4 @@
-"""Pages of the docs that have a part which a benchmark writes."""
+"""Pages of the docs with a part that a benchmark writes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def replace_between(page: Path, begin: str, end: str, text: str) -> None:
-    """Write ``text`` between two marks of a page. Raises ValueError where the page has not both of them."""
+    """Write ``text`` between two marks of a page. Raise ValueError if the page lacks one of them."""
     before, found_begin, rest = page.read_text().partition(begin)
     _, found_end, after = rest.partition(end)
     if not found_begin or not found_end:

@@ -12,11 +12,11 @@ from millrace_jobs.benchmark.contenders import ComparisonSetting, Contender
 from millrace_jobs.partitioners.base import BatchPartitioner, Hashes, Partitioner
 
 BLOCK = 65_536
-"""Records that a source hands out at a time."""
+"""Records that a source delivers at a time."""
 BATCH = 1_000_000
 """Records in a micro-batch, which is a window."""
 PLAIN_RECORDS = 5_000
-"""Records at the beginning of the stream that the transcription gets."""
+"""Records that the transcription gets, from the beginning of the stream."""
 SEED = 1
 
 Subject = TypeVar("Subject")
@@ -24,23 +24,23 @@ Subject = TypeVar("Subject")
 
 @dataclass(frozen=True)
 class SpeedFigure:
-    """The best run of each, in records per second of processor time."""
+    """Speed of the best run of each kind, in records per second of processor time."""
 
     partitioner: str
     workers: int
     stream: str
     in_blocks: float
-    """In micro-batches of blocks, with the end of each window."""
+    """Speed in micro-batches of blocks, including the end of each window."""
     in_one_block: float
-    """The whole stream as one block and one window."""
+    """Speed with the whole stream as one block and one window."""
     plain_python: float
 
 
 def measure_speed(contender: Contender, workers: int, stream: str, keys: Hashes, repeats: int) -> SpeedFigure:
     """Route the stream in blocks and in one block, ``repeats`` times each, and its beginning in plain Python.
 
-    As in a job, each run begins with a new partitioner that has the state which an earlier batch left. One more
-    run, the first, does not count.
+    As in a job, each run begins with a new partitioner that has the state left by an earlier batch. One more run comes
+    first and does not count.
     """
     left = state_after(contender, workers, keys[:BATCH])
 
@@ -69,7 +69,7 @@ def measure_speed(contender: Contender, workers: int, stream: str, keys: Hashes,
 
 
 def state_after(contender: Contender, workers: int, keys: Hashes) -> bytes:
-    """The state that a first micro-batch leaves."""
+    """Return the state that a first micro-batch leaves."""
     partitioner = _new(contender, workers)
     take_batch(partitioner, keys)
     partitioner.advance()
@@ -77,14 +77,14 @@ def state_after(contender: Contender, workers: int, keys: Hashes) -> bytes:
 
 
 def restored(contender: Contender, workers: int, state: bytes) -> Partitioner:
-    """A new partitioner that goes on from a state."""
+    """Return a new partitioner that continues from a state."""
     partitioner = _new(contender, workers)
     partitioner.restore(state)
     return partitioner
 
 
 def blocks(keys: Hashes, rows: int) -> Iterator[Hashes]:
-    """``keys`` in blocks of ``rows`` records; the last one may be shorter."""
+    """Split ``keys`` into blocks of ``rows`` records. The last one may be shorter."""
     return (keys[row : row + rows] for row in range(0, len(keys), rows))
 
 
@@ -100,12 +100,12 @@ def take_batch(partitioner: Partitioner, keys: Hashes) -> None:
 
 
 def _new(contender: Contender, workers: int) -> Partitioner:
-    """A single replica without history, whose windows are one slide long."""
+    """Return a single replica without history, with windows of one slide."""
     return contender.replicas(ComparisonSetting(workers, replicas=1, seed=SEED, slides=1))[0]
 
 
 def _least_seconds(run: Callable[[Subject], object], begin: Callable[[], Subject], repeats: int) -> float:
-    """Processor time of this thread: other processes make it longer only by what they take from the caches."""
+    """Return the least processor time of this thread. Other processes affect it only through the caches."""
     run(begin())
     seconds = []
     for _ in range(repeats):

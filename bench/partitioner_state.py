@@ -1,4 +1,4 @@
-"""What a partitioner's state takes when a window has as many distinct keys as records."""
+"""Memory of a partitioner's state when a window has as many distinct keys as records."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _EARLIER = 100_000
 
 @dataclass(frozen=True)
 class StateFigure:
-    """Bytes in a window of ``keys`` distinct keys, and after it: by how much the process has grown.
+    """Growth of the process in bytes, in a window of ``keys`` distinct keys and after it.
 
-    What numpy and the kernels allocate counts, whoever asked for it. ``peak`` is the most that it had, be it
-    while a table grew or while a batch was cut. ``saved`` is the length of what ``save`` gives.
+    All allocations of numpy and the kernels count. ``peak`` is the maximum, whether a table grew or a batch was cut.
+    ``saved`` is the length of what ``save`` returns.
     """
 
     partitioner: str
@@ -37,14 +37,14 @@ class StateFigure:
 
 
 def can_measure_state() -> bool:
-    """Whether this system tells how much memory a process has: Linux does."""
+    """Whether this system reports the memory of a process, as Linux does."""
     return _STATUS.exists()
 
 
 def measure_state(contender: Contender, workers: int, keys: int) -> StateFigure:
-    """Route ``keys`` distinct keys in one window, in a process of its own.
+    """Route ``keys`` distinct keys in one window, in a process of its own, and return the figures.
 
-    Right to about a MiB: what the process had left over from compiling is used first.
+    They are accurate to about a MiB, because memory that compiling left over is used first.
     """
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor:
         return executor.submit(_measure, contender, workers, keys).result()
@@ -52,7 +52,7 @@ def measure_state(contender: Contender, workers: int, keys: int) -> StateFigure:
 
 def _measure(contender: Contender, workers: int, keys: int) -> StateFigure:
     stream = hashed(np.arange(keys))
-    left = state_after(contender, workers, stream[:_EARLIER])  # compiles the kernels, too
+    left = state_after(contender, workers, stream[:_EARLIER])  # also compiles the kernels
     _forget_peak()
     before = _bytes("VmRSS")
     partitioner = restored(contender, workers, left)
@@ -65,7 +65,7 @@ def _measure(contender: Contender, workers: int, keys: int) -> StateFigure:
     peak = _bytes("VmHWM") - before
     saved = len(partitioner.save())
     if isinstance(partitioner, BatchPartitioner):
-        _forget_peak()  # that of saving, which a job only does between windows
+        _forget_peak()  # ``save`` raised it, but a job saves only between windows
         partitioner.cut()
         peak = max(peak, _bytes("VmHWM") - before)
     partitioner.advance()
@@ -80,5 +80,5 @@ def _bytes(field: str) -> int:
 
 
 def _forget_peak() -> None:
-    """Let the high-water mark begin again at what is resident now: Linux's ``clear_refs`` does that on a 5."""
+    """Reset the high-water mark to the current resident size, which Linux does on a 5 in ``clear_refs``."""
     Path("/proc/self/clear_refs").write_text("5")

@@ -3,9 +3,9 @@
     python -m bench.partitioners [--partitioners pkg,am:cardinality=hll] [--streams "uniform,Zipf 1.5"]
         [--workers 8,64] [--records 4000000] [--repeats 5] [--state-keys 10000000] [--kafka SERVERS] [--json FILE]
 
-Keys are integer codes, hashed before the clock starts. Time is processor time of the one thread that routes, on
-one core; the best of several runs counts. A transcription of each algorithm in plain Python, the oracle of its
-tests, runs beside it. With ``--kafka``, a consumer of a running broker shows at what rate records can arrive.
+Keys are integer codes, hashed before the clock starts. Time is the processor time of the routing thread on one core;
+the best of several runs counts. For comparison, each algorithm's transcription in plain Python, the oracle of its
+tests, runs too. With ``--kafka``, a consumer of a running broker shows at what rate records can arrive.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ AT_LEAST: Mapping[str, float | None] = {
     "prompt": 5e6,
     "prompt:buffering=post-sort": 5e6,
 }
-"""What is measured, and how many records per second it has to reach, where it has to."""
+"""Partitioners to measure, and the records per second that each has to reach; None is no target."""
 
 STATE_WORKERS = 64
 
@@ -146,7 +146,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="file for the figures")
     options = parser.parse_args()
     console = Console(width=160)
-    # First, for its client has threads of its own, which want the other cores.
+    # First, because the client has threads of its own, which need the other cores.
     kafka = measure_consumer(options.kafka, options.records, options.repeats) if options.kafka else None
     _stay_on_one_core()
     contenders = parse_contenders(options.partitioners, slides=1)

@@ -3,10 +3,10 @@
     python -m bench.pipeline [--rows 1000000] [--batches 3] [--queries tumbling,hopping,python] [--json FILE]
     python -m bench.pipeline --emulate --workers 16 --replicas 4 --streams hot --queries python,heavy
 
-Every plan reads the same recording through the same source, in batches of the same size; the first batch of each
-warms it up and is not counted. Plain Spark is the query as a Spark user would write it: the same SQL, or
-transformWithStateInPandas over the records where it is a Python aggregator. ``--emulate`` gives the times of batches
-as they would be with a core for each task.
+Every plan reads the same recording through the same source, in batches of the same size. The first batch of each plan
+is for warming up and does not count. Plain Spark is the query as a Spark user would write it: the same SQL, or
+transformWithStateInPandas over the records for a Python aggregator. ``--emulate`` reports batch times as they would be
+with a core for each task.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ STREAMS: Mapping[str, Callable[[], NDArray[np.float64]]] = {
     "skewed": lambda: zipf(1.2, KEYS),
     "hot": lambda: np.append(0.6 * zipf(0.0, KEYS - 1), 0.4),
 }
-"""Shares of the keys."""
+"""Shares of the keys, by stream."""
 
 PLANS = ("spark", "native", "hash", "shuffle", "pkg")
 
@@ -78,7 +78,7 @@ QUERIES: Mapping[str, Mapping[str, object]] = {
 
 @dataclass(frozen=True)
 class Run:
-    """The counted batches of one plan; ``id`` is that of Spark's query."""
+    """The counted batches of one plan. ``id`` is the id of Spark's query."""
 
     query: str
     stream: str
@@ -87,7 +87,7 @@ class Run:
     reports: list[BatchReport]
 
     def figure(self, waited: Mapping[tuple[str, int], float]) -> Figure:
-        """What came out, without the seconds that batches waited for cores."""
+        """Return the figure of the run, without the seconds that batches waited for cores."""
         rates = [report.rows / (report.seconds - waited.get((self.id, report.batch), 0.0)) for report in self.reports]
         rows = _added([report.worker_rows for report in self.reports])
         return Figure(self.query, self.stream, self.plan, statistics.median(rates), rows)
@@ -95,7 +95,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Figure:
-    """What one plan did: median rows per second over its counted batches, and the load of its workers."""
+    """The figure of one plan: median rows per second over its counted batches, and the load of its workers."""
 
     query: str
     stream: str
@@ -105,12 +105,12 @@ class Figure:
 
     @property
     def imbalance(self) -> float | None:
-        """Largest over mean load of a worker, less one."""
+        """Largest over mean load of a worker, less 1; None without loads."""
         return max(self.worker_rows) / statistics.mean(self.worker_rows) - 1 if sum(self.worker_rows) else None
 
 
 def zipf(skew: float, keys: int) -> NDArray[np.float64]:
-    """Shares of so many keys by Zipf's law."""
+    """Return the shares of ``keys`` keys by Zipf's law."""
     weights: NDArray[np.float64] = np.arange(1, keys + 1, dtype=np.float64) ** -skew
     return weights / weights.sum()  # type: ignore[no-any-return]
 
@@ -131,7 +131,7 @@ def make_stream(path: Path, rows: int, shares: NDArray[np.float64], batch: int) 
 
 
 class Bench:
-    """Runs plans one after the other in one Spark session."""
+    """A benchmark that runs one plan after the other in one Spark session."""
 
     def __init__(self, spark: SparkSession, folder: Path, rows: int, batches: int, workers: int, replicas: int) -> None:
         self._spark = spark
@@ -191,7 +191,7 @@ class Bench:
 
 
 def stream_query(query: Mapping[str, object], **more: object) -> StreamQuery:
-    """This query over a stream that ``make_stream`` has made, with ``more`` in its spec."""
+    """Return a StreamQuery over a stream made by ``make_stream``, with ``more`` in its spec."""
     document = {
         "apiVersion": "millrace.io/v1alpha1",
         "kind": "StreamQuery",
@@ -253,7 +253,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name:
         folder, log = Path(name), Path(name, "log")
         log.mkdir()
-        settings = {"spark.sql.streaming.numRecentProgressUpdates": str(options.batches + 10)}  # all that are read
+        settings = {"spark.sql.streaming.numRecentProgressUpdates": str(options.batches + 10)}  # for all batches
         partitions = options.workers if options.emulate else 2
         settings |= log_settings(log) if options.emulate else {}
         spark = local_session("bench", partitions, settings, folder, quiet=True)

@@ -1,6 +1,6 @@
-"""The algorithms in plain Python: the oracles of the tests, as what the kernels' speed is compared with.
+"""The algorithms in plain Python: the oracles of the tests, and the baseline for the kernels' speed.
 
-They are written to be read beside the papers, with dicts and lists and one record at a time, not to be fast.
+They are written to be read beside the papers, with dicts, lists and one record at a time, not to be fast.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 Transcription = Callable[[list[int], int, int], object]
-"""Places a window of keys on so many workers, given a seed."""
+"""A function that places a window of keys on a number of workers, given a seed."""
 
 
 def transcription(algorithm: str, parameters: Mapping[str, Any]) -> Transcription:
-    """The transcription of an algorithm with these parameters. Raises ValueError where there is none."""
+    """Return the transcription of an algorithm with these parameters. Raise ValueError if it has none."""
     given = {name: value for name, value in parameters.items() if name != "slides"}
     match algorithm:
         case "shuffle":
@@ -33,11 +33,11 @@ def transcription(algorithm: str, parameters: Mapping[str, Any]) -> Transcriptio
             greedy = _oracles("_dagreedy").PlainDAGreedy
             return lambda keys, workers, seed: _each(greedy(workers, seed, given["head"], slides=1), keys)
         case "dalton":
-            del given["statistics"]  # what counts the keys, exactly or not: here it is a dict
+            del given["statistics"]  # whether keys are counted exactly; here a dict counts them
             dalton = _oracles("_dalton").Dalton
             return lambda keys, workers, seed: dalton(workers, seed, **given).route(keys)
         case "prompt":
-            prompt = _oracles("_prompt").Prompt(**given)  # for all windows: the first one has no CountTree
+            prompt = _oracles("_prompt").Prompt(**given)  # shared by all windows: the first one has no CountTree
             return lambda keys, workers, _: prompt.batch(keys, workers)
     raise ValueError(f"there is no transcription of {algorithm}")
 

@@ -20,7 +20,7 @@ from millrace_jobs.pipeline.build import RunContext, records
 
 
 class PandasAggregation(StatefulProcessor):
-    """Keeps an aggregator's state by key and window, and emits every change."""
+    """A processor that keeps an aggregator's state by key and window, and emits every change."""
 
     def __init__(self, aggregator: Aggregator) -> None:
         self._aggregator = aggregator
@@ -45,17 +45,17 @@ class PandasAggregation(StatefulProcessor):
         yield pd.DataFrame({"key": [key[1]], "result": [json.dumps(self._aggregator.finish(state))]})
 
     def close(self) -> None:
-        """Nothing to let go."""
+        """Do nothing: there is nothing to release."""
 
 
 def plain_python(spec: Spec, around: RunContext) -> DataFrame:
-    """The query of ``spec`` without Millrace's pipeline, over the same source."""
+    """Return the results of a Python query over the same source, without Millrace's pipeline."""
     assert spec.query.python is not None
     return aggregated(records("s", spec, around), spec.query.python)
 
 
 def aggregated(rows: DataFrame, query: PythonQuery) -> DataFrame:
-    """The aggregator of a query over rows with a watermark: columns key, result; one key column and a window."""
+    """Aggregate rows with a watermark by a query with one key column and a window. Columns: key, result."""
     assert query.window is not None
     aggregator = load_aggregator(query.aggregator, query.options)
     window = F.window(query.window.column, f"{query.window.size.microseconds} microseconds")

@@ -1,4 +1,4 @@
-"""How the plots of the docs look: SVG, byte for byte the same for the same figures."""
+"""The style of the plots in the docs: SVG, byte for byte the same for the same figures."""
 
 from __future__ import annotations
 

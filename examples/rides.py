@@ -1,9 +1,9 @@
-"""Writes taxi rides in the form of the ACM DEBS 2015 Grand Challenge, on a grid of cells.
+"""Write taxi rides in the form of the ACM DEBS 2015 Grand Challenge, on a grid of cells.
 
     python examples/rides.py out/data/rides.csv
 
 Columns: taxi, miles, pickup (seconds since 1970), cell of the start (x, y) and of the end, fare, tip. As in the
-challenge, rides come when they end, so the time of pickup goes back and forth; a few cells see most of the starts.
+challenge, rides arrive when they end, so pickup times go back and forth. A few cells have most of the starts.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import pyarrow.csv
 
 RIDES, TAXIS, SECONDS = 40_000, 2_000, 2 * 3600
 BEGIN = 1_357_016_400
-"""2013-01-01T05:00:00Z"""
+"""Earliest pickup in seconds since 1970: 2013-01-01T05:00:00Z."""
 
 
 def rides(seed: int = 0) -> pa.Table:
-    """40,000 rides of two hours."""
+    """Return 40,000 rides over two hours."""
     random = np.random.default_rng(seed)
     taxis = pa.array([f"{number:032X}" for number in random.integers(0, 2**62, TAXIS)])
     start, end = random.zipf(1.3, (2, RIDES)) % 400

@@ -1,4 +1,4 @@
-"""Writes events of a cluster's tasks in the form of Google's trace of 2011, table task_event.
+"""Write events of a cluster's tasks in the form of Google's trace of 2011, table task_event.
 
     python examples/tasks.py out/data/tasks.csv
 
@@ -19,7 +19,7 @@ EVENTS, JOBS, USERS, SECONDS = 30_000, 1_000, 200, 3 * 3600
 
 
 def tasks(seed: int = 0) -> pa.Table:
-    """30,000 events of three hours."""
+    """Return 30,000 events over three hours."""
     random = np.random.default_rng(seed)
     job = random.zipf(1.4, EVENTS) % JOBS
     known = random.random(EVENTS) > 0.05

@@ -1,4 +1,4 @@
-"""The most frequent values of a column, by group: an aggregation that SQL has no form for in a stream."""
+"""The most frequent values of a column, by group: an aggregation that SQL cannot express over a stream."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pyarrow as pa
 class TopValues:
     """The ``k`` most frequent values of ``column`` with their counts, most frequent first.
 
-    The state is every value's count, so the result is exact, and its size is that of the column's domain; ties
-    are broken by the value.
+    The state is every value's count, so the result is exact and the state grows with the column's domain. Ties are
+    broken by the value.
     """
 
     state_schema = pa.schema([("values", pa.list_(pa.string())), ("counts", pa.list_(pa.int64()))])
@@ -24,23 +24,23 @@ class TopValues:
         self._k = k
 
     def init(self) -> dict[str, Any]:
-        """No value yet."""
+        """Return the state before the first value."""
         return {"values": [], "counts": []}
 
     def update(self, state: dict[str, Any], batch: pa.RecordBatch) -> dict[str, Any]:
-        """Count a batch, at Arrow's speed."""
+        """Count the values of a batch, at Arrow's speed."""
         counted = batch.column(0).drop_null().value_counts()
         more = {"values": counted.field("values").to_pylist(), "counts": counted.field("counts").to_pylist()}
         return self.merge(state, more)
 
     def merge(self, a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
-        """Add up counts."""
+        """Add up the counts."""
         counts = Counter(dict(zip(a["values"], a["counts"], strict=True)))
         counts.update(dict(zip(b["values"], b["counts"], strict=True)))
         return {"values": list(counts), "counts": list(counts.values())}
 
     def finish(self, state: dict[str, Any]) -> dict[str, Any]:
-        """The best k."""
+        """Return the ``k`` most frequent values."""
         pairs = zip(state["values"], state["counts"], strict=True)
         best = heapq.nsmallest(self._k, pairs, key=lambda pair: (-pair[1], pair[0]))
         return {"top": [value for value, _ in best], "top_counts": [count for _, count in best]}

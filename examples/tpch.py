@@ -1,9 +1,9 @@
-"""Writes two streams of TPC-H: all line items, and those with their order and its customer.
+"""Write two streams of TPC-H: all line items, and all line items with their order and its customer.
 
     python examples/tpch.py out/data
 
-Needs tpchgen-cli (in the extra ``examples``). Query 3 joins three tables; as a stream, a line item comes with what
-the other two say of it, which is how an order system would publish it.
+The script needs tpchgen-cli, which is in the extra ``examples``. Query 3 joins three tables. In the stream, a line item
+carries the columns of the other two, as an order system would publish it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ITEM = ["l_orderkey", "l_extendedprice", "l_discount", "l_shipdate"]
 
 
 def tables(scale: float) -> dict[str, pa.Table]:
-    """The tables customer, orders and lineitem at a scale (1 is 6 million line items)."""
+    """Return the tables customer, orders and lineitem at a scale (1 is 6 million line items)."""
     names = ("customer", "orders", "lineitem")
     with tempfile.TemporaryDirectory() as folder:
         command = [str(Path(sys.executable).with_name("tpchgen-cli")), "parquet", f"--scale-factor={scale}"]
@@ -31,7 +31,7 @@ def tables(scale: float) -> dict[str, pa.Table]:
 
 
 def ordered_items(there: dict[str, pa.Table]) -> pa.Table:
-    """Line items with order and customer, by order date."""
+    """Return the line items with order and customer, sorted by order date."""
     customers = there["customer"].select(_CUSTOMER.names).cast(_CUSTOMER)  # Arrow cannot join views of strings
     orders = there["orders"].select(_ORDER).join(customers, "o_custkey", "c_custkey")
     items = there["lineitem"].select(_ITEM).join(orders, "l_orderkey", "o_orderkey")

@@ -1,4 +1,4 @@
-"""Writes the words of a real English text, Python's own language reference, one to a line.
+"""Write the words of a real English text, Python's own language reference, one to a line.
 
 python examples/words.py out/data/words.csv
 """
@@ -12,7 +12,7 @@ from pydoc_data.topics import topics
 
 
 def words() -> list[str]:
-    """Every word, in lower case and in the order of the text."""
+    """Return every word, in lower case and in the order of the text."""
     return re.findall("[a-z]+", " ".join(topics[name] for name in sorted(topics)).lower())
 
 

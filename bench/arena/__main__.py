@@ -1,9 +1,9 @@
-"""Run all policies on all traces, in two processes; draw some, and put the tables into ``docs/autoscaling.md``.
+"""Run all policies on all traces in two processes, plot some cases, and write tables into ``docs/autoscaling.md``.
 
     python -m bench.arena [--quick] [--json FILE] [--figures FILE]
 
-With ``--figures`` only the tables are made anew, from the figures of an earlier run. With ``--quick`` there are few
-cases, and nothing is written to the docs.
+``--figures`` writes only the tables, from the figures of an earlier run. ``--quick`` runs a few short cases and writes
+nothing to the docs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PROCESSES = 2
 
 
 def main() -> None:
-    """Simulate, or read what was simulated, and write what the page shows of it."""
+    """Simulate all cases, or read the figures of an earlier run, and write the tables into the page."""
     parser = argparse.ArgumentParser(prog="python -m bench.arena", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="only some short cases, nothing written to the docs")
     parser.add_argument("--json", type=Path, default=ROOT / "out" / "arena.json", help="file for all figures")

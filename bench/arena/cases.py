@@ -1,4 +1,4 @@
-"""The cases of the arena, each a trace and a seed, and what becomes of a case."""
+"""The cases of the arena, each a trace and a seed, and the results of running them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .faults import Faulted, faulted
 DATA = Path(os.environ.get("MILLRACE_DATA") or Path(__file__).parents[3] / "shared" / "data")
 _RECORDED = ("demeter_dsp_rates", "dsp_load_rates", "nab_rates", "azure_llm_2023")
 _SEEDS = {"steps": 3, "noise": 3, "constant": 3, "step": 3}
-"""Cases of a synthetic load; one of those not named."""
+"""Number of seeds for a synthetic load. Loads that are not named run with one seed."""
 _LONGEST = 6 * 3600.0
-"""Seconds; of recorded traces that are longer, the busiest six hours are taken."""
+"""Longest trace in seconds. Longer recordings are cut to their busiest six hours."""
 _QUICK = ("step", "noise", "spike", "alibaba_5min", "AzureLLMInferenceTrace_code")
 
 PLOTTED = {
@@ -35,12 +35,12 @@ PLOTTED = {
     "ADS_3D_1S_4_sub_30K_max": ("oracle", "millrace", "flink", "cpu", "spark-ratio"),
     "elb_request_count_8c0756": ("oracle", "millrace", "flink", "cpu", "spark-ratio"),
 }
-"""Cases that are drawn, and the policies that are drawn of each."""
+"""Cases to plot, and the policies that each plot shows."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A trace, by its file or by its name if it is synthetic, and a seed of all that is random."""
+    """A trace and a seed for everything random. A synthetic trace has a name and no file."""
 
     name: str
     file: Path | None
@@ -49,8 +49,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """Figures of all policies in a case, and of ours as deployed; what faults did there, and the seconds it took to
-    simulate all that.
+    """The figures of all policies in one case, including Millrace's policy as deployed.
+
+    ``faults`` counts the rescales under faulty metrics. ``seconds`` is how long the simulation took.
     """
 
     case: str
@@ -60,15 +61,15 @@ class Result:
     seconds: float
 
     def of(self, policy: str) -> Figures:
-        """Figures of one policy."""
+        """Return the figures of one policy."""
         return next(found for found in self.figures if found.policy == policy)
 
 
 def cases(quick: bool) -> list[Case]:
-    """All cases, the recorded ones first, which are the longest; or some short ones.
+    """Return all cases, or some short ones if ``quick``. Recorded traces come first, because they are the longest.
 
     Raises:
-        FileNotFoundError: where there are no recorded traces.
+        FileNotFoundError: there are no recorded traces.
     """
     files = [file for folder in _RECORDED for file in sorted((DATA / folder).glob("*.csv"))]
     if not files:
@@ -83,7 +84,7 @@ def cases(quick: bool) -> list[Case]:
 
 
 def run(job: tuple[Case, Path]) -> Result:
-    """Run all policies in a case, and draw it into a folder if it is to be drawn."""
+    """Run all policies in a case, and plot it into the given folder if ``PLOTTED`` names it."""
     case, pictures = job
     began = time.perf_counter()
     scenario = _scenario(case)

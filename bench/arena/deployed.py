@@ -1,4 +1,4 @@
-"""Ours in a job that limits its batches as the product's job does; rivals have no part in that."""
+"""Millrace's policy in a job with the product's admission control, which the other policies run without."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from millrace_operator.scaling.decision.settings import Settings
 from millrace_operator.simulation.run import Scenario
 
 DEPLOYED = f"{OURS}, deployed"
-"""Its name among the policies."""
+"""Name of this variant among the policies."""
 
 _STREAM = "stream"
 _PLENTY = 1 << 40
-"""Records that memory has room for."""
+"""Number of records that fit into memory: in practice, no limit."""
 
 
 class AsDeployed:
     """Admission control by the job's own code, with the operator's default target."""
 
     def __init__(self, interval: float) -> None:
-        """``interval`` seconds are those of a batch."""
+        """Start admission control for batches of ``interval`` seconds."""
         first = int(PYTHON_RECORDS * FIRST_SECONDS)
         self._admission = Admission(Settings().target * interval, interval, first)
         self._interval = interval
         self._last: FinishedBatch | None = None
         self._waiting = 0
         self._since = interval
-        """Seconds from the planning of the batch before the last to that of the last."""
+        """Seconds between the planning of the last two batches."""
 
     def limit(self, waiting: int) -> int:
-        """The most records of the next batch."""
+        """Return the maximum number of records in the next batch, given the number of records that wait."""
         if self._last is not None:
             arrived = self._last.rows + waiting - self._waiting
             self._admission.finished(replace(self._last, arrived=int(arrived * self._interval / self._since)))
@@ -43,12 +43,12 @@ class AsDeployed:
         return self._admission.shares({_STREAM: waiting}, _PLENTY)[_STREAM]
 
     def finished(self, rows: int, seconds: float, work: float, plan: object) -> None:
-        """Take in a batch."""
+        """Record a finished batch."""
         self._last = FinishedBatch(rows, seconds, work, plan)
 
 
 def deployed(scenario: Scenario, seed: int, oracle_core_hours: float) -> Figures:
-    """The figures of ours in such a job."""
+    """Return the figures of Millrace's policy in a job with admission control."""
     scenario = replace(scenario, job=replace(scenario.job, admission=AsDeployed))
     (found,) = compare(scenario, [OURS], seed).figures
     return replace(found, policy=DEPLOYED, over_oracle=found.core_hours / oracle_core_hours)

@@ -1,4 +1,4 @@
-"""Whether a fault of the metrics scales a job: the busiest minutes of every trace, with each fault for a while."""
+"""Runs that show whether faulty metrics cause rescales: the busiest minutes of each trace, once with each fault."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from millrace_operator.simulation.metrics import Fault, FaultyTime
 from millrace_operator.simulation.run import Run, Scenario, simulate
 
 _SECONDS = 900.0
-"""Of the trace, its busiest; the fault begins after half of them, and lasts for a third."""
+"""Length of the busiest part of a trace, in seconds. The fault begins halfway through it and lasts a third of it."""
 _SINCE, _UNTIL = _SECONDS / 2, _SECONDS * 5 / 6
 _ARRIVAL = 6.0
-"""Seconds until what was scraped before a fault has arrived: a decision by that is none by the fault."""
+"""Seconds until metrics scraped before a fault have arrived. A decision based on them is not due to the fault."""
 _RESET = 15.0
-"""Seconds in which a decision may be by counters of before and after a reset; later all metrics are right again."""
+"""Seconds in which a decision may mix counters from before and after a reset. Later, all metrics are correct again."""
 
 
 @dataclass(frozen=True)
 class Faulted:
-    """A case with a fault, and how often the plan was changed while the metrics were wrong."""
+    """A case with one fault, and the number of rescales while the metrics were wrong."""
 
     case: str
     fault: str
@@ -29,13 +29,13 @@ class Faulted:
 
 
 def faulted(name: str, scenario: Scenario, seed: int) -> Iterable[Faulted]:
-    """Run ours through the busiest part of a scenario with each fault that it can have there."""
+    """Run Millrace's policy through the busiest part of a scenario, once with each fault that can occur there."""
     scenario = replace(scenario, trace=busiest(scenario.trace, _SECONDS))
     for fault in Fault:
         wrong = replace(scenario.metrics, faults=(FaultyTime(fault, _SINCE, _UNTIL),))
         rescales = _run(replace(scenario, metrics=wrong), seed).rescales
         if fault is Fault.FORMER_PLAN and not any(rescale.time < _SINCE for rescale in rescales):
-            continue  # there was no other plan before
+            continue  # there is no former plan to report
         until = _SINCE + _RESET if fault is Fault.COUNTER_RESET else _UNTIL
         yield Faulted(name, fault, sum(_SINCE + _ARRIVAL <= rescale.time < until for rescale in rescales))
 

@@ -17,7 +17,7 @@ _ROWS = (OURS, DEPLOYED, *(name for name in POLICIES if name != OURS))
 
 
 def text(results: Sequence[Result]) -> str:
-    """All of it."""
+    """Return the tables and verdicts of the page."""
     return "\n\n".join((_overall(results), _verdicts(results), _standings(results), _each(results)))
 
 
@@ -78,7 +78,7 @@ def _frugal(results: Sequence[Result], policy: str) -> str:
 
 
 def _standings(results: Sequence[Result]) -> str:
-    """One line for each other real policy; where ours is behind, the cases are named."""
+    """Return a table with one line per rival, which names the cases where Millrace is behind."""
     lines = [f"| `{OURS}` against | {' | '.join(Standing)} | behind in |", "|---|" + "---:|" * len(Standing) + "---|"]
     for rival in _rivals():
         found = verdicts.against(results, rival)
@@ -88,7 +88,7 @@ def _standings(results: Sequence[Result]) -> str:
 
 
 def _each(results: Sequence[Result]) -> str:
-    """Violations and core-hours over the oracle's, of each policy in each case."""
+    """Return a table of violations, and of core-hours relative to the oracle's, by case and policy."""
     lines = [f"| case | {' | '.join(f'`{policy}`' for policy in _ROWS)} |", "|---|" + "---:|" * len(_ROWS)]
     for result in sorted(results, key=lambda result: result.case.lower()):
         cells = " | ".join(_cell(result.of(policy)) for policy in _ROWS)

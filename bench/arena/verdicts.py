@@ -1,4 +1,4 @@
-"""What the figures of all cases come to: where ``millrace`` is ahead, and where it is not."""
+"""Verdicts over the figures of all cases: where ``millrace`` is ahead of other policies, and where it is behind."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from millrace_operator.arena.registry import OURS
 from .cases import Result
 
 _SAME_COST = 1.005
-"""Core-hours that differ by less are the same."""
+"""Ratio up to which two figures of core-hours count as equal."""
 _MOST_OVER_ORACLE, _MOST_BATCHES = 1.25, 0.01
 
 
 class Standing(StrEnum):
-    """How ours does against another policy: in violations, and in core-hours."""
+    """How Millrace's policy compares with another one in violations and core-hours."""
 
     AHEAD = "ahead"
-    """No more of either."""
+    """No more violations and no more core-hours."""
     SAFER = "safer, for more"
     """Fewer violations, more core-hours."""
     CHEAPER = "cheaper, for less"
     """Fewer core-hours, more violations."""
     BEHIND = "behind"
-    """More of both, or as many of one of them."""
+    """More of both, or more of one and as many of the other."""
 
 
 def standing(ours: Figures, other: Figures) -> Standing:
-    """How ours does against another policy in the same case."""
+    """Compare Millrace's figures with another policy's in the same case."""
     dearer = ours.core_hours > other.core_hours * _SAME_COST
     cheaper = other.core_hours > ours.core_hours * _SAME_COST
     worse = ours.violations > other.violations
@@ -42,7 +42,7 @@ def standing(ours: Figures, other: Figures) -> Standing:
 
 
 def against(results: Sequence[Result], policy: str) -> dict[Standing, list[str]]:
-    """The cases of each standing of ours against ``policy``."""
+    """Group the cases by Millrace's standing against ``policy``."""
     found: dict[Standing, list[str]] = {kind: [] for kind in Standing}
     for result in results:
         found[standing(result.of(OURS), result.of(policy))].append(result.case)
@@ -50,8 +50,11 @@ def against(results: Sequence[Result], policy: str) -> dict[Standing, list[str]]
 
 
 def cheapest(results: Sequence[Result], policies: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Cases where some of ``policies`` have at most 1 % violations: all, and where ours is one of them and none of
-    the others costs less.
+    """Find the cases in which Millrace is the cheapest policy with at most 1 % violations.
+
+    Returns:
+        The cases in which at least one of ``policies`` has at most 1 % violations, and those of them in which
+        Millrace is one of these policies and none of the others costs less.
     """
     met = {
         result: [found for policy in policies if (found := result.of(policy)).violations <= _MOST_BATCHES]
@@ -67,8 +70,11 @@ def cheapest(results: Sequence[Result], policies: Sequence[str]) -> tuple[list[s
 
 
 def settled(results: Sequence[Result], policy: str) -> tuple[int, int, int, int]:
-    """Step changes of the load; after how many a policy settled with one rescale at most, rescaled more than twice, and
-    never settled.
+    """Count how a policy settled after step changes of the load.
+
+    Returns:
+        The number of step changes, and the numbers of those after which the policy settled with at most one rescale,
+        rescaled more than twice, and never settled.
     """
     steps = [step for result in results for step in result.of(policy).settling]
     return (
@@ -80,11 +86,11 @@ def settled(results: Sequence[Result], policy: str) -> tuple[int, int, int, int]
 
 
 def oscillations(results: Sequence[Result], policy: str) -> int:
-    """Oscillations on constant loads, with noise and without."""
+    """Count the oscillations on constant loads, with and without noise."""
     return sum(result.of(policy).oscillations for result in results if result.case.startswith(("noise", "constant")))
 
 
 def frugal(found: Figures, bad_batches: float) -> bool:
-    """Whether core-hours are at most 1.25 of the oracle's, where ``bad_batches`` is a share of 1 % at most."""
+    """Whether core-hours are at most 1.25 times the oracle's and the share ``bad_batches`` is at most 1 %."""
     cost = found.over_oracle
     return cost is not None and cost <= _MOST_OVER_ORACLE and bad_batches <= _MOST_BATCHES

@@ -1,1 +1,1 @@
-"""A query on a cluster under a load that changes: what is decided, when that takes effect, and how batches fare."""
+"""A query on a cluster under a changing load: the decisions, when they take effect, and how batches fare."""

@@ -1,9 +1,9 @@
-"""The demo: a cluster with everything on it, a query, and a load that rises to four times as much and falls again.
+"""The demo: a complete cluster, a query, and a load that quadruples and falls again.
 
     python -m bench.cluster [--json FILE] [--plot FILE]
 
-All of it is real: a Kubernetes with one node, Kafka, Prometheus, the chart as Helm installs it, and pods. They share
-this machine's processors, of which an executor gets the part that the example's query says.
+Everything is real: a Kubernetes cluster with one node, Kafka, Prometheus, the chart as Helm installs it, and pods.
+They share this machine's processors. An executor gets the share that the example's query requests.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from bench.cluster.recorder import Recorder, batches, to_json
 
 NAMESPACE = "demo"
 LOW, HIGH = 1_000.0, 4_000.0
-"""Records per second."""
+"""Low and high load, in records per second."""
 
 _PATIENCE = 300.0
-"""Seconds that the last records may take to be counted."""
+"""Longest wait for the last records to be counted, in seconds."""
 
 HOLD = {"before": 120.0, "high": 270.0, "low": 330.0}
-"""Seconds; executors are given back only when less was enough for three minutes."""
+"""Seconds that each load lasts. Executors are released only after fewer have sufficed for three minutes."""
 
 
 def main() -> None:
@@ -87,7 +87,7 @@ def main() -> None:
 
 @contextmanager
 def _lab(folder: Path, tell: Any) -> Iterator[Installation]:
-    """Everything but the query."""
+    """Run everything except the query and its load."""
     tell("a cluster, images, Kafka and Prometheus")
     (folder / "cluster").mkdir()
     with running_cluster(folder / "cluster") as cluster, cluster.inside():
@@ -98,7 +98,7 @@ def _lab(folder: Path, tell: Any) -> Iterator[Installation]:
 
 
 def _deployed(lab: Installation, document: dict[str, Any], tell: Any) -> tuple[Deployed, Load]:
-    """The query, running, and its load, of which there is none yet."""
+    """Deploy the query, wait until it runs, and return it with a load whose rate is still zero."""
     make_namespace(lab.cluster, NAMESPACE)
     lab.make_kafka_service(NAMESPACE)
     topics.make(lab.broker, "events", 4)
@@ -117,7 +117,7 @@ def _results(document: dict[str, Any]) -> str:
 
 
 def _wait_until_exact(lab: Installation, document: dict[str, Any], load: Load) -> bool:
-    """Whether the table comes to what was written; waits for what is still on its way."""
+    """Wait until the table matches the written records, and return whether it does."""
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
         found = {row["name"]: (row["records"], row["digest"]) for row in topics.rows(lab.broker, _results(document))}
@@ -128,7 +128,7 @@ def _wait_until_exact(lab: Installation, document: dict[str, Any], load: Load) -
 
 
 def _audited(document: dict[str, Any], written: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-    """The right results of the query: of each name the number of its records, and their digest."""
+    """Return the correct results of the query: the number of records and their digest, by name."""
     asked = document["spec"]["query"]["python"]
     module, _, name = asked["aggregator"].partition(":")
     aggregator = runpy.run_path(str(EXAMPLE / f"{module}.py"))[name](**asked["options"])

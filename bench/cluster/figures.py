@@ -1,4 +1,4 @@
-"""What a step of the load came to: how long it took to be noticed, decided and carried out, and how batches fared."""
+"""Figures of a change of load: how long it took to notice it, decide and carry out the plan, and how batches fared."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ OVER = 1.0
 """W above which a batch took longer than its interval."""
 
 _AT_REST = 3
-"""Batches in a row within the interval after which a query has settled, and without backlog until it has caught up."""
+"""Batches in a row within the interval for a query to have settled, or without backlog to have caught up."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One change of the load; times in seconds from what is named first, None where it did not happen.
+    """One change of the load. Times are in seconds, and None for what did not happen.
 
     Attributes:
-        rate: records/s from then on.
-        plans: new plans until the next change of the load.
-        breach: to the end of the first batch over the target.
-        decision: from there to the first new plan.
-        acknowledged: from the decision to the driver's word that a batch ran under it.
-        executors_ready: from the decision until as many executors took tasks as it wanted.
+        rate: records/s after the change.
+        plans: new plans before the next change of the load.
+        executors: executors of the last plan.
+        breach: from the change of the load to the end of the first batch whose W calls for another plan.
+        decision: from the breach to the first new plan.
+        acknowledged: from the decision until the driver reported that a batch ran under it.
+        executors_ready: from the decision until as many executors took tasks as it asked for.
         settled: from the change of the load until batches were within the interval, under the last plan.
-        caught_up: from the change of the load until there was no backlog any more, under the last plan.
-        batches: since it has settled.
-        over: share of these that took longer than their interval.
-        utilization: mean W of these.
+        caught_up: from the change of the load until the backlog was gone, under the last plan.
+        batches: batches after the query has settled.
+        over: share of these batches that took longer than their interval.
+        utilization: mean W of these batches.
     """
 
     rate: float
@@ -50,7 +51,7 @@ class Step:
 def steps(
     samples: Sequence[Sample], batches: Sequence[RecordedBatch], *, target: float, step: float, interval: float
 ) -> list[Step]:
-    """One for each rate, in order; ``target`` and ``step`` are those of scaling."""
+    """Return one step per rate, in order. ``target`` and ``step`` are the query's scaling settings."""
     changes = [now.time for before, now in itertools.pairwise(samples) if before.rate != now.rate]
     bounds = [samples[0].time, *changes, samples[-1].time]
     return [
@@ -89,7 +90,7 @@ def _step(
     complete = next((s.time for s in samples if s.applied == last.epoch and s.ready == last.executors), None)
     under = [] if complete is None else [batch for batch in batches if batch.time >= complete]
     settled = _from(under, lambda batch: batch.utilization <= OVER)
-    few = 2 * interval * last.rate  # what comes in two intervals is no backlog
+    few = 2 * interval * last.rate  # what arrives in two intervals is not a backlog
     rest = [] if settled is None else [batch for batch in batches if batch.time >= settled]
     return Step(
         rate=began.rate,
@@ -113,7 +114,7 @@ def _is_outside(utilization: float, target: float, step: float, *, rising: bool)
 
 
 def _from(batches: Sequence[RecordedBatch], holds: Callable[[RecordedBatch], bool]) -> float | None:
-    """When it first held for some batches in a row."""
+    """Return the time when a condition first held for ``_AT_REST`` batches in a row."""
     calm = 0
     for batch in batches:
         calm = calm + 1 if holds(batch) else 0

@@ -1,4 +1,4 @@
-"""The course of a query under a load that changes, as a picture."""
+"""A plot of a query under a changing load."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.plot_style import STYLE
 def plot(
     samples: Sequence[Sample], batches: Sequence[RecordedBatch], path: Path, *, target: float, interval: float
 ) -> None:
-    """Load, W, and the plan over minutes, one below the other; an SVG, or what the path ends in."""
+    """Plot load, W and the plan over minutes, one below the other, in the format that the path ends in."""
     import matplotlib as mpl
 
     with mpl.rc_context(STYLE):

@@ -1,4 +1,4 @@
-"""What happens to a query on a cluster, second by second, as its objects and its driver's log say."""
+"""A recorder of a query on a cluster: samples of its plan over time, and the batches in its driver's log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millrace_api.model.applied import APPLIED_KEY, PLAN_KEY, Applied
 from millrace_api.model.plan import Plan
 
 PERIOD = 0.5
-"""Seconds from one look to the next."""
+"""Seconds between two samples."""
 
 _BATCH = re.compile(
     r"(?P<time>\S+) batch=(?P<number>\d+) rows=(?P<rows>\d+) .*?W=(?P<utilization>\S+) lag=(?P<lag>\d+) .*"
@@ -28,7 +28,7 @@ _BATCH = re.compile(
 
 @dataclass(frozen=True)
 class Sample:
-    """One look: seconds since 1970, the load in records/s, the plan there is, and what the driver says of it."""
+    """One sample: seconds since 1970, load in records/s, the current plan, and what the driver reports of it."""
 
     time: float
     rate: float
@@ -40,7 +40,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class RecordedBatch:
-    """A finished batch: ``time`` is when it ended, ``utilization`` W, ``lag`` the records that waited."""
+    """A finished batch: ``time`` is when it ended, ``utilization`` is W, and ``lag`` counts the waiting records."""
 
     time: float
     number: int
@@ -53,13 +53,13 @@ class RecordedBatch:
 
 
 class Recorder:
-    """Looks at the plan of a query from a thread of its own, until ``stop``.
+    """A sampler of a query's plan that runs in its own thread until ``stop``.
 
     Args:
-        api: of the cluster.
-        namespace, name: of the query.
-        rate: the load just now, in records/s.
-        tell: takes a line about every change.
+        api: a client of the cluster.
+        namespace, name: namespace and name of the query.
+        rate: returns the current load, in records/s.
+        tell: is called with a line about every change.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Recorder:
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop sampling."""
         self._stopped.set()
         self._thread.join()
 
@@ -99,7 +99,7 @@ class Recorder:
 
 
 def batches(log: str) -> list[RecordedBatch]:
-    """The batches that a driver's log tells of, where ``kubectl logs --timestamps`` has printed it."""
+    """Return the batches in a driver's log, as ``kubectl logs --timestamps`` prints it."""
     return [
         RecordedBatch(
             time=_seconds(found["time"]),
@@ -117,7 +117,7 @@ def batches(log: str) -> list[RecordedBatch]:
 
 
 def to_json(samples: list[Sample], finished: list[RecordedBatch], figures: object) -> str:
-    """Everything that was seen."""
+    """Return figures, samples and batches as JSON."""
     document = {"figures": figures, "samples": [vars(s) for s in samples], "batches": [vars(b) for b in finished]}
     return json.dumps(document, indent=1)
 
@@ -136,5 +136,5 @@ def _changes(before: Sample | None, now: Sample, plan: Plan) -> list[str]:
 
 
 def _seconds(stamp: str) -> float:
-    """RFC 3339 with nanoseconds, of which Python reads six digits."""
+    """Parse an RFC 3339 time with nanoseconds. Python reads only six of the digits."""
     return datetime.fromisoformat(re.sub(r"(\.\d{6})\d*", r"\1", stamp)).timestamp()

@@ -2,9 +2,9 @@
 
     python -m bench.kafka [--records 1000000] [--rate 5000] [--rounds 3] [--parts reading,latency] [--json FILE]
 
-Rounds are interleaved: in each of them every contender has its turn. Throughput is that of batches of a fixed size
-from a topic that is full, all but the first of them; latency is from a record's making to the commit of the batch
-that has it, at a steady rate. Spark's connector is fetched by Maven the first time.
+Rounds are interleaved: every contender has its turn in each of them. Throughput is that of batches of a fixed size from
+a full topic, without the first batch. Latency is the time from a record's creation to the commit of its batch, at a
+steady rate. Maven fetches Spark's connector on the first run.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from millrace_jobs.session import local_session
 CONNECTOR = Path(__file__).parent / "connector" / "pom.xml"
 SKEWS = ("uniform", "Zipf 1.0", "Zipf 1.5")
 BATCHES = 6
-"""Batches that a full topic makes."""
+"""Number of batches in which a full topic is read."""
 
 SHARE = {"count": 1.0, "python": 0.2}
-"""Of the records, what a query gets: the heavy one takes its time for each."""
+"""Share of the records that a query gets. The heavy query gets fewer, because it works long on each."""
 
 SECONDS, WARM_UP = 45.0, 25.0
-"""How long records are made at a steady rate, and how much of it does not count."""
+"""Seconds of production at a steady rate, and how many of them at the start do not count."""
 
 INTERVAL = "1 second"
 
 
 @dataclass
 class Bench:
-    """All parts, on one broker and in one Spark session."""
+    """All parts of the benchmark, on one broker and in one Spark session."""
 
     contenders: Contenders
     servers: str
@@ -61,14 +61,14 @@ class Bench:
     waiting: list[Waiting] = field(default_factory=list)
 
     def measure_reading(self) -> None:
-        """Reading alone; what Millrace's plan would be makes no difference to it."""
+        """Measure reading alone, which does not depend on Millrace's plan."""
         topic = self._filled("uniform", self.records)
         size = self.records // BATCHES
         for _, reading, contender in itertools.product(range(self.rounds), READINGS, (PLAIN, "native")):
             self._keep(reading, "uniform", contender, size, self.contenders.read(contender, reading, topic, size))
 
     def measure_throughput(self) -> None:
-        """Every query on every stream, from topic to topic."""
+        """Measure the throughput of every query on every stream, from topic to topic."""
         for name, skew in itertools.product(self.queries, self.skews):
             records = int(self.records * SHARE[name])
             topic, size = self._filled(skew, records), records // BATCHES
@@ -76,7 +76,7 @@ class Bench:
                 self._keep(name, skew, contender, size, self.contenders.drain(contender, name, topic, size))
 
     def measure_latency(self) -> None:
-        """The cheap query on every stream, at a rate that all of them can follow."""
+        """Measure the latency of the cheap query on every stream, at a rate that all contenders sustain."""
         for skew, _, contender in itertools.product(self.skews, range(self.rounds), (PLAIN, "native", "pkg")):
             topic = f"steady-{uuid.uuid4().hex[:12]}"
             create(self.servers, topic)
@@ -96,7 +96,7 @@ class Bench:
         return topic
 
     def _keep(self, name: str, skew: str, contender: str, size: int, batches: Sequence[TimedBatch]) -> None:
-        """Figures of the full batches but the first one."""
+        """Keep the figures of the full batches, without the first one."""
         first, *counted = [batch for batch in batches if batch.rows >= 0.9 * size]
         rows = sum(batch.rows for batch in counted)
         used = counted[-1].processor_seconds - first.processor_seconds
@@ -109,7 +109,7 @@ PARTS = {"reading": Bench.measure_reading, "throughput": Bench.measure_throughpu
 
 
 def _connector() -> Path:
-    """Folder with the jars of Spark's own connector."""
+    """Fetch the jars of Spark's own connector and return their folder."""
     jars = MavenJars("Spark's Kafka connector", "spark-kafka-connector", CONNECTOR)
     jars.make(PrintedReport(jars.name))
     return jars.find()

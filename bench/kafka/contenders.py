@@ -1,4 +1,4 @@
-"""The two sides of the benchmark in one Spark session: a query by Millrace, and by plain Structured Streaming."""
+"""Both sides of the benchmark in one Spark session: a query run by Millrace, and by plain Structured Streaming."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ CONTENDERS = (PLAIN, "native", "hash", "pkg")
 
 
 LONG = "120s"
-"""An interval that no batch takes: admission then only grows, to the limit that the source has."""
+"""A batch interval that no batch reaches, so that admission only grows, up to the limit of the source."""
 
 
 @dataclass(frozen=True)
 class TimedBatch:
-    """One batch with records; ``processor_seconds`` is what this process had used when it was done."""
+    """One batch with records. ``processor_seconds`` is the processor time used up to its end."""
 
     rows: int
     seconds: float
@@ -50,63 +50,63 @@ class TimedBatch:
 
 @dataclass
 class Collector:
-    """Keeps what a run reports; ``broker``: a process whose work is not counted."""
+    """A watcher that keeps the batches of a run. The processor time of the process ``broker`` is not counted."""
 
     broker: int
     batches: list[TimedBatch] = field(default_factory=list)
 
     def keep(self, rows: int, seconds: float) -> None:
-        """A batch has been finished."""
+        """Keep a finished batch, unless it is empty."""
         if rows:
             self.batches.append(TimedBatch(rows, seconds, processor_seconds(without={self.broker})))
 
     def batch(self, report: BatchReport) -> None:
-        """What Millrace says."""
+        """Keep a batch that Millrace reports."""
         self.keep(report.rows, report.seconds)
 
     def message(self, text: str) -> None:
-        """Nothing is expected to be said."""
+        """Print the message, since none is expected."""
         print(text)
 
     def idle(self, pin: Pin) -> None:
-        """Nothing to note."""
+        """Do nothing: idle time is not measured."""
 
 
 class Nowhere:
-    """A sink that has results computed and drops them."""
+    """A sink that computes results and drops them."""
 
     place = "nowhere"
 
     def prepare(self, last: LastBatch) -> None:
-        """Nothing to make ready."""
+        """Do nothing: there is no table or topic to prepare."""
 
     def shape(self, results: DataFrame) -> DataFrame:
-        """As they are."""
+        """Return the results unchanged."""
         return results
 
     def write(self, results: DataFrame, batch: ResultBatch) -> int:
-        """Compute them."""
+        """Compute the results and drop them."""
         results.write.format("noop").mode("overwrite").save()
         return 0
 
     def withdraw(self) -> None:
-        """Nothing was made."""
+        """Do nothing: ``prepare`` did nothing."""
 
     def close(self) -> None:
-        """Nothing to let go."""
+        """Do nothing: there is nothing to release."""
 
 
 class Contenders:
-    """Runs a query of ``QUERIES`` from a topic into a new one, each time on a checkpoint of its own."""
+    """A runner of ``QUERIES`` from a topic into a new topic, with a new checkpoint for each run."""
 
     def __init__(self, spark: SparkSession, broker: Broker, folder: Path) -> None:
         self._spark, self._broker, self._folder = spark, broker, folder
         self._servers = broker.bootstrap
 
     def drain(self, contender: str, name: str, topic: str, per_batch: int) -> list[TimedBatch]:
-        """Take everything that waits in the topic, so many records to a batch; the batches in order.
+        """Process everything in the topic, ``per_batch`` records to a batch, and return the batches in order.
 
-        Millrace comes to that number in some steps.
+        Millrace reaches that number in several steps.
         """
         collector = Collector(self._broker.pid)
         if contender == PLAIN:
@@ -117,7 +117,7 @@ class Contenders:
         return collector.batches
 
     def read(self, contender: str, reading: str, topic: str, per_batch: int) -> list[TimedBatch]:
-        """Take everything in the topic as rows, by a reading of ``READINGS``, and drop it."""
+        """Read everything in the topic as rows by one of ``READINGS``, drop the rows, and return the batches."""
         collector = Collector(self._broker.pid)
         if contender == PLAIN:
             messages = plain.raw(self._spark, self._servers, topic, per_batch)
@@ -132,9 +132,9 @@ class Contenders:
         return collector.batches
 
     def follow(self, contender: str, name: str, topic: str, interval: str, produce: Callable[[], None]) -> Path:
-        """Let the query go on while ``produce`` writes to the topic, until it has everything.
+        """Run the query while ``produce`` writes to the topic, until it has processed everything.
 
-        Returns Spark's part of the checkpoint, whose logs say when which record was done.
+        Returns Spark's part of the checkpoint. Its logs show when each record was committed.
         """
         if contender == PLAIN:
             return self._follow_plain(name, topic, interval, produce)
@@ -212,11 +212,11 @@ def _to_the_end(run: QueryRun) -> None:
 
 
 def _position(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:
-    """How far the last finished batch went; nowhere before there is one."""
+    """Return the end position of the last finished batch, or an empty one before the first batch."""
     offsets = checkpoint.committed()
     position: dict[str, dict[str, int]] = dict(offsets["s"]["position"]) if offsets else {}
     return position
 
 
 def _no_table(_: str, __: Sequence[str], ___: Sequence[Sequence[object]]) -> None:
-    """No console is asked for."""
+    """Do nothing: no query here has a console sink."""

@@ -1,4 +1,4 @@
-"""How long after a record was made the batch that holds it was committed, for every record."""
+"""Latency of every record, from its creation to the commit of its batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Latency:
-    """Milliseconds from record to committed result."""
+    """Percentiles of the milliseconds from record to committed result."""
 
     p50: float
     p95: float
@@ -22,13 +22,13 @@ class Latency:
 
 
 def latency(times: Sequence[NDArray[np.int64]], checkpoint: Path, topic: str, skip: float) -> Latency:
-    """The latency of a topic's records through the query on a checkpoint of Spark's.
+    """Return the latency of a topic's records through the query that wrote a checkpoint.
 
     Args:
-        times: for each partition the milliseconds since 1970 at which its records were made, by offset.
-        checkpoint: Spark's own part; its logs have all batches of the run.
-        topic: where the records are.
-        skip: seconds from the first record that do not count, since Spark compiles in them.
+        times: for each partition, when its records were made, in milliseconds since 1970, by offset.
+        checkpoint: Spark's own part of the checkpoint. Its logs have all batches of the run.
+        topic: the topic of the records.
+        skip: seconds after the first record that do not count, because Spark compiles during them.
     """
     first = min(int(made.min()) for made in times) + skip * 1000
     waited = []
@@ -44,7 +44,7 @@ def latency(times: Sequence[NDArray[np.int64]], checkpoint: Path, topic: str, sk
 
 
 def _batches(checkpoint: Path, topic: str) -> Iterator[tuple[Mapping[str, int], float]]:
-    """End of each batch in each partition, and when it was committed in milliseconds since 1970."""
+    """Yield each batch's end offsets by partition, and its commit time in milliseconds since 1970."""
     commits = sorted((int(file.name), file) for file in (checkpoint / "commits").glob("[0-9]*"))
     for batch, file in commits:
         offset = json.loads((checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()[2])
@@ -52,6 +52,6 @@ def _batches(checkpoint: Path, topic: str) -> Iterator[tuple[Mapping[str, int], 
 
 
 def _position(offset: Mapping[str, Any]) -> Mapping[str, Mapping[str, int]]:
-    """By topic and partition: Millrace's offsets hold it among other things, the connector's are nothing else."""
+    """Return offsets by topic and partition: one field of a Millrace offset, and the whole of the connector's."""
     position: Mapping[str, Mapping[str, int]] = offset.get("position", offset)
     return position

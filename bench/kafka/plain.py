@@ -18,19 +18,19 @@ from millrace_jobs.run.events import Event, Listener
 
 
 def raw(spark: SparkSession, servers: str, topic: str, per_batch: int | None = None) -> DataFrame:
-    """The messages of a topic, at most ``per_batch`` of them in a batch."""
+    """Read the messages of a topic, at most ``per_batch`` of them in a batch."""
     reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers)
     reader = reader.option("subscribe", topic).option("startingOffsets", "earliest")
     return (reader.option("maxOffsetsPerTrigger", per_batch) if per_batch else reader).load()
 
 
 def decoded(messages: DataFrame) -> DataFrame:
-    """The records in the messages."""
+    """Decode the records in the messages."""
     return messages.select(F.from_json(F.col("value").cast("string"), SCHEMA).alias("record")).select("record.*")
 
 
 def results(records: DataFrame, query: Query, delay: str) -> DataFrame:
-    """The query over the records of the table ``s``."""
+    """Run the query over the records, which it knows as the table ``s``."""
     rows = records.withWatermark("at", delay)
     if query.python is not None:
         return aggregated(rows, query.python)
@@ -40,14 +40,14 @@ def results(records: DataFrame, query: Query, delay: str) -> DataFrame:
 
 
 def to_kafka(frame: DataFrame, servers: str, topic: str, checkpoint: Path) -> DataStreamWriter:
-    """Every update to a topic, as JSON under its key."""
+    """Return a writer that sends every update to a topic, as JSON under its key."""
     messages = frame.select(F.col("key"), F.to_json(F.struct("*")).alias("value"))
     writer = messages.writeStream.format("kafka").option("kafka.bootstrap.servers", servers).option("topic", topic)
     return writer.outputMode("update").option("checkpointLocation", checkpoint.as_uri())
 
 
 def watch(spark: SparkSession, writer: DataStreamWriter, finished: Callable[[int, float], None]) -> None:
-    """Run a query to its end; ``finished`` is told the rows and the seconds of each batch as it ends."""
+    """Run a query to its end, and call ``finished`` with the rows and the seconds of each batch."""
     events: queue.Queue[Event] = queue.Queue()
     stop_listening = Listener(events).register(spark)
     try:

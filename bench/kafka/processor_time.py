@@ -1,4 +1,4 @@
-"""Processor time of this process and all that it has started: the JVM, and Python's workers."""
+"""Processor time of this process and its descendants: the JVM and the Python workers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _FIELDS = slice(11, 15)
-"""utime, stime, cutime and cstime after the name in /proc/PID/stat; the latter two are of children that have ended."""
+"""Positions of utime, stime, cutime and cstime after the name in /proc/PID/stat.
+
+The latter two are the times of children that have ended.
+"""
 
 
 def processor_seconds(without: Collection[int] = ()) -> float:
-    """Seconds of processor time so far; ``without`` processes and what they have started."""
+    """Return the seconds of processor time so far, leaving out processes in ``without`` and their descendants."""
     parents, used = {}, {}
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(FileNotFoundError, ProcessLookupError):

@@ -22,19 +22,19 @@ QUERIES: Mapping[str, Mapping[str, object]] = {
         }
     },
 }
-"""One that is cheap for a record and that Spark is good at, and one that is heavy for every record."""
+"""One query that is cheap per record and suits Spark, and one that is heavy per record."""
 
 READINGS: Mapping[str, Mapping[str, object]] = {
     "raw": {"sql": "SELECT value FROM s"},
     "json": {"sql": "SELECT at, key, value FROM s"},
 }
-"""Reading alone, by the format of the source: messages as they are, and decoded records, as rows in the JVM."""
+"""Queries that only read, by the format of the source: raw messages and decoded records, as rows in the JVM."""
 
 
 def stream_query(
     name: str, servers: str, topics: tuple[str, str], checkpoint: Path, interval: str, **limits: object
 ) -> StreamQuery:
-    """A query from the first topic to the second one; ``limits`` are of its source."""
+    """Return a query from the first topic to the second one. ``limits`` are settings of its Kafka source."""
     source, sink = topics
     asked = {**QUERIES, **READINGS}[name]
     decoding: dict[str, object] = {"format": "raw"} if name == "raw" else {"schema": SCHEMA}
@@ -62,5 +62,5 @@ def stream_query(
 
 
 def query(name: str) -> Query:
-    """The query alone."""
+    """Return the ``query`` part of the spec alone."""
     return Query.model_validate(QUERIES[name])

@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.table import Table
 
 PLAIN = "spark"
-"""Plain Structured Streaming on Spark's own connector: what ratios are to."""
+"""Plain Structured Streaming on Spark's own connector, the base of all ratios."""
 
 
 @dataclass(frozen=True)
 class Throughput:
-    """One round: rows per second of its counted batches, microseconds of processor time per row over all of it."""
+    """One round: rows per second of its counted batches, and microseconds of processor time per row."""
 
     query: str
     skew: str

@@ -2,8 +2,8 @@
 
     python -m bench.kafka.topics SERVERS TOPIC SKEW RATE SECONDS [EVERY]
 
-makes records at a steady rate, stamped with the time at which they are handed to the client; with EVERY, all of so many
-seconds at once.
+The command produces records at a steady rate, stamped with the time at which they are handed to the client. With EVERY,
+it produces the records of that many seconds at once.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _PATIENCE = 60.0
 
 
 def create(servers: str, topic: str) -> None:
-    """A new topic of ``PARTITIONS`` partitions."""
-    admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})  # has to live until it has its answer
+    """Create a topic of ``PARTITIONS`` partitions."""
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})  # must outlive the request
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(_PATIENCE)
 
 
 def fill(servers: str, topic: str, skew: str, records: int) -> None:
-    """Create a topic and fill it; the records are a tenth of a millisecond of event time apart."""
+    """Create a topic and fill it with records that are a tenth of a millisecond of event time apart."""
     create(servers, topic)
     producer = Producer({"bootstrap.servers": servers} | _PRODUCER)
     begin = datetime(2024, 5, 1, tzinfo=UTC).timestamp()
@@ -52,7 +52,7 @@ def fill(servers: str, topic: str, skew: str, records: int) -> None:
 
 
 def messages(moments: NDArray[np.floating], keys: NDArray[np.int64], first: int) -> list[str]:
-    """Records as JSON. ``moments``: event times in seconds since 1970; ``first``: number of the first record."""
+    """Return records as JSON. ``moments`` are event times in seconds since 1970, ``first`` is the first's number."""
     times = pa.array((moments * 1e6).astype(np.int64)).cast(pa.timestamp("us"))
     texts = pc.strftime(times, "%Y-%m-%dT%H:%M:%SZ").to_pylist()
     return [
@@ -62,7 +62,7 @@ def messages(moments: NDArray[np.floating], keys: NDArray[np.int64], first: int)
 
 
 def produce_steadily(servers: str, topic: str, skew: str, rate: float, seconds: float, every: float = _TICK) -> None:
-    """Make ``rate`` records per second for so many seconds, those of ``every`` seconds at a time."""
+    """Produce ``rate`` records per second for ``seconds`` seconds, all records of ``every`` seconds at once."""
     producer = Producer({"bootstrap.servers": servers} | _PRODUCER)
     keys = codes(skew, int(rate * seconds), KEYS)
     began, made = time.time(), 0
@@ -77,7 +77,7 @@ def produce_steadily(servers: str, topic: str, skew: str, rate: float, seconds: 
 
 
 def times_in(servers: str, topic: str) -> list[NDArray[np.int64]]:
-    """For each partition the time at which each of its records was made, in milliseconds since 1970, by offset."""
+    """Return for each partition when its records were made, in milliseconds since 1970, by offset."""
     settings = {"bootstrap.servers": servers, "group.id": "bench", "enable.auto.commit": False}
     consumer = Consumer(settings)
     try:
@@ -98,7 +98,7 @@ def times_in(servers: str, topic: str) -> list[NDArray[np.int64]]:
 
 
 def _produce(producer: Producer, topic: str, values: Sequence[str]) -> None:
-    """Dealt to the partitions in turn: the skew is one of keys, not of partitions."""
+    """Produce to the partitions in turn, so that keys are skewed but partitions are not."""
     for partition in range(PARTITIONS):
         batch = [{"value": value} for value in values[partition::PARTITIONS]]
         while (taken := producer.produce_batch(topic, batch, partition)) < len(batch):

@@ -1,9 +1,9 @@
-"""The operator with a thousand queries, on a control plane of its own whose nodes and pods are simulated.
+"""The operator with a thousand queries, on its own control plane with simulated nodes and pods.
 
     python -m bench.operator [--queries 1000] [--rate 20] [--json FILE]
 
-Everything but the nodes is real: etcd, API server, controller manager and scheduler, beside the operator, on this
-machine, so seconds depend on it; counts of requests do not.
+Everything but the nodes is real: etcd, API server, controller manager, scheduler and operator run on this machine.
+Times therefore depend on the machine; counts of requests do not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Requests to the API server: all of them by its own metrics, the operator's changes by its audit log."""
+"""Requests to the API server: all of them from its metrics, and the operator's changes from its audit log."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.lab.control_plane import ControlPlane
 
 USER = "operator-a"
-"""As whom the operator asks; the audit log has what it changes."""
+"""User name of the operator, by which the audit log identifies its changes."""
 
 CANARY = "millrace-canary"
 
 Counts = Counter[str]
-"""Requests by verb and resource: ``PATCH streamqueries/status``."""
+"""Requests by verb and resource, such as ``PATCH streamqueries/status``."""
 
 
 @dataclass(frozen=True)
 class Requests:
-    """So many until now.
+    """Numbers of requests so far.
 
     Attributes:
-        all: of everybody, watches as one request each, when they end.
-        operator: changes by the operator.
-        canary: changes of the canary by the operator, however many queries there are.
+        all: requests of all clients. A watch counts as one request, when it ends.
+        operator: the operator's changes, except those of the canary.
+        canary: the operator's changes of the canary, which do not depend on the number of queries.
     """
 
     all: Counts
@@ -32,12 +32,12 @@ class Requests:
     canary: int
 
     def since(self, before: Requests) -> Requests:
-        """What has come since then."""
+        """Return the requests since ``before``."""
         return Requests(self.all - before.all, self.operator - before.operator, self.canary - before.canary)
 
 
 def requests(plane: ControlPlane) -> Requests:
-    """All requests until now."""
+    """Return all requests so far."""
     changes = [event for event in plane.changes() if event["user"]["username"] == USER]
     touches = [event for event in changes if event["objectRef"].get("name") == CANARY]
     ours = Counter(

@@ -1,4 +1,4 @@
-"""A fleet of queries in several namespaces, as users make it: applied, changed and deleted by a client of its own."""
+"""A fleet of queries in several namespaces, which its own client applies, changes and deletes as users do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millrace_api.crd.document import GROUP, PLURAL, VERSION
 
 NAMESPACES = 10
 TIMEOUT = (5.0, 60.0)
-"""Seconds to connect, and to answer."""
+"""Timeouts in seconds for connecting and for the answer."""
 
 Key = tuple[str, str]
 """Namespace and name of a query."""
@@ -43,12 +43,12 @@ _QUERY: dict[str, Any] = {
 
 
 class Fleet:
-    """So many queries, spread over namespaces.
+    """A fleet of queries, spread over namespaces.
 
     Args:
-        client: of the users.
-        size: how many there are.
-        rate: changes a second at most, one after the other.
+        client: the users' client.
+        size: number of queries.
+        rate: maximum number of changes per second, which are sent one after the other.
     """
 
     def __init__(self, client: ApiClient, size: int, rate: float) -> None:
@@ -58,19 +58,19 @@ class Fleet:
         self.keys: list[Key] = [(f"fleet-{number % NAMESPACES}", f"query-{number}") for number in range(size)]
 
     def make_namespaces(self) -> None:
-        """Before anything is applied to them."""
+        """Create the namespaces. Call it before ``apply``."""
         for namespace in self._namespaces():
             self._core.create_namespace(
                 V1Namespace.model_validate({"metadata": {"name": namespace}}), _request_timeout=TIMEOUT
             )
 
     def apply(self) -> None:
-        """Apply all of them, from the server's side as ``kubectl apply --server-side`` does."""
+        """Apply all queries by server-side apply, as ``kubectl apply --server-side`` does."""
         for key in self._paced(self.keys):
             self._apply(key, _QUERY["spec"])
 
     def change(self, keys: Iterable[Key], said: Callable[[Key, float, int], None]) -> None:
-        """Change the spec of some; ``said`` is told when each was sent, and which generation that made."""
+        """Change the spec of some queries, calling ``said`` with each key, the send time and the new generation."""
         spec = copy.deepcopy(_QUERY["spec"])
         spec["executors"]["max"] += 1
         for key in self._paced(keys):
@@ -78,7 +78,7 @@ class Fleet:
             said(key, sent, int(self._apply(key, spec)["metadata"]["generation"]))
 
     def delete(self) -> None:
-        """Ask for the deletion of all of them at once."""
+        """Request the deletion of all queries at once."""
         for namespace in self._namespaces():
             self._queries.delete_collection_namespaced_custom_object(
                 GROUP, VERSION, namespace, PLURAL, _request_timeout=TIMEOUT
@@ -88,7 +88,7 @@ class Fleet:
         return sorted({namespace for namespace, _ in self.keys})
 
     def _apply(self, key: Key, spec: dict[str, Any]) -> Any:
-        """The query as it is then; None where it is new: the library reads no answer with status 201."""
+        """Apply a query and return it, or None if it is new: the library does not read answers with status 201."""
         namespace, name = key
         return self._queries.patch_namespaced_custom_object(
             GROUP,
@@ -103,7 +103,7 @@ class Fleet:
         )
 
     def _paced(self, keys: Iterable[Key]) -> Iterator[Key]:
-        """The keys, none of them before its time; what comes late makes the next ones no earlier."""
+        """Yield the keys at the fleet's rate. After a delay, the next keys do not come in a burst."""
         due = time.monotonic()
         for key in keys:
             time.sleep(max(due - time.monotonic(), 0.0))

@@ -1,4 +1,4 @@
-"""The parts of the benchmark, in their order: each begins when the one before it is over."""
+"""The parts of the benchmark, in order. Each begins when the previous one has ended."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from bench.operator.running import RunningOperator, processor_seconds
 from bench.operator.sightings import Sightings
 
 SAMPLE = 100
-"""Queries whose spec is changed."""
+"""Number of queries whose spec is changed."""
 
 REST = 120.0
 """Seconds for which the operator is watched at rest."""
 
 _SETTLED = 75.0
-"""Seconds without a change by the operator after which it is at rest: drivers have to be ready for 60 to be healthy."""
+"""Seconds without a change by the operator after which it is at rest. Drivers are healthy after 60 s of readiness."""
 
 _PATIENCE = 3600.0
 _OWNED = "statefulsets,services,configmaps,serviceaccounts,roles,rolebindings,networkpolicies,poddisruptionbudgets,pods"
@@ -31,7 +31,7 @@ _OWNED = "statefulsets,services,configmaps,serviceaccounts,roles,rolebindings,ne
 
 @dataclass
 class Bench:
-    """One fleet on one control plane; ``tell`` is told what goes on."""
+    """A benchmark of one fleet on one control plane. ``tell`` is called with lines about its progress."""
 
     plane: ControlPlane
     fleet: Fleet
@@ -41,7 +41,7 @@ class Bench:
     _starts: int = field(default=0)
 
     def run(self) -> Figures:
-        """All parts."""
+        """Run all parts and return their figures."""
         operator = self._operator()
         try:
             creation, before = self._create(operator), len(self.fleet.keys)
@@ -60,10 +60,10 @@ class Bench:
         return RunningOperator(self.plane, self.folder / f"operator-{self._starts}.log")
 
     def _create(self, operator: RunningOperator) -> Creation:
-        """Until all queries are Running."""
+        """Create all queries, and measure until all are Running."""
         keys = self.fleet.keys
         self.fleet.make_namespaces()
-        operator.metrics()  # it is there
+        operator.metrics()  # waits until the operator answers
         before, used, theirs = requests(self.plane), operator.processor_seconds, self._plane_seconds()
         began = time.monotonic()
         with ThreadPoolExecutor(1) as users:
@@ -95,7 +95,7 @@ class Bench:
         return sum(processor_seconds(self.plane.part(name)) for name in parts)
 
     def _change(self) -> Ages:
-        """From a change of a spec to the status that says so."""
+        """Measure the time from a change of a spec to the status that reflects it."""
         sent: dict[tuple[Key, int], float] = {}
 
         def said(key: Key, at: float, generation: int) -> None:
@@ -107,7 +107,7 @@ class Bench:
         return Ages.of([self.seen.observed[each] - at for each, at in sent.items()])
 
     def _rest(self, operator: RunningOperator) -> Rest:
-        """Two quiet minutes, when everything has proven healthy."""
+        """Measure two quiet minutes, after every driver has proven healthy."""
         self._settle()
         before, used, began = requests(self.plane), operator.processor_seconds, time.monotonic()
         time.sleep(REST)
@@ -124,7 +124,7 @@ class Bench:
             time.sleep(1)
 
     def _restart(self, operator: RunningOperator) -> Restart:
-        """From the start of a new process until each query had its round."""
+        """Measure a restart, from the start of the new process until it has reconciled each query."""
         before, began = requests(self.plane), time.monotonic()
         told: dict[str, float] = {}
 
@@ -139,12 +139,12 @@ class Bench:
         return Restart(ended - began, spent, told["millrace_operator_reconciles_total"], dict(made.operator))
 
     def _quiet_since(self, before: Requests) -> Requests:
-        """What was changed, also some seconds later."""
+        """Return the requests since ``before``, including those of the next ten seconds."""
         time.sleep(10)
         return requests(self.plane).since(before)
 
     def _delete(self) -> Deletion:
-        """Until all queries, and all that belongs to them, are gone."""
+        """Delete all queries, and measure until they and all their objects are gone."""
         before, began = requests(self.plane), time.monotonic()
         self.fleet.delete()
         self._wait(lambda: len(self.seen.gone) == len(self.fleet.keys), "queries gone", lambda: len(self.seen.gone))

@@ -1,4 +1,4 @@
-"""The figures of the benchmark, and how they are shown."""
+"""The figures of the benchmark, and the tables that show them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class Ages:
-    """Seconds from a change to the status that says so."""
+    """Percentiles of the seconds from a change to the status that reflects it."""
 
     p50: float
     p99: float
@@ -20,24 +20,24 @@ class Ages:
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> Ages:
-        """Percentiles of those of several changes."""
+        """Return the percentiles of the seconds of several changes."""
         p50, p99, longest = np.percentile(seconds, [50, 99, 100])
         return cls(float(p50), float(p99), float(longest))
 
 
 @dataclass(frozen=True)
 class Creation:
-    """From the first query that was applied until all were Running.
+    """The creation of the fleet, from the first applied query until all were Running.
 
     Attributes:
-        applied_seconds: until the last one was applied.
-        running_seconds: until the last one was Running.
-        processor_seconds, plane_seconds: of processors, that the operator and the whole control plane took.
-        status_age: from a driver's being ready to the phase Running.
-        all_requests: of everybody to the API server, by verb and resource.
-        operator_requests: changes by the operator among them.
-        reconciles, reconcile_seconds: steps that it took, and how long all of them took.
-        request_seconds: how long all its requests took.
+        applied_seconds: seconds until the last query was applied.
+        running_seconds: seconds until the last query was Running.
+        processor_seconds, plane_seconds: processor time of the operator and of the whole control plane.
+        status_age: seconds from a driver's readiness to the phase Running.
+        all_requests: requests of all clients to the API server, by verb and resource.
+        operator_requests: the operator's changes among them.
+        reconciles, reconcile_seconds: number of the operator's steps, and their seconds in total.
+        request_seconds: seconds of all the operator's requests.
         retries: steps that failed and were tried again.
     """
 
@@ -56,7 +56,7 @@ class Creation:
 
 @dataclass(frozen=True)
 class Rest:
-    """While nothing happens: ``share`` of a processor; changes by the operator, and those of the canary apart."""
+    """The operator at rest: its ``share`` of a processor, and its changes, those of the canary counted separately."""
 
     seconds: float
     share: float
@@ -66,7 +66,7 @@ class Rest:
 
 @dataclass(frozen=True)
 class Restart:
-    """From the start of another process until it had looked at each query; changes that it made."""
+    """A restart, from the start of the new process until it had reconciled each query, and the changes it made."""
 
     seconds: float
     processor_seconds: float
@@ -76,7 +76,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class Deletion:
-    """From asking for it until the queries, and then their objects, were gone; the latter is Kubernetes' own work."""
+    """The deletion of the fleet, until the queries and then their objects were gone. Kubernetes deletes the objects."""
 
     queries_seconds: float
     objects_seconds: float
@@ -85,7 +85,7 @@ class Deletion:
 
 @dataclass(frozen=True)
 class Figures:
-    """All of one run; ``peak_memory`` of the operator in bytes."""
+    """All figures of one run. ``peak_memory`` is the operator's, in bytes."""
 
     queries: int
     creation: Creation
@@ -97,7 +97,7 @@ class Figures:
 
 
 def show(figures: Figures, console: Console) -> None:
-    """Print what was measured beside what is wanted, and the requests."""
+    """Print the measured figures beside their targets, and the requests."""
     made, rest, restart = figures.creation, figures.rest, figures.restart
     changes, everybody = sum(made.operator_requests.values()), sum(made.all_requests.values())
     per_minute = 60 / rest.seconds / figures.queries
@@ -128,11 +128,11 @@ def show(figures: Figures, console: Console) -> None:
 
 
 def _show_requests(figures: Figures, console: Console) -> None:
-    """Until all queries were Running: what the operator changed, and the most frequent requests of others."""
+    """Print the operator's changes and the most frequent requests of others, until all queries were Running."""
     made = figures.creation
     table = Table("request", "operator", "others", title="requests per query until Running")
     for request, count in sorted(made.all_requests.items(), key=lambda item: -item[1]):
-        # the server's metrics call server-side apply so, the audit log calls it a patch
+        # the server's metrics and the audit log have different names for server-side apply and for creation
         ours = made.operator_requests.get(request.replace("APPLY ", "PATCH ").replace("POST ", "CREATE "), 0)
         if count >= figures.queries / 20:
             table.add_row(request, f"{ours / figures.queries:.2f}", f"{(count - ours) / figures.queries:.2f}")

@@ -1,4 +1,4 @@
-"""The operator as a process: started, asked for its metrics, and what it takes of the machine."""
+"""The operator as a process, with its metrics, its processor time and its memory."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def processor_seconds(process: Process) -> float:
-    """Of all threads of a process until now."""
+    """Return the processor time of all threads of a process so far, in seconds."""
     fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 class RunningOperator:
-    """``millrace operator`` on all namespaces, from now until ``end``; no other one, so no leader is elected."""
+    """``millrace operator`` on all namespaces, running until ``end``. It is the only one and elects no leader."""
 
     def __init__(self, plane: ControlPlane, log: Path) -> None:
         kubeconfig = plane.kubeconfig_of(USER, log.with_suffix(".kubeconfig"))
@@ -35,22 +35,22 @@ class RunningOperator:
         self._process = Process(command, log, environment={"KUBECONFIG": str(kubeconfig)})
 
     def end(self) -> None:
-        """As Kubernetes ends it."""
+        """End the process as Kubernetes does."""
         self._process.end()
 
     @property
     def processor_seconds(self) -> float:
-        """Of all its threads until now."""
+        """Processor time of all its threads so far, in seconds."""
         return processor_seconds(self._process)
 
     @property
     def peak_memory(self) -> int:
-        """Resident bytes at most until now."""
+        """Peak resident memory so far, in bytes."""
         lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
     def metrics(self) -> dict[str, float]:
-        """Its metrics that are told by now, summed over their labels."""
+        """Return the operator's current metrics, summed over their labels."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self._port()}/metrics", timeout=60) as answer:
             page = answer.read().decode()
         found: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""When a client that watches the cluster saw what of each query: the clock is this process's own."""
+"""Times when a client that watches the cluster saw the states of each query, by this process's own clock."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from millrace_api.crd.document import GROUP, PLURAL, VERSION
 from millrace_api.model.labels import DRIVER, QUERY, ROLE
 
 _LONGEST = 7200
-"""Seconds that a watch may last."""
+"""Longest duration of a watch, in seconds."""
 
 
 @dataclass
 class Sightings:
-    """Seconds of ``time.monotonic``, by query; each the first time that it was seen.
+    """Times of the first sighting of each state, by query, in seconds of ``time.monotonic``.
 
     Attributes:
-        ready: its driver's pod was ready.
+        ready: the query's driver pod was ready.
         running: its phase was Running.
-        observed: its status said so of a generation.
+        observed: its status had observed a generation.
         gone: it was deleted.
     """
 
@@ -38,7 +38,7 @@ class Sightings:
     gone: dict[Key, float] = field(default_factory=dict)
 
     def watch(self, client: Callable[[], ApiClient]) -> None:
-        """Begin to watch, in threads that last as long as the process, or until the API server ends."""
+        """Start to watch, in threads that last as long as the process or until the API server ends."""
         queries, pods = CustomObjectsApi(client()), CoreV1Api(client())
         how: dict[str, Any] = {
             "watch": True,
@@ -60,7 +60,7 @@ class Sightings:
             threading.Thread(target=follow, daemon=True).start()
 
     def query_seen(self, event: dict[str, Any]) -> None:
-        """A watch event of a StreamQuery."""
+        """Note what a watch event of a StreamQuery shows."""
         now, body = time.monotonic(), event["object"]
         key, status = _key(body), body.get("status", {})
         if event["type"] == "DELETED":
@@ -71,7 +71,7 @@ class Sightings:
         self.observed.setdefault((key, status.get("observedGeneration", 0)), now)
 
     def pod_seen(self, event: dict[str, Any]) -> None:
-        """A watch event of a driver's pod."""
+        """Note what a watch event of a driver's pod shows."""
         body = event["object"]
         ready = any(
             each["type"] == "Ready" and each["status"] == "True"

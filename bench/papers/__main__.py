@@ -1,8 +1,8 @@
-"""Rerun the papers' comparisons, draw the plots, and put the claims beside ours into ``docs/partitioning.md``.
+"""Rerun the papers' comparisons, draw the plots, and write the table of claims into ``docs/partitioning.md``.
 
     python -m bench.papers [--figures FILE]
 
-With ``--figures`` only plots and table are made anew, from the figures of an earlier run.
+``--figures`` writes only plots and table, from the figures of an earlier run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BEGIN, END = "<!-- claims: written by make bench-papers -->", "<!-- end of claim
 
 
 def main() -> None:
-    """Measure, or read what was measured, and write what the page shows of it."""
+    """Measure, or read the figures of an earlier run, and write the plots and the table of the page."""
     parser = argparse.ArgumentParser(prog="python -m bench.papers", description=__doc__)
     parser.add_argument("--figures", type=Path, help="figures of an earlier run")
     chosen = parser.parse_args()

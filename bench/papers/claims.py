@@ -1,4 +1,4 @@
-"""What a claim of a paper is here, and how claims become the table of ``docs/partitioning.md``."""
+"""Claims of the papers, and the table of ``docs/partitioning.md`` that compares them with our figures."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from .figures import Figures
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out here: ``ours`` as text, and in which share of the cases looked at the claim ``holds``."""
+    """The outcome of a check: our figures as text, and the share of the checked cases in which the claim holds."""
 
     ours: str
     holds: float
 
     @property
     def verdict(self) -> str:
-        """In a word."""
+        """The verdict on the claim: "agrees", "disagrees" or "in part"."""
         return "agrees" if self.holds == 1 else "disagrees" if self.holds == 0 else "in part"
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Something that a paper says of a partitioner's placement, and how to see whether it is so here."""
+    """A paper's claim about a partitioner's placement, and the check of whether it holds here."""
 
     name: str
-    """For instance ``000.3``: the paper and a number."""
+    """The paper and a number, such as ``000.3``."""
     place: str
-    """Where the paper says it."""
+    """Where the paper makes the claim."""
     says: str
     """The claim in our words, with the paper's figure where its text has one."""
     check: Callable[[Figures], Outcome]
     because: str = ""
-    """Why ours differs, where it does, or what the figure cannot show."""
+    """Why our figure differs, if it does, or what it cannot show."""
 
 
 def table(claims: Iterable[Claim], figures: Figures) -> str:
-    """The claims with the papers' figures beside ours, in Markdown."""
+    """Return the claims as a table in Markdown, with the papers' figures beside ours."""
     rows = ["| claim | the paper: figure, and where | ours | |", "|---|---|---|---|"]
     for claim in claims:
         outcome = claim.check(figures)

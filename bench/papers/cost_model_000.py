@@ -1,7 +1,7 @@
 """Paper 000 (Katsipoulakis et al., VLDB 2017): imbalance and aggregation cost of the partitioners of its Table 2.
 
-Windows are tumbling and counted in records. The paper's own figures are throughput and latency of its engine; what
-they come from is compared here: the largest load, which the partial evaluation waits for, and Γ.
+Windows are tumbling and counted in records. The paper's own figures are throughput and latency of its engine. This
+module compares their causes: the largest load, which the partial evaluation waits for, and Γ.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .placing import mean_cost, new_replica, place, window_costs
 from .streams import SKEWS, WORKERS, Stream, orders, real, synthetic, zipf
 
 ONE_CHOICE = ("FLD", "AM-2", "AM-5", "cAM-2", "cAM-5")
-"""What the paper calls 1-choice: in a window, a key is on one worker."""
+"""The paper's 1-choice algorithms: in a window, a key is on one worker."""
 MANY_CHOICES = ("SH", "PK-2", "PK-5", "CM-2", "LM-2")
 SKETCHED = ("CM-2-H", "AM-2-H", "LM-2-H")
 TABLE_2 = ONE_CHOICE + MANY_CHOICES + SKETCHED
 LATER = ("D-Choices", "W-Choices", "DAGreedy", "Dalton", "Prompt")
-"""Not in the paper; on the Zipf streams they run beside the others."""
+"""Algorithms that are not in the paper. They run beside the others on the Zipf streams."""
 
 PAPER_WORKERS = (8, 16, 32, 64, 128)
 WINDOWS = {
@@ -45,7 +45,7 @@ TABLE_4 = ("CM-2", "AM-2", "LM-2", *SKETCHED)
 
 
 def run(figures: Figures) -> None:
-    """All experiments on paper 000."""
+    """Run all experiments on paper 000."""
     for name, window in WINDOWS.items():
         stream = orders(name, 110_000) if name == "110k orders" else real(name).head(1_000_000)
         for workers in PAPER_WORKERS:
@@ -67,7 +67,7 @@ def _windows(
 
 
 def _memory(figures: Figures) -> None:
-    """Each key twice in one window, as in section 6.3.2, but a tenth of the keys."""
+    """Measure the state with each key twice in one window, as in section 6.3.2, but with a tenth of the keys."""
     keys = synthetic("keys", np.repeat(np.arange(_SAMPLED_KEYS), 2)).keys
     for algorithm in TABLE_4:
         for workers in (8, 16, 32):
@@ -254,14 +254,14 @@ def _selection_rule(figures: Figures) -> Outcome:
 
 
 def _aggregating(figures: Figures, stream: str, algorithm: str, workers: int) -> float:
-    """Γ's part of the work."""
+    """Return Γ as a share of the work."""
     return figures.of("windows", stream, algorithm, workers, "aggregation_cost") / _work(
         figures, stream, algorithm, workers
     )
 
 
 def _work(figures: Figures, stream: str, algorithm: str, workers: int) -> float:
-    """Records of the largest load plus Γ, in both of which a window's time grows (Eq. 3)."""
+    """Return the records of the largest load plus Γ. The time of a window grows with both (Eq. 3)."""
     window = WINDOWS[stream]
     speedup, cost = (
         figures.of("windows", stream, algorithm, workers, name) for name in ("speedup", "aggregation_cost")

@@ -1,8 +1,8 @@
 """Paper 003 (Zapridou et al., VLDB 2022): Dalton's rewards, shifts of the distribution, several partitioners.
 
-The paper measures throughput of Flink jobs. What a placement shows is the reward, computed alike for every algorithm
-(``reward``), and what bounds the throughput: see ``_pace``. A slide is 10,000 records, and a window 60 slides, as the
-paper's 60 s by 1 s, unless said otherwise.
+The paper measures the throughput of Flink jobs. A placement alone gives the reward, computed alike for every algorithm
+(``reward``), and a bound on the throughput (``_pace``). Unless stated otherwise, a slide is 10,000 records and a window
+60 slides, as in the paper's 60 s by 1 s.
 """
 
 from __future__ import annotations
@@ -31,16 +31,19 @@ ALL_KEYS = "dalton:keys=all:fragmentation=window"
 
 EVEN, SKEWED = ("zipf 0", "zipf 0.5", "orm-busy"), ("zipf 1", "zipf 1.5", "zipf 2", "w106")
 FORWARDING = ("FLD", "cAM-2", "DAGreedy", "Dalton")
-"""Whose keys that are on one worker need no reducer: by nature, or by key forwarding as in the paper's experiments."""
+"""Algorithms whose keys on a single worker need no reducer.
+
+That is so by nature, or by key forwarding as in the paper's experiments.
+"""
 BOTH = "uniform and zipf 1.5"
 
 SHIFT_WORKERS, SHIFT_WINDOW, PHASE = 16, 20, 60
-"""In the experiments with shifts: combiners, slides in a window, and slides from one shift to the next."""
+"""Combiners, slides per window, and slides from one shift to the next, in the experiments with shifts."""
 PARTITIONERS = (1, 2, 4, 8)
 
 
 def run(figures: Figures) -> None:
-    """All experiments on paper 003."""
+    """Run all experiments on paper 003."""
     rows = 2 * SLIDES_PER_WINDOW * SLIDE
     for stream in (*(zipf(z, rows) for z in EXPONENTS), real("orm-busy").head(rows), real("w106").head(rows)):
         for workers in COMBINERS:
@@ -55,7 +58,7 @@ def run(figures: Figures) -> None:
 
 
 def _steady(figures: Figures, stream: Stream, algorithm: str, workers: int) -> None:
-    """A stream that stays as it is; the second of two windows counts."""
+    """Measure a stream without shifts. Only the second of two windows counts."""
     slides = stream.slides(SLIDE)
     began = time.perf_counter()
     placed = _place(algorithm, slides, workers, SLIDES_PER_WINDOW)
@@ -78,23 +81,23 @@ def _steady(figures: Figures, stream: Stream, algorithm: str, workers: int) -> N
 
 
 def _place(algorithm: str, slides: Sequence[Hashes], workers: int, slides_per_window: int) -> list[Workers]:
-    """As ``place``, but cAM and CM never begin anew: in sliding windows, keys would else be on two workers."""
+    """Place slides, without a new window for cAM and CM, which would put keys on two workers in sliding windows."""
     window = len(slides) if algorithm in ("cAM-2", "CM-2") else slides_per_window
     return place(algorithm, slides, workers, slides_per_window=window)
 
 
 def _pace(algorithm: str, found: SlideFigures, workers: int) -> NDArray[np.float64]:
-    """How many times faster than one combiner the combiners and reducers are at best, slide by slide.
+    """Return the best possible speedup of combiners and reducers over a single combiner, by slide.
 
-    In each slide the slowest combiner takes in its part of the records, and n/8 reducers, as in section 5.1, merge
-    the window's partial results, but for those that are forwarded; both at the same speed and at the same time.
+    In each slide, the slowest combiner processes its part of the records. Meanwhile n/8 reducers, as in section 5.1,
+    merge the window's partial results, except forwarded ones. Both work at the same speed.
     """
     merged = found.split if algorithm in FORWARDING else found.partials
     return SLIDE / np.maximum((1 + found.imbalance) * SLIDE / workers, merged / (workers / 8))
 
 
 def _shifts() -> dict[str, list[Stream]]:
-    """Phases of a stream: the paper's Figure 9a, and its Figure 9d with exponents drawn from 0.5 to 1.5."""
+    """Return the phases of two streams: the paper's Figure 9a, and Figure 9d with exponents drawn from 0.5 to 1.5."""
     rows = PHASE * SLIDE
     alternating = [
         zipf(z, rows, seed=phase, first_key=phase * ZIPF_KEYS) for phase, z in enumerate((0.0, 1.5, 0.0, 1.5))
@@ -124,14 +127,17 @@ def _shifting(figures: Figures, name: str, phases: Sequence[Stream], algorithm: 
 
 
 def _settling(values: NDArray[np.float64]) -> int:
-    """Slides until the mean of five is, and stays, within a tenth of the values' range of the mean of the last ten."""
+    """Return the slides until the values have settled.
+
+    That is when the mean of five stays within a tenth of the values' range of the mean of the last ten.
+    """
     smooth = np.convolve(values, np.full(5, 0.2), "valid")
     off = np.abs(smooth - values[-10:].mean()) > 0.1 * np.ptp(values)
     return int(np.flatnonzero(off)[-1]) + 1 if off.any() else 0
 
 
 def _cooperating(figures: Figures, partitioners: int) -> None:
-    """Half of the partitioners see uniform keys, half Zipf(1.5); one alone sees both by turns (Figure 15)."""
+    """Measure partitioners, half of them on uniform keys and half on Zipf(1.5); one alone gets both (Figure 15)."""
     rows = 2 * SLIDES_PER_WINDOW * SLIDE // 2
     uniform, skewed = zipf(0.0, rows, first_key=ZIPF_KEYS), zipf(1.5, rows)
     slides = [
@@ -159,7 +165,7 @@ def _cooperating(figures: Figures, partitioners: int) -> None:
 
 
 def _heavy_hitters(figures: Figures) -> None:
-    """Zipf(1.0) over some 600 keys and 32 combiners, section 5.3: keys with f(k) >= L/n, Definition 3.3."""
+    """Count the keys with f(k) >= L/n (Definition 3.3) on Zipf(1.0) over 600 keys; section 5.3 has 32 combiners."""
     ranks = np.arange(1, 601)
     frequencies = np.random.default_rng(0).multinomial(SLIDE, 1 / ranks / (1 / ranks).sum())
     for workers in COMBINERS:

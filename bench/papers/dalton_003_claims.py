@@ -29,7 +29,7 @@ def _rewards(figures: Figures) -> Outcome:
 
 
 def _over(figures: Figures, *rivals: str, streams: Sequence[str]) -> Outcome:
-    """Dalton's pace over the best of the rivals'."""
+    """Compare Dalton's pace with the best of the rivals'."""
     ratios = [
         figures.of("rewards", stream, "Dalton", n, "pace")
         / max(figures.of("rewards", stream, rival, n, "pace") for rival in rivals)

@@ -1,6 +1,6 @@
 """Paper 001 (Nasir et al., ICDE 2015): Partial Key Grouping against hashing, with one and many sources and workers.
 
-Imbalance is that of the whole stream, as in the paper, and given as a fraction of its messages.
+As in the paper, imbalance is that of the whole stream. It is given as a fraction of the stream's messages.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from .streams import SKEWS, WORKERS, Stream, log_normal, real, zipf
 PAPER_WORKERS = (5, 10, 50, 100)
 SOURCES = (5, 10, 20)
 SLIDE = 10_000
-"""Records after which the sources have had their turn; nothing is forgotten at its end."""
+"""Records after which every source has had its turn. Nothing is forgotten at the end of a slide."""
 
 CHOICES = ("SH", "FLD", "PK-2", "PK-5", "cAM-2")
-"""With one window over the whole stream, cAM-2 is the paper's static PoTC: two choices, the first one kept."""
+"""Compared algorithms. In one window over the whole stream, cAM-2 is the paper's static PoTC.
+
+Static PoTC has two choices and keeps the first one.
+"""
 
 
 def run(figures: Figures) -> None:
-    """All experiments on paper 001."""
+    """Run all experiments on paper 001."""
     streams = [log_normal("LN1", 1.789, 2.366, 10_000_000), log_normal("LN2", 2.245, 1.133, 10_000_000), real("w106")]
     for stream in streams:
         for workers in PAPER_WORKERS:
@@ -89,7 +92,10 @@ def _even(figures: Figures) -> Outcome:
 
 
 def _ratios(figures: Figures, above: str, below: str, few: bool) -> list[float]:
-    """Imbalance of one algorithm over another's (one message at least), on the runs with n ≤ 1/p1 or on the others."""
+    """Return the imbalance of one algorithm over another's, which counts as one message at least.
+
+    ``few`` selects the runs with n ≤ 1/p1, otherwise the others.
+    """
     return [
         figures.of("whole", stream, above, workers, "imbalance")
         / max(

@@ -1,4 +1,4 @@
-"""Running an algorithm, by its name in the papers, over a stream, and what its placement costs per window."""
+"""Placement of a stream by an algorithm, under its name in the papers, and the cost of a placement per window."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ALGORITHMS = {
     "Dalton": "dalton:fragmentation=window",
     "Prompt": "prompt",
 }
-"""The papers' names, and what they are here."""
+"""Algorithms as this project names them, by their names in the papers."""
 
 
 def place(
@@ -50,9 +50,9 @@ def place(
     slides_per_window: int = 1,
     cooperative: bool = True,
 ) -> list[Workers]:
-    """Where the records of each slide go; replicas get contiguous parts of each slide, equally long.
+    """Return the workers of each slide's records. Replicas get contiguous parts of each slide, equally long.
 
-    Those of a cooperative algorithm exchange what they know after each slide, unless ``cooperative`` is False.
+    Replicas of a cooperative algorithm exchange their knowledge after each slide, unless ``cooperative`` is False.
     """
     contender = parse_contender(ALGORITHMS.get(algorithm, algorithm), slides_per_window)
     setting = ComparisonSetting(workers, replicas, SEED, slides_per_window)
@@ -70,34 +70,34 @@ def place(
 
 
 def new_replica(algorithm: str, workers: int) -> Partitioner:
-    """One replica that has seen nothing."""
+    """Return one replica without history."""
     return parse_contender(ALGORITHMS.get(algorithm, algorithm), 1).replicas(ComparisonSetting(workers, 1, SEED, 1))[0]
 
 
 @dataclass(frozen=True)
 class MeanCost:
-    """What windows cost on average."""
+    """Costs of windows, averaged over the windows unless a field says otherwise."""
 
     imbalance: float
     """Load imbalance as a fraction of the average load."""
     cardinality_imbalance: float
     """Cardinality imbalance as a fraction of the average cardinality."""
     replication: float
-    """Γ/‖S‖."""
+    """Replication factor, Γ/‖S‖."""
     pays: float
     """Share of windows in which Γ ≤ max |L_w|, paper 000's Eq. 3."""
     worst_imbalance: float
     """The largest load imbalance of a window, in records."""
     hybrid_imbalance: float
-    """Paper 000's Eq. 10 with p = 1/2."""
+    """Hybrid imbalance, paper 000's Eq. 10 with p = 1/2."""
     aggregation_cost: float
-    """Γ, in keys."""
+    """Aggregation cost Γ, in keys."""
     speedup: float
-    """Records by the largest load: how many times faster the partial evaluation is than on one worker, at best."""
+    """Records over the largest load: the best possible speedup of the partial evaluation over one worker."""
 
 
 def mean_cost(costs: Iterable[PlacementCost]) -> MeanCost:
-    """The averages over windows, each counting once."""
+    """Return the averages over windows, each counting once."""
     costs = list(costs)
     return MeanCost(
         imbalance=mean(cost.load_imbalance_ratio for cost in costs),
@@ -112,7 +112,7 @@ def mean_cost(costs: Iterable[PlacementCost]) -> MeanCost:
 
 
 def window_costs(windows: Sequence[Hashes], placed: Sequence[Workers], workers: int) -> list[PlacementCost]:
-    """The cost of each window of one slide."""
+    """Return the cost of each window. A window is one slide."""
     costs = []
     for window, ids in zip(windows, placed, strict=True):
         codes, keys = key_codes(window)

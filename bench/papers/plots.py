@@ -39,7 +39,7 @@ LINES = {
 
 TECHNIQUE_COLOURS = {"Time-based": "#c7c7c7"}
 SKEW, COUNT = 1.25, 32
-"""What stays fixed where the other of z and n varies."""
+"""Value of z while n varies, and value of n while z varies."""
 
 
 def draw_all(figures: Figures, folder: Path) -> None:

@@ -1,7 +1,7 @@
-"""Paper 004 (Abdelhamid et al., SIGMOD 2020): Prompt's blocks against those of the techniques it is compared with.
+"""Paper 004 (Abdelhamid et al., SIGMOD 2020): Prompt's blocks against the blocks of other techniques.
 
-Batches are counted in records. As in Figure 10, BSI is given relative to hashing and BCI relative to shuffle. Zipf
-streams are those of ``cost_model_000``, where Prompt runs, too.
+Batches are counted in records. As in Figure 10, BSI is given relative to hashing and BCI relative to shuffle. The runs
+on Zipf streams are those of ``cost_model_000``, which include Prompt.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ BATCH = {"w106": 100_000, "zipf 0": 100_000, "debs-taxis": 2_500, "gcm-jobs": 5_
 """Records per batch. ``zipf 0`` is uniform, as TPC-H's part keys are."""
 
 PACKINGS = {"FFD": "first-fit", "FragMin": "fragmentation-minimization"}
-"""What Figure 6 sets against Algorithm 2: First Fit Decreasing, and Fragmentation Minimization."""
+"""Packings that Figure 6 compares with Algorithm 2: First Fit Decreasing, and Fragmentation Minimization."""
 COMPARED = ("Time-based", "SH", "FLD", "PK-2", "PK-5", "cAM-2", "cAM-5", "Prompt")
 TECHNIQUES = (*COMPARED, *PACKINGS, "Post-sort")
 
 SINUSOIDAL = 0.5
-"""The rate of a batch with varying rate goes once from 1 to 1.5, 0.5 and 1 times its mean."""
+"""Amplitude of a varying rate, which in a batch goes once from 1 to 1.5, to 0.5 and back to 1 times its mean."""
 
 
 def run(figures: Figures) -> None:
-    """All experiments on paper 004."""
+    """Run all experiments on paper 004."""
     for name in BATCH:
         batches = _batches(name)
         for blocks in BLOCKS:
@@ -67,7 +67,7 @@ def _placed(technique: str, batches: Sequence[Hashes], blocks: int) -> list[Work
 
 
 def _time_based(records: int, blocks: int, amplitude: float) -> Workers:
-    """Blocks by time, at a rate of 1 + amplitude · sin(2πt) over the batch's interval from 0 to 1."""
+    """Return blocks by time, at a rate of 1 + amplitude · sin(2πt) over the batch's interval from 0 to 1."""
     at = np.linspace(0.0, 1.0, 10_001)
     arrived = at + amplitude * (1 - np.cos(2 * np.pi * at)) / (2 * np.pi)
     times = np.interp((np.arange(records) + 0.5) / records, arrived, at)
@@ -97,9 +97,10 @@ def _compare(
 
 
 def _buckets(figures: Figures, stream: str, batches: Sequence[Hashes], blocks: int) -> None:
-    """BSI (Eq. 3) of as many Reduce buckets as blocks, for Prompt's blocks.
+    """Measure the BSI (Eq. 3) of Reduce buckets for Prompt's blocks, with as many buckets as blocks.
 
-    By hashing, by Algorithm 3, and by Algorithm 3 where all Map tasks take the first of equal buckets.
+    The buckets are filled by hashing, by Algorithm 3, and by Algorithm 3 with all Map tasks taking the first of equal
+    buckets.
     """
     prompt = new_replica("Prompt", blocks)
     assert isinstance(prompt, PromptPartitioner)
@@ -122,7 +123,7 @@ def _buckets(figures: Figures, stream: str, batches: Sequence[Hashes], blocks: i
 
 
 def _timing(figures: Figures, buffering: str, batches: Sequence[Hashes]) -> None:
-    """Seconds while batches come and seconds at their ends; only ratios within a run are worth anything."""
+    """Measure the seconds while batches arrive and at their ends. Only ratios within a run are meaningful."""
     prompt = new_replica(f"prompt:buffering={buffering}", 16)
     assert isinstance(prompt, PromptPartitioner)
     while_it_comes, at_its_end = [], []
@@ -140,7 +141,7 @@ def _timing(figures: Figures, buffering: str, batches: Sequence[Hashes]) -> None
 
 
 def relative(figures: Figures, stream: str, technique: str, blocks: int) -> PartitioningImbalance:
-    """BSI relative to hashing, BCI and KSR to shuffle."""
+    """Return BSI relative to hashing, and BCI and KSR relative to shuffle."""
     plain, hashing, shuffle = (_plain(figures, stream, name, blocks) for name in (technique, "FLD", "SH"))
     return plain.relative_to(hashing, shuffle)
 

@@ -1,4 +1,4 @@
-"""All reruns, one after the other."""
+"""A run of the experiments on all papers, one paper after the other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLAIMS = (*cost_model_000.CLAIMS, *pkg_001.CLAIMS, *dalton_003_claims.CLAIMS, *p
 
 
 def run() -> Figures:
-    """Measure everything. Takes about ten minutes."""
+    """Run all experiments and return their figures. This takes about ten minutes."""
     figures = Figures()
     for paper in PAPERS:
         began = time.perf_counter()

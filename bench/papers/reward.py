@@ -1,8 +1,7 @@
-"""Paper 003's figures of a placement slide by slide, computed alike for every algorithm.
+"""Paper 003's figures of a placement by slide, computed alike for every algorithm.
 
-The reward is R = -(p1 CI + p2 CA) with p1 = p2 = 1/2, where CI (Eq. 3) compares the load of the record's worker with
-the average and CA (Eq. 4) is the share of the workers that its key is on, both in the sliding window and after the
-record.
+The reward is R = -(p1 CI + p2 CA) with p1 = p2 = 1/2. CI (Eq. 3) compares the load of the record's worker with the
+average. CA (Eq. 4) is the share of the workers that its key is on. Both cover the sliding window, including the record.
 """
 
 from __future__ import annotations
@@ -18,28 +17,28 @@ from millrace_jobs.kernels.compiling import kernel
 from millrace_jobs.partitioners.base import Hashes, Workers
 
 Series = NDArray[np.float64]
-"""Shape ``(slides,)``."""
+"""One figure per slide, of shape ``(slides,)``."""
 
 
 class SlideFigures(NamedTuple):
-    """One figure per slide; all but the reward are of the window that ends with it."""
+    """Figures by slide. All but the reward cover the window that ends with the slide."""
 
     reward: Series
-    """Mean over the records of the slide."""
+    """Mean reward over the records of the slide."""
     imbalance: Series
-    """Eq. 1, as a fraction of the average load."""
+    """Load imbalance (Eq. 1), as a fraction of the average load."""
     keys: Series
-    """‖S‖."""
+    """Number of distinct keys, ‖S‖."""
     partials: Series
     """Γ: partial results, one per key and worker."""
     split: Series
-    """Those of keys that are on more than one worker, which a reducer has to merge."""
+    """Partial results of keys on more than one worker, which a reducer has to merge."""
 
 
 def slide_figures(
     slides: Sequence[Hashes], placed: Sequence[Workers], workers: int, slides_per_window: int
 ) -> SlideFigures:
-    """The figures of a stream that was placed."""
+    """Return the figures of a placed stream."""
     codes, keys = key_codes(np.concatenate(slides))
     edges = np.cumsum([0, *(len(slide) for slide in slides)])
     return SlideFigures(*_slide_figures(codes, np.concatenate(placed), edges, keys, workers, slides_per_window))

@@ -1,6 +1,6 @@
 """The streams of keys that the reruns read: real ones from ``MILLRACE_DATA``, and synthetic ones.
 
-The papers' Twitter, Wikipedia and voter streams are not at hand; ``STANDS_FOR`` says what is read instead.
+The papers' Twitter, Wikipedia and voter streams are not available. ``STANDS_FOR`` lists what is read instead.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Stream:
     keys: Hashes
 
     def head(self, rows: int) -> Stream:
-        """Its first ``rows`` records."""
+        """Return the first ``rows`` records."""
         return Stream(self.name, self.keys[:rows])
 
     def slides(self, rows: int) -> list[Hashes]:
-        """The stream cut after every ``rows`` records, without an unfinished last slide unless it is the only one."""
+        """Cut the stream after every ``rows`` records, dropping an incomplete last slide unless it is the only one."""
         whole = max(len(self.keys) // rows, 1)
         return [self.keys[slide * rows : (slide + 1) * rows] for slide in range(whole)]
 
@@ -64,7 +64,12 @@ class Stream:
 
 @functools.cache
 def real(name: str) -> Stream:
-    """One of the streams in ``STANDS_FOR``. Raises FileNotFoundError where ``MILLRACE_DATA`` has no such data."""
+    """Read one of the streams in ``STANDS_FOR``.
+
+    Raises:
+        FileNotFoundError: ``MILLRACE_DATA`` lacks the data of the stream.
+        ValueError: there is no stream of that name.
+    """
     match name:
         case "lineitem-flags":
             columns = _columns(f"{_EXTRACTS}/lineitem_10000.tbl", "|", 8, 9)
@@ -88,25 +93,25 @@ def real(name: str) -> Stream:
 
 
 def zipf(z: float, rows: int, *, seed: int = 0, first_key: int = 0) -> Stream:
-    """``ZIPF_KEYS`` keys from ``first_key`` on, the r-th of them with probability proportional to ``r ** -z``."""
+    """Draw from ``ZIPF_KEYS`` keys from ``first_key`` on, the r-th with probability proportional to ``r ** -z``."""
     shares = np.cumsum(np.arange(1, ZIPF_KEYS + 1, dtype=np.float64) ** -z)
     ranks = np.searchsorted(shares, np.random.default_rng(seed).random(rows) * shares[-1])
     return synthetic(f"zipf {z:g}", ranks + first_key)
 
 
 def log_normal(name: str, mu: float, sigma: float, rows: int) -> Stream:
-    """Keys that are log-normal variates, rounded: so paper 001's Table 1 comes out, 14.71 % and 7.01 % for p1."""
+    """Draw rounded log-normal keys, which reproduce p1 in paper 001's Table 1: 14.71 % and 7.01 %."""
     return synthetic(name, np.rint(np.random.default_rng(0).lognormal(mu, sigma, rows)).astype(np.int64))
 
 
 def orders(name: str, count: int) -> Stream:
-    """Rows of TPC-H's lineitem by order: each has one to seven rows, one after the other."""
+    """Return the rows of TPC-H's lineitem by order. Each order has one to seven rows, one after the other."""
     lines = np.random.default_rng(0).integers(1, 8, count)
     return synthetic(name, np.repeat(np.arange(count), lines))
 
 
 def synthetic(name: str, numbers: NDArray[np.int64]) -> Stream:
-    """A stream whose keys are numbers."""
+    """Return a stream whose keys are numbers."""
     return Stream(name, hash_columns([pa.array(numbers)], len(numbers)))
 
 

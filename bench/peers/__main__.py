@@ -1,12 +1,12 @@
-"""Compare Millrace with Kafka Streams, Flink and plain Spark from outside: cold, on one broker, as a reader sees it.
+"""Compare Millrace with Kafka Streams, Flink and plain Spark: from a cold start, on one broker, as a reader sees them.
 
     python -m bench.peers [--parts latency,backlog,fixed,empty] [--rounds 3] [--engines auto,native,...] [--json FILE]
 
-``latency``: a steady rate of small records; now minus the time of the newest record in each update, over the second
-half of each turn. ``backlog``: the seconds until all results of a full topic are visible. ``fixed``: the time of
-batches of a thousand records after a minute, and ``empty`` that of those without any, by which Spark closes windows.
-Each turn starts the contender's process again; rounds are interleaved. All contenders read one topic of four partitions
-and write every update; all but plain Spark write exactly once.
+``latency`` sends small records at a steady rate. It measures the age of the newest record in each update, over the
+second half of each turn. ``backlog`` measures the seconds until all results of a full topic are visible. ``fixed``
+measures the time of batches of a thousand records after a minute, and ``empty`` that of batches without records, by
+which Spark closes windows. Each turn starts the contender's process again, and rounds are interleaved. All contenders
+read one topic of four partitions and write every update. All but plain Spark write exactly once.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from bench.peers.engines import OURS, PEERS, SPARK, Engines, Task
 
 SKEW = "Zipf 1.0"
 SETTLED = 60.0
-"""Seconds after which batches are as they will be."""
+"""Seconds after which batch times are steady."""
 
 BATCHES = 50
-"""Batches of which the median counts."""
+"""Number of batches over which the median is taken."""
 
 _PATIENCE = 300.0
 
@@ -51,7 +51,7 @@ class Bench:
     figures: list[report.Figure] = field(default_factory=list)
 
     def latency(self, rate: float, interval: int, seconds: float) -> None:
-        """Every contender at a steady rate."""
+        """Measure the latency of every contender at a steady rate."""
         for name in self.names:
             task = self._task(interval)
             create(self.broker.bootstrap, task.source)
@@ -61,7 +61,7 @@ class Bench:
                 self._keep("latency", name, interval, asdict(found), task)
 
     def backlog(self, topic: str, records: int, interval: int) -> None:
-        """Every contender from a full topic."""
+        """Measure how long every contender takes for a full topic."""
         for name in self.names:
             task = self._task(interval, topic)
             with self.engines.running(name, task) as process:
@@ -71,7 +71,7 @@ class Bench:
                 self._keep("backlog", name, interval, asdict(found), task)
 
     def fixed(self, interval: int) -> None:
-        """The contenders on Spark, with a thousand records in each batch."""
+        """Measure the contenders on Spark with a thousand records in each batch."""
         rate, seconds = 1000 / (interval / 1000), SETTLED + (BATCHES + 5) * interval / 1000
         for name in self.names:
             if name not in (*OURS, SPARK):
@@ -91,7 +91,7 @@ class Bench:
                 self._keep("fixed", name, interval, {"median": median} | dict(by_step), task)
 
     def empty(self, interval: int) -> None:
-        """The same with records in every third interval only: after each batch comes one without records."""
+        """Measure empty batches: records come only in every third interval, so an empty batch follows each batch."""
         every = 3 * interval / 1000
         for name in self.names:
             if name not in (*OURS, SPARK):
@@ -143,7 +143,7 @@ def _alive(process: subprocess.Popen[bytes]) -> Callable[[], bool]:
 
 
 def _sleep(seconds: float, process: subprocess.Popen[bytes]) -> None:
-    """Wait so long, or until the contender has ended."""
+    """Wait for some seconds, or until the contender has ended."""
     with suppress(subprocess.TimeoutExpired):
         process.wait(seconds)
 

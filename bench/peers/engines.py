@@ -1,4 +1,4 @@
-"""The contenders as a user starts them: a command, and a folder of its own for everything it keeps."""
+"""The contenders as a user starts them: by a command, each with its own folder for everything it keeps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.lab.parts.printed_report import PrintedReport
 STREAMS, FLINK, SPARK = "kafka-streams", "flink", "spark"
 PEERS = (STREAMS, FLINK, SPARK)
 OURS = ("native", "auto", "pkg")
-"""Millrace under these algorithms."""
+"""Algorithms that Millrace runs under."""
 
 _HERE = Path(__file__).parent
 _JAVA = _HERE / "java"
@@ -35,7 +35,7 @@ SQL = (
 
 @dataclass(frozen=True)
 class Task:
-    """What a contender has to do: read a topic, write another; ``interval`` is in milliseconds."""
+    """The task of a contender: read one topic and write another. ``interval`` is in milliseconds."""
 
     servers: str
     source: str
@@ -56,8 +56,8 @@ class Engines:
     """The commands of the contenders.
 
     Args:
-        folder: for the compiled programs.
-        names: those that are wanted; what the others need is not fetched.
+        folder: folder for the compiled programs.
+        names: contenders to run. The dependencies of the others are not fetched.
     """
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
@@ -70,7 +70,7 @@ class Engines:
 
     @contextmanager
     def running(self, name: str, task: Task) -> Iterator[subprocess.Popen[bytes]]:
-        """The contender at work; its whole process group ends with the block."""
+        """Run the contender for the length of the block, and stop it afterwards."""
         task.folder.mkdir(parents=True)
         command = self._command(name, task)
         environment = dict(os.environ) | {
@@ -135,7 +135,7 @@ def _query(algorithm: str, name: str, task: Task) -> Mapping[str, object]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ask first; Millrace drains then."""
+    """Send SIGTERM, on which Millrace drains, and kill the whole process group if that takes too long."""
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         try:

@@ -1,4 +1,4 @@
-"""What a reader of the results sees: a consumer that reads committed messages only."""
+"""The results as a reader sees them: a consumer that reads only committed messages."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _WAIT = 0.05
 
 @dataclass(frozen=True)
 class Update:
-    """A result as it becomes visible: so many records of a key in a window, of which the newest is ``latest``.
+    """A result when it becomes visible: the number of records of a key in a window.
 
-    ``seen`` and ``latest`` are seconds since 1970.
+    ``latest`` is the time of the newest of these records, and ``seen`` when the result became visible. Both are in
+    seconds since 1970.
     """
 
     window: str
@@ -34,7 +35,7 @@ class Update:
 class Latency:
     """Milliseconds from the time of the newest record in an update until the update is visible.
 
-    ``first`` is in seconds from the start of the contender to its first result; None where none came.
+    ``first`` is the seconds from the start of the contender to its first result, or None if none came.
     """
 
     first: float | None
@@ -46,14 +47,14 @@ class Latency:
 
 @dataclass(frozen=True)
 class Backlog:
-    """Seconds from the start of the contender until results of the first record, and of all, are visible."""
+    """Seconds from the start of the contender until the first result, and the results of all records, are visible."""
 
     first: float | None
     all: float | None
 
 
 def latency(servers: str, sink: str, seconds: float, began: float, goes_on: Callable[[], bool]) -> Latency:
-    """Watch the results for so many seconds; the latency is over the second half of them."""
+    """Watch the results for ``seconds`` seconds, and return the latency over the second half of them."""
     seen: list[float] = []
     first = None
     for update in _updates(servers, sink, began + seconds, goes_on):
@@ -67,7 +68,7 @@ def latency(servers: str, sink: str, seconds: float, began: float, goes_on: Call
 def backlog(
     servers: str, sink: str, records: int, seconds: float, began: float, goes_on: Callable[[], bool]
 ) -> Backlog:
-    """Watch until the newest results of all keys and windows are of so many records together."""
+    """Watch until the newest results of all keys and windows cover ``records`` records together."""
     newest: dict[tuple[str, str], int] = {}
     total, first = 0, None
     for update in _updates(servers, sink, began + seconds, goes_on):
@@ -99,7 +100,7 @@ def _updates(servers: str, sink: str, until: float, goes_on: Callable[[], bool])
 
 
 def _seconds(time_of: float | str) -> float:
-    """Milliseconds since 1970, or a time as ISO 8601 has it."""
+    """Convert milliseconds since 1970, or a time in ISO 8601, to seconds since 1970."""
     if isinstance(time_of, str):
         return datetime.fromisoformat(time_of).timestamp()
     return time_of / 1000

@@ -1,8 +1,8 @@
-"""The question of the benchmark in plain Structured Streaming with Spark's own Kafka connector, at least once.
+"""The query of the benchmark in plain Structured Streaming with Spark's own Kafka connector, at least once.
 
     python -m bench.peers.plain_spark SERVERS SOURCE SINK FOLDER INTERVAL_MS JARS
 
-Prints one line of JSON for each batch with records: rows, and milliseconds by step.
+It prints one line of JSON for each batch: rows, and milliseconds by step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The figures of the benchmark: medians over the rounds of one run, with the least and the most of them."""
+"""The figures of the benchmark: medians over the rounds of one run, with minimum and maximum."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Figure:
-    """What one turn of a contender came to; ``interval`` is in milliseconds."""
+    """The figures of one turn of a contender. ``interval`` is in milliseconds."""
 
     part: str
     engine: str

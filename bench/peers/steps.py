@@ -1,4 +1,4 @@
-"""How long the batches of a contender on Spark took, and which of their steps took how much of it."""
+"""Batch times of a contender on Spark, in total and by step."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _BATCHES = re.compile(r"^millrace_batch_processing_seconds_count(?:\{[^}]*\})? (
 
 @dataclass(frozen=True)
 class Steps:
-    """Batches that have ended, and milliseconds that each step took in all of them together."""
+    """The number of finished batches, and the milliseconds of each step over all of them."""
 
     batches: int
     milliseconds: Mapping[str, float]
 
     def since(self, before: Steps) -> Mapping[str, float]:
-        """Milliseconds of each step in a batch, on average over those since ``before``."""
+        """Return the mean milliseconds of each step in the batches since ``before``."""
         batches = max(self.batches - before.batches, 1)
         return {
             step: (total - before.milliseconds.get(step, 0.0)) / batches for step, total in self.milliseconds.items()
@@ -35,14 +35,14 @@ NONE = Steps(0, {})
 
 
 def of_plain_spark(log: Path) -> Steps:
-    """From the lines that the plain job prints."""
+    """Read the steps from the lines that the plain job prints."""
     batches: list[dict[str, float]] = [entry["steps"] for entry in _plain_batches(log)]
     names = dict.fromkeys(name for batch in batches for name in batch)
     return Steps(len(batches), {name: sum(batch.get(name, 0.0) for batch in batches) for name in names})
 
 
 def of_millrace(log: Path) -> Steps:
-    """From its metrics."""
+    """Read the steps from Millrace's metrics."""
     url = _METRICS.search(log.read_text(encoding="utf-8"))
     if url is None:
         return NONE
@@ -53,13 +53,13 @@ def of_millrace(log: Path) -> Steps:
 
 
 def median_plain(log: Path, last: int, *, empty: bool = False) -> float:
-    """Milliseconds of a batch with records, or of an empty one: the median of the last so many."""
+    """Return the median milliseconds of the ``last`` batches with records, or of the ``last`` empty batches."""
     times = [float(entry["steps"]["triggerExecution"]) for entry in _plain_batches(log) if bool(entry["rows"]) != empty]
     return statistics.median(times[-last:])
 
 
 def median_millrace(log: Path, last: int, interval: int, *, empty: bool = False) -> float:
-    """The same from what Millrace prints, which is W: processing time over the interval."""
+    """Return the same median for Millrace, which prints W: processing time over the interval."""
     lines = re.findall(r"^batch=\d+ rows=(\d+) .*?W=(\S+)", log.read_text(encoding="utf-8"), re.MULTILINE)
     return statistics.median([float(w) * interval for rows, w in lines if bool(int(rows)) != empty][-last:])
 

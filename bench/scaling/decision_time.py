@@ -1,4 +1,4 @@
-"""How long a decision takes: the search of a job with 50 stages among about a thousand plans.
+"""Time of a scaling decision: a search among about a thousand plans for a job with 50 stages.
 
 python -m bench.scaling.decision_time
 """
@@ -21,7 +21,7 @@ PRESENT = Shape(10, 150, 50)
 
 
 def model() -> BatchModel:
-    """A model of a job with that many stages, with as much doubt about its costs as after few batches."""
+    """Return a model of a job with ``STAGES`` stages, whose costs are as uncertain as after a few batches."""
     shapes = (*[COMBINE] * (STAGES - 1), MERGE)
     rng = np.random.default_rng(0)
     costs = rng.uniform(0.5, 1.5, (STAGES, 4)) * [1e-3, 1e-7, 1e-6, 1e-7]

@@ -1,4 +1,4 @@
-"""Which points are measured: those a job was run at, from which its costs are learned, and those to be predicted."""
+"""The grid of measured points: points from which the calibration learns a job's costs, and points to predict."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RATES: Mapping[str, tuple[int, int, int]] = {
 """Records of a batch at a low, medium and high rate, by job."""
 
 REAL, ZIPF = (0.0, 1.0, 2.0), (0.0, 1.2, 2.0)
-"""None, medium and high skew: powers of the real shares of destinations, and exponents of Zipf's law."""
+"""No, medium and high skew: powers of the real shares of destinations, and exponents of Zipf's law."""
 
 SMALL, USUAL, WIDE, DENSE = (1, 2, 1), (2, 4, 2), (2, 8, 2), (1, 8, 2)
 """The plans that the calibration sees; the last has many tasks for its core."""
@@ -57,15 +57,15 @@ HELD_OUT: Sequence[tuple[Shape, int, int]] = (
     ((1, 16, 4), 2, 0),
     ((2, 16, 1), 0, 1),
 )
-"""The same of the points that are predicted."""
+"""Plan, rate and skew of the points to predict, in the form of ``SEEN``."""
 
 
 def settings(job: str, points: Sequence[tuple[Shape, int, int]]) -> list[PointSetting]:
-    """The points of one job."""
+    """Return the settings of the given points for one job."""
     skews = REAL if job == "flights" else ZIPF
     return [PointSetting(job, *shape, RATES[job][rate], skews[skew]) for shape, rate, skew in points]
 
 
 def grid() -> list[PointSetting]:
-    """All points of all jobs."""
+    """Return all points of all jobs."""
     return [setting for job in RATES for setting in settings(job, (*SEEN, *HELD_OUT))]

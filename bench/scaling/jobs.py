@@ -1,4 +1,4 @@
-"""The queries that are measured, and streams for them of any size and skew."""
+"""The measured queries, and streams of any size and skew for them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "01-delays-by-dest
 
 @dataclass(frozen=True)
 class Job:
-    """A query, the name of its source, what partitions it, and its stream of so many rows, batches and such a skew."""
+    """A query, its source's name, its partitioning algorithm, and its stream by rows per batch, batches and skew."""
 
     query: StreamQuery
     source: str
@@ -30,14 +30,14 @@ class Job:
 
     @property
     def time_column(self) -> str:
-        """The column of event time."""
+        """The column with the event time."""
         watermark = self.query.spec.sources[self.source].watermark
         assert watermark is not None
         return watermark.column
 
 
 def zipf(rows: int, batches: int, skew: float) -> pa.Table:
-    """``KEYS`` keys by Zipf(skew), 50 values, and a minute of event time for every batch."""
+    """Return records with ``KEYS`` keys by Zipf(skew), 50 values, and a minute of event time per batch."""
     rng = np.random.default_rng(7)
     shares = np.arange(1, KEYS + 1, dtype=np.float64) ** -skew
     total = rows * batches
@@ -56,7 +56,7 @@ def zipf(rows: int, batches: int, skew: float) -> pa.Table:
 
 
 def resampled_flights(rows: int, batches: int, skew: float) -> pa.Table:
-    """The real flights, drawn so that destinations have their real shares to the power of ``skew``: 1 is as it was."""
+    """Draw real flights so that destinations have their real shares to the power of ``skew``; 1 changes nothing."""
     table = flights()
     counts = pc.value_counts(table.column("dest"))
     share = dict(zip(counts.field("values").to_pylist(), counts.field("counts").to_numpy(), strict=True))
@@ -67,7 +67,7 @@ def resampled_flights(rows: int, batches: int, skew: float) -> pa.Table:
 
 
 def _flights() -> StreamQuery:
-    """The first example; its results come with every batch, so that all batches are alike."""
+    """Return the first example, with results in every batch so that all batches are alike."""
     document = yaml.safe_load(_EXAMPLE.read_text(encoding="utf-8"))
     document["spec"]["emit"] = "OnUpdate"
     return StreamQuery.model_validate(document)

@@ -1,10 +1,10 @@
-"""Measures points: runs the queries in local Spark, as ``millrace run`` does, under one plan after the other.
+"""Measure the points: run the queries in local Spark, as ``millrace run`` does, under one plan after the other.
 
     python -m bench.scaling.measure [--rounds 2] [--json FILE]        about 40 minutes for a round on two cores
 
-Points come in random order, in several rounds, so that what else the machine does meets all of them alike; a point
-during which other processes were busy is measured again. The first batches of each do not count. A session of c cores
-is bound to c processors, Spark's Python processes included, as a container with c cores would be.
+Points run in random order, in several rounds, so that other activity on the machine affects all of them alike. A point
+is measured again if other processes were busy meanwhile. The first batches of each point do not count. A session of c
+cores is bound to c processors, Spark's Python processes included, as a container with c cores would be.
 """
 
 from __future__ import annotations
@@ -44,38 +44,38 @@ WARM_UP = 4
 SETTINGS_TO_WARM_UP = 3
 COUNTED = 4
 QUIET = 0.2
-"""Cores that other processes may take, or else the point is measured again, ``TRIES`` times in all."""
+"""Cores that other processes may take. Above that, a point is measured again, ``TRIES`` times in total."""
 TRIES = 3
 
 
 @dataclass
 class Clock:
-    """Watches a run; notes the processor time at the end of each batch."""
+    """A watcher of a run that notes the processor time at the end of each batch."""
 
     reports: list[BatchReport] = field(default_factory=list)
     ends: list[tuple[float, float, float]] = field(default_factory=list)
 
     def batch(self, report: BatchReport) -> None:
-        """Keep it if it had records."""
+        """Keep the report if the batch had records."""
         if report.rows:
             self.reports.append(report)
             self.ends.append((time.monotonic(), own_seconds(), machine_seconds()))
 
     def message(self, text: str) -> None:
-        """Nothing to note."""
+        """Do nothing: messages are not measured."""
 
     def idle(self, pin: Pin) -> None:
-        """Nothing to note."""
+        """Do nothing: idle time is not measured."""
 
 
 class Bench:
-    """Runs settings one after the other in one Spark session."""
+    """A benchmark that runs one setting after the other in one Spark session."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self._spark, self._folder = spark, folder
 
     def measure(self, setting: PointSetting, number: int) -> Point:
-        """Run a query at one setting."""
+        """Run a query at one setting, and return the measured point."""
         job = JOBS[setting.job]
         source = self._source(job, setting)
         checkpoint = Checkpoint(Path(tempfile.mkdtemp(dir=self._folder)))
@@ -149,7 +149,7 @@ def _quietest(bench: Bench, setting: PointSetting, number: int) -> Point:
 
 
 def _to_warm_up(order: Sequence[PointSetting]) -> list[PointSetting]:
-    """``SETTINGS_TO_WARM_UP`` of each job: the JVM goes on compiling for more than a minute of batches."""
+    """Return ``SETTINGS_TO_WARM_UP`` settings per job, because the JVM compiles for over a minute of batches."""
     by_job: dict[str, list[PointSetting]] = {}
     for setting in order:
         by_job.setdefault(setting.job, []).append(setting)
@@ -157,7 +157,7 @@ def _to_warm_up(order: Sequence[PointSetting]) -> list[PointSetting]:
 
 
 def measure(settings: Mapping[int, Sequence[PointSetting]], rounds: int, path: Path) -> None:
-    """Measure all settings, given by the cores of their session, as often as there are rounds; write as they come."""
+    """Measure all settings, given by the cores of their session, once per round. Write each point as it is measured."""
     points: list[Point] = []
     shuffled = random.Random(7)
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name:
@@ -181,7 +181,7 @@ def measure(settings: Mapping[int, Sequence[PointSetting]], rounds: int, path: P
 
 
 def main() -> None:
-    """Measure from the command line."""
+    """Run the benchmark from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--json", type=Path, default=RECORDED)

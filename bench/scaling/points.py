@@ -12,7 +12,7 @@ RECORDED = Path(__file__).parent.parent / "recorded" / "scaling_points.json"
 
 @dataclass(frozen=True)
 class PointSetting:
-    """What is chosen for a point; ``cores`` stand for executors of one core, ``rows`` are of a batch."""
+    """The settings of a point. ``cores`` stand for executors of one core, and ``rows`` are the records per batch."""
 
     job: str
     cores: int
@@ -24,17 +24,19 @@ class PointSetting:
 
 @dataclass(frozen=True)
 class Measured:
-    """What the batches of a point reported: medians over those that counted, in seconds where it is a time.
+    """Reports of a point's batches: medians over the counted batches. Times are in seconds.
 
     Attributes:
-        round: the points of a round were measured one after the other, in random order.
+        round: number of the round. Its points were measured one after the other, in random order.
         seconds: processing time of a batch.
-        batches: processing times of all batches that counted.
+        batches: processing times of all counted batches.
         first: processing time of the first batch, which does not count.
-        route_tasks, route_seconds, combine_tasks, combine_seconds, merge_seconds: all tasks of a batch together.
-        groups: partial results; ``updates``: results that changed; ``keys``: distinct keys.
-        imbalance: the largest load of a combine task over the mean one, less 1.
-        busy: processor time of a batch, of Spark and its Python processes.
+        route_tasks, route_seconds, combine_tasks, combine_seconds, merge_seconds: totals over all tasks of a batch.
+        groups: partial results.
+        updates: results that changed.
+        keys: distinct keys.
+        imbalance: the largest load of a combine task over the mean load, less 1.
+        busy: processor time of Spark and its Python processes, per batch.
         others: cores that other processes of the machine took meanwhile.
     """
 
@@ -57,7 +59,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Point:
-    """A setting and what was measured there."""
+    """A setting and its measurement."""
 
     setting: PointSetting
     measured: Measured
@@ -70,7 +72,7 @@ def write_points(points: Sequence[Point], path: Path = RECORDED) -> None:
 
 
 def read_points(path: Path = RECORDED) -> list[Point]:
-    """The points of a file that ``write_points`` has written."""
+    """Read the points that ``write_points`` wrote."""
     chosen = PointSetting.__dataclass_fields__
     points = []
     for entry in json.loads(path.read_text(encoding="utf-8")):

@@ -1,4 +1,4 @@
-"""Predicts the points that were held out, by a calibration that has seen the others as it would in a job."""
+"""Predictions of the held-out points, by a calibration that has seen the others as it would in a job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BATCHES = 4
 
 @dataclass(frozen=True)
 class Predicted:
-    """A point that the calibration has not seen; ``unseen`` says what of it was new: plan, rate, skew."""
+    """A predicted point. ``unseen`` names what was new to the calibration: plan, rate, skew or their combination."""
 
     setting: PointSetting
     unseen: str
@@ -37,17 +37,17 @@ class Predicted:
 
     @property
     def covered(self) -> bool:
-        """Whether the interval has it."""
+        """Whether the predicted interval contains the observed time."""
         return self.low <= self.observed <= self.high
 
 
 def plan_of(setting: PointSetting) -> Shape:
-    """Its plan: executors have one core here."""
+    """Return the plan of a setting. Executors have one core here."""
     return Shape(setting.cores, setting.parallelism, setting.replicas)
 
 
 def observation(setting: PointSetting, measured: Measured, time: float, epoch: int) -> Observation:
-    """What the operator would make of the metrics."""
+    """Return the observation that the operator would make from the metrics."""
     return Observation(
         since=time - INTERVAL * BATCHES,
         until=time,
@@ -70,7 +70,7 @@ def observation(setting: PointSetting, measured: Measured, time: float, epoch: i
 
 
 def predictions(points: Sequence[Point]) -> list[Predicted]:
-    """Of all held-out points of all jobs that were measured."""
+    """Predict all measured held-out points of all jobs."""
     return [one for job in RATES for one in _of_job(job, points)]
 
 
@@ -92,7 +92,7 @@ def _of_job(job: str, points: Sequence[Point]) -> list[Predicted]:
 
 
 def _calibrated(seen: Sequence[PointSetting], measured: dict[PointSetting, list[Measured]], skew: float) -> Calibration:
-    """A calibration that saw each of the points as often as it was measured, those of the present skew last."""
+    """Return a calibration that saw each point as often as it was measured, and the points of this skew last."""
     calibration = Calibration(BOUNDS, STATE_PARTITIONS)
     order = sorted(seen, key=lambda setting: setting.skew == skew)
     epoch, plan = 0, None

@@ -1,4 +1,4 @@
-"""Processors and processor time of this process and all it has started, and of the whole machine, under Linux."""
+"""Processors and processor time of this process and its descendants, and of the whole machine, on Linux."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 _GONE = (FileNotFoundError, ProcessLookupError)
-"""A process or thread has ended while we looked at it."""
+"""Errors when a process or thread ends while it is being read."""
 
 
 def bind(processors: int) -> None:
-    """Let this process and all it has started, and will start, run on so many processors only."""
+    """Restrict this process and its present and future descendants to the first ``processors`` processors."""
     allowed = set(range(processors))
     for process in _own(_stats()):
         with suppress(*_GONE):
@@ -23,20 +23,20 @@ def bind(processors: int) -> None:
 
 
 def own_seconds() -> float:
-    """Processor time of this process and its descendants, those that have ended included."""
+    """Return the processor time of this process and its descendants in seconds, including ended ones."""
     stats = _stats()
     return sum(int(ticks) for process in _own(stats) for ticks in stats[process][11:15]) / _TICKS
 
 
 def machine_seconds() -> float:
-    """Processor time of all processes of the machine."""
+    """Return the processor time of all processes of the machine in seconds."""
     fields = [int(ticks) for ticks in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
     user, nice, system, _, _, interrupts, soft_interrupts, *_ = fields
     return (user + nice + system + interrupts + soft_interrupts) / _TICKS
 
 
 def _stats() -> dict[int, list[str]]:
-    """Fields of each process's ``/proc/PID/stat``, from the third on: its state, its parent, ..."""
+    """Return the fields of each ``/proc/PID/stat`` from the third on: the state, the parent, ..."""
     stats = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():

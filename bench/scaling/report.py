@@ -1,4 +1,4 @@
-"""How far predictions of the recorded points are off: a table, and the plot of docs/autoscaling.md.
+"""Print and plot the errors of predictions of the recorded points; the plot is in docs/autoscaling.md.
 
 python -m bench.scaling.report [--json FILE] [--points] [--plot FILE]
 """
@@ -23,12 +23,12 @@ _MARKERS = "osD^v"
 
 
 def mean_error(predicted: Sequence[Predicted]) -> float:
-    """Mean absolute error as a share of what was observed."""
+    """Return the mean absolute error as a share of the observed time."""
     return statistics.mean(abs(one.error) for one in predicted)
 
 
 def show(predicted: Sequence[Predicted], console: Console) -> None:
-    """Print errors and coverage by job, by what was new about a point, and of all."""
+    """Print errors and coverage by job, by what was new about a point, and overall."""
     table = Table(title=f"{len(predicted)} points that the calibration has not seen")
     for column in ("points", "number", "mean absolute error", "mean error", "largest", "in 90 % interval"):
         table.add_column(column, justify="left" if column == "points" else "right")
@@ -68,7 +68,7 @@ def show_points(predicted: Sequence[Predicted], console: Console) -> None:
 
 
 def draw(predicted: Sequence[Predicted], path: Path) -> None:
-    """Draw predicted over observed seconds with intervals; the band is 10 % to either side."""
+    """Plot predicted over observed seconds, with intervals. The band is 10 % to either side."""
     import matplotlib
     from matplotlib import pyplot
 
@@ -102,7 +102,7 @@ def draw(predicted: Sequence[Predicted], path: Path) -> None:
 
 
 def main() -> None:
-    """Report from the command line."""
+    """Print the report from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, default=RECORDED, help="the recorded points")
     parser.add_argument("--points", action="store_true", help="print each point")

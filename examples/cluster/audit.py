@@ -1,4 +1,4 @@
-"""A count of records with a digest of them, by which a missing or a duplicate record shows."""
+"""A count of records with a digest that reveals missing and duplicate records."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _SALT = b"scores-by-user"
 
 
 class AuditedCount:
-    """How many records there are, and the sum of their digests, in whatever order they come.
+    """The number of records and the sum of their digests, whatever the order of the records.
 
     The digests are slow on purpose (PBKDF2 with SHA-256, about 0.25 µs of processor time a round): they stand for an
     aggregator that computes. The sum detects mistakes, not forgery.
 
     Args:
-        column: whose values are digested.
-        rounds: of the digest of each record.
+        column: column whose values are digested.
+        rounds: rounds of PBKDF2 for each record.
     """
 
     state_schema = pa.schema([("records", pa.int64()), ("digest", pa.int64())])
@@ -29,20 +29,20 @@ class AuditedCount:
         self._rounds = rounds
 
     def init(self) -> dict[str, Any]:
-        """No record yet."""
+        """Return the state before the first record."""
         return {"records": 0, "digest": 0}
 
     def update(self, state: dict[str, Any], batch: pa.RecordBatch) -> dict[str, Any]:
-        """Take in the records of a batch."""
+        """Add the records of a batch."""
         digests = sum(map(self._digest, batch.column(0).to_pylist()))
         return self.merge(state, {"records": batch.num_rows, "digest": digests})
 
     def merge(self, a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
-        """Two counts together."""
+        """Add two counts and their digests."""
         return {"records": a["records"] + b["records"], "digest": (a["digest"] + b["digest"]) % 2**63}
 
     def finish(self, state: dict[str, Any]) -> dict[str, Any]:
-        """The count, and the digest."""
+        """Return the count and the digest."""
         return state
 
     def _digest(self, value: str) -> int:

@@ -1,4 +1,4 @@
-"""A count that waits a while for its records, as an aggregator does that asks another server about them."""
+"""A count that waits for its records, like an aggregator that queries another server about them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pyarrow as pa
 
 
 class PacedCount:
-    """How many records there are.
+    """The number of records, counted at a limited pace.
 
     Args:
-        column: any one of the source; without a column an aggregator sees no records.
-        microseconds: that each record takes, in which no processor is needed.
-        call: microseconds that each call takes besides, which is one for a key in each part of a batch.
+        column: any column of the source. Without a column, an aggregator sees no records.
+        microseconds: time for each record, during which no processor is needed.
+        call: further microseconds for each call. There is one call for a key in each part of a batch.
     """
 
     state_schema = pa.schema([("records", pa.int64())])
@@ -25,18 +25,18 @@ class PacedCount:
         self._record, self._call = microseconds / 1e6, call / 1e6
 
     def init(self) -> dict[str, Any]:
-        """No record yet."""
+        """Return the state before the first record."""
         return {"records": 0}
 
     def update(self, state: dict[str, Any], batch: pa.RecordBatch) -> dict[str, Any]:
-        """Count a batch, in its time."""
+        """Count the records of a batch, after waiting for them."""
         time.sleep(self._call + self._record * batch.num_rows)
         return {"records": state["records"] + batch.num_rows}
 
     def merge(self, a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
-        """Two counts together."""
+        """Add two counts."""
         return {"records": a["records"] + b["records"]}
 
     def finish(self, state: dict[str, Any]) -> dict[str, Any]:
-        """The count."""
+        """Return the count."""
         return state
