@@ -1,1 +1,1 @@
-"""What the operator and the jobs both need and is not API. It imports neither of them."""
+"""What the operator and the jobs share and is not API; it imports the API, and neither of them."""

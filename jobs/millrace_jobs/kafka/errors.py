@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_jobs.kafka.connection import Connection
+from millrace_support.backoff import Backoff
 
 PATIENCE = 60.0
 """Seconds for which a call is retried while its error is transient."""
@@ -163,16 +164,16 @@ def patiently(
             ``patience``.
     """
     deadline = time.monotonic() + patience
-    pause = SHORTEST_PAUSE
+    backoff = Backoff(SHORTEST_PAUSE, LONGEST_PAUSE)
     while True:
         try:
             return action()
         except KafkaException as error:
+            pause = backoff.next()
             may_pass = is_transient(error_of(error)) or error_of(error).code() in passing
             if not may_pass or time.monotonic() + pause > deadline:
                 raise kafka_problem(error, doing, connection) from error
         time.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE)
 
 
 def error_of(error: KafkaException | KafkaError) -> KafkaError:

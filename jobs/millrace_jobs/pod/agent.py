@@ -15,15 +15,13 @@ from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.pin import Pin
 from millrace_jobs.pod.executors import ExecutorScaler
 from millrace_jobs.pod.plan_watch import TIMEOUT, PlanWatch, what_it_says
+from millrace_support.backoff import Backoff
 
 PERIOD = 1.0
 """Seconds between two checks of the executors."""
 
 MANAGER = "millrace-driver"
 """Field manager under which the API server records the driver's writes."""
-
-_SHORTEST, _LONGEST = 1.0, 30.0
-"""Shortest and longest pause in seconds between attempts to acknowledge if the API server fails; pauses double."""
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +81,7 @@ class Agent:
         return Applied(epoch=pin.epoch, algorithm=algorithm, state_partitions=self._partitions, executors_ready=0)
 
     def _work(self, executors: ExecutorScaler) -> None:
-        pause, silent, trouble = _SHORTEST, 0.0, ""
+        backoff, silent, trouble = Backoff(), 0.0, ""
         while not self._stopped.wait(PERIOD):
             try:
                 self.ready, trouble = executors.keep(self._plans.newest.executors), ""
@@ -96,8 +94,11 @@ class Agent:
                 trouble = said
             silent -= PERIOD
             if silent <= 0:
-                silent = 0.0 if self._tell() else pause
-                pause = min(2 * pause, _LONGEST) if silent else _SHORTEST
+                if self._tell():
+                    silent = 0.0
+                    backoff.reset()
+                else:
+                    silent = backoff.next()
 
     def _tell(self) -> bool:
         """Write the acknowledgement if it has changed; return False if the API server cannot be reached."""

@@ -18,15 +18,13 @@ from millrace_api.model.plan import Plan
 from millrace_api.refusals import refusal
 from millrace_api.validation.loading import load_plan
 from millrace_jobs.plan.following import pin_of
+from millrace_support.backoff import Backoff
 
 WATCH_SECONDS = 60
 """Seconds after which the server ends a watch, so that a dead connection does not go unnoticed."""
 
 TIMEOUT = (5, 20)
 """Seconds to wait for a connection, and for an answer."""
-
-_SHORTEST, _LONGEST = 1.0, 30.0
-"""Shortest and longest pause in seconds between attempts to reach the API server; pauses double."""
 
 log = logging.getLogger(__name__)
 
@@ -83,15 +81,14 @@ class PlanWatch:
         self._stopped.set()
 
     def _follow(self) -> None:
-        pause = _SHORTEST
+        backoff = Backoff()
         while not self._stopped.is_set():
             try:
                 self._watch(self._read())
-                pause = _SHORTEST
+                backoff.reset()
             except (ApiException, HTTPError, OSError) as error:
                 log.warning("the plan is not followed for now: %s", what_it_says(error))
-                self._stopped.wait(pause)
-                pause = min(2 * pause, _LONGEST)
+                self._stopped.wait(backoff.next())
 
     def _read(self) -> str:
         """Read the current plan; return the resource version to watch from."""

@@ -34,6 +34,7 @@ from millrace_jobs.run.failures import explain_failure, is_about_state, jvm_gone
 from millrace_jobs.run.steering import Steering
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sources.base import Source
+from millrace_support.backoff import Backoff
 
 
 class WallClock:
@@ -57,19 +58,18 @@ def _ahead() -> float:
 MAX_RESTARTS = 5
 """Maximum number of consecutive restarts without a finished batch."""
 
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
-"""First and longest pause before a restart, in seconds; the pause doubles from one restart to the next."""
-
 
 class Restarts:
     """A count of the restarts since the last finished batch."""
 
     def __init__(self) -> None:
         self._in_a_row = 0
+        self._backoff = Backoff()
 
     def progressed(self) -> None:
         """Reset the count after a finished batch: the earlier failure has passed."""
         self._in_a_row = 0
+        self._backoff.reset()
 
     def pause_after(self, failure: TransientError) -> float:
         """Count a restart, and return the seconds to wait before it.
@@ -84,7 +84,7 @@ class Restarts:
             final.failure = failure.failure
             raise final from None
         self._in_a_row += 1
-        return min(FIRST_PAUSE * 2.0 ** (self._in_a_row - 1), LONGEST_PAUSE)
+        return self._backoff.next()
 
     def __str__(self) -> str:
         return f"{self._in_a_row} of {MAX_RESTARTS}"

@@ -11,6 +11,7 @@ from typing import Any
 from kubernetes.client import ApiException
 
 from millrace_api.model.labels import QUERY
+from millrace_support.backoff import Backoff
 
 from ..resources.names import Manifest
 from ..telemetry.logs import in_short
@@ -24,9 +25,6 @@ WATCH_SECONDS, SILENCE_SECONDS = 300, 100
 
 The API server sends a bookmark every minute.
 """
-
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
-"""Seconds before the next attempt after an error; the pause doubles with each error."""
 
 _KEPT = ("name", "namespace", "uid", "labels", "resourceVersion")
 
@@ -70,14 +68,15 @@ class Informer:
         self._ended.set()
 
     def _run(self) -> None:
-        version, pause = "", FIRST_PAUSE
+        version, backoff = "", Backoff()
         while not self._ended.is_set():
             try:
                 if not version:
                     version = self._list()
                 fruitful = False
                 for event in self._watch(version):
-                    version, pause, fruitful = self._take(event), FIRST_PAUSE, True
+                    version, fruitful = self._take(event), True
+                    backoff.reset()
                     if self._ended.is_set():
                         return
                 if fruitful:
@@ -86,8 +85,7 @@ class Informer:
                 version = ""
             except Exception as error:  # without this watch the operator would be blind
                 log.warning("the watch of %s is restarted: %s", self._kind.plural, in_short(error))
-            self._ended.wait(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+            self._ended.wait(backoff.next())
 
     def _list(self) -> str:
         """Report all objects and the deletions since the last list; return the list's resource version."""

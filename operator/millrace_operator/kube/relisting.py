@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Any, TypeAlias
@@ -14,12 +14,11 @@ from kopf._cogs.clients.errors import APIError
 from kopf._cogs.structs.bodies import RawBody, RawEvent
 from kopf._cogs.structs.references import Namespace, Resource
 
+from millrace_support.backoff import Backoff
+
 from ..telemetry.logs import in_short
 
 log = logging.getLogger(__name__)
-
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
-"""Seconds before a watch without events is restarted; the pause doubles with each such watch."""
 
 _KEPT = ("apiVersion", "kind")
 _KEPT_METADATA = ("name", "namespace", "uid", "labels", "resourceVersion")
@@ -48,12 +47,12 @@ class PatchedWatches:
     def __init__(self) -> None:
         self._known: defaultdict[_Watch, dict[str, RawBody]] = defaultdict(dict)
         """Identifying fields of the known objects, by watch and uid."""
-        self._fruitless: Counter[_Watch] = Counter()
+        self._backoffs: defaultdict[_Watch, Backoff] = defaultdict(Backoff)
 
     async def follow(self, *, resource: Resource, namespace: Namespace, **others: Any) -> AsyncIterator[_Told]:
         """List all objects, then watch them; replaces kopf's ``continuous_watch``."""
         watch = resource, namespace
-        known, listed = self._known[watch], set[str]()
+        known, listed, backoff = self._known[watch], set[str](), self._backoffs[watch]
         is_listed = False
         try:
             async for event in _of_kopf(resource=resource, namespace=namespace, **others):
@@ -64,7 +63,7 @@ class PatchedWatches:
                         yield {"type": "DELETED", "object": known.pop(uid)}
                     continue
                 if is_listed:
-                    del self._fruitless[watch]
+                    backoff.reset()
                 else:
                     listed.add(event["object"]["metadata"]["uid"])
                 _note(known, event)
@@ -72,8 +71,7 @@ class PatchedWatches:
             if not _passes(error):
                 raise
             log.warning("the watch of %s is restarted: %s", resource.plural, in_short(error))
-        await asyncio.sleep(min(FIRST_PAUSE * 2.0 ** min(self._fruitless[watch], 10), LONGEST_PAUSE))
-        self._fruitless[watch] += 1
+        await asyncio.sleep(backoff.next())
 
 
 def _note(known: dict[str, RawBody], event: RawEvent) -> None:

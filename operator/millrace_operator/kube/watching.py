@@ -11,6 +11,7 @@ from kubernetes.watch import Watch
 
 from millrace_api.crd.document import GROUP, PLURAL, VERSION
 from millrace_api.errors import MillraceError
+from millrace_support.backoff import Backoff
 
 from ..resources.names import Manifest
 from .cluster import TIMEOUT, Cluster
@@ -19,9 +20,6 @@ from .user_queries import PEOPLES, Listed, UserQueries
 
 _WATCH = 50
 """Seconds after which the server ends a watch, so that a lost server is noticed."""
-
-_SHORTEST, _LONGEST = 1.0, 30.0
-"""Shortest and longest pause in seconds between attempts to reach the server; it doubles each time."""
 
 _Key = tuple[str, str]
 
@@ -60,15 +58,14 @@ class WatchedQueries:
         self._stopped.set()
 
     def _follow(self) -> None:
-        pause = _SHORTEST
+        backoff = Backoff()
         while not self._stopped.is_set():
             try:
                 self._watch()
-                pause = _SHORTEST
+                backoff.reset()
             except MillraceError as error:
                 self._problem = str(error)
-                self._stopped.wait(pause)
-                pause = min(2 * pause, _LONGEST)
+                self._stopped.wait(backoff.next())
                 self._version = ""
 
     def _watch(self) -> None:

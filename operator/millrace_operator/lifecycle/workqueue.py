@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import random
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from millrace_support.backoff import Backoff
+
 from ..telemetry.metrics import OperatorMetrics
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 120.0
-"""Seconds before a failed key is retried; the pause doubles with each failure."""
+"""Pause before a failed key is retried, in seconds: after its first failure, and at most."""
 
 Key = TypeVar("Key")
 
@@ -26,14 +27,8 @@ class WorkQueue(Generic[Key]):
     workers race on one key. All methods may be called from any thread.
     """
 
-    def __init__(
-        self,
-        clock: Callable[[], float] = time.monotonic,
-        chance: random.Random | None = None,
-        metrics: OperatorMetrics | None = None,
-    ) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, metrics: OperatorMetrics | None = None) -> None:
         self._clock = clock
-        self._chance = chance or random.Random()
         self._metrics = metrics or OperatorMetrics()
         self._changed = threading.Condition()
         self._ready: deque[Key] = deque()
@@ -45,7 +40,7 @@ class WorkQueue(Generic[Key]):
         self._later: list[tuple[float, int, Key]] = []
         self._due: dict[Key, float] = {}
         self._numbers = itertools.count()
-        self._failures: dict[Key, int] = {}
+        self._backoffs: dict[Key, Backoff] = {}
         self._closed = False
 
     def __len__(self) -> int:
@@ -73,8 +68,8 @@ class WorkQueue(Generic[Key]):
     def retry(self, key: Key) -> float:
         """Queue a failed key again after a pause that grows with each failure; return the pause in seconds."""
         with self._changed:
-            failures = self._failures[key] = self._failures.get(key, 0) + 1
-        pause = min(FIRST_PAUSE * 2.0 ** min(failures - 1, 30), LONGEST_PAUSE) * self._chance.uniform(0.5, 1.0)
+            backoff = self._backoffs.setdefault(key, Backoff(FIRST_PAUSE, LONGEST_PAUSE, jitter=0.5))
+            pause = backoff.next()
         self.add_later(key, pause)
         self._metrics.retried()
         return pause
@@ -82,7 +77,7 @@ class WorkQueue(Generic[Key]):
     def forget(self, key: Key) -> None:
         """Reset the failures of a key that succeeded."""
         with self._changed:
-            self._failures.pop(key, None)
+            self._backoffs.pop(key, None)
 
     def get(self) -> Key | None:
         """Wait for the next key and return it; None when the queue is closed. The worker must call ``done`` with it."""

@@ -7,9 +7,9 @@ import pytest
 from kubernetes.client import ApiException
 from urllib3.exceptions import ProtocolError
 
-from millrace_operator.kube import informer as module
 from millrace_operator.kube.informer import Informer
 from millrace_operator.kube.raw import OWNED
+from millrace_support.backoff import FIRST_PAUSE
 
 PODS = next(kind for kind in OWNED if kind.name == "Pod")
 
@@ -108,7 +108,7 @@ def test_a_watch_that_breaks_goes_on_from_where_it_was_after_a_pause(follow, end
     told, asked = follow([listed(pod("a"))], [[event("ADDED", pod("b", 15)), end], [event("DELETED", pod("a", 16))]])
     assert told == [("SEEN", "a"), ("SEEN", "b"), ("DELETED", "a")]
     assert asked == [("list", ""), ("watch", "10"), ("watch", "15"), ("watch", "16")]
-    assert follow.pauses == [module.FIRST_PAUSE]
+    assert follow.pauses == [FIRST_PAUSE]
 
 
 def test_pauses_grow_until_something_is_told(follow):
