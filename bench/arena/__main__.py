@@ -15,12 +15,11 @@ from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
 
+from bench.arena import page
+from bench.arena.cases import Case, Result, cases, run
+from bench.arena.faults import Faulted
 from bench.marked_page import replace_between
 from millrace_operator.arena.figures import Figures, Settling
-
-from . import page
-from .cases import Case, Result, cases, run
-from .faults import Faulted
 
 ROOT = Path(__file__).parents[2]
 PAGE, PICTURES = ROOT / "docs" / "autoscaling.md", ROOT / "docs" / "img"

@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bench.arena.deployed import deployed
+from bench.arena.faults import Faulted, faulted
 from millrace_operator.arena.figures import Figures
 from millrace_operator.arena.plot import write_plot
 from millrace_operator.arena.registry import POLICIES
@@ -14,9 +16,6 @@ from millrace_operator.arena.run import ScenarioSetting, compare, recorded, synt
 from millrace_operator.arena.synthetic import SYNTHETIC
 from millrace_operator.simulation.run import Scenario
 from millrace_operator.simulation.trace_files import read_trace
-
-from .deployed import deployed
-from .faults import Faulted, faulted
 
 DATA = Path(os.environ.get("MILLRACE_DATA") or Path(__file__).parents[3] / "shared" / "data")
 _RECORDED = ("demeter_dsp_rates", "dsp_load_rates", "nab_rates", "azure_llm_2023")

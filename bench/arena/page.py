@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
+from bench.arena import verdicts
+from bench.arena.cases import Result
+from bench.arena.deployed import DEPLOYED
+from bench.arena.verdicts import Standing
 from millrace_operator.arena.figures import Figures
 from millrace_operator.arena.registry import OURS, POLICIES, REAL
-
-from . import verdicts
-from .cases import Result
-from .deployed import DEPLOYED
-from .verdicts import Standing
 
 _ROWS = (OURS, DEPLOYED, *(name for name in POLICIES if name != OURS))
 

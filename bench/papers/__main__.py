@@ -11,10 +11,9 @@ import argparse
 from pathlib import Path
 
 from bench.marked_page import replace_between
-
-from . import claims, plots
-from .figures import Figures
-from .rerun import CLAIMS, run
+from bench.papers import claims, plots
+from bench.papers.figures import Figures
+from bench.papers.rerun import CLAIMS, run
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "partitioning.md"

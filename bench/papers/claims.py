@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from .figures import Figures
+from bench.papers.figures import Figures
 
 
 @dataclass(frozen=True)

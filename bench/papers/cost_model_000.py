@@ -12,10 +12,10 @@ from statistics import median
 
 import numpy as np
 
-from .claims import Claim, Outcome
-from .figures import Figures, share, spread
-from .placing import mean_cost, new_replica, place, window_costs
-from .streams import SKEWS, WORKERS, Stream, orders, real, synthetic, zipf
+from bench.papers.claims import Claim, Outcome
+from bench.papers.figures import Figures, share, spread
+from bench.papers.placing import mean_cost, new_replica, place, window_costs
+from bench.papers.streams import SKEWS, WORKERS, Stream, orders, real, synthetic, zipf
 
 ONE_CHOICE = ("FLD", "AM-2", "AM-5", "cAM-2", "cAM-5")
 """The paper's 1-choice algorithms: in a window, a key is on one worker."""

@@ -13,12 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.papers.figures import Figures, Key
+from bench.papers.placing import place
+from bench.papers.reward import SlideFigures, slide_figures
+from bench.papers.streams import ZIPF_KEYS, Stream, real, zipf
 from millrace_jobs.partitioners.base import Hashes, Workers
-
-from .figures import Figures, Key
-from .placing import place
-from .reward import SlideFigures, slide_figures
-from .streams import ZIPF_KEYS, Stream, real, zipf
 
 SLIDE = 10_000
 SLIDES_PER_WINDOW = 60

@@ -6,9 +6,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .claims import Claim, Outcome
-from .dalton_003 import ALL_KEYS, BOTH, COMBINERS, COMPARED, EVEN, PARTITIONERS, SHIFT_WINDOW, SHIFT_WORKERS, SKEWED
-from .figures import Figures, share, spread
+from bench.papers.claims import Claim, Outcome
+from bench.papers.dalton_003 import (
+    ALL_KEYS,
+    BOTH,
+    COMBINERS,
+    COMPARED,
+    EVEN,
+    PARTITIONERS,
+    SHIFT_WINDOW,
+    SHIFT_WORKERS,
+    SKEWED,
+)
+from bench.papers.figures import Figures, share, spread
 
 
 def _rewards(figures: Figures) -> Outcome:

@@ -9,14 +9,13 @@ from itertools import pairwise
 
 import numpy as np
 
+from bench.papers.claims import Claim, Outcome
+from bench.papers.figures import Figures, share, spread
+from bench.papers.placing import place, window_costs
+from bench.papers.streams import SKEWS, WORKERS, Stream, log_normal, real, zipf
 from millrace_jobs.partitioners.base import Workers
 from millrace_jobs.partitioners.metrics import imbalance
 from millrace_jobs.sources.slicing import bounds
-
-from .claims import Claim, Outcome
-from .figures import Figures, share, spread
-from .placing import place, window_costs
-from .streams import SKEWS, WORKERS, Stream, log_normal, real, zipf
 
 PAPER_WORKERS = (5, 10, 50, 100)
 SOURCES = (5, 10, 20)

@@ -11,11 +11,10 @@ import numpy as np
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
+from bench.papers import dalton_003, pkg_001, prompt_004
+from bench.papers.figures import Figures, Key
+from bench.papers.streams import SKEWS, WORKERS
 from bench.plot_style import STYLE
-
-from . import dalton_003, pkg_001, prompt_004
-from .figures import Figures, Key
-from .streams import SKEWS, WORKERS
 
 _STYLE: Any = {**STYLE, "lines.linewidth": 1.4}
 

@@ -12,17 +12,16 @@ from statistics import mean
 
 import numpy as np
 
+from bench.papers.claims import Claim, Outcome
+from bench.papers.figures import Figures, share, spread
+from bench.papers.placing import SEED, new_replica, place, window_costs
+from bench.papers.streams import SKEWS, real, zipf
 from millrace_jobs.partitioners.base import Hashes, Workers
 from millrace_jobs.partitioners.fields import Hash
 from millrace_jobs.partitioners.metrics import PartitioningImbalance, imbalance
 from millrace_jobs.partitioners.prompt.buckets import allocate
 from millrace_jobs.partitioners.prompt.partitioner import PromptPartitioner
 from millrace_jobs.partitioners.prompt.timed import time_blocks
-
-from .claims import Claim, Outcome
-from .figures import Figures, share, spread
-from .placing import SEED, new_replica, place, window_costs
-from .streams import SKEWS, real, zipf
 
 BLOCKS = (8, 16, 32, 64)
 BATCH = {"w106": 100_000, "zipf 0": 100_000, "debs-taxis": 2_500, "gcm-jobs": 5_000}

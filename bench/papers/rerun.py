@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from types import ModuleType
 
-from . import cost_model_000, dalton_003, dalton_003_claims, pkg_001, prompt_004
-from .figures import Figures
+from bench.papers import cost_model_000, dalton_003, dalton_003_claims, pkg_001, prompt_004
+from bench.papers.figures import Figures
 
 PAPERS: tuple[ModuleType, ...] = (cost_model_000, pkg_001, dalton_003, prompt_004)
 CLAIMS = (*cost_model_000.CLAIMS, *pkg_001.CLAIMS, *dalton_003_claims.CLAIMS, *prompt_004.CLAIMS)

@@ -9,9 +9,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ..scaling.plans import Bounds
-from ..simulation.record import LATE_INTERVALS, Rescale, Run
-from ..simulation.traces import Trace
+from millrace_operator.scaling.plans import Bounds
+from millrace_operator.simulation.record import LATE_INTERVALS, Rescale, Run
+from millrace_operator.simulation.traces import Trace
 
 _CALM_BATCHES = 10
 """Consecutive batches in time after which a job has settled."""

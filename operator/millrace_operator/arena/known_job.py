@@ -6,10 +6,10 @@ import math
 from functools import cache
 from statistics import NormalDist
 
-from ..scaling.plans import Bounds, Shape
-from ..simulation.expected import ExpectedSeconds
-from ..simulation.job import JobProfile
-from ..simulation.keys import Keys
+from millrace_operator.scaling.plans import Bounds, Shape
+from millrace_operator.simulation.expected import ExpectedSeconds
+from millrace_operator.simulation.job import JobProfile
+from millrace_operator.simulation.keys import Keys
 
 _SURE = 0.9995
 """Share of ordinary batches that must finish within the interval.

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..simulation.run import Run
-from .registry import POLICIES
-from .run import Comparison
+from millrace_operator.arena.registry import POLICIES
+from millrace_operator.arena.run import Comparison
+from millrace_operator.simulation.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,19 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 
-from ..scaling.plans import Bounds
-from ..simulation.job import JobProfile
-from ..simulation.run import ScalingPolicy, Scenario
-from .known_job import KnownJob
-from .policies.cpu import Cpu
-from .policies.ds2 import Ds2
-from .policies.fixed import Fixed
-from .policies.flink import Flink
-from .policies.lag import Lag
-from .policies.millrace import Millrace
-from .policies.oracle import Oracle
-from .policies.prompt import PromptPolicy
-from .policies.spark_ratio import SparkRatio
+from millrace_operator.arena.known_job import KnownJob
+from millrace_operator.arena.policies.cpu import Cpu
+from millrace_operator.arena.policies.ds2 import Ds2
+from millrace_operator.arena.policies.fixed import Fixed
+from millrace_operator.arena.policies.flink import Flink
+from millrace_operator.arena.policies.lag import Lag
+from millrace_operator.arena.policies.millrace import Millrace
+from millrace_operator.arena.policies.oracle import Oracle
+from millrace_operator.arena.policies.prompt import PromptPolicy
+from millrace_operator.arena.policies.spark_ratio import SparkRatio
+from millrace_operator.scaling.plans import Bounds
+from millrace_operator.simulation.job import JobProfile
+from millrace_operator.simulation.run import ScalingPolicy, Scenario
 
 
 @cache

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ..scaling.plans import Bounds, Range, Shape
-from ..simulation.job import JobProfile
-from ..simulation.keys import always
-from ..simulation.metrics import MetricsProfile
-from ..simulation.run import ClusterView, Run, ScalingPolicy, Scenario, simulate
-from ..simulation.traces import DAY, Trace
-from .figures import Figures, figures
-from .registry import POLICIES, known_job
-from .synthetic import KEYS, SYNTHETIC, SyntheticLoad
+from millrace_operator.arena.figures import Figures, figures
+from millrace_operator.arena.registry import POLICIES, known_job
+from millrace_operator.arena.synthetic import KEYS, SYNTHETIC, SyntheticLoad
+from millrace_operator.scaling.plans import Bounds, Range, Shape
+from millrace_operator.simulation.job import JobProfile
+from millrace_operator.simulation.keys import always
+from millrace_operator.simulation.metrics import MetricsProfile
+from millrace_operator.simulation.run import ClusterView, Run, ScalingPolicy, Scenario, simulate
+from millrace_operator.simulation.traces import DAY, Trace
 
 _OF_LARGEST = 0.8
 """Default peak of a load, as a share of the capacity of the largest plan."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..simulation import shapes
-from ..simulation.keys import Keys, KeySchedule, always, growth
-from ..simulation.traces import Trace
+from millrace_operator.simulation import shapes
+from millrace_operator.simulation.keys import Keys, KeySchedule, always, growth
+from millrace_operator.simulation.traces import Trace
 
 KEYS = Keys(distinct=20_000, exponent=0.8)
 """Keys of a load unless it sets its own; the most frequent key has 3 % of the records."""

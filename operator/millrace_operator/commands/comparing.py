@@ -11,14 +11,13 @@ from rich.console import Console
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.explain_errors import suggest
 from millrace_api.plot_files import check_plotting
-
-from ..arena.plot import write_plot
-from ..arena.registry import POLICIES
-from ..arena.run import ScenarioSetting, compare, recorded, synthetic
-from ..arena.synthetic import SYNTHETIC
-from ..simulation.run import Scenario
-from ..simulation.trace_files import TraceFileError, read_trace
-from .simulate_table import print_comparison
+from millrace_operator.arena.plot import write_plot
+from millrace_operator.arena.registry import POLICIES
+from millrace_operator.arena.run import ScenarioSetting, compare, recorded, synthetic
+from millrace_operator.arena.synthetic import SYNTHETIC
+from millrace_operator.commands.simulate_table import print_comparison
+from millrace_operator.simulation.run import Scenario
+from millrace_operator.simulation.trace_files import TraceFileError, read_trace
 
 _ALL = "all"
 _FEWEST_BATCHES = 10

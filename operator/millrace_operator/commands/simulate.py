@@ -37,8 +37,8 @@ def simulate(
     All policies meet the same records, the same noise and the same cluster, whose executors take some 20 seconds to
     start. A trace is scaled to its peak; of one longer than a day, the busiest day is taken.
     """
-    from ..arena.run import ScenarioSetting
-    from .comparing import show_comparison
+    from millrace_operator.arena.run import ScenarioSetting
+    from millrace_operator.commands.comparing import show_comparison
 
     setting = ScenarioSetting(interval, max_executors, peak, seed=seed)
     show_comparison(trace, policy, setting, plot=plot, as_json=format is SimulationFormat.JSON)

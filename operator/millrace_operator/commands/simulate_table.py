@@ -9,8 +9,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ..arena.figures import Figures
-from ..arena.run import Comparison
+from millrace_operator.arena.figures import Figures
+from millrace_operator.arena.run import Comparison
 
 _SERVICE = ("policy", "over\ninterval", "violations", "p50", "p95", "p99", "late", "back-\nlog")
 _COST = ("policy", "core\nhours", "of the\noracle's", "rescales", "to\nsettle", "within\nseconds", "oscillations")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from millrace_operator.scaling.observation import Answer
-
-from .record import SimulatedBatch
+from millrace_operator.simulation.record import SimulatedBatch
 
 
 class SimulatedCounters:

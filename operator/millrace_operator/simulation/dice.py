@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .job import Noise
+from millrace_operator.simulation.job import Noise
 
 _BLOCK = 65_536
 

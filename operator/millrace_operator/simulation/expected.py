@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from millrace_operator.scaling.plans import Bounds, Shape
-
-from .job import JobProfile, SimulatedJob
-from .keys import Keys
-from .schedule import makespans
+from millrace_operator.simulation.job import JobProfile, SimulatedJob
+from millrace_operator.simulation.keys import Keys
+from millrace_operator.simulation.schedule import makespans
 
 _ROWS = np.concatenate(([1.0], np.geomspace(1e2, 1e9, 57)))
 """Batch sizes, in records, for which times are computed; between and beyond them, times are linear."""

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from millrace_operator.scaling.plans import Bounds
-
-from .admission import AdmissionPolicy, TwoIntervals
-from .keys import Keys
-from .placement import SimulatedPartitioner, key_shares, merge_shares, row_shares
+from millrace_operator.simulation.admission import AdmissionPolicy, TwoIntervals
+from millrace_operator.simulation.keys import Keys
+from millrace_operator.simulation.placement import SimulatedPartitioner, key_shares, merge_shares, row_shares
 
 
 @dataclass(frozen=True)

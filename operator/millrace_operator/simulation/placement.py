@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from .keys import Keys, frequencies
+from millrace_operator.simulation.keys import Keys, frequencies
 
 _SPLIT_RANKS = 4096
 """Most frequent keys that two-choice placement assigns one by one; the records of the rest level out the loads."""

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from millrace_operator.scaling.observation import Answer
 from millrace_operator.scaling.plans import Shape
-
-from .latency import Latencies
+from millrace_operator.simulation.latency import Latencies
 
 LATE_INTERVALS = 2
 """Batch intervals of latency beyond which a record is late."""

@@ -11,17 +11,16 @@ import numpy as np
 
 from millrace_operator.scaling.observation import Answer
 from millrace_operator.scaling.plans import Bounds, Shape
-
-from .cluster import ClusterProfile, Fleet
-from .counters import SimulatedCounters
-from .dice import Dice
-from .job import JobProfile, SimulatedJob, StageWork
-from .keys import KeySchedule
-from .metrics import MetricsPath, MetricsProfile
-from .record import PolicyAnswer, Rescale, Run, SimulatedBatch
-from .schedule import makespan
-from .source import SimulatedSource
-from .traces import Trace
+from millrace_operator.simulation.cluster import ClusterProfile, Fleet
+from millrace_operator.simulation.counters import SimulatedCounters
+from millrace_operator.simulation.dice import Dice
+from millrace_operator.simulation.job import JobProfile, SimulatedJob, StageWork
+from millrace_operator.simulation.keys import KeySchedule
+from millrace_operator.simulation.metrics import MetricsPath, MetricsProfile
+from millrace_operator.simulation.record import PolicyAnswer, Rescale, Run, SimulatedBatch
+from millrace_operator.simulation.schedule import makespan
+from millrace_operator.simulation.source import SimulatedSource
+from millrace_operator.simulation.traces import Trace
 
 __all__ = ["ClusterView", "Run", "ScalingPolicy", "Scenario", "simulate"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .traces import DAY, Trace, trace
+from millrace_operator.simulation.traces import DAY, Trace, trace
 
 
 def constant(rate: float, duration: float) -> Trace:

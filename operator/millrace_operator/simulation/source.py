@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .traces import Trace
+from millrace_operator.simulation.traces import Trace
 
 
 class SimulatedSource:

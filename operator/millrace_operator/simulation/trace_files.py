@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .traces import Trace
+from millrace_operator.simulation.traces import Trace
 
 _DELIMITERS = "|\t;,"
 _TIMES = ("timestamp", "time", "datetime", "date", "ts", "seconds")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ...scaling.observation import Answer
+from millrace_operator.scaling.observation import Answer
 
 
 def increase(earlier: Answer | None, later: Answer | None, counter: str) -> float | None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ...scaling.observation import Answer
-from ...scaling.plans import Bounds, Shape
-from ...simulation.run import ClusterView
-from .counters import increase, ratio
-from .hpa import SYNC_PERIOD, Behavior, is_near
+from millrace_operator.arena.policies.counters import increase, ratio
+from millrace_operator.arena.policies.hpa import SYNC_PERIOD, Behavior, is_near
+from millrace_operator.scaling.observation import Answer
+from millrace_operator.scaling.plans import Bounds, Shape
+from millrace_operator.simulation.run import ClusterView
 
 TARGET = 0.7
 """Target CPU utilization: CPU time over that of the requested cores."""

@@ -28,10 +28,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from ...scaling.observation import Answer
-from ...scaling.plans import Bounds, Shape
-from ...simulation.run import ClusterView
-from .counters import increase, ratio
+from millrace_operator.arena.policies.counters import increase, ratio
+from millrace_operator.scaling.observation import Answer
+from millrace_operator.scaling.plans import Bounds, Shape
+from millrace_operator.simulation.run import ClusterView
 
 _WARM_UP = 2
 """Policy intervals to ignore after a change."""

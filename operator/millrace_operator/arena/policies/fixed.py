@@ -6,9 +6,9 @@ interval as long as the keys do not change. The plan for the mean is the cheapes
 
 from __future__ import annotations
 
-from ...scaling.observation import Answer
-from ...scaling.plans import Shape
-from ...simulation.run import ClusterView
+from millrace_operator.scaling.observation import Answer
+from millrace_operator.scaling.plans import Shape
+from millrace_operator.simulation.run import ClusterView
 
 
 class Fixed:

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...scaling.observation import Answer
-from ...scaling.plans import Bounds, Shape
-from ...simulation.run import ClusterView
-from .flink_decision import FlinkMemory, decide
-from .flink_evaluation import evaluate
-from .flink_job import Backlog, FlinkReading, rescaled, samples, vertices
-from .flink_metrics import FlinkMetric, MetricWindow
-from .flink_options import FlinkOptions
-from .flink_window import Collector
+from millrace_operator.arena.policies.flink_decision import FlinkMemory, decide
+from millrace_operator.arena.policies.flink_evaluation import evaluate
+from millrace_operator.arena.policies.flink_job import Backlog, FlinkReading, rescaled, samples, vertices
+from millrace_operator.arena.policies.flink_metrics import FlinkMetric, MetricWindow
+from millrace_operator.arena.policies.flink_options import FlinkOptions
+from millrace_operator.arena.policies.flink_window import Collector
+from millrace_operator.scaling.observation import Answer
+from millrace_operator.scaling.plans import Bounds, Shape
+from millrace_operator.simulation.run import ClusterView
 
 
 class Flink:

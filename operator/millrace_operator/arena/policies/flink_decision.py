@@ -11,9 +11,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .flink_evaluation import Evaluated, capacity
-from .flink_metrics import Vertex, quotient, rounded
-from .flink_options import FlinkOptions
+from millrace_operator.arena.policies.flink_evaluation import Evaluated, capacity
+from millrace_operator.arena.policies.flink_metrics import Vertex, quotient, rounded
+from millrace_operator.arena.policies.flink_options import FlinkOptions
 
 
 @dataclass(frozen=True)

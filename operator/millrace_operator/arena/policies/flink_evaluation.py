@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .flink_metrics import FlinkMetric, MetricWindow, Vertex, quotient, rounded
-from .flink_options import FlinkOptions
+from millrace_operator.arena.policies.flink_metrics import FlinkMetric, MetricWindow, Vertex, quotient, rounded
+from millrace_operator.arena.policies.flink_options import FlinkOptions
 
 
 @dataclass(frozen=True)

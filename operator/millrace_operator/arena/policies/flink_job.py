@@ -20,10 +20,10 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ...scaling.observation import Answer
-from ...scaling.plans import Bounds, Shape
-from .flink_metrics import FlinkMetric, Sample, Vertex, observed_rate
-from .flink_options import FlinkOptions
+from millrace_operator.arena.policies.flink_metrics import FlinkMetric, Sample, Vertex, observed_rate
+from millrace_operator.arena.policies.flink_options import FlinkOptions
+from millrace_operator.scaling.observation import Answer
+from millrace_operator.scaling.plans import Bounds, Shape
 
 
 @dataclass(frozen=True)

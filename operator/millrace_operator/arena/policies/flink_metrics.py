@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from enum import StrEnum
 
-from .flink_options import FlinkOptions
+from millrace_operator.arena.policies.flink_options import FlinkOptions
 
 _EXACT = 1e15  # beyond it, a double has no third decimal
 

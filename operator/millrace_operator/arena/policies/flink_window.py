@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .flink_metrics import MetricWindow, Sample
-from .flink_options import FlinkOptions
+from millrace_operator.arena.policies.flink_metrics import MetricWindow, Sample
+from millrace_operator.arena.policies.flink_options import FlinkOptions
 
 
 class Collector:

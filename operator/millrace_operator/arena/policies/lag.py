@@ -19,10 +19,10 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from ...scaling.observation import Answer
-from ...scaling.plans import Bounds, Shape
-from ...simulation.run import ClusterView
-from .hpa import SYNC_PERIOD, Behavior, is_near
+from millrace_operator.arena.policies.hpa import SYNC_PERIOD, Behavior, is_near
+from millrace_operator.scaling.observation import Answer
+from millrace_operator.scaling.plans import Bounds, Shape
+from millrace_operator.simulation.run import ClusterView
 
 
 class Lag:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ...scaling.decision.decide import Scaler
-from ...scaling.decision.decision import Situation
-from ...scaling.decision.settings import Settings
-from ...scaling.observation import Answer
-from ...scaling.plans import Bounds, Shape
-from ...simulation.run import ClusterView
+from millrace_operator.scaling.decision.decide import Scaler
+from millrace_operator.scaling.decision.decision import Situation
+from millrace_operator.scaling.decision.settings import Settings
+from millrace_operator.scaling.observation import Answer
+from millrace_operator.scaling.plans import Bounds, Shape
+from millrace_operator.simulation.run import ClusterView
 
 
 class Millrace:

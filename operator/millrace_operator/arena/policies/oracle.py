@@ -13,11 +13,11 @@ import math
 
 import numpy as np
 
-from ...scaling.observation import Answer
-from ...scaling.plans import Shape
-from ...simulation.cluster import ClusterProfile
-from ...simulation.run import ClusterView, Scenario
-from ..known_job import KnownJob
+from millrace_operator.arena.known_job import KnownJob
+from millrace_operator.scaling.observation import Answer
+from millrace_operator.scaling.plans import Shape
+from millrace_operator.simulation.cluster import ClusterProfile
+from millrace_operator.simulation.run import ClusterView, Scenario
 
 _SLOT = 10.0
 """Seconds of a slot."""

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import math
 
-from ...scaling.observation import Answer
-from ...scaling.plans import Bounds, Range, Shape
-from ...scaling.prompt_elasticity import PromptElasticity as Elasticity
-from ...simulation.run import ClusterView
-from .counters import increase, ratio
+from millrace_operator.arena.policies.counters import increase, ratio
+from millrace_operator.scaling.observation import Answer
+from millrace_operator.scaling.plans import Bounds, Range, Shape
+from millrace_operator.scaling.prompt_elasticity import PromptElasticity as Elasticity
+from millrace_operator.simulation.run import ClusterView
 
 
 class PromptPolicy:

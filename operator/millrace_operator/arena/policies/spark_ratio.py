@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ...scaling.observation import Answer
-from ...scaling.plans import Bounds, Shape
-from ...simulation.run import ClusterView
-from .counters import increase, ratio
+from millrace_operator.arena.policies.counters import increase, ratio
+from millrace_operator.scaling.observation import Answer
+from millrace_operator.scaling.plans import Bounds, Shape
+from millrace_operator.simulation.run import ClusterView
 
 _UP, _DOWN = 0.9, 0.3
 
