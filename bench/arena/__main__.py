@@ -19,7 +19,7 @@ from bench.arena import page
 from bench.arena.cases import Case, Result, cases, run
 from bench.arena.faults import Faulted
 from bench.marked_page import replace_between
-from millrace_operator.arena.figures import Figures, Settling
+from millrace_arena.figures import Figures, Settling
 
 ROOT = Path(__file__).parents[2]
 PAGE, PICTURES = ROOT / "docs" / "autoscaling.md", ROOT / "docs" / "img"

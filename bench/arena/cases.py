@@ -9,13 +9,13 @@ from pathlib import Path
 
 from bench.arena.deployed import deployed
 from bench.arena.faults import Faulted, faulted
-from millrace_operator.arena.figures import Figures
-from millrace_operator.arena.plot import write_plot
-from millrace_operator.arena.registry import POLICIES
-from millrace_operator.arena.run import ScenarioSetting, compare, recorded, synthetic
-from millrace_operator.arena.synthetic import SYNTHETIC
-from millrace_operator.simulation.run import Scenario
-from millrace_operator.simulation.trace_files import read_trace
+from millrace_arena.figures import Figures
+from millrace_arena.plot import write_plot
+from millrace_arena.registry import POLICIES
+from millrace_arena.run import ScenarioSetting, compare, recorded, synthetic
+from millrace_arena.simulation.run import Scenario
+from millrace_arena.simulation.trace_files import read_trace
+from millrace_arena.synthetic import SYNTHETIC
 
 DATA = Path(os.environ.get("MILLRACE_DATA") or Path(__file__).parents[3] / "shared" / "data")
 _RECORDED = ("demeter_dsp_rates", "dsp_load_rates", "nab_rates", "azure_llm_2023")

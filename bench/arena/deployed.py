@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from millrace_arena.figures import Figures
+from millrace_arena.registry import OURS
+from millrace_arena.run import compare
+from millrace_arena.simulation.run import Scenario
 from millrace_jobs.run.admission import Admission, FinishedBatch
 from millrace_jobs.run.steering import FIRST_SECONDS, PYTHON_RECORDS
-from millrace_operator.arena.figures import Figures
-from millrace_operator.arena.registry import OURS
-from millrace_operator.arena.run import compare
 from millrace_operator.scaling.decision.settings import Settings
-from millrace_operator.simulation.run import Scenario
 
 DEPLOYED = f"{OURS}, deployed"
 """Name of this variant among the policies."""

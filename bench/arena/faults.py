@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from millrace_operator.arena.registry import OURS, POLICIES
-from millrace_operator.arena.run import busiest
-from millrace_operator.simulation.metrics import Fault, FaultyTime
-from millrace_operator.simulation.run import Run, Scenario, simulate
+from millrace_arena.registry import OURS, POLICIES
+from millrace_arena.run import busiest
+from millrace_arena.simulation.metrics import Fault, FaultyTime
+from millrace_arena.simulation.run import Run, Scenario, simulate
 
 _SECONDS = 900.0
 """Length of the busiest part of a trace, in seconds. The fault begins halfway through it and lasts a third of it."""

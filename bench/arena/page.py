@@ -9,8 +9,8 @@ from bench.arena import verdicts
 from bench.arena.cases import Result
 from bench.arena.deployed import DEPLOYED
 from bench.arena.verdicts import Standing
-from millrace_operator.arena.figures import Figures
-from millrace_operator.arena.registry import OURS, POLICIES, REAL
+from millrace_arena.figures import Figures
+from millrace_arena.registry import OURS, POLICIES, REAL
 
 _ROWS = (OURS, DEPLOYED, *(name for name in POLICIES if name != OURS))
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from bench.arena.cases import Result
-from millrace_operator.arena.figures import Figures
-from millrace_operator.arena.registry import OURS
+from millrace_arena.figures import Figures
+from millrace_arena.registry import OURS
 
 _SAME_COST = 1.005
 """Ratio up to which two figures of core-hours count as equal."""

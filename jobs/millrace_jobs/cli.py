@@ -11,6 +11,7 @@ from dataclasses import asdict
 from enum import StrEnum
 from functools import cache
 from importlib.metadata import entry_points, version
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Timer
 from types import FrameType
@@ -332,9 +333,13 @@ def _overdue(grace: float, *, starting: bool) -> Problem:
 
 @cache
 def _add_other_commands() -> None:
-    """Add the commands of other installed packages, found by entry point because this package imports none of them."""
+    """Add the commands of other installed packages, found by entry point because this package imports none of them.
+
+    Images lack the arena, which the distribution's entry points name all the same.
+    """
     for package in entry_points(group="millrace.commands"):
-        package.load()(app)
+        if find_spec(package.module.partition(".")[0]):
+            package.load()(app)
 
 
 def main() -> None:

@@ -1,1 +1,1 @@
-"""Kubernetes operator of Millrace: runs and scales streaming queries, and simulates its scaling decisions."""
+"""Kubernetes operator of Millrace: runs and scales streaming queries."""

@@ -1,16 +1,15 @@
-"""Commands of the operator package: models, simulation, and queries on a cluster."""
+"""Commands of the operator package: models, and queries on a cluster."""
 
 from __future__ import annotations
 
 import typer
 
-from . import explain, logs, model, operator, simulate, status, steering, top
+from . import explain, logs, model, operator, status, steering, top
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to the command line of the whole product."""
     app.add_typer(model.app, name="model")
-    app.command()(simulate.simulate)
     app.command()(operator.operator)
     explain.extend_explain(app)
     for command in (

@@ -3,11 +3,11 @@ from dataclasses import replace
 import pytest
 from bench.arena.deployed import DEPLOYED, AsDeployed, deployed
 
-from millrace_operator.arena.registry import OURS, POLICIES
-from millrace_operator.arena.run import ScenarioSetting, synthetic
+from millrace_arena.registry import OURS, POLICIES
+from millrace_arena.run import ScenarioSetting, synthetic
+from millrace_arena.simulation import shapes
+from millrace_arena.simulation.run import simulate
 from millrace_operator.scaling.decision.settings import Settings
-from millrace_operator.simulation import shapes
-from millrace_operator.simulation.run import simulate
 
 STEP, END = 1200.0, 2400.0
 

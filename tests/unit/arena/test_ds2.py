@@ -2,7 +2,7 @@
 
 import pytest
 
-from millrace_operator.arena.policies.ds2 import Ds2, Ds2Operator, instances
+from millrace_arena.policies.ds2 import Ds2, Ds2Operator, instances
 from millrace_operator.scaling.observation import Answer
 
 from .states import BOUNDS, plan, ready

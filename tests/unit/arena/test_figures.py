@@ -3,10 +3,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from millrace_operator.arena.figures import Settling, figures, oscillations, settling, step_changes
+from millrace_arena.figures import Settling, figures, oscillations, settling, step_changes
+from millrace_arena.simulation import shapes
+from millrace_arena.simulation.record import Rescale, Run, SimulatedBatch
 from millrace_operator.scaling.plans import Shape
-from millrace_operator.simulation import shapes
-from millrace_operator.simulation.record import Rescale, Run, SimulatedBatch
 
 from .states import BOUNDS, INTERVAL
 

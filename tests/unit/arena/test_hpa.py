@@ -2,8 +2,8 @@
 
 import pytest
 
-from millrace_operator.arena.policies import cpu, lag
-from millrace_operator.arena.policies.hpa import Behavior
+from millrace_arena.policies import cpu, lag
+from millrace_arena.policies.hpa import Behavior
 from millrace_operator.scaling.observation import Answer
 from millrace_operator.scaling.plans import Range
 

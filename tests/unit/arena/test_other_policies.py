@@ -1,14 +1,14 @@
 import pytest
 
-from millrace_operator.arena.known_job import KnownJob
-from millrace_operator.arena.policies.fixed import Fixed
-from millrace_operator.arena.policies.oracle import Oracle
-from millrace_operator.arena.policies.prompt import PromptPolicy
-from millrace_operator.arena.run import ScenarioSetting, compare, synthetic
-from millrace_operator.arena.synthetic import KEYS
+from millrace_arena.known_job import KnownJob
+from millrace_arena.policies.fixed import Fixed
+from millrace_arena.policies.oracle import Oracle
+from millrace_arena.policies.prompt import PromptPolicy
+from millrace_arena.run import ScenarioSetting, compare, synthetic
+from millrace_arena.simulation.job import JobProfile
+from millrace_arena.simulation.record import LATE_INTERVALS
+from millrace_arena.synthetic import KEYS
 from millrace_operator.scaling.plans import Shape
-from millrace_operator.simulation.job import JobProfile
-from millrace_operator.simulation.record import LATE_INTERVALS
 
 from .states import BOUNDS, INTERVAL, batches, plan, ready
 

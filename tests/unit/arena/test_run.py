@@ -2,12 +2,12 @@ import json
 
 import pytest
 
-from millrace_operator.arena.plot import write_plot
-from millrace_operator.arena.registry import POLICIES, REAL
-from millrace_operator.arena.run import ScenarioSetting, busiest, compare, recorded, synthetic
-from millrace_operator.arena.synthetic import SYNTHETIC
-from millrace_operator.simulation import shapes
-from millrace_operator.simulation.traces import DAY, trace
+from millrace_arena.plot import write_plot
+from millrace_arena.registry import POLICIES, REAL
+from millrace_arena.run import ScenarioSetting, busiest, compare, recorded, synthetic
+from millrace_arena.simulation import shapes
+from millrace_arena.simulation.traces import DAY, trace
+from millrace_arena.synthetic import SYNTHETIC
 
 SHORT = recorded(shapes.step(100.0, 300.0, 600.0, 900.0), ScenarioSetting(max_executors=4))
 

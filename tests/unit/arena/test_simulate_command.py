@@ -8,9 +8,9 @@ import typer
 from typer.testing import CliRunner
 
 from millrace_api.errors import MillraceError
-from millrace_operator.arena.registry import POLICIES
-from millrace_operator.arena.synthetic import SYNTHETIC
-from millrace_operator.commands.simulate import simulate
+from millrace_arena.command import simulate
+from millrace_arena.registry import POLICIES
+from millrace_arena.synthetic import SYNTHETIC
 
 APP = typer.Typer()
 APP.command()(simulate)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from millrace_operator.arena.policies.spark_ratio import SparkRatio
+from millrace_arena.policies.spark_ratio import SparkRatio
 
 from .states import BOUNDS, INTERVAL, batches, plan, ready
 

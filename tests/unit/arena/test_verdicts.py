@@ -6,8 +6,8 @@ from bench.arena.cases import Result
 from bench.arena.deployed import DEPLOYED
 from bench.arena.verdicts import Standing
 
-from millrace_operator.arena.figures import Figures, Settling
-from millrace_operator.arena.registry import OURS, POLICIES
+from millrace_arena.figures import Figures, Settling
+from millrace_arena.registry import OURS, POLICIES
 
 PLAIN = Figures("millrace", 0.004, 0.005, 2.5, 3.5, 4.0, 0.01, 10.0, 1.2, 3, (), 0, 1000)
 

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from millrace_operator.arena.policies.millrace import Millrace
-from millrace_operator.arena.run import ScenarioSetting, synthetic
+from millrace_arena.policies.millrace import Millrace
+from millrace_arena.run import ScenarioSetting, synthetic
+from millrace_arena.simulation.run import simulate
 from millrace_operator.lifecycle.autoscaler import Autoscaler, MetricsError
 from millrace_operator.scaling.plans import Shape
-from millrace_operator.simulation.run import simulate
 from millrace_operator.telemetry.metrics import OperatorMetrics
 from unit.api.documents import MINIMAL, changed
 
@@ -229,6 +229,6 @@ def test_a_prometheus_that_is_away_is_told_after_a_minute_and_scales_nothing():
 
 
 def _view(ready):
-    from millrace_operator.simulation.run import ClusterView
+    from millrace_arena.simulation.run import ClusterView
 
     return ClusterView(ready, None, None)

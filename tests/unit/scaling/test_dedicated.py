@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from millrace_arena.simulation.job import JobProfile, StageCost
+from millrace_arena.simulation.shapes import step
 from millrace_operator.scaling.plans import Shape
-from millrace_operator.simulation.job import JobProfile, StageCost
-from millrace_operator.simulation.shapes import step
 from unit.scaling.deciding import BOUNDS, run, scenario
 
 DEDICATED = replace(BOUNDS, replica_cores=1.0)

@@ -10,14 +10,14 @@ from bench.scaling.grid import HELD_OUT, SEEN, settings
 from bench.scaling.jobs import JOBS, KEYS
 from bench.scaling.prediction import BATCHES, BOUNDS, INTERVAL, STATE_PARTITIONS, observation, plan_of
 
+from millrace_arena.simulation.cluster import ClusterProfile
+from millrace_arena.simulation.job import QUIET, JobProfile, StageCost
+from millrace_arena.simulation.keys import Keys, always
+from millrace_arena.simulation.placement import SimulatedPartitioner
+from millrace_arena.simulation.run import Scenario, simulate
+from millrace_arena.simulation.shapes import constant
 from millrace_operator.scaling.batch_time.calibration import Calibration
 from millrace_operator.scaling.batch_time.stage_work import BLOCK, GROUP, RECORD, TASK
-from millrace_operator.simulation.cluster import ClusterProfile
-from millrace_operator.simulation.job import QUIET, JobProfile, StageCost
-from millrace_operator.simulation.keys import Keys, always
-from millrace_operator.simulation.placement import SimulatedPartitioner
-from millrace_operator.simulation.run import Scenario, simulate
-from millrace_operator.simulation.shapes import constant
 
 from .scenes import Patient
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from millrace_arena.simulation.admission import Unlimited
+from millrace_arena.simulation.cluster import ClusterProfile
+from millrace_arena.simulation.job import QUIET, JobProfile, StageCost
+from millrace_arena.simulation.keys import Keys, always
+from millrace_arena.simulation.placement import SimulatedPartitioner
+from millrace_arena.simulation.run import Scenario
+from millrace_arena.simulation.traces import trace
 from millrace_operator.scaling.plans import Bounds, Range, Shape
-from millrace_operator.simulation.admission import Unlimited
-from millrace_operator.simulation.cluster import ClusterProfile
-from millrace_operator.simulation.job import QUIET, JobProfile, StageCost
-from millrace_operator.simulation.keys import Keys, always
-from millrace_operator.simulation.placement import SimulatedPartitioner
-from millrace_operator.simulation.run import Scenario
-from millrace_operator.simulation.traces import trace
 
 BOUNDS = Bounds(Range(1, 8), Range(1, 16), Range(1, 4), executor_cores=2)
 PROMPT_CLUSTER = ClusterProfile(start_seconds=20, start_scatter=0, drain_slowdown=0, warm_up_seconds=0)

@@ -4,9 +4,9 @@ import pytest
 from bench.scaling.jobs import JOBS, KEYS
 from bench.scaling.points import RECORDED, read_points
 
-from millrace_operator.simulation.job import JobProfile, SimulatedJob
-from millrace_operator.simulation.keys import Keys
-from millrace_operator.simulation.placement import SimulatedPartitioner
+from millrace_arena.simulation.job import JobProfile, SimulatedJob
+from millrace_arena.simulation.keys import Keys
+from millrace_arena.simulation.placement import SimulatedPartitioner
 
 from .real_runs import BOUNDS, PANES, compare
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_operator.simulation.cluster import ClusterProfile, Fleet
+from millrace_arena.simulation.cluster import ClusterProfile, Fleet
 
 EXACT = ClusterProfile(start_seconds=20, start_scatter=0, drain_seconds=6)
 

@@ -3,12 +3,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from millrace_arena.simulation.expected import ExpectedSeconds
+from millrace_arena.simulation.job import QUIET, JobProfile, Noise
+from millrace_arena.simulation.keys import Keys, always
+from millrace_arena.simulation.placement import SimulatedPartitioner
+from millrace_arena.simulation.run import simulate
 from millrace_operator.scaling.plans import Shape
-from millrace_operator.simulation.expected import ExpectedSeconds
-from millrace_operator.simulation.job import QUIET, JobProfile, Noise
-from millrace_operator.simulation.keys import Keys, always
-from millrace_operator.simulation.placement import SimulatedPartitioner
-from millrace_operator.simulation.run import simulate
 
 from .scenes import BOUNDS, EASY, Patient, rates, scene
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_operator.simulation.keys import Keys, KeySchedule, always, frequencies, growth
+from millrace_arena.simulation.keys import Keys, KeySchedule, always, frequencies, growth
 
 some_keys = st.builds(Keys, st.integers(1, 3000), st.sampled_from([0.0, 0.5, 1.0, 2.0]), st.sampled_from([0.0, 0.4]))
 

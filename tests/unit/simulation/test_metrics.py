@@ -4,8 +4,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from millrace_arena.simulation.metrics import COUNTERS, SERIES, Fault, FaultyTime, MetricsPath, MetricsProfile
 from millrace_operator.scaling.observation import Answer
-from millrace_operator.simulation.metrics import COUNTERS, SERIES, Fault, FaultyTime, MetricsPath, MetricsProfile
 
 
 def true_at(time, **changes):

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_operator.simulation.keys import Keys, frequencies
-from millrace_operator.simulation.placement import SimulatedPartitioner, _filled, key_shares, merge_shares, row_shares
+from millrace_arena.simulation.keys import Keys, frequencies
+from millrace_arena.simulation.placement import SimulatedPartitioner, _filled, key_shares, merge_shares, row_shares
 
 HASH, PKG, SHUFFLE = SimulatedPartitioner
 some_keys = st.builds(Keys, st.integers(1, 3000), st.sampled_from([0.0, 1.0, 2.0]), st.sampled_from([0.0, 0.4]))

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millrace_arena.simulation.cluster import ClusterProfile
+from millrace_arena.simulation.job import JobProfile, Noise
+from millrace_arena.simulation.keys import Keys, KeySchedule, always
+from millrace_arena.simulation.metrics import MetricsProfile
+from millrace_arena.simulation.run import simulate
 from millrace_operator.scaling.plans import Shape
-from millrace_operator.simulation.cluster import ClusterProfile
-from millrace_operator.simulation.job import JobProfile, Noise
-from millrace_operator.simulation.keys import Keys, KeySchedule, always
-from millrace_operator.simulation.metrics import MetricsProfile
-from millrace_operator.simulation.run import simulate
 
 from .scenes import EASY, Patient, Planned, dedicated, rates, scene
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from millrace_operator.simulation.trace_files import TraceFileError, read_trace
+from millrace_arena.simulation.trace_files import TraceFileError, read_trace
 
 
 def written(folder, text):

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_operator.simulation import shapes
-from millrace_operator.simulation.traces import Trace, trace
+from millrace_arena.simulation import shapes
+from millrace_arena.simulation.traces import Trace, trace
 
 
 @st.composite

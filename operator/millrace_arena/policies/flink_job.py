@@ -1,0 +1,121 @@
+"""Our job as a Flink job: stages become vertices, answers become metric samples, and parallelism becomes a plan.
+
+The stages route, combine and merge are vertices, and route is the source. They share slots, as is Flink's default. A
+slot is a core: a vertex has as many subtasks as it has concurrent tasks, and the job has the slots of its widest
+vertex. State partitions are the key groups of merge. The parallelism of route is the number of replicas, and that of
+combine the number of combine tasks. If either exceeds the slots, Flink sees the slots.
+
+A Flink subtask is busy while it waits for neither input nor output. The stages of a batch take turns on the same
+cores, which do nothing else until the batch ends. All stages are therefore busy while a batch is processed. If only a
+stage's own tasks counted, no stage would ever be fully busy, and Flink, whose vertices run side by side, would see
+spare capacity that does not exist.
+
+Partitioners in pods of their own do run beside the batches. They have their own slots and are busy for their CPU time.
+Flink treats the rest of their time as back pressure from the batches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from millrace_arena.policies.flink_metrics import FlinkMetric, Sample, Vertex, observed_rate
+from millrace_arena.policies.flink_options import FlinkOptions
+from millrace_operator.scaling.observation import Answer
+from millrace_operator.scaling.plans import Bounds, Shape
+
+
+@dataclass(frozen=True)
+class FlinkReading:
+    """The numbers that the autoscaler uses from an answer, valid at ``time``, seconds.
+
+    Attributes:
+        batches, rows, partials: finished batches, their records and their partial results.
+        processing: seconds spent processing them.
+        routing: CPU seconds of partitioner pods; None without such pods.
+    """
+
+    time: float
+    batches: float
+    rows: float
+    partials: float
+    processing: float
+    routing: float | None
+
+    @classmethod
+    def of(cls, answer: Answer, *, dedicated: bool) -> FlinkReading | None:
+        """Return the numbers of ``answer``; None if one is missing, negative or not finite."""
+        numbers = [answer.batches_total, answer.rows_total, answer.partials_total, answer.processing_seconds_total]
+        if dedicated:
+            numbers.append(answer.dedicated_busy_seconds_total)
+        known = [number for number in numbers if number is not None and math.isfinite(number) and number >= 0]
+        if len(known) < len(numbers):
+            return None
+        batches, rows, partials, processing, *routing = known
+        return cls(answer.time, batches, rows, partials, processing, routing[0] if dedicated else None)
+
+
+class Backlog:
+    """Records that arrived at the source and are in no finished batch; Flink reads this lag from the broker."""
+
+    def __init__(self, arrived: Callable[[float], float]) -> None:
+        """Read arrivals from a broker that received ``arrived(time)`` records until ``time``, seconds."""
+        self._arrived = arrived
+        self._batches = 0.0
+        self._lag = 0.0
+        self._by_earlier_drivers = 0.0
+
+    def at(self, reading: FlinkReading) -> float:
+        """Return the backlog at the time of ``reading``; a restarted driver continues where the last one stopped."""
+        uncounted = self._arrived(reading.time) - reading.rows
+        if reading.batches < self._batches:
+            self._by_earlier_drivers = uncounted - self._lag
+        self._batches = reading.batches
+        self._lag = max(0.0, uncounted - self._by_earlier_drivers)
+        return self._lag
+
+
+def vertices(plan: Shape, executors: int, bounds: Bounds, state_partitions: int) -> list[Vertex]:
+    """Return the stages of a job on ``executors`` executors, in the order in which records pass through them."""
+    slots = executors * bounds.executor_cores
+    replicas = plan.replicas if bounds.dedicated else min(plan.replicas, slots)
+    return [
+        Vertex("route", (), False, replicas, bounds.replicas.high),
+        Vertex("combine", ("route",), False, min(plan.parallelism, slots), bounds.parallelism.high),
+        Vertex("merge", ("combine",), True, min(state_partitions, slots), state_partitions),
+    ]
+
+
+def samples(
+    before: FlinkReading, now: FlinkReading, lag: float, plan: Shape, observed: float, options: FlinkOptions
+) -> dict[str, Sample]:
+    """Return the metrics of the vertices over the time since ``before``.
+
+    ``lag`` is the number of waiting records, and ``observed`` the mean observed true rate of the source so far.
+    """
+    seconds = now.time - before.time
+    busy, held_up = (now.processing - before.processing) / seconds, 0.0
+    routing = busy
+    if now.routing is not None and before.routing is not None:
+        routing = (now.routing - before.routing) / (seconds * plan.replicas)
+        held_up = max(0.0, 1 - routing)
+    taken = (now.rows - before.rows) / seconds
+    return {
+        "route": {
+            FlinkMetric.RECORDS_IN: now.rows,
+            FlinkMetric.LAG: lag,
+            FlinkMetric.LOAD: routing,
+            FlinkMetric.OBSERVED: observed_rate(taken, lag, held_up, observed, options),
+        },
+        "combine": {FlinkMetric.RECORDS_IN: now.rows, FlinkMetric.LOAD: busy},
+        "merge": {FlinkMetric.RECORDS_IN: now.partials, FlinkMetric.LOAD: busy},
+    }
+
+
+def rescaled(plan: Shape, current: Mapping[str, int], parallelism: Mapping[str, int], bounds: Bounds) -> Shape:
+    """Return the plan with ``parallelism`` instead of ``current``; vertices that do not change keep their tasks."""
+    replicas = plan.replicas if parallelism["route"] == current["route"] else parallelism["route"]
+    combine = plan.parallelism if parallelism["combine"] == current["combine"] else parallelism["combine"]
+    sharing = [count for name, count in parallelism.items() if name != "route" or not bounds.dedicated]
+    return bounds.nearest(Shape(math.ceil(max(sharing) / bounds.executor_cores), combine, replicas))

@@ -1,0 +1,32 @@
+"""``millrace``: the operator's own policy, run by the same code (``scaling.decision``) with its defaults."""
+
+from __future__ import annotations
+
+from millrace_arena.simulation.run import ClusterView
+from millrace_operator.scaling.decision.decide import Scaler
+from millrace_operator.scaling.decision.decision import Situation
+from millrace_operator.scaling.decision.settings import Settings
+from millrace_operator.scaling.observation import Answer
+from millrace_operator.scaling.plans import Bounds, Shape
+
+
+class Millrace:
+    """A policy that sets executors, parallelism and replicas by a model of the job, calibrated while the job runs."""
+
+    name = "millrace"
+    period = 5.0
+
+    def __init__(self, bounds: Bounds, state_partitions: int) -> None:
+        self._scaler = Scaler(Settings(), bounds, state_partitions)
+
+    def step(self, answer: Answer | None, now: float, plan: Shape, epoch: int, cluster: ClusterView) -> Shape | None:
+        """Return the plan that the scaler chooses."""
+        situation = Situation(
+            now=now,
+            plan=plan,
+            epoch=epoch,
+            executors_ready=cluster.executors_ready,
+            executors_pending_since=cluster.executors_pending_since,
+            executors_quota=cluster.quota,
+        )
+        return self._scaler.step(answer, situation).plan

@@ -1,1 +1,0 @@
-"""Comparison of scaling policies on the same traces and the same simulated job."""
