@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from . import explain, logs, model, operator, status, steering, top
+from ..capacity import commands as model
+from . import explain, logs, operator, status, steering, top
 
 
 def add_to(app: typer.Typer) -> None:

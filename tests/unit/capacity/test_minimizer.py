@@ -5,9 +5,9 @@ from itertools import product
 import pytest
 from hypothesis import assume, given, settings
 
-from millrace_operator.scaling.dataflow.bottleneck import loads
-from millrace_operator.scaling.dataflow.flow import Flow, FlowOperator, Sizing
-from millrace_operator.scaling.dataflow.minimizer import UnattainableError, minimize
+from millrace_operator.capacity.bottleneck import loads
+from millrace_operator.capacity.flow import Flow, FlowOperator, Sizing
+from millrace_operator.capacity.minimizer import UnattainableError, minimize
 
 from .flows import BROADCAST, HASH, RANDOM, flows, limited
 

@@ -201,13 +201,13 @@ def _shape(operators: list[FlowOperator]) -> list[Mistake]:
 
 def _queues(flow: Flow) -> Iterator[Mistake]:
     """Yield costs of queues that do not exist (Definition 30), and unknown record sizes on a limited network."""
+    no_queue = "leave it out, or add it to the cost of processing a record"
     for name, operator in flow.operators.items():
         if operator.fetch_seconds and not operator.inputs:
-            hint = "leave it out, or add it to the cost of processing a record"
-            yield Mistake(name, ("fetch_seconds",), "a source has no queue to fetch from", hint)
+            yield Mistake(name, ("fetch_seconds",), "a source has no queue to fetch from", no_queue)
         if operator.emit_seconds and flow.is_sink(name):
-            hint = "leave it out, or add it to the cost of processing a record"
-            yield Mistake(name, ("emit_seconds",), "has no consumers, so there is no queue to put records into", hint)
+            message = "has no consumers, so there is no queue to put records into"
+            yield Mistake(name, ("emit_seconds",), message, no_queue)
         if flow.bandwidth is not None and not operator.record_bytes and not flow.is_sink(name):
             hint = "write the mean size of an output record, or leave the bandwidth out"
             yield Mistake(name, ("record_bytes",), "is required where the bandwidth is limited", hint)

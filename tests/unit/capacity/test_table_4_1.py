@@ -8,8 +8,8 @@ import math
 
 import pytest
 
-from millrace_operator.scaling.dataflow.bottleneck import loads
-from millrace_operator.scaling.dataflow.flow import Flow
+from millrace_operator.capacity.bottleneck import loads
+from millrace_operator.capacity.flow import Flow
 
 from .flows import limited, sizes
 

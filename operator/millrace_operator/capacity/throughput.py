@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from .bottleneck import OperatorLoad, arrivals, loads
-from .cost_model import TOLERANCE, Inflow, work
+from .bottleneck import OperatorLoad, loads
+from .cost_model import TOLERANCE, Inflow, inflow, work
 from .flow import Configuration, Flow, Workload
 
 
@@ -79,6 +79,6 @@ def _unhindered(flow: Flow, configuration: Configuration, rates: Workload) -> di
     result: dict[str, Inflow] = {}
     sent: dict[str, float] = {}
     for operator in flow.order:
-        result[operator.name] = arrivals(flow, configuration, operator, rates, sent)
+        result[operator.name] = inflow(flow, configuration, operator, sent, rates)
         sent[operator.name] = operator.selectivity * result[operator.name].records
     return result

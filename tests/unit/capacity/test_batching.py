@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from millrace_operator.scaling.dataflow.batching import Buffering, added_seconds, buffers
-from millrace_operator.scaling.dataflow.flow import Flow, FlowOperator
+from millrace_operator.capacity.batching import Buffering, added_seconds, buffers
+from millrace_operator.capacity.flow import Flow, FlowOperator
 
 from .flows import BROADCAST, HASH, RANDOM, limited, sizes
 

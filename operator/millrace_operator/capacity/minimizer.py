@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .bottleneck import arrivals
-from .cost_model import TOLERANCE, Inflow, inflow, parts, work
+from .cost_model import TOLERANCE, Inflow, inflow, least_input_batch, least_output_batch, parts, tasks_for, work
 from .flow import Configuration, Flow, FlowOperator, Sizing, Workload
-from .sizing import least_input_batch, least_output_batch, tasks_for
 
 
 class UnattainableError(ValueError):
@@ -46,10 +44,7 @@ def _tasks(flow: Flow, workload: Workload, assumed: Configuration, *, batching: 
     sizes: dict[str, Sizing] = {}
     sent: dict[str, float] = {}
     for operator in flow.order:
-        if operator.inputs:
-            divided, repeated = parts(flow, assumed, operator, sent)
-        else:
-            divided, repeated = Inflow(workload[operator.name]), Inflow(0.0)
+        divided, repeated = parts(flow, assumed, operator, sent, workload)
         tasks = _least(flow, assumed, operator, divided, repeated, batching=batching)
         sizes[operator.name] = Sizing(tasks)
         sent[operator.name] = operator.selectivity * (divided.records + tasks * repeated.records)
@@ -75,7 +70,7 @@ def _with_batches(flow: Flow, workload: Workload, sizes: dict[str, Sizing]) -> d
     """Add output batches level by level; a consumer raises its producers' batches if it must (lines 17 to 28)."""
     sizes, sent = dict(sizes), dict[str, float]()
     for operator in flow.order:
-        arriving = arrivals(flow, sizes, operator, workload, sent)
+        arriving = inflow(flow, sizes, operator, sent, workload)
         task_rate = arriving.records / sizes[operator.name].tasks
         least = least_input_batch(operator, task_rate)
         for producer in sorted(operator.inputs, key=lambda name: sizes[name].batch):
@@ -83,7 +78,7 @@ def _with_batches(flow: Flow, workload: Workload, sizes: dict[str, Sizing]) -> d
                 break
             if sent[producer] and sizes[producer].batch < least:
                 sizes[producer] = replace(sizes[producer], batch=least)
-                arriving = inflow(flow, sizes, operator, sent)
+                arriving = inflow(flow, sizes, operator, sent, workload)
         if not flow.is_sink(operator.name):
             batch = least_output_batch(operator, task_rate, arriving.batch_records)
             sizes[operator.name] = replace(sizes[operator.name], batch=batch)

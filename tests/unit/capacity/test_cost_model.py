@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from millrace_operator.scaling.dataflow.cost_model import (
+from millrace_operator.capacity.cost_model import (
     Capacity,
     Inflow,
     capacity,
@@ -15,7 +15,7 @@ from millrace_operator.scaling.dataflow.cost_model import (
     processing_seconds,
     work,
 )
-from millrace_operator.scaling.dataflow.flow import Flow, FlowOperator
+from millrace_operator.capacity.flow import Flow, FlowOperator
 
 from .flows import BROADCAST, HASH, RANDOM, limited, sizes
 
@@ -40,13 +40,13 @@ def two_producers(first, second, connection=RANDOM, bandwidth=None):
 
 def test_example_5_effective_input_batch():
     flow = two_producers(1.0, 1.0)
-    arriving = inflow(flow, sizes(flow, p1=(1, 5), p2=(1, 10)), flow.operators["c"], {"p1": 1.0, "p2": 1.0})
+    arriving = inflow(flow, sizes(flow, p1=(1, 5), p2=(1, 10)), flow.operators["c"], {"p1": 1.0, "p2": 1.0}, {})
     assert arriving.batch_records == pytest.approx(20 / 3)
 
 
 def test_example_6_effective_record_size():
     flow = two_producers(5.0, 20.0)
-    arriving = inflow(flow, sizes(flow), flow.operators["c"], {"p1": 6.0, "p2": 1.0})
+    arriving = inflow(flow, sizes(flow), flow.operators["c"], {"p1": 6.0, "p2": 1.0}, {})
     assert arriving.bytes == 50
     assert arriving.record_bytes == pytest.approx(50 / 7)
 
@@ -69,7 +69,7 @@ def test_sources_have_no_input_and_sinks_no_output_network():
 
 def test_nothing_arrives():
     flow = two_producers(5.0, 20.0, bandwidth=1000.0)
-    arriving = inflow(flow, sizes(flow, p1=(1, 9)), flow.operators["c"], {"p1": 0.0, "p2": 0.0})
+    arriving = inflow(flow, sizes(flow, p1=(1, 9)), flow.operators["c"], {"p1": 0.0, "p2": 0.0}, {})
     assert (arriving.batch_records, arriving.record_bytes) == (1, 0)
     assert capacity(flow, sizes(flow), flow.operators["c"], arriving) == Capacity(math.inf, 10, math.inf)
 
@@ -77,7 +77,7 @@ def test_nothing_arrives():
 def test_a_broadcast_arrives_at_every_task():
     flow = two_producers(5.0, 20.0, BROADCAST)
     configuration = sizes(flow, p1=(1, 2), p2=(1, 10), c=(4, 1))
-    arriving = inflow(flow, configuration, flow.operators["c"], {"p1": 8.0, "p2": 10.0})
+    arriving = inflow(flow, configuration, flow.operators["c"], {"p1": 8.0, "p2": 10.0}, {})
     assert arriving == Inflow(8 + 40, 4 + 4, 40 + 800)
     assert fan_out(flow, configuration, "p2") == 4
     assert fan_out(flow, configuration, "p1") == 1
@@ -93,7 +93,7 @@ def test_work_is_rate_over_capacity_and_adds_up():
         bandwidth=5000.0,
     )
     configuration = sizes(flow, s=(1, 3), v=(2, 4))
-    arriving = inflow(flow, configuration, flow.operators["v"], {"s": 6.0})
+    arriving = inflow(flow, configuration, flow.operators["v"], {"s": 6.0}, {})
     of, able = (
         work(flow, configuration, flow.operators["v"], arriving),
         capacity(flow, configuration, flow.operators["v"], arriving),

@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given, settings
 
-from millrace_operator.scaling.dataflow.bottleneck import loads
-from millrace_operator.scaling.dataflow.flow import Flow
-from millrace_operator.scaling.dataflow.throughput import back_pressure, throughput
+from millrace_operator.capacity.bottleneck import loads
+from millrace_operator.capacity.flow import Flow
+from millrace_operator.capacity.throughput import back_pressure, throughput
 
 from .flows import BROADCAST, HASH, flows, limited, linear_road, sizes
 from .queueing import simulate

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from millrace_operator.scaling.dataflow.flow import Flow, FlowError, FlowOperator, Sizing, StreamConnection
+from millrace_operator.capacity.flow import Flow, FlowError, FlowOperator, Sizing, StreamConnection
 
 from .flows import BROADCAST, HASH, RANDOM, limited
 

@@ -1,8 +1,9 @@
-"""FLOW.yaml: a data flow with its costs, and its current tasks and batches."""
+"""FLOW.yaml, a data flow with its costs and its current tasks and batches; and the rates of its sources."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,12 +11,13 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, ValidationError
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.explain_errors import Location, dotted, explain, field_location, quote
+from millrace_api.explain_errors import Location, dotted, explain, field_location, quote, suggest
 from millrace_api.model.base import Model, problem
 from millrace_api.model.values import Count, Positive, text
 from millrace_api.validation.salvage import details
 from millrace_api.validation.yaml_nodes import Document, read_documents
-from millrace_operator.scaling.dataflow.flow import Flow, FlowError, FlowOperator, Mistake, Sizing, StreamConnection
+
+from .flow import Flow, FlowError, FlowOperator, Mistake, Sizing, StreamConnection
 
 NANOSECONDS = 1e9
 MEGABIT = 1e6
@@ -34,7 +36,7 @@ _Amount = Annotated[float, Field(strict=True, ge=0)]
 
 
 class OperatorFields(Model):
-    """An operator as it is written; see :class:`Operator`."""
+    """An operator as it is written; see ``FlowOperator``."""
 
     inputs: dict[_OperatorName, Annotated[StreamConnection, BeforeValidator(_connection)]] = Field(
         default={}, description="Producers, and how each is connected."
@@ -137,3 +139,43 @@ def _at(document: Document, location: Location, message: str, hint: str) -> Prob
 
 def _in_order(problems: Iterable[Problem]) -> list[Problem]:
     return sorted(problems, key=lambda problem: problem.line or 0)
+
+
+def workload(file: FlowFile, rates: Sequence[str]) -> dict[str, float]:
+    """Return the rate of every source from one number for all of them, or ``name=number`` for each.
+
+    Raises:
+        MillraceError: if a rate is not a number or below 0, or if a source is unknown, given twice or left out.
+    """
+    sources = file.flow.sources
+    if len(rates) == 1 and "=" not in rates[0]:
+        return dict.fromkeys(sources, _number(rates[0]))
+    given: dict[str, float] = {}
+    for option in rates:
+        name, equals, number = option.rpartition("=")
+        if not equals:
+            hint = f"write --rate {sources[0]}={option}, or one rate for all sources"
+            raise _error(f'"{option}" names no source', hint)
+        if name not in sources:
+            raise _error(f'"{name}" is not a source of {file.path}', suggest(name, sources))
+        if name in given:
+            raise _error(f'the rate of "{name}" is given twice', "keep one of them")
+        given[name] = _number(number)
+    missing = [name for name in sources if name not in given]
+    if missing:
+        raise _error(f"{', '.join(missing)} of {file.path} got no rate", f"add --rate {missing[0]}=NUMBER")
+    return given
+
+
+def _number(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = math.nan
+    if not 0 <= rate < math.inf:
+        raise _error(f'"{text}" is not a rate', "write records per second, such as 500000")
+    return rate
+
+
+def _error(message: str, hint: str) -> MillraceError:
+    return MillraceError(Problem(message, hint, field="--rate"))

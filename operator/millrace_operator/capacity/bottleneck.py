@@ -1,12 +1,28 @@
-"""The overloaded operators of a configuration, and what they lack: paper 002, Algorithm 1 (section 4.1.1)."""
+"""The overloaded operators of a configuration, what they lack, and what would help.
+
+Loads and bottlenecks follow paper 002, Algorithm 1 (section 4.1.1).
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .cost_model import TOLERANCE, Capacity, Inflow, capacity, exceeds, inflow
+from .cost_model import (
+    TOLERANCE,
+    Capacity,
+    Inflow,
+    capacity,
+    exceeds,
+    inflow,
+    least_input_batch,
+    least_output_batch,
+    parts,
+    tasks_for,
+    work,
+)
 from .flow import Configuration, Flow, FlowOperator, Workload
 
 
@@ -58,7 +74,7 @@ def loads(flow: Flow, configuration: Configuration, workload: Workload) -> dict[
     result: dict[str, OperatorLoad] = {}
     sent: dict[str, float] = {}
     for operator in flow.order:
-        arriving = arrivals(flow, configuration, operator, workload, sent)
+        arriving = inflow(flow, configuration, operator, sent, workload)
         able = capacity(flow, configuration, operator, arriving)
         sent[operator.name] = operator.selectivity * min(arriving.records, able.total)
         lacking = _lacking(operator, configuration[operator.name].tasks, arriving.records, able)
@@ -66,13 +82,30 @@ def loads(flow: Flow, configuration: Configuration, workload: Workload) -> dict[
     return result
 
 
-def arrivals(
-    flow: Flow, configuration: Configuration, operator: FlowOperator, workload: Workload, sent: Mapping[str, float]
-) -> Inflow:
-    """Return what arrives at an operator: the workload at a source, otherwise what its producers have ``sent``."""
-    if operator.inputs:
-        return inflow(flow, configuration, operator, sent)
-    return Inflow(workload[operator.name])
+@dataclass(frozen=True)
+class Remedy:
+    """The least that an overloaded operator needs for the rate that arrives; either of the two is enough.
+
+    Attributes:
+        tasks: with the present batches; None if broadcasts alone are too much for any number of tasks.
+        batches: records of an input and of an output batch, with the present tasks; None unless batches help.
+    """
+
+    tasks: int | None
+    batches: tuple[int, int] | None
+
+
+def remedy(flow: Flow, configuration: Configuration, name: str, offered: Mapping[str, OperatorLoad]) -> Remedy:
+    """Return what would relieve an operator that ``offered`` (Algorithm 1) shows as overloaded, all else unchanged."""
+    operator, load = flow.operators[name], offered[name]
+    sent = {producer: offered[producer].sent for producer in operator.inputs}
+    arriving = parts(flow, configuration, operator, sent, {name: load.arriving.records})
+    more = tasks_for(*(work(flow, configuration, operator, part) for part in arriving))
+    if load.overloaded != (BottleneckKind.QUEUE,):
+        return Remedy(more, None)
+    task_rate = load.arriving.records / configuration[name].tasks
+    fetched = max(least_input_batch(operator, task_rate), load.arriving.batch_records)
+    return Remedy(more, (math.ceil(fetched), least_output_batch(operator, task_rate, fetched)))
 
 
 def _lacking(operator: FlowOperator, tasks: int, rate: float, able: Capacity) -> tuple[BottleneckKind, ...]:

@@ -6,9 +6,12 @@ import json
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from .flow_file import FlowFile
 
 app = typer.Typer(help="Plan the capacity of a data flow from its costs.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -39,23 +42,17 @@ Format = Annotated[ReportFormat, typer.Option(help="table, or json with all figu
 @app.command()
 def predict(file: FlowPath, rate: Rates, batching: Batching = OnOff.ON, format: Format = ReportFormat.TABLE) -> None:
     """Predict rates, capacity and throughput with the tasks and batches of the file, and what batching costs."""
-    from . import model_report, model_table
-    from .flow_file import read_flow
-    from .rates import workload
+    from . import report, tables
 
-    given = read_flow(file, batching=batching is OnOff.ON)
-    _print(model_report.prediction(given, workload(given, rate)), format, model_table.prediction)
+    _print(report.prediction(*_read(file, rate, batching)), format, tables.prediction)
 
 
 @app.command()
 def bottleneck(file: FlowPath, rate: Rates, batching: Batching = OnOff.ON, format: Format = ReportFormat.TABLE) -> None:
     """Name the operators that the tasks and batches of the file overload, what they lack, and what would help."""
-    from . import model_report, model_table
-    from .flow_file import read_flow
-    from .rates import workload
+    from . import report, tables
 
-    given = read_flow(file, batching=batching is OnOff.ON)
-    _print(model_report.bottlenecks(given, workload(given, rate)), format, model_table.bottlenecks)
+    _print(report.bottlenecks(*_read(file, rate, batching)), format, tables.bottlenecks)
 
 
 @app.command()
@@ -66,17 +63,21 @@ def minimize(
     format: Format = ReportFormat.TABLE,
 ) -> None:
     """Find the fewest tasks that carry the rates without a bottleneck, and the batches that this takes."""
-    from . import model_report, model_table
-    from .flow_file import read_flow
-    from .rates import workload
+    from . import report, tables
 
-    given = read_flow(file)
-    report = model_report.least(given, workload(given, rate), batching=batching is OnOff.ON)
-    _print(report, format, model_table.least)
+    _print(report.least(*_read(file, rate), batching=batching is OnOff.ON), format, tables.least)
 
 
-def _print(report: dict[str, Any], format: ReportFormat, table: Callable[[dict[str, Any]], None]) -> None:
+def _read(path: Path, rates: list[str], batching: OnOff = OnOff.ON) -> tuple[FlowFile, dict[str, float]]:
+    """Return the flow of a file and the rates of its sources."""
+    from .flow_file import read_flow, workload
+
+    given = read_flow(path, batching=batching is OnOff.ON)
+    return given, workload(given, rates)
+
+
+def _print(document: dict[str, Any], format: ReportFormat, table: Callable[[dict[str, Any]], None]) -> None:
     if format is ReportFormat.JSON:
-        typer.echo(json.dumps(report, indent=2, allow_nan=False))
+        typer.echo(json.dumps(document, indent=2, allow_nan=False))
     else:
-        table(report)
+        table(document)

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from millrace_operator.scaling.dataflow.flow import Flow, FlowOperator, Sizing, StreamConnection
+from millrace_operator.capacity.flow import Flow, FlowOperator, Sizing, StreamConnection
 
 NS = 1e-9
 GIGABIT = 1e9

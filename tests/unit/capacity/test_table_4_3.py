@@ -2,8 +2,8 @@
 
 import pytest
 
-from millrace_operator.scaling.dataflow.bottleneck import loads
-from millrace_operator.scaling.dataflow.minimizer import minimize
+from millrace_operator.capacity.bottleneck import loads
+from millrace_operator.capacity.minimizer import minimize
 
 from .flows import EMIT, FETCH, NS, linear_road
 

@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from millrace_api.errors import MillraceError
-from millrace_operator.scaling.dataflow.batching import Buffering, added_seconds, buffers
-from millrace_operator.scaling.dataflow.bottleneck import loads
-from millrace_operator.scaling.dataflow.flow import Configuration, Flow, Workload
-from millrace_operator.scaling.dataflow.minimizer import UnattainableError, minimize
-from millrace_operator.scaling.dataflow.remedy import Remedy, remedy
-from millrace_operator.scaling.dataflow.throughput import throughput
 
+from .batching import Buffering, added_seconds, buffers
+from .bottleneck import Remedy, loads, remedy
+from .flow import Configuration, Flow, Workload
 from .flow_file import FlowFile
+from .minimizer import UnattainableError, minimize
+from .throughput import throughput
 
 Report = dict[str, Any]
 
@@ -54,17 +53,17 @@ def bottlenecks(file: FlowFile, rates: Workload) -> Report:
     offered = loads(file.flow, file.configuration, rates)
     found = []
     for name in (operator.name for operator in file.flow.order if offered[operator.name].overloaded):
-        load, help_ = offered[name], remedy(file.flow, file.configuration, name, offered)
+        load, relief = offered[name], remedy(file.flow, file.configuration, name, offered)
         found.append(
             {
                 **_sizing(file.flow, file.configuration, name),
                 "overloaded": list(load.overloaded),
                 "input_records_per_second": load.arriving.records,
                 "capacity_records_per_second": load.capacity.total,
-                "tasks_needed": help_.tasks,
-                "input_batch_records_needed": help_.batches[0] if help_.batches else None,
-                "output_batch_records_needed": help_.batches[1] if help_.batches else None,
-                "advice": _advice(file, name, load.arriving.batch_records, help_),
+                "tasks_needed": relief.tasks,
+                "input_batch_records_needed": relief.batches[0] if relief.batches else None,
+                "output_batch_records_needed": relief.batches[1] if relief.batches else None,
+                "advice": _advice(file, name, load.arriving.batch_records, relief),
             }
         )
     return {**_head(file, rates), "bottlenecks": found}
@@ -137,16 +136,16 @@ def _buffers(flow: Flow, configuration: Configuration, processed: Mapping[str, f
     return report
 
 
-def _advice(file: FlowFile, name: str, input_batch: float, help_: Remedy) -> str:
+def _advice(file: FlowFile, name: str, input_batch: float, relief: Remedy) -> str:
     ways = []
-    if help_.batches:
-        fetched, emitted = help_.batches
+    if relief.batches:
+        fetched, emitted = relief.batches
         larger = [f"input batches of {fetched} records (from {', '.join(file.flow.operators[name].inputs)})"]
         larger = larger if fetched > input_batch else []
         larger += [f"output batches of {emitted} records"] if emitted > file.configuration[name].batch else []
         ways.append(" and ".join(larger))
-    if help_.tasks:
-        ways.append(f"{help_.tasks} tasks")
+    if relief.tasks:
+        ways.append(f"{relief.tasks} tasks")
     return ", or ".join(ways) or "no number of tasks: what is broadcast to it fills each of them"
 
 

@@ -1,7 +1,7 @@
-"""Sax's cost model of what an operator can process (paper 002, chapter 3); rates are records per second.
+"""Sax's cost model of one operator (paper 002, chapter 3): what it can process, and the fewest tasks that it needs.
 
 An operator's processor and its network in both directions each limit the records per second that it takes in. Keys are
-assumed to spread evenly over the tasks of an operator (Definition 33).
+assumed to spread evenly over the tasks of an operator (Definition 33). All rates are records per second.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .flow import Configuration, Flow, FlowOperator, StreamConnection
+from .flow import Configuration, Flow, FlowOperator, StreamConnection, Workload
 
 TOLERANCE = 1e-9
 """Share by which a rate may exceed a capacity and still fit: sums of costs are rounded, and costs are not that exact.
@@ -67,16 +67,21 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class BusyTasks:
-    """Number of tasks that a rate keeps busy: with processing, and with each task's network in and out."""
+    """The number of tasks that a rate keeps busy with processing, and with each task's network in and out."""
 
     processing: float
     input: float
     output: float
 
 
-def inflow(flow: Flow, configuration: Configuration, operator: FlowOperator, sent: Mapping[str, float]) -> Inflow:
-    """Return what arrives at an operator whose producers each emit ``sent`` records per second (R_out)."""
-    divided, repeated = parts(flow, configuration, operator, sent)
+def inflow(
+    flow: Flow, configuration: Configuration, operator: FlowOperator, sent: Mapping[str, float], workload: Workload
+) -> Inflow:
+    """Return what arrives at an operator: the workload at a source, otherwise what its producers send.
+
+    ``sent`` holds the records per second that each producer emits (R_out).
+    """
+    divided, repeated = parts(flow, configuration, operator, sent, workload)
     tasks = configuration[operator.name].tasks
     return Inflow(
         divided.records + tasks * repeated.records,
@@ -86,9 +91,11 @@ def inflow(flow: Flow, configuration: Configuration, operator: FlowOperator, sen
 
 
 def parts(
-    flow: Flow, configuration: Configuration, operator: FlowOperator, sent: Mapping[str, float]
+    flow: Flow, configuration: Configuration, operator: FlowOperator, sent: Mapping[str, float], workload: Workload
 ) -> tuple[Inflow, Inflow]:
     """Return the input that an operator's tasks divide, and the broadcasts that each task gets (counted once)."""
+    if not operator.inputs:
+        return Inflow(workload[operator.name]), Inflow(0.0)
     totals = {False: [0.0, 0.0, 0.0], True: [0.0, 0.0, 0.0]}
     for producer, connection in operator.inputs.items():
         total = totals[connection is StreamConnection.BROADCAST]
@@ -145,3 +152,51 @@ def fan_out(flow: Flow, configuration: Configuration, name: str) -> int:
 def exceeds(rate: float, limit: float) -> bool:
     """Return whether a rate is over a capacity (4.3), beyond rounding."""
     return rate > limit * (1 + TOLERANCE)
+
+
+def least_tasks(divided: float, repeated: float, *, exclusive: bool) -> int | None:
+    """Return the fewest tasks that can share ``divided`` if each also bears all of ``repeated``; None if none suffice.
+
+    Both are shares of a task's time, or of its network: 1 fills one task. ``repeated`` comes from broadcasts, which
+    reach every task. Without broadcasts this is equation 4.19. With ``exclusive``, which lets no task be filled
+    completely, it is equation 4.20.
+    """
+    free = 1 - repeated
+    if free <= (TOLERANCE if exclusive or divided else -TOLERANCE):
+        return None
+    if exclusive:
+        return math.floor(divided / (free - TOLERANCE)) + 1
+    return max(1, math.ceil(divided / (free + TOLERANCE)))
+
+
+def tasks_for(divided: BusyTasks, repeated: BusyTasks, *, exclusive: bool = False) -> int | None:
+    """Return the fewest tasks for processor and network (equation 4.22); ``exclusive`` applies to the processor (4.23).
+
+    None if no number of tasks is enough.
+    """
+    bounds = (
+        least_tasks(divided.processing, repeated.processing, exclusive=exclusive),
+        least_tasks(divided.input, repeated.input, exclusive=False),
+        least_tasks(divided.output, repeated.output, exclusive=False),
+    )
+    return None if None in bounds else max(filter(None, bounds))
+
+
+def least_input_batch(operator: FlowOperator, task_rate: float) -> int:
+    """Return b_in*, the fewest records of an input batch for which some output batch is large enough (equation 4.25).
+
+    ``task_rate`` is r_in, the records per second of one task. It must leave the task time beyond ``cpu_seconds``.
+    """
+    if not operator.fetch_seconds or not task_rate:
+        return 1
+    least = operator.fetch_seconds / (1 / task_rate - operator.cpu_seconds)
+    return math.floor(least * (1 + TOLERANCE)) + 1  # the bound is exclusive: a whole number itself is too small
+
+
+def least_output_batch(operator: FlowOperator, task_rate: float, input_batch: float) -> int:
+    """Return b_out, the fewest records of an output batch, given input batches of at least b_in* (equation 4.27)."""
+    emitting = operator.selectivity * operator.emit_seconds
+    if not emitting or not task_rate:
+        return 1
+    left = (1 + TOLERANCE) / task_rate - operator.cpu_seconds - operator.fetch_seconds / input_batch
+    return max(1, math.ceil(emitting / left))

@@ -14,8 +14,8 @@ from itertools import cycle
 
 import numpy as np
 
-from millrace_operator.scaling.dataflow.bottleneck import loads
-from millrace_operator.scaling.dataflow.flow import StreamConnection
+from millrace_operator.capacity.bottleneck import loads
+from millrace_operator.capacity.flow import StreamConnection
 
 ROOM = 8
 """Batches in a queue."""

@@ -3,9 +3,8 @@
 import pytest
 from hypothesis import given, settings
 
-from millrace_operator.scaling.dataflow.bottleneck import BottleneckKind, loads
-from millrace_operator.scaling.dataflow.flow import Flow, FlowOperator, Sizing
-from millrace_operator.scaling.dataflow.remedy import Remedy, remedy
+from millrace_operator.capacity.bottleneck import BottleneckKind, Remedy, loads, remedy
+from millrace_operator.capacity.flow import Flow, FlowOperator, Sizing
 
 from .flows import BROADCAST, HASH, RANDOM, flows, limited, sizes
 
