@@ -10,7 +10,7 @@ import pytest
 
 from lab.clock import Clock
 from lab.kwok import running_kwok
-from millrace_operator.lifecycle.health import HEALTHY_AFTER
+from millrace_operator.lifecycle.driver_health import HEALTHY_AFTER
 
 from .deployed import apply_queries
 from .operators import ask, running_operator

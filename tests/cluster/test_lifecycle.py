@@ -17,7 +17,7 @@ from lab.clock import Clock
 from lab.deployed import Deployed
 from lab.installation import JOBS_IMAGE, NAMESPACE, OPERATOR_IMAGE, TAG, Installation
 from lab.waiting import wait_until
-from millrace_operator.lifecycle.health import HEALTH_DEADLINE
+from millrace_operator.lifecycle.driver_health import HEALTH_DEADLINE
 
 from .counting import Counting
 

@@ -12,7 +12,7 @@ from millrace_jobs.run.health import Health
 from millrace_jobs.run.metrics import JobMetrics
 from millrace_jobs.run.server import start_server
 from millrace_operator.metrics_source.client import Prometheus
-from millrace_operator.metrics_source.job import answer
+from millrace_operator.metrics_source.job_metrics import answer
 from millrace_operator.scaling.observation import Answer
 
 PATIENCE = 120.0

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from lab.cache import require
 from millrace_operator.metrics_source import client
-from millrace_operator.metrics_source.client import Prometheus
-from millrace_operator.metrics_source.error import PrometheusError
+from millrace_operator.metrics_source.client import Prometheus, PrometheusError
+from millrace_operator.metrics_source.job_metrics import equal, like, literal
 from millrace_operator.metrics_source.result import Sample, Series
-from millrace_operator.metrics_source.selector import equal, like, literal
 from millrace_operator.metrics_source.settings import PrometheusSettings
 
 from .certificates import Authority

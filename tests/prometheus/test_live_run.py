@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace_operator.metrics_source.job import answer
+from millrace_operator.metrics_source.job_metrics import answer
 from millrace_operator.scaling.answers import NoAnswer, NoAnswerReason, Reading
 from millrace_operator.scaling.decision.decide import Scaler
 from millrace_operator.scaling.decision.decision import Situation

@@ -10,8 +10,8 @@ from millrace_api.failures import FailureClass
 from millrace_api.model.status import ConditionType
 
 from ..lifecycle.conditions import DegradedReason, ProgressingReason, ReadyReason
-from ..lifecycle.failures import PATIENCE
-from ..lifecycle.scaling_report import ActiveReason, CapacityReason, MetricsReason
+from ..lifecycle.driver_health import PATIENCE
+from ..lifecycle.scaling_status import ActiveReason, CapacityReason, MetricsReason
 from ..resources.spec_fields import EFFECTS, Effect
 from ..scaling.decision.decision import Reason
 from ..scaling.decision.settings import Guard

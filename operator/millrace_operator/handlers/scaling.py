@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from ..lifecycle.autoscaler import Ask, MetricsError
 from ..lifecycle.observe import QueryKey
-from ..metrics_source.client import Prometheus
-from ..metrics_source.error import PrometheusError
-from ..metrics_source.job import answer
+from ..metrics_source.client import Prometheus, PrometheusError
+from ..metrics_source.job_metrics import answer
 from ..metrics_source.settings import PrometheusSettings
 from ..scaling.observation import Answer
 

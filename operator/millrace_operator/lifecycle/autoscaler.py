@@ -21,11 +21,10 @@ from ..telemetry.logs import about
 from ..telemetry.metrics import OperatorMetrics
 from .observe import ObservedQuery, QueryKey
 from .reconcile import Objects, Reconciler
-from .scaled import Scaled
-from .scaling_case import bounds_of, settings_of, situation_of, state_partitions
-from .scaling_memory import memory, recall
-from .scaling_report import (
+from .scaling_inputs import bounds_of, memory, recall, settings_of, situation_of, state_partitions
+from .scaling_status import (
     MetricsReason,
+    Scaled,
     account_of,
     conditions,
     is_missing,

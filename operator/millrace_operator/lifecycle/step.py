@@ -15,14 +15,11 @@ from ..resources.names import Manifest
 from ..resources.objects import healthy_spec, objects
 from ..resources.spec_fields import replaced_fields, revision
 from .conditions import ProgressingReason, moment
-from .failures import STUCK_AFTER, UNSCHEDULABLE_AFTER
-from .health import created
-from .observe import ObservedQuery
-from .outstanding import missing_of
-from .planning import plan_for, shape_of
-from .report import StepReport, deleting, healthy_lost, invalid, situation
-from .scaled import Scaled
-from .target import UNMADE_AFTER, DriverTarget, healthy_from, target_of, unmade_since
+from .driver_health import STUCK_AFTER, UNSCHEDULABLE_AFTER, created
+from .observe import ObservedQuery, missing_of
+from .scaling_status import Scaled
+from .status import StepReport, deleting, healthy_lost, invalid, situation
+from .target import UNMADE_AFTER, DriverTarget, healthy_from, plan_for, shape_of, target_of, unmade_since
 
 FINALIZER = "millrace.io/drain"
 """Finalizer that keeps a deleted query until its driver has finished the running batch."""

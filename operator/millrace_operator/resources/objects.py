@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
+import yaml
+
 from millrace_api.model.applied import PLAN_KEY
 from millrace_api.model.labels import DRIVER, EXECUTOR
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import StreamQuery
 
-from .mounted_query import mounted_query
+from .driver_config import mounted_query, spark_defaults
 from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, Manifest, Owner
 from .pods import driver_pod, executor_pod
-from .spark_defaults import spark_defaults
 from .spec_fields import REVISION, revision
-from .texts import to_json, to_yaml
 
 ASKED = "millrace.io/asked"
 """Annotation of the plan's ConfigMap: the result of ``asked`` for the spec that the plan follows."""
@@ -137,3 +140,27 @@ def _stateful_set(owner: Owner, template: Manifest, *, running: bool) -> Manifes
         "template": template,
     }
     return owner.manifest("apps/v1", "StatefulSet", owner.driver, {"spec": spec}, DRIVER)
+
+
+class _ManifestDumper(yaml.SafeDumper):
+    """YAML dumper without anchors and with ``|`` for multi-line text."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+_ManifestDumper.add_representer(str, _text)
+
+
+def to_yaml(*documents: Any) -> str:
+    """Format documents as YAML, with fields in their given order."""
+    return yaml.dump_all(documents, Dumper=_ManifestDumper, sort_keys=False, width=120)
+
+
+def to_json(value: Any) -> str:
+    """Format a value as JSON on one line."""
+    return json.dumps(value, separators=(",", ":"))

@@ -10,12 +10,10 @@ from millrace_api.model.applied import PLAN_KEY
 from millrace_api.model.labels import DRIVER, EXECUTOR
 from millrace_api.model.streamquery import Spec, StreamQuery
 
+from .driver_config import CHECKPOINT, LOCAL, SECRETS, MountedQuery, grace
 from .memory import driver_limit
-from .mounted_query import CHECKPOINT, SECRETS, MountedQuery
 from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, Manifest, Owner
-from .spark_defaults import LOCAL, grace
 from .spec_fields import REVISION, revision
-from .strategic_merge import merged
 
 USER = 10001
 """User id in the image; it owns no files there."""
@@ -175,3 +173,53 @@ def _probe(path: str, *, period: int, failures: int) -> Manifest:
 
 def _from_pod(name: str, path: str) -> Manifest:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+_KEYS: Mapping[str, str] = {
+    "containers": "name",
+    "initContainers": "name",
+    "env": "name",
+    "volumeMounts": "mountPath",
+    "volumeDevices": "devicePath",
+    "ports": "containerPort",
+    "volumes": "name",
+    "imagePullSecrets": "name",
+    "hostAliases": "ip",
+    "resourceClaims": "name",
+    "topologySpreadConstraints": "topologyKey",
+}
+"""Merged lists and the key field of their entries (``patchMergeKey`` in Kubernetes' API)."""
+
+_WHOLE = frozenset({"volumes", "env"})
+"""Lists whose entries are replaced as a whole, because an entry may have only one type or source."""
+
+
+def merged(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge ``patch`` into ``base``: null removes a field, unkeyed lists and other values are replaced.
+
+    Entries of merged lists stay in the order of ``base``; new ones follow.
+    """
+    result = dict(base)
+    for name, value in patch.items():
+        held = result.get(name)
+        if value is None:
+            result.pop(name, None)
+        elif isinstance(value, Mapping):
+            result[name] = merged(held if isinstance(held, Mapping) else {}, value)
+        elif name in _KEYS and isinstance(value, list):
+            result[name] = _merged_list(held if isinstance(held, list) else [], value, name)
+        else:
+            result[name] = value
+    return result
+
+
+def _merged_list(base: list[Any], patch: list[Any], name: str) -> list[Any]:
+    key = _KEYS[name]
+    result: dict[Any, Any] = {entry[key]: entry for entry in base}
+    for entry in patch:
+        if not isinstance(entry, Mapping) or key not in entry:
+            result["unnamed", len(result)] = entry  # left for the API server to reject
+            continue
+        held = {} if name in _WHOLE else result.get(entry[key], {})
+        result[entry[key]] = merged(held, entry)
+    return list(result.values())

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from millrace_api.failures import FailureClass
-from millrace_operator.lifecycle.failures import PATIENCE, Patience, blocked, failed_runs
+from millrace_operator.lifecycle.driver_health import PATIENCE, Patience, blocked, failed_runs
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import NOW, stamp

@@ -7,7 +7,7 @@ import pytest
 
 from millrace_api.model.status import PlanShape
 from millrace_operator.lifecycle.observe import Observations
-from millrace_operator.lifecycle.scaled import Scaled
+from millrace_operator.lifecycle.scaling_status import Scaled
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import KEY, ConflictError

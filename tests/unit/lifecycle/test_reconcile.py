@@ -5,8 +5,8 @@ import copy
 import pytest
 
 from millrace_api.model.status import ConditionType
-from millrace_operator.lifecycle.event_budget import EventBudget
-from millrace_operator.lifecycle.rounds import Rounds
+from millrace_operator.lifecycle.events import EventBudget
+from millrace_operator.lifecycle.reconcile import Rounds
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import KEY

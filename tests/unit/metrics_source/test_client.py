@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from millrace_operator.metrics_source import client
-from millrace_operator.metrics_source.client import Prometheus
-from millrace_operator.metrics_source.error import PrometheusError
+from millrace_operator.metrics_source.client import Prometheus, PrometheusError
 from millrace_operator.metrics_source.result import Sample, Series
 from millrace_operator.metrics_source.settings import PrometheusSettings
 

@@ -3,7 +3,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_operator.metrics_source.selector import equal, like, literal, one_of, quoted, raw_samples
+from millrace_operator.metrics_source.job_metrics import equal, like, literal, one_of, quoted, raw_samples
 
 
 def test_a_selector():

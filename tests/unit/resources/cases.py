@@ -8,8 +8,7 @@ from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import QueryState, StreamQuery
 from millrace_api.validation.objects import read_query
 from millrace_operator.resources.names import Manifest, Owner
-from millrace_operator.resources.objects import objects
-from millrace_operator.resources.texts import to_yaml
+from millrace_operator.resources.objects import objects, to_yaml
 
 SMALLEST = """\
 apiVersion: millrace.io/v1alpha1

@@ -15,7 +15,7 @@ from millrace_api.model import annotations
 from millrace_api.model.status import ConditionType
 from millrace_operator.commands.reference import behaviour
 from millrace_operator.lifecycle.conditions import DegradedReason, ProgressingReason, ReadyReason
-from millrace_operator.lifecycle.scaling_report import ActiveReason, CapacityReason, MetricsReason
+from millrace_operator.lifecycle.scaling_status import ActiveReason, CapacityReason, MetricsReason
 from millrace_operator.resources.spec_fields import EFFECTS
 from millrace_operator.scaling.decision.decision import Reason
 from millrace_operator.scaling.decision.settings import Guard

@@ -4,11 +4,10 @@ import pytest
 import yaml
 
 from millrace_api.model.streamquery import StreamQuery
-from millrace_operator.resources.mounted_query import mounted_query
+from millrace_operator.resources.driver_config import mounted_query, spark_defaults
 from millrace_operator.resources.names import Owner
 from millrace_operator.resources.pods import driver_pod, executor_pod
 from millrace_operator.resources.restrictions import problems
-from millrace_operator.resources.spark_defaults import spark_defaults
 
 from .cases import CASES, SMALLEST, query_of
 

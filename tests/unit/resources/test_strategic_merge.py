@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_operator.resources.strategic_merge import merged
+from millrace_operator.resources.pods import merged
 
 BASE = {
     "metadata": {"labels": {"a": "1"}, "annotations": {"b": "2"}},

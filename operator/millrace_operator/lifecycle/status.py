@@ -25,10 +25,9 @@ from millrace_api.model.streamquery import Spec
 
 from ..resources.names import Manifest
 from .conditions import DegradedReason, ProgressingReason, ReadyReason, condition, holds, merged, stamp
-from .failures import blocked
-from .health import ready_since, waiting_for
+from .driver_health import blocked, ready_since, waiting_for
 from .observe import ObservedQuery
-from .scaled import Scaled
+from .scaling_status import Scaled
 from .target import NOT_MADE, DriverTarget, is_unmade
 
 

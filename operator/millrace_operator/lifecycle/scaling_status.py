@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -15,7 +16,28 @@ from ..scaling.no_answer import NoAnswerReason
 from ..scaling.observation import Answer
 from ..scaling.plans import Shape
 from .conditions import condition, holds, shortened, stamp
-from .scaled import Scaled
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """Result of one scaling check of a running query.
+
+    Attributes:
+        uid: uid of the query.
+        account: account of the last decision for another plan; None before the first.
+        change: plan to change to from the plan of ``epoch``; None for no change.
+        epoch: epoch of the plan that was checked.
+        load: observed load of the job; None without an observation.
+        conditions: MetricsAvailable, ScalingActive and AtCapacity.
+    """
+
+    uid: str = ""
+    account: LastScaling | None = None
+    change: PlanShape | None = None
+    epoch: int = 0
+    load: ObservedLoad | None = None
+    conditions: tuple[Condition, ...] = ()
+
 
 REFRESH_SECONDS = 120.0
 """Seconds between two writes of changed numbers in the status if nothing notable happens."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import logging
+from dataclasses import asdict
 from datetime import datetime
+from typing import Any
 
 from millrace_api.model.annotations import PAUSED, PAUSED_SCALE_IN, PAUSED_SCALE_OUT
 from millrace_api.model.deployment import ScalingMode
@@ -10,12 +14,14 @@ from millrace_api.model.labels import EXECUTOR, ROLE
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import Spec
 
-from ..resources.names import Manifest
-from ..scaling.decision.decision import Situation
+from ..resources.names import Manifest, Owner
+from ..resources.objects import to_json
+from ..scaling.decision.decide import Scaler
+from ..scaling.decision.decision import Decision, Situation
 from ..scaling.decision.settings import Mode, Settings
 from ..scaling.plans import Bounds, Range, Shape
 from .conditions import moment
-from .health import created, ready_since
+from .driver_health import created, ready_since
 from .observe import ObservedQuery
 
 
@@ -83,3 +89,37 @@ def executors(seen: ObservedQuery) -> list[Manifest]:
 def shape_of(plan: Plan) -> Shape:
     """Return the part of a plan that scaling changes."""
     return Shape(plan.executors, plan.parallelism, plan.replicas)
+
+
+DECISION, LEARNED = "decision.json", "learned.json"
+"""Keys of the ConfigMap; ``millrace explain`` shows the first entry."""
+
+log = logging.getLogger(__name__)
+
+
+def memory(owner: Owner, decision: Decision, scaler: Scaler) -> Manifest:
+    """Return the ConfigMap with the decision and the learned state."""
+    data = {DECISION: to_json(to_document(decision)), LEARNED: to_json(scaler.save())}
+    return owner.manifest("v1", "ConfigMap", owner.scaling, {"data": data})
+
+
+def recall(scaler: Scaler, seen: ObservedQuery) -> bool:
+    """Restore a new scaler from saved state, if there is any.
+
+    Returns whether the scaler can be used; unreadable state, such as another version's, may leave it half restored.
+    """
+    try:
+        text = seen.memory["data"][LEARNED]
+    except (KeyError, TypeError):
+        return True
+    try:
+        scaler.restore(json.loads(text))
+        return True
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+        log.info("what scaling had learned cannot be read and is discarded: %s", error)
+        return False
+
+
+def to_document(decision: Decision) -> dict[str, Any]:
+    """Convert a decision with all its inputs to JSON types."""
+    return dict(json.loads(json.dumps(asdict(decision), default=sorted)))
