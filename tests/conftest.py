@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from millrace_jobs import jvm, jvm_classes
+from millrace_jobs import jvm
 
 pytest_plugins = ["lab.plugin", "pytester"]
 
 # For the JVM of each Spark that a test starts, in its own process or in a command: it ends before the second compiler
 # would pay off. An archive that is not there, or does not fit, is passed over by Java.
-_CLASSES = jvm_classes.archive(jvm.spark_home())
+_CLASSES = jvm.class_archive(jvm.spark_home())
 os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile={_CLASSES}")
 
 # No deadline, since kernels compile at their first call. In CI the rest comes from Hypothesis' own profile "ci":

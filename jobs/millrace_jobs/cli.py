@@ -146,7 +146,7 @@ def validate(
     ] = True,
 ) -> None:
     """Check files without running them; reports every problem, and exits with 1 if there is one."""
-    from millrace_jobs.run.validation import check_file, notes_on
+    from millrace_jobs.run.query_file import check_file, notes_on
 
     problems = [problem for file in files for problem in check_file(file, inputs=inputs)]
     if format is OutputFormat.JSON:
@@ -248,7 +248,7 @@ def repartition_state(
 ) -> None:
     """Spread the state of a stopped query over another number of partitions."""
     from millrace_jobs.run.job import Job
-    from millrace_jobs.run.repartition import repartition
+    from millrace_jobs.run.state import repartition
 
     with Job.of_file(file, name=query) as job:
         done = repartition(job.query, partitions, debug=debug)
@@ -264,8 +264,8 @@ def show_state(
     query: Annotated[str | None, typer.Option(help="Name of the query, where the file has several.")] = None,
 ) -> None:
     """Say how many partitions the state has, how large it is on disk, and which batch was the last."""
-    from millrace_jobs.checkpoint.state_size import state_size
     from millrace_jobs.run.job import Job
+    from millrace_jobs.run.state import state_size
 
     with Job.of_file(file, name=query) as job:
         typer.echo(str(state_size(job.query)))
@@ -274,7 +274,7 @@ def show_state(
 def _query_for_spark(file: Path, name: str | None, *, debug: bool) -> StreamQuery:
     """Read a query and start Spark's JVM for it early: the JVM starts more slowly than the imports that follow."""
     from millrace_jobs import jvm
-    from millrace_jobs.query_file import query_of
+    from millrace_jobs.run.query_file import query_of
 
     query = query_of(file, name)
     jvm.start(query.spec.spark_conf, quiet=not debug)
@@ -284,7 +284,7 @@ def _query_for_spark(file: Path, name: str | None, *, debug: bool) -> StreamQuer
 def _run(make: Callable[[], Job], grace: float) -> None:
     """Run a job until it ends, or until its running batch ends after Ctrl-C or SIGTERM; report a failure."""
     from millrace_jobs import jvm
-    from millrace_jobs.run.failure_report import write_report
+    from millrace_jobs.run.failures import write_report
 
     try:
         job = make()

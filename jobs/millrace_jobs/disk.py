@@ -1,4 +1,4 @@
-"""Durable writes that survive a power cut, and helpers that create and remove folders."""
+"""Durable writes that survive a power cut, folders that are created and removed, and the cache of this user."""
 
 from __future__ import annotations
 
@@ -30,3 +30,12 @@ def remove_folders(made: Sequence[Path]) -> None:
             folder.rmdir()
         except OSError:
             return
+
+
+def cache_folder() -> Path | None:
+    """Return Millrace's folder in the user's cache, or None for a user without a home. The folder may not exist."""
+    named = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return Path(named or Path.home() / ".cache") / "millrace"
+    except RuntimeError:
+        return None

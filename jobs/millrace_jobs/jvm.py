@@ -9,6 +9,7 @@ docs/pipeline.md has the setting for that.
 from __future__ import annotations
 
 import atexit
+import hashlib
 import importlib.util
 import os
 import re
@@ -23,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.jvm_classes import archive, is_named
+from millrace_jobs.disk import cache_folder
 from millrace_jobs.zygote import Zygote
 
 _POLL_SECONDS = 0.02
@@ -60,6 +61,9 @@ _CHOICE = re.compile(r"-XX:\+Use\w+GC\b")
 _JAVA_OPTIONS = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 """Environment variables that hold Java options."""
 
+_ARCHIVE = "MILLRACE_SPARK_CLASSES"
+"""Environment variable with the path of the archive of Spark's classes; the container image sets it."""
+
 _WORKER_PYTHON = Path(__file__).with_name("worker-python")
 """The script that runs Spark's Python processes; Spark starts several of them for each query."""
 
@@ -86,7 +90,7 @@ class Jvm:
         home = spark_home()
         early = {name: value for name, value in settings.items() if name.startswith(_EARLY)}
         # The archive fits only a class path that begins like its own, but Spark puts its settings folder first.
-        if is_named():
+        if os.environ.get(_ARCHIVE):
             early.setdefault("spark.driver.extraClassPath", str(home / "jars" / "*"))
         self._zygote = Zygote(quiet=quiet)
         ours = self._zygote.settings | {_CONNECTION: str(self.folder / "connection")}
@@ -229,7 +233,7 @@ def _environment(home: Path, settings: Mapping[str, str]) -> dict[str, str]:
     os.environ["MILLRACE_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = str(_WORKER_PYTHON)
     options = [_COMPILER, _CLASSES]
-    classes = archive(home)
+    classes = class_archive(home)
     if classes is not None and os.access(classes, os.R_OK):
         options.append(f'"-XX:SharedArchiveFile={classes}"')
     if not _chooses_collector(home, settings):
@@ -251,3 +255,39 @@ def _require_java() -> None:
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java") is None and not (home and (Path(home) / "bin" / "java").exists()):
         raise MillraceError(Problem("there is no Java", "install a Java 17 or later, or set JAVA_HOME to one"))
+
+
+def class_archive(spark_home: Path) -> Path | None:
+    """Return the path of the archive of classes for this Java and these jars, or None for a user without a cache.
+
+    The archive (class data sharing) spares a JVM reading, verifying and linking Spark's classes; ``millrace prepare``
+    makes it. Java ignores an archive whose class path, or the time or size of a jar, differs from the current ones.
+    The file name therefore has a digest of the jars' folder and a digest of Java and the jars.
+    """
+    if named := os.environ.get(_ARCHIVE):
+        return Path(named)
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home, "bin/java") if home else Path(shutil.which("java") or "java")
+    states = [_state(java.resolve()), *sorted(_state(Path(jar.path)) for jar in os.scandir(spark_home / "jars"))]
+    cache = cache_folder()
+    return cache and cache / f"spark-classes-{_digest(str(spark_home))}-{_digest(*states)}.jsa"
+
+
+def outdated_archives(current: Path) -> list[Path]:
+    """Return the archives of another Java, or of other jars in the same folder; none if the environment names it."""
+    if os.environ.get(_ARCHIVE):
+        return []
+    place = current.stem.rpartition("-")[0]
+    return [file for file in current.parent.glob(f"{place}-*.jsa") if file != current]
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:12]
+
+
+def _state(path: Path) -> str:
+    try:
+        found = path.stat()
+    except OSError:
+        return str(path)
+    return f"{path} {found.st_size} {found.st_mtime_ns}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs import jvm, jvm_classes
+from millrace_jobs import jvm
 
 _RECORDS = 5_000
 
@@ -31,7 +31,7 @@ def prepare(say: Callable[[str], None]) -> None:
         stream.write_text(_records(), encoding="utf-8")
         say("compiling the partitioners")
         _compile_kernels(stream)
-        classes = jvm_classes.archive(jvm.spark_home())
+        classes = jvm.class_archive(jvm.spark_home())
         if classes is None:
             say("this user has no home, so Spark's classes are not kept: runs start without them")
             return
@@ -74,7 +74,7 @@ def _note_classes(classes: Path, folder: Path) -> bool:
         if process.finish() or not partial.exists():
             return False
         partial.replace(classes)
-        for file in jvm_classes.outdated(classes):
+        for file in jvm.outdated_archives(classes):
             file.unlink(missing_ok=True)
         return True
     finally:

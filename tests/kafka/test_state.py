@@ -12,7 +12,7 @@ import pytest
 
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.pipeline.progress import BatchReport
-from millrace_jobs.run.repartition import exchange
+from millrace_jobs.run.state import exchange
 from spark.answers import Row, assert_same, duckdb_rows, micros
 from spark.questions import Hop, Question
 from spark.streams import Placing

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from millrace_jobs.pod.executors import ExecutorScaler
+from millrace_jobs.pod.agent import ExecutorScaler
 from millrace_jobs.session import local_session
 
 PATIENCE = 120.0

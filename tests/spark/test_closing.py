@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from millrace_jobs.checkpoint.checkpoint import checkpoint_root
-from millrace_jobs.checkpoint.spark_log import SparkLog
+from millrace_jobs.checkpoint.spark_folder import SparkLog
 
 from .answers import assert_same, duckdb_rows, rows_of
 from .questions import Hop, Question

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
-from millrace_jobs.run.repartition import exchange
+from millrace_jobs.run.state import exchange
 
 from .answers import assert_same, duckdb_rows, rows_of
 from .cli import Project

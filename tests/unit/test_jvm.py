@@ -9,8 +9,7 @@ import pytest
 
 from millrace_api.errors import MillraceError
 from millrace_jobs import jvm as jvm_module
-from millrace_jobs import jvm_classes
-from millrace_jobs.cache import cache_folder
+from millrace_jobs.disk import cache_folder
 from millrace_jobs.jvm import Jvm, spark_home
 
 ANSWERS = """
@@ -210,7 +209,7 @@ def test_files_beside_an_archive_that_the_environment_names_are_not_ours(tmp_pat
     named = tmp_path / "spark-v2.jsa"
     (tmp_path / "spark-v1.jsa").touch()
     monkeypatch.setenv("MILLRACE_SPARK_CLASSES", str(named))
-    assert jvm_classes.outdated(named) == []
+    assert jvm_module.outdated_archives(named) == []
 
 
 def test_archives_of_other_jars_in_the_same_place_are_outdated(tmp_path):
@@ -219,20 +218,20 @@ def test_archives_of_other_jars_in_the_same_place_are_outdated(tmp_path):
     )
     for file in (current, older, elsewhere):
         file.touch()
-    assert jvm_classes.outdated(current) == [older]
+    assert jvm_module.outdated_archives(current) == [older]
 
 
 def test_the_archive_of_classes_belongs_to_one_java_and_one_set_of_jars(tmp_path, monkeypatch):
     (tmp_path / "jars").mkdir()
     jar = tmp_path / "jars" / "spark.jar"
     jar.write_bytes(b"one")
-    found = jvm_classes.archive(tmp_path)
-    assert found == jvm_classes.archive(tmp_path)
+    found = jvm_module.class_archive(tmp_path)
+    assert found == jvm_module.class_archive(tmp_path)
     jar.write_bytes(b"other")
-    newer = jvm_classes.archive(tmp_path)
+    newer = jvm_module.class_archive(tmp_path)
     assert newer != found
     monkeypatch.setenv("MILLRACE_SPARK_CLASSES", "/opt/classes.jsa")
-    assert jvm_classes.archive(tmp_path) == Path("/opt/classes.jsa")
+    assert jvm_module.class_archive(tmp_path) == Path("/opt/classes.jsa")
 
 
 def test_spark_is_where_its_package_is(monkeypatch):

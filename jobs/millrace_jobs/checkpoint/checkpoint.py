@@ -8,25 +8,77 @@ offsets with the pinned plans, commits, state).
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
+import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 from urllib.parse import unquote, urlparse
+
+from pydantic import ValidationError
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.sinks import SinkSpec
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint.evolution import changes, check_layout
 from millrace_jobs.checkpoint.lease import Lease
-from millrace_jobs.checkpoint.marker import Marker
-from millrace_jobs.checkpoint.spark_copy import places, settle
-from millrace_jobs.checkpoint.spark_log import SparkLog, damaged
-from millrace_jobs.disk import make_folder, remove_folders
+from millrace_jobs.checkpoint.spark_folder import SparkLog, damaged, places, settle
+from millrace_jobs.disk import make_folder, remove_folders, sync
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
+
+
+@dataclass(frozen=True)
+class Marker:
+    """The file ``millrace.json``: the identity of a checkpoint, and the query of its last run, without a status.
+
+    ``id`` is drawn when the checkpoint is created, and identifies it to other systems. ``layout`` describes its state,
+    once that is known.
+    """
+
+    id: str
+    query: StreamQuery
+    state_partitions: int
+    layout: Mapping[str, Any] | None = None
+
+    @classmethod
+    def read(cls, root: Path) -> Self | None:
+        """Return the marker of a checkpoint, or None if it has none.
+
+        Raises:
+            MillraceError: the marker is damaged.
+        """
+        path = root / "millrace.json"
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            query = StreamQuery.model_validate(content["query"])
+            return cls(content["id"], query, int(content["statePartitions"]), content.get("layout"))
+        except FileNotFoundError:
+            return None
+        except ValidationError as error:
+            said = error.errors()[0]
+            raise damaged(path, f"{'.'.join(map(str, said['loc']))}: {said['msg']}") from None
+        except (ValueError, KeyError, TypeError):
+            raise damaged(path, "it is not what Millrace writes there") from None
+
+    def write(self, root: Path) -> None:
+        """Replace the marker atomically and durably: a checkpoint without its marker is useless."""
+        content = {
+            "id": self.id,
+            "statePartitions": self.state_partitions,
+            "layout": self.layout,
+            "query": self.query.to_document(),
+        }
+        partial = root / "millrace.new"
+        with partial.open("w", encoding="utf-8") as file:
+            json.dump(content, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(root / "millrace.json")
+        sync(root)
 
 
 class Checkpoint(SparkLog):
@@ -80,12 +132,14 @@ class Checkpoint(SparkLog):
             self._lease = lease
             settle(self.spark)
             self.check()
-            if held is not None and unused:
-                self._forget_other_sources(held.query, query)
-                held = held.made_for(query, partitions)
             self._is_new = held is None
-            # a marker of the first version has no id on disk: store the drawn one
-            self._keep(held or Marker.new(query, partitions))
+            if held is None:
+                self._keep(Marker(str(uuid.uuid4()), _without_status(query), partitions))
+            elif unused:  # nothing depends on the query before
+                self._forget_other_sources(held.query, query)
+                self._keep(Marker(held.id, _without_status(query), partitions))
+            else:
+                self._marker = held
         except BlockingIOError:
             raise _problem(f"another run is using the checkpoint {self.root}", "end that run first") from None
         except OSError as error:
@@ -125,8 +179,9 @@ class Checkpoint(SparkLog):
             What the user should know of changes since the last run; no later run reports them.
         """
         held = self._require_marker()
-        if held.of(query) != held:
-            self._keep(held.of(query))
+        adopted = replace(held, query=_without_status(query))
+        if adopted != held:
+            self._keep(adopted)
         remarks, self._remarks, self._sink_has_changed = self._remarks, (), False
         return remarks
 
@@ -247,6 +302,10 @@ def checkpoint_root(query: StreamQuery) -> Path:
         hint = "write spec.checkpoint: {uri: file:///...}, or leave it out"
         raise _problem(f"millrace run cannot use the checkpoint {spec.uri or 'claim'}", hint)
     return Path(unquote(uri.path))
+
+
+def _without_status(query: StreamQuery) -> StreamQuery:
+    return query.model_copy(update={"status": None})
 
 
 def _is_another_topic(before: SinkSpec, now: SinkSpec) -> bool:

@@ -21,8 +21,7 @@ from millrace_jobs import jvm
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.following import PlanSource
 from millrace_jobs.plan.pin import Pin
-from millrace_jobs.pod.agent import Agent
-from millrace_jobs.pod.executors import ExecutorScaler
+from millrace_jobs.pod.agent import Agent, ExecutorScaler
 from millrace_jobs.pod.plan_watch import TIMEOUT, PlanWatch, what_it_says
 from millrace_jobs.session import pod_session, silence
 

@@ -24,8 +24,8 @@ from millrace_api.model.sources import FileFormat
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import locate
 from millrace_jobs import jvm
-from millrace_jobs.cache import cache_folder
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
+from millrace_jobs.disk import cache_folder
 from millrace_jobs.display.display import Display, display_for
 from millrace_jobs.display.summary import Outcome, RunTally
 from millrace_jobs.pipeline.analysis import CompiledQuery, Routed, compile_query
@@ -38,13 +38,13 @@ from millrace_jobs.pipeline.streaming_check import check_streaming
 from millrace_jobs.plan.checking import partitioner_problem
 from millrace_jobs.plan.following import FixedPlan, PlanSource, pin_of
 from millrace_jobs.plan.pin import Pin
-from millrace_jobs.query_file import query_of
 from millrace_jobs.run.auto import AutoPlans, first_algorithm
-from millrace_jobs.run.failure_report import blamed
+from millrace_jobs.run.failures import blamed
 from millrace_jobs.run.health import Health
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.run.metrics import JobMetrics
 from millrace_jobs.run.platform import OneProcess, Platform
+from millrace_jobs.run.query_file import query_of
 from millrace_jobs.run.server import start_server
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.session import stop

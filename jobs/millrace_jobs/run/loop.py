@@ -29,8 +29,7 @@ from millrace_jobs.pipeline.streaming_check import output_mode
 from millrace_jobs.plan.following import PlanSource
 from millrace_jobs.run.batch_settings import BatchSettings
 from millrace_jobs.run.events import Event, Listener, Watcher
-from millrace_jobs.run.failure_report import blamed, class_of_text
-from millrace_jobs.run.failures import explain_failure, is_about_state, jvm_gone, known_cause
+from millrace_jobs.run.failures import blamed, class_of_text, explain_failure, is_about_state, jvm_gone, known_cause
 from millrace_jobs.run.steering import Steering
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sources.base import Source

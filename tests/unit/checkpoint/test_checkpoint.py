@@ -33,38 +33,9 @@ def test_a_checkpoint_has_an_id_of_its_own_that_stays(open_checkpoint, tmp_path)
     assert other.id != first.id
 
 
-OLD_MARKER = {
-    "name": "fares",
-    "sources": {
-        "trips": {
-            "files": {"path": "data/*.csv", "format": "csv", "header": True, "delimiter": ","},
-            "schema": "at TIMESTAMP, fare DOUBLE",
-            "watermark": {"column": "at", "delay": "10 minutes"},
-            "timestampFormat": "iso",
-        }
-    },
-    "query": {"sql": "SELECT count(*) FROM trips"},
-    "emit": "OnUpdate",
-    "sink": {"files": {"path": "out", "format": "csv"}},
-    "statePartitions": 7,
-}
-
-
-def test_a_marker_of_the_first_version_is_understood(open_checkpoint, tmp_path):
-    root = tmp_path / "checkpoint"
-    root.mkdir()
-    (root / "millrace.json").write_text(json.dumps(OLD_MARKER), encoding="utf-8")
-    begun(Checkpoint(root))
-    with pytest.raises(MillraceError, match="was made with 'OnUpdate', not with 'OnWindowClose'"):
-        open_checkpoint(a_query("spec", "emit", value="OnWindowClose"))
-    assert json.loads((root / "millrace.json").read_text(encoding="utf-8")) == OLD_MARKER
-    first = open_checkpoint(a_query())
-    assert first.state_partitions == 7
-    first.close()
-    assert open_checkpoint(a_query()).id == first.id
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\0" * 40, '{"id": "x"}', '{"id": "x", "query": {}}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", "\0" * 40, '{"name": "fares"}', '{"id": "x"}', '{"id": "x", "query": {}}']
+)
 def test_a_damaged_marker_is_named(open_checkpoint, tmp_path, text):
     open_checkpoint(a_query()).close()
     marker = tmp_path / "checkpoint" / "millrace.json"

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint.evolution import FIELDS, SpecChange, change_of, changes, check_layout
-from millrace_jobs.checkpoint.spark_log import SparkLog
+from millrace_jobs.checkpoint.spark_folder import SparkLog
 
 SQL = (
     "SELECT window.start AS since, city, count(*) AS trips, sum(fare) AS fare FROM trips "

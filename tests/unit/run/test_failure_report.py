@@ -7,7 +7,7 @@ import pytest
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.failures import REPORT_VARIABLE
 from millrace_jobs import sinks, sources
-from millrace_jobs.run.failure_report import class_of, class_of_text, write_report
+from millrace_jobs.run.failures import class_of, class_of_text, write_report
 
 OURS = {"source": f"{sources.__path__[0]}/kafka_reading.py", "sink": f"{sinks.__path__[0]}/kafka.py"}
 

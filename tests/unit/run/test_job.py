@@ -15,7 +15,7 @@ from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.lease import Holder
 from millrace_jobs.run import job as module
 from millrace_jobs.run import platform
-from millrace_jobs.run.failure_report import class_of
+from millrace_jobs.run.failures import class_of
 from millrace_jobs.run.job import Job
 from spark_logs import Log, offset
 

@@ -8,8 +8,8 @@ from py4j.protocol import Py4JNetworkError
 from builders import a_query
 from millrace_api.errors import MillraceError
 from millrace_jobs import jvm
-from millrace_jobs.run import repartition as module
-from millrace_jobs.run.repartition import exchange, repartition
+from millrace_jobs.run import state as module
+from millrace_jobs.run.state import exchange, repartition
 from spark_logs import Log, offset
 
 

@@ -1,7 +1,12 @@
-"""The checks of ``millrace validate``: every problem in a file of queries that can be found without a run."""
+"""The YAML file of queries that a command names: the query to run, and the checks of ``millrace validate``.
+
+A run starts Spark's JVM right after it has read its query, so this module imports Arrow and Numba only where needed.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +15,35 @@ from tempfile import TemporaryDirectory
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import load_queries, locate, validate_file
-from millrace_jobs.plan.checking import partitioner_problem
 
 SHORTEST_SECONDS = 0.4
 """Approximate minimum time of a routed batch on two cores, in seconds (docs/benchmarks.md); a native one takes 0.3."""
+
+
+def query_of(file: Path, name: str | None = None) -> StreamQuery:
+    """Read a query from a file, and make aggregators in the file's folder importable.
+
+    Args:
+        file: YAML file with one or more queries.
+        name: name of the query; None if the file has only one.
+
+    Raises:
+        MillraceError: the file has problems, or ``name`` does not select exactly one of its queries.
+    """
+    queries = load_queries(file)
+    chosen = [query for query in queries if name in (None, query.name)]
+    if len(chosen) != 1:
+        names = ", ".join(query.name for query in queries)
+        raise MillraceError(Problem(f"the file has the queries {names}", "choose one by --query NAME", str(file)))
+    _let_import_from(file.absolute().parent)
+    return chosen[0]
+
+
+def _let_import_from(folder: Path) -> None:
+    """Make modules in a folder importable, in this process and in Spark's Python processes."""
+    sys.path.insert(0, str(folder))
+    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
 
 
 def check_file(path: Path, *, inputs: bool = True) -> list[Problem]:
@@ -23,6 +53,8 @@ def check_file(path: Path, *, inputs: bool = True) -> list[Problem]:
         path: the file.
         inputs: whether to check the files that the sources read, as for a run on this machine.
     """
+    from millrace_jobs.plan.checking import partitioner_problem
+
     problems = validate_file(path)
     if problems:
         return problems
@@ -47,7 +79,7 @@ def notes_on(path: Path) -> list[Problem]:
 
 def _input_problems(query: StreamQuery) -> Iterator[Problem]:
     """Yield the problems of the files that a query's sources read."""
-    from millrace_jobs.sources.opening import check_input  # imports Arrow, which is slow
+    from millrace_jobs.sources.opening import check_input
 
     for name, source in query.spec.sources.items():
         if source.files is None and source.replay is None:

@@ -1,17 +1,29 @@
-"""Spark's logs in a checkpoint: offsets with the pinned plan before each batch, and a commit after it."""
+"""Spark's own part of a checkpoint, the folder ``spark``: its logs, its checksums, and a changed copy in its place.
+
+Spark logs each batch twice: its offsets, with the pinned plan, before it, and a commit after it. Beside each file,
+Hadoop's local file system keeps checksums as ``.NAME.crc``. Spark does not verify them when it reads; Millrace does.
+
+The state is changed in a copy, ``spark.new``, so that the checkpoint runs as before if the process dies before the copy
+is complete. Then two renames follow: ``spark`` to ``spark.old``, and ``spark.new`` to ``spark``. If the process dies
+between them, ``spark`` is missing, which shows that the copy is complete. ``settle``, which is called whenever a
+checkpoint is opened, then does the second rename, and the checkpoint runs as changed.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Mapping
+import shutil
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
-from millrace_jobs.checkpoint.checksums import changed_files, is_as_written
 from millrace_jobs.plan.pin import Pin
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 
@@ -56,7 +68,7 @@ class SparkLog:
         missed = _MISSED.search(said)
         if missed is not None:
             return damaged(Path(missed.group(1)), "it is gone")
-        changed = next(changed_files(self.spark / "state"), None)
+        changed = next(_changed_files(self.spark / "state"), None)
         return None if changed is None else damaged(changed, "it is not as Spark wrote it")
 
     def last_batch(self) -> LastBatch:
@@ -99,7 +111,7 @@ class SparkLog:
 
     def _require_unchanged(self, path: Path) -> None:
         try:
-            if path.stat().st_size and is_as_written(path):
+            if path.stat().st_size and _is_as_written(path):
                 return
         except OSError as error:
             raise damaged(path, error.strerror or str(error)) from None
@@ -147,3 +159,80 @@ def _newest(log: Path) -> int | None:
     with suppress(FileNotFoundError):
         return max((int(entry.name) for entry in log.iterdir() if entry.name.isdigit()), default=None)
     return None
+
+
+def _is_as_written(path: Path) -> bool:
+    """Whether a file matches its checksums; True if it has none. Raises OSError if it cannot be read."""
+    try:
+        checksums = path.with_name(f".{path.name}.crc").read_bytes()
+    except FileNotFoundError:
+        return True
+    if checksums[:4] != b"crc\0" or len(checksums) < 8:
+        return False
+    (length,) = struct.unpack(">I", checksums[4:8])
+    with path.open("rb") as file:
+        found = b"".join(struct.pack(">I", zlib.crc32(chunk)) for chunk in iter(lambda: file.read(length), b""))
+    return found == checksums[8:]
+
+
+def _changed_files(folder: Path) -> Iterator[Path]:
+    """Yield the files below a folder that exist and do not match their checksums.
+
+    Checksums without a file are no damage. Spark renames and deletes a file and its checksums one after the other, and
+    its maintenance may do so during this scan.
+    """
+    for place, _, names in os.walk(folder):
+        for name in sorted(names):
+            if name.startswith(".") and name.endswith(".crc"):
+                path = Path(place, name[1 : -len(".crc")])
+                with suppress(OSError):  # missing or unreadable files are no damage here; Spark's own error is clearer
+                    if not _is_as_written(path):
+                        yield path
+
+
+def copy_of(spark: Path) -> Path:
+    """Create and return a copy to change.
+
+    Its files are hard links if the file system supports them; Spark replaces files, and never changes one in place.
+
+    Raises:
+        OSError: the copy cannot be created.
+    """
+    made = _new(spark)
+    shutil.copytree(spark, made, copy_function=_link)
+    return made
+
+
+def places(spark: Path) -> tuple[Path, ...]:
+    """Return the folders that may hold the checkpoint before ``settle``: its own, the copy, and the old original."""
+    return spark, _new(spark), _old(spark)
+
+
+def take_over(spark: Path) -> None:
+    """Replace the original by the changed copy."""
+    spark.rename(_old(spark))
+    settle(spark)
+
+
+def settle(spark: Path) -> None:
+    """Complete or discard a change that a dead process left unfinished; call it under the checkpoint's lock."""
+    if not spark.exists():
+        with suppress(FileNotFoundError):  # a checkpoint without a batch has neither
+            _new(spark).rename(spark)
+    for left in places(spark)[1:]:
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _new(spark: Path) -> Path:
+    return spark.with_name(spark.name + ".new")
+
+
+def _old(spark: Path) -> Path:
+    return spark.with_name(spark.name + ".old")
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)

@@ -1,14 +1,16 @@
-"""The offline change of the number of state partitions: ``millrace state repartition``.
+"""The commands on the state of a query: ``millrace state show``, and ``millrace state repartition`` for a stopped one.
 
 Spark repartitions in a separate batch, which reads no records, writes no results, and keeps the offsets, the plan and
 the watermark of the batch before it. A query cannot start from half of that batch. So the batch runs in a copy of
-Spark's checkpoint, which replaces the original once it is complete (``spark_copy``). Spark takes the number of
+Spark's checkpoint, which replaces the original once it is complete (``spark_folder``). Spark takes the number of
 partitions from its own log, so the marker need not be updated in the same atomic step.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,12 +21,53 @@ from pyspark.sql import SparkSession
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
-from millrace_jobs.checkpoint.spark_copy import copy_of, take_over
+from millrace_jobs.checkpoint.spark_folder import copy_of, take_over
 from millrace_jobs.run.failures import explain_failure, jvm_gone
 from millrace_jobs.session import local_session, stop
 
 MOST_PARTITIONS = 1000
 """Maximum number of state partitions: each costs about 10 ms per batch, so a larger number is surely a typo."""
+
+
+@dataclass(frozen=True)
+class StateSize:
+    """The state of a query on disk; ``size``, in bytes, includes the versions that Spark keeps for a restart."""
+
+    checkpoint: Path
+    partitions: int
+    last_batch: int | None
+    size: int
+
+    def __str__(self) -> str:
+        lines = {
+            "checkpoint": self.checkpoint,
+            "state partitions": self.partitions,
+            "last batch": "-" if self.last_batch is None else self.last_batch,
+            "state on disk": f"{self.size / (1 << 20):,.1f} MiB",
+        }
+        return "\n".join(f"{name:<18}{value}" for name, value in lines.items())
+
+
+def state_size(query: StreamQuery) -> StateSize:
+    """Return the size of a query's state from its checkpoint, also while the query runs.
+
+    Raises:
+        MillraceError: the checkpoint does not exist.
+    """
+    checkpoint = Checkpoint(checkpoint_root(query))
+    if not checkpoint.exists():
+        raise MillraceError(Problem(f"there is no checkpoint {checkpoint.root}", "run the query first"))
+    size = _size(checkpoint.spark / "state")
+    return StateSize(checkpoint.root, checkpoint.state_partitions, checkpoint.last_batch().committed, size)
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):  # Spark has just deleted an old version
+                total += Path(parent, name).stat().st_size
+    return total
 
 
 @dataclass(frozen=True)
