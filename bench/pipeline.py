@@ -38,7 +38,7 @@ from millrace_jobs.pipeline.front_end import Native
 from millrace_jobs.pipeline.progress import BatchReport, batch_report
 from millrace_jobs.plan.control import Control, write_control
 from millrace_jobs.plan.pin import Pin
-from millrace_jobs.run.batch_settings import BatchSettings
+from millrace_jobs.run.steering import BatchSettings
 from millrace_jobs.session import local_session
 from millrace_jobs.sources.replay import ReplaySource
 

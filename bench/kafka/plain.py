@@ -14,7 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from bench.kafka.topics import SCHEMA
 from bench.plain_spark import aggregated
 from millrace_api.model.query import Query
-from millrace_jobs.run.events import Event, Listener
+from millrace_jobs.run.listener import Event, Listener
 
 
 def raw(spark: SparkSession, servers: str, topic: str, per_batch: int | None = None) -> DataFrame:

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_jobs.run.loop import MAX_RESTARTS
+from millrace_jobs.run.failures import MAX_RESTARTS
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, Sink
 
 from .answers import assert_same, duckdb_rows, latest

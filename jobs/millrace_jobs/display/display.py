@@ -1,16 +1,90 @@
-"""The interface of the displays of a run: live in a terminal, plain lines elsewhere."""
+"""What the displays of a run share: their interface, and the summary of a run from its first batch to its last."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Literal, Protocol
 
 from rich.console import Console
 
-from millrace_jobs.display.live import LiveDisplay
-from millrace_jobs.display.plain import PlainDisplay
-from millrace_jobs.display.summary import Summary
 from millrace_jobs.pipeline.progress import BatchReport
+
+Outcome = Literal["finished", "drained", "failed"]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The totals of a run.
+
+    ``seconds`` is its duration. ``mean_utilization`` and ``p95_utilization`` are the mean and the 95th percentile of W,
+    processing time over batch interval; None without a batch. ``output`` is the place of the results.
+    """
+
+    outcome: Outcome
+    batches: int
+    rows: int
+    results: int
+    rejected: int
+    late: int
+    seconds: float
+    mean_utilization: float | None
+    p95_utilization: float | None
+    plan_changes: int
+    output: str
+
+    @property
+    def rows_per_second(self) -> float:
+        """The records read per second of the run."""
+        return self.rows / self.seconds if self.seconds else 0.0
+
+
+@dataclass
+class RunTally:
+    """Running totals over the batches of a run, in memory that does not grow with their number."""
+
+    batches: int = 0
+    rows: int = 0
+    rejected: int = 0
+    late: int = 0
+    _utilization: float = 0.0
+    _percents: Counter[int] = field(default_factory=Counter)
+
+    def add(self, report: BatchReport) -> None:
+        """Add a finished batch to the totals."""
+        self.batches += 1
+        self.rows += report.rows
+        self.rejected += report.rejected
+        self.late += report.late
+        self._utilization += report.utilization
+        # whole percents, as shown; above W = 100 the exact value no longer matters
+        self._percents[min(round(100 * report.utilization), 10_000)] += 1
+
+    def summary(self, outcome: Outcome, *, results: int, seconds: float, plan_changes: int, output: str) -> Summary:
+        """Return the summary of the run; the arguments are the facts that batch reports do not contain."""
+        return Summary(
+            outcome=outcome,
+            batches=self.batches,
+            rows=self.rows,
+            results=results,
+            rejected=self.rejected,
+            late=self.late,
+            seconds=seconds,
+            mean_utilization=self._utilization / self.batches if self.batches else None,
+            p95_utilization=self._percentile(95),
+            plan_changes=plan_changes,
+            output=output,
+        )
+
+    def _percentile(self, percent: int) -> float | None:
+        """Return the smallest W, to a hundredth, that at least ``percent`` % of the batches stay within."""
+        values = sorted(self._percents)
+        for value, within in zip(values, accumulate(self._percents[v] for v in values), strict=True):
+            if 100 * within >= percent * self.batches:
+                return value / 100
+        return None
 
 
 class Display(Protocol):
@@ -18,35 +92,31 @@ class Display(Protocol):
 
     def starting(self, step: str) -> None:
         """Show the current step of the preparation for the first batch."""
-        ...
 
     def started(self, facts: Mapping[str, str]) -> None:
         """Show the start of the run, with facts such as the address of its metrics."""
-        ...
 
     def batch(self, report: BatchReport) -> None:
         """Show a finished batch."""
-        ...
 
     def message(self, text: str) -> None:
         """Show a message to the user."""
-        ...
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Show results; each row has one value per column."""
-        ...
 
     def finished(self, summary: Summary) -> None:
         """Show the summary of a run that has ended or failed."""
-        ...
 
     def close(self) -> None:
         """Restore the terminal; ``finished`` does so too, and a second call does nothing."""
-        ...
 
 
 def display_for(console: Console, name: str) -> Display:
     """Return the display of query ``name``: live if the console is a terminal that can move its cursor, else plain."""
+    from millrace_jobs.display.live import LiveDisplay
+    from millrace_jobs.display.plain import PlainDisplay
+
     if console.is_terminal and not console.is_dumb_terminal:
         return LiveDisplay(console, name)
     return PlainDisplay(console, name)

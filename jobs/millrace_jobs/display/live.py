@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -12,9 +13,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from millrace_jobs.display import wording
-from millrace_jobs.display.summary import Summary
+from millrace_jobs.display.display import Summary
+from millrace_jobs.display.plain import cell_text
 from millrace_jobs.pipeline.progress import BatchReport, placement_of
+from millrace_jobs.plan.pin import Pin
 
 SHOWN_BATCHES = 8
 
@@ -67,9 +69,9 @@ class LiveDisplay:
         """Print the rows above the table of batches."""
         table = Table(box=box.SIMPLE_HEAD)
         for name in columns:
-            table.add_column(Text(wording.value(name)))
+            table.add_column(Text(cell_text(name)))
         for row in rows:
-            table.add_row(*(Text(wording.value(cell)) for cell in row))
+            table.add_row(*(Text(cell_text(cell)) for cell in row))
         self._console.print(Text(title, "bold"), table)
 
     def finished(self, summary: Summary) -> None:
@@ -83,8 +85,8 @@ class LiveDisplay:
 
     def render(self) -> RenderableType:
         """Return the current content of the live part."""
-        elapsed = wording.duration(self._clock() - self._began)
-        header = Text.assemble((self._name, "bold"), f"  {elapsed}  watermark {wording.moment(self._watermark)}")
+        elapsed = duration_text(self._clock() - self._began)
+        header = Text.assemble((self._name, "bold"), f"  {elapsed}  watermark {moment_text(self._watermark)}")
         return Group(header, _batches(self._recent) if self._recent else Text(self._doing, "dim"))
 
 
@@ -96,14 +98,14 @@ def _batches(reports: Sequence[BatchReport]) -> Table:
         cost = placement_of(report)
         table.add_row(
             str(report.batch),
-            wording.count(report.rows),
-            wording.count(report.rows_per_second),
+            count_text(report.rows),
+            count_text(report.rows_per_second),
             Text(f"{report.utilization:.2f}", _utilization_style(report.utilization)),
-            wording.count(report.waiting),
+            count_text(report.waiting),
             "-" if cost is None else f"{cost.load_imbalance_ratio:.2f}",
-            wording.plan(report.pin),
-            wording.count(report.late),
-            wording.count(report.rejected),
+            plan_text(report.pin),
+            count_text(report.late),
+            count_text(report.rejected),
         )
     return table
 
@@ -118,8 +120,8 @@ def _utilization_style(utilization: float) -> str:
 def _summary(name: str, summary: Summary) -> RenderableType:
     headline = Text.assemble(
         (f"{name} {summary.outcome}", f"bold {_OUTCOME_STYLE[summary.outcome]}"),
-        f": {summary.rows:,} rows in {summary.batches:,} batches, {wording.duration(summary.seconds)}"
-        f" ({wording.count(summary.rows_per_second)} rows/s)",
+        f": {summary.rows:,} rows in {summary.batches:,} batches, {duration_text(summary.seconds)}"
+        f" ({count_text(summary.rows_per_second)} rows/s)",
     )
     facts = {"results": f"{summary.results:,} in {summary.output}"}
     if summary.mean_utilization is not None and summary.p95_utilization is not None:
@@ -135,3 +137,29 @@ def _pairs(facts: Mapping[str, str]) -> Table:
     for key, text in facts.items():
         grid.add_row(Text(f"  {key}", "dim"), Text(text))
     return grid
+
+
+def count_text(number: float) -> str:
+    """Format a count in at most six characters: ``9,999``, ``12.3k``, ``4.56M``."""
+    if round(number) < 10_000:
+        return f"{round(number):,}"
+    for power, suffix in ((3, "k"), (6, "M"), (9, "G"), (12, "T")):
+        scaled = float(f"{number / 10**power:.3g}")
+        if scaled < 1000:
+            return f"{scaled:.{2 - int(math.log10(scaled))}f}{suffix}"
+    return f"{number:.0e}"
+
+
+def duration_text(seconds: float) -> str:
+    """Format a duration: tenths of a second below a minute, then ``h:mm:ss``."""
+    return f"{seconds:.1f} s" if seconds < 59.95 else str(timedelta(seconds=round(seconds)))
+
+
+def moment_text(time: datetime | None) -> str:
+    """Format a point in event time, in UTC to the second; ``-`` for None."""
+    return "-" if time is None else f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+
+
+def plan_text(pin: Pin | None) -> str:
+    """Format a plan as algorithm, replicas (m) and workers (n); ``-`` for None."""
+    return "-" if pin is None else f"{pin.algorithm} m={pin.replicas} n={pin.workers}"

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console
 
-from millrace_jobs.display.summary import Summary
-from millrace_jobs.display.wording import value
+from millrace_jobs.display.display import Summary
 from millrace_jobs.pipeline.progress import BatchReport, placement_of
 
 
@@ -78,8 +77,14 @@ class PlainDisplay:
         self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
+def cell_text(cell: object) -> str:
+    """Format a value of a result on one line; control characters become escapes."""
+    text = "NULL" if cell is None else str(cell)
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def _line(fields: Iterable[tuple[str, object]]) -> str:
-    return " ".join(f"{_quoted(value(name))}={_quoted(value(field))}" for name, field in fields)
+    return " ".join(f"{_quoted(cell_text(name))}={_quoted(cell_text(field))}" for name, field in fields)
 
 
 def _quoted(text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
 from typing import Any
 
 from kubernetes.client import ApiException, CoreV1Api
@@ -16,20 +15,16 @@ from millrace_api.model.applied import APPLIED_KEY, Applied
 from millrace_api.model.deployment import Algorithm
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.pin import Pin
-from millrace_jobs.pod.plan_watch import TIMEOUT, PlanWatch, what_it_says
+from millrace_jobs.pod.plan_watch import TIMEOUT, PlanWatch, error_line
 from millrace_support.backoff import Backoff
 
-_DRIVER = "driver"
+PERIOD = 1.0
+"""Seconds between two checks of the executors."""
 
+MANAGER = "millrace-driver"
+"""Field manager under which the API server records the driver's writes."""
 
-@dataclass(frozen=True, order=True)
-class _Executor:
-    """An executor that takes tasks; sorted in the order of decommissioning: the least busy first, then the newest."""
-
-    active_tasks: int
-    task_milliseconds: int
-    age_rank: int
-    id: str
+log = logging.getLogger(__name__)
 
 
 class ExecutorScaler:
@@ -56,34 +51,26 @@ class ExecutorScaler:
             self._wanted = number
         staying = self._staying()
         surplus = max(0, len(staying) - number)
-        for executor in sorted(staying)[:surplus]:
-            self._send_away(executor.id)
+        for executor in staying[:surplus]:
+            self._decommission(executor)
         return len(staying) - surplus
 
-    def _staying(self) -> list[_Executor]:
-        """Return the executors that are registered and not being decommissioned."""
+    def _staying(self) -> list[str]:
+        """Return the ids of the executors that take tasks: the least busy first, then the newest."""
         listed = self._context.statusStore().executorList(True)
         leaving = self._context.schedulerBackend().executorsPendingDecommission()
         found = (listed.apply(index) for index in range(listed.size()))
-        return [
-            _Executor(each.activeTasks(), each.totalDuration(), -int(each.id()), each.id())
+        staying = [
+            (each.activeTasks(), each.totalDuration(), -int(each.id()), each.id())
             for each in found
-            if each.id() != _DRIVER and each.isActive() and not leaving.contains(each.id())
+            if each.id() != "driver" and each.isActive() and not leaving.contains(each.id())
         ]
+        return [id for *_, id in sorted(staying)]
 
-    def _send_away(self, id: str) -> None:
+    def _decommission(self, id: str) -> None:
         scheduler = self._jvm.org.apache.spark.scheduler
         info = scheduler.ExecutorDecommissionInfo("the plan has fewer executors", self._jvm.scala.Option.empty())
         self._context.schedulerBackend().decommissionExecutor(id, info, False, False)
-
-
-PERIOD = 1.0
-"""Seconds between two checks of the executors."""
-
-MANAGER = "millrace-driver"
-"""Field manager under which the API server records the driver's writes."""
-
-log = logging.getLogger(__name__)
 
 
 class Agent:
@@ -98,9 +85,9 @@ class Agent:
     def __init__(self, api: CoreV1Api, namespace: str, name: str, plans: PlanWatch) -> None:
         self._api, self._namespace, self._name = api, namespace, name
         self._plans = plans
-        self._under: Applied | None = None  # its executors_ready is set on writing
+        self._applied: Applied | None = None  # its executors_ready is set on writing
         self._partitions = 1
-        self._told: Applied | None = None
+        self._acknowledged: Applied | None = None
         self.ready = 0
         """Number of executors that take tasks."""
         self._stopped = threading.Event()
@@ -129,19 +116,19 @@ class Agent:
     def batch(self, report: BatchReport) -> None:
         """Handle a finished batch: acknowledge the plan that it ran under."""
         if report.pin is not None:
-            self._under = self._applied(report.pin)
+            self._applied = self._applied_by(report.pin)
 
     def idle(self, pin: Pin) -> None:
         """Handle an idle query: acknowledge a plan that was adopted since the last batch, which needs no batch."""
-        if self._under is None or self._under.epoch < pin.epoch:
-            self._under = self._applied(pin)
+        if self._applied is None or self._applied.epoch < pin.epoch:
+            self._applied = self._applied_by(pin)
 
-    def _applied(self, pin: Pin) -> Applied:
+    def _applied_by(self, pin: Pin) -> Applied:
         algorithm = Algorithm(pin.algorithm)
         return Applied(epoch=pin.epoch, algorithm=algorithm, state_partitions=self._partitions, executors_ready=0)
 
     def _work(self, executors: ExecutorScaler) -> None:
-        backoff, silent, trouble = Backoff(), 0.0, ""
+        backoff, pause, trouble = Backoff(), 0.0, ""
         while not self._stopped.wait(PERIOD):
             try:
                 self.ready, trouble = executors.keep(self._plans.newest.executors), ""
@@ -152,27 +139,27 @@ class Agent:
                 if said != trouble:
                     log.warning("executors do not follow the plan for now: %s", said)
                 trouble = said
-            silent -= PERIOD
-            if silent <= 0:
-                if self._tell():
-                    silent = 0.0
-                    backoff.reset()
-                else:
-                    silent = backoff.next()
+            pause = max(0.0, pause - PERIOD)
+            if pause:
+                continue
+            if self._acknowledge():
+                backoff.reset()
+            else:
+                pause = backoff.next()
 
-    def _tell(self) -> bool:
+    def _acknowledge(self) -> bool:
         """Write the acknowledgement if it has changed; return False if the API server cannot be reached."""
-        if self._under is None:
+        if self._applied is None:
             return True
-        applied = self._under.model_copy(update={"executors_ready": self.ready})
-        if applied == self._told:
+        applied = self._applied.model_copy(update={"executors_ready": self.ready})
+        if applied == self._acknowledged:
             return True
         try:
             self._write(applied.to_json())
         except (ApiException, HTTPError, OSError) as error:
-            log.warning("the plan's progress cannot be reported to the operator for now: %s", what_it_says(error))
+            log.warning("the plan's progress cannot be reported to the operator for now: %s", error_line(error))
             return False
-        self._told = applied
+        self._acknowledged = applied
         return True
 
     def _write(self, text: str | None) -> None:

@@ -22,7 +22,7 @@ from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.following import PlanSource
 from millrace_jobs.plan.pin import Pin
 from millrace_jobs.pod.agent import Agent, ExecutorScaler
-from millrace_jobs.pod.plan_watch import TIMEOUT, PlanWatch, what_it_says
+from millrace_jobs.pod.plan_watch import TIMEOUT, PlanWatch, error_line
 from millrace_jobs.session import pod_session, silence
 
 
@@ -125,7 +125,7 @@ class DriverPod:
                 self._pod.namespace, label_selector=f"{QUERY}={query},{ROLE}={EXECUTOR}", _request_timeout=TIMEOUT
             )
         except (ApiException, HTTPError, OSError) as error:
-            problem = f"what an earlier run has left cannot be removed: {what_it_says(error)}"
+            problem = f"what an earlier run has left cannot be removed: {error_line(error)}"
             hint = "the driver is started again by itself; without the API server there are no executors"
             raise MillraceError(Problem(problem, hint)) from None
 

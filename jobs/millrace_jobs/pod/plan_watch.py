@@ -87,7 +87,7 @@ class PlanWatch:
                 self._watch(self._read())
                 backoff.reset()
             except (ApiException, HTTPError, OSError) as error:
-                log.warning("the plan is not followed for now: %s", what_it_says(error))
+                log.warning("the plan is not followed for now: %s", error_line(error))
                 self._stopped.wait(backoff.next())
 
     def _read(self) -> str:
@@ -129,7 +129,7 @@ class PlanWatch:
                 self._newest = self._news = plan
 
 
-def what_it_says(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """Return the error of a request to the API server as one line."""
     if isinstance(error, ApiException):
         return refusal(error.status, error.reason, error.body)

@@ -1,4 +1,8 @@
-"""Why a query failed, from the most specific source there is, and whether a retry may help."""
+"""The failures of a query: the reason, the class that the operator acts on, and how often a restart may help.
+
+The reason comes from the most specific source that Spark's text has. A failed run leaves its class and its error as
+JSON for whatever started it.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,13 @@ import re
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.failures import LONGEST, REPORT_VARIABLE, FailureClass, FailureReport
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
+from millrace_support.backoff import Backoff
 
 _OURS = re.compile(
     r"millrace_api\.errors\.(MillraceError|TransientError): (.+?)(?:\n\s*(?:at |SQLSTATE|\n)|\n\n|$)", re.DOTALL
@@ -117,28 +123,14 @@ def is_of_the_user(file: str) -> bool:
     return not file.startswith((_HERE, *_INSTALLED, "<"))
 
 
-def is_about_state(text: str) -> bool:
-    """Whether the query failed because Spark cannot load its state store."""
-    return "CANNOT_LOAD_STATE_STORE" in text
-
-
 def _last_resort(text: str) -> Problem:
     """Return the most specific message in the text of an unknown failure."""
     tracebacks = _WORKER.findall(text)
     if tracebacks:
         return _python_problem(tracebacks[-1])
-    said_by_spark = _SPARK.search(text)
-    if said_by_spark:
-        return Problem(f"the query failed: {said_by_spark.group(1).strip()}", _DEBUG)
-    causes = _CAUSE.findall(text)
-    if causes:
-        return Problem(f"the query failed: {causes[-1].strip()}", _DEBUG)
-    called = _CALLED.search(text)
-    if called:
-        return Problem(f"the query failed: {called.group(1).strip()}", _DEBUG)
-    raised = _PYTHON.findall(text)
-    if raised:
-        return Problem(f"the query failed: {raised[-1].strip()}", _DEBUG)
+    for pattern, which in ((_SPARK, 0), (_CAUSE, -1), (_CALLED, 0), (_PYTHON, -1)):
+        if found := pattern.findall(text):
+            return Problem(f"the query failed: {found[which].strip()}", _DEBUG)
     first = next((line.strip() for line in text.splitlines() if line.strip()), "no reason was given")
     return Problem(f"the query failed: {first}", _DEBUG)
 
@@ -202,7 +194,7 @@ def class_of(error: Exception) -> FailureClass:
 
 
 @contextmanager
-def blamed(part: FailureClass) -> Iterator[None]:
+def attributed_to(part: FailureClass) -> Iterator[None]:
     """Attribute transient errors in this block, such as an unreachable broker, to this part of the query."""
     try:
         yield
@@ -228,3 +220,38 @@ def _fitting(failure: FailureClass, message: str) -> str:
         if len(report.encode()) <= LONGEST:
             return report
         room = min(room, len(said)) * 3 // 4
+
+
+MAX_RESTARTS = 5
+"""Maximum number of consecutive restarts without a finished batch."""
+
+
+class Restarts:
+    """A count of the restarts since the last finished batch."""
+
+    def __init__(self) -> None:
+        self._in_a_row = 0
+        self._backoff = Backoff()
+
+    def progressed(self) -> None:
+        """Reset the count after a finished batch: the earlier failure has passed."""
+        self._in_a_row = 0
+        self._backoff.reset()
+
+    def pause_after(self, failure: TransientError) -> float:
+        """Count a restart, and return the seconds to wait before it.
+
+        Raises:
+            MillraceError: all MAX_RESTARTS were used up.
+        """
+        if self._in_a_row == MAX_RESTARTS:
+            first, *more = failure.problems
+            message = f"after {MAX_RESTARTS} restarts without a finished batch: {first.message}"
+            final = MillraceError(replace(first, message=message), *more)
+            final.failure = failure.failure
+            raise final from None
+        self._in_a_row += 1
+        return self._backoff.next()
+
+    def __str__(self) -> str:
+        return f"{self._in_a_row} of {MAX_RESTARTS}"

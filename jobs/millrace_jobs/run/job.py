@@ -26,8 +26,7 @@ from millrace_api.validation.loading import locate
 from millrace_jobs import jvm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.disk import cache_folder
-from millrace_jobs.display.display import Display, display_for
-from millrace_jobs.display.summary import Outcome, RunTally
+from millrace_jobs.display.display import Display, Outcome, RunTally, display_for
 from millrace_jobs.pipeline.analysis import CompiledQuery, Routed, compile_query
 from millrace_jobs.pipeline.explain import explain
 from millrace_jobs.pipeline.front_end import Native
@@ -39,7 +38,7 @@ from millrace_jobs.plan.checking import partitioner_problem
 from millrace_jobs.plan.following import FixedPlan, PlanSource, pin_of
 from millrace_jobs.plan.pin import Pin
 from millrace_jobs.run.auto import AutoPlans, first_algorithm
-from millrace_jobs.run.failures import blamed
+from millrace_jobs.run.failures import attributed_to
 from millrace_jobs.run.health import Health
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.run.metrics import JobMetrics
@@ -265,7 +264,7 @@ class Job:
 
     def _open_sources(self, state: Path) -> dict[str, Source]:
         cache = (cache_folder() or self._workspace) / "recordings"
-        with blamed(FailureClass.SOURCE):
+        with attributed_to(FailureClass.SOURCE):
             return {
                 name: open_source(name, source, state / name, cache) for name, source in self.query.spec.sources.items()
             }
@@ -291,7 +290,7 @@ class Job:
         sink = open_sink(self.query, result_keys(planned, self.query.spec), checkpoint.id, display.table)
         self._close_at_end(sink, checkpoint)
         checkpoint.require_lease()  # ``prepare`` fences other drivers, and one may hold the lease by now
-        with blamed(FailureClass.SINK):
+        with attributed_to(FailureClass.SINK):
             sink.prepare(checkpoint.last_batch())
         for remark in checkpoint.adopt(self.query):
             display.message(remark)

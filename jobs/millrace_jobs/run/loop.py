@@ -1,4 +1,4 @@
-"""The run loop: it starts the query, follows the plan, watches the batches, and shuts down in order."""
+"""The run loop: it starts Spark's query, follows the plan, watches the batches, restarts, and ends in order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import queue
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from enum import Enum, auto
 from pathlib import Path
 from typing import Literal
 
@@ -27,13 +28,11 @@ from millrace_jobs.pipeline.front_end import Native
 from millrace_jobs.pipeline.progress import BatchReport, batch_report
 from millrace_jobs.pipeline.streaming_check import output_mode
 from millrace_jobs.plan.following import PlanSource
-from millrace_jobs.run.batch_settings import BatchSettings
-from millrace_jobs.run.events import Event, Listener, Watcher
-from millrace_jobs.run.failures import blamed, class_of_text, explain_failure, is_about_state, jvm_gone, known_cause
-from millrace_jobs.run.steering import Steering
+from millrace_jobs.run.failures import Restarts, attributed_to, class_of_text, explain_failure, jvm_gone, known_cause
+from millrace_jobs.run.listener import Event, Listener, Watcher
+from millrace_jobs.run.steering import BatchSettings, Steering
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sources.base import Source
-from millrace_support.backoff import Backoff
 
 
 class WallClock:
@@ -54,45 +53,32 @@ def _ahead() -> float:
     return time.time() - time.monotonic()
 
 
-MAX_RESTARTS = 5
-"""Maximum number of consecutive restarts without a finished batch."""
-
-
-class Restarts:
-    """A count of the restarts since the last finished batch."""
-
-    def __init__(self) -> None:
-        self._in_a_row = 0
-        self._backoff = Backoff()
-
-    def progressed(self) -> None:
-        """Reset the count after a finished batch: the earlier failure has passed."""
-        self._in_a_row = 0
-        self._backoff.reset()
-
-    def pause_after(self, failure: TransientError) -> float:
-        """Count a restart, and return the seconds to wait before it.
-
-        Raises:
-            MillraceError: all MAX_RESTARTS were used up.
-        """
-        if self._in_a_row == MAX_RESTARTS:
-            first, *more = failure.problems
-            message = f"after {MAX_RESTARTS} restarts without a finished batch: {first.message}"
-            final = MillraceError(replace(first, message=message), *more)
-            final.failure = failure.failure
-            raise final from None
-        self._in_a_row += 1
-        return self._backoff.next()
-
-    def __str__(self) -> str:
-        return f"{self._in_a_row} of {MAX_RESTARTS}"
-
-
 POLL_SECONDS = 0.2
 """Seconds between two polls of the plan source and of a query that is coming to rest."""
 
-Outcome = Literal["finished", "drained"]
+
+class _Rest(Enum):
+    """The reasons for which the running batch is the last one of Spark's query."""
+
+    RESHAPED = auto()
+    """The plan wants the other shape: a routed query, or a native one."""
+    CLOCK_SET_BACK = auto()
+    """Spark would wait until the wall clock shows the old time again."""
+    DRAINING = auto()
+    """The run was asked to end."""
+    EXHAUSTED = auto()
+    """The sources have no more records, and will have none."""
+
+
+@dataclass
+class _Stream:
+    """One Spark query of a run, in one shape; ``rest`` is None while batches follow one another."""
+
+    routed: bool
+    paced: bool
+    closing_time: int | None
+    clock: WallClock = field(default_factory=WallClock)
+    rest: _Rest | None = None
 
 
 @dataclass
@@ -102,6 +88,16 @@ class QueryRun:
     With ``once``, the run processes the available input without pacing, and ends. Else it ends when every source is
     exhausted, or when ``drain`` is called (from a signal handler or another thread). ``accepted`` is called once, when
     Spark has accepted the query.
+
+    The states of a run, each with the method that leaves it:
+
+    - streaming: Spark's query runs batch after batch, in one shape (``_reason_to_rest``).
+    - resting: the sources offer no more records, so the running batch is the last; when it is finished, the query is
+      stopped (``_is_at_rest``). A query that is not paced ends by itself.
+    - stopped: a new query streams in the shape of the plan, unless the input has ended or the run drains (``run``).
+    - pausing: after a transient failure, until the query streams from its checkpoint (``_stream_with_restarts``).
+    - closing: the input has ended, and a query streams whose event time closes the last windows (``_close_windows``).
+    - ended: ``run`` returns whether the run finished or was drained, or raises why it failed.
     """
 
     spark: SparkSession
@@ -145,7 +141,7 @@ class QueryRun:
         """The number of plans adopted after the first one."""
         return self._steering.plan_changes
 
-    def run(self) -> Outcome:
+    def run(self) -> Literal["finished", "drained"]:
         """Run until the input ends or ``drain`` is called.
 
         Raises:
@@ -154,7 +150,7 @@ class QueryRun:
         stop_listening = Listener(self._events).register(self.spark)
         try:
             self._steering.follow_plan()
-            while not self._draining and not self._stream_patiently(closing_time=None):
+            while not self._draining and not self._stream_with_restarts(closing_time=None):
                 pass
             if self.spec.emit is Emit.ON_WINDOW_CLOSE:
                 while not self._draining and not self._close_windows():
@@ -177,14 +173,14 @@ class QueryRun:
         if self._query is not None:
             self._query.stop()
 
-    def _stream_patiently(self, closing_time: int | None) -> bool:
-        """Run the query like ``_stream``; restart it from its checkpoint after a transient failure."""
+    def _stream_with_restarts(self, closing_time: int | None) -> bool:
+        """Stream like ``_stream``; start again from its checkpoint after a transient failure."""
         failed = False
         while True:
             try:
                 if failed:
                     self.checkpoint.require_lease()  # ``prepare`` fences other drivers, and one may hold the lease
-                    with blamed(FailureClass.SINK):
+                    with attributed_to(FailureClass.SINK):
                         self.sink.prepare(self.checkpoint.last_batch())
                 return self._stream(closing_time)
             except TransientError as failure:
@@ -203,67 +199,82 @@ class QueryRun:
             time.sleep(POLL_SECONDS)
 
     def _stream(self, closing_time: int | None) -> bool:
-        """Run the query in the shape of its plan, routed or not.
+        """Run one Spark query from its start to its end, in the shape of its plan, routed or not.
 
         A batch that was begun before a crash comes first, in the shape of its own plan.
 
         Returns:
             True when the input has ended; False to continue with a new query.
         """
-        begun = self.checkpoint.begun_under()
-        routed = self._steering.is_routed(begun or self._steering.pin)
-        paced = not self.once and closing_time is None
-        resting = turned_back = False
-        self._tell_sources(routed, resting, closing_time)
-        self._query = query = self._start(routed=routed, paced=paced)
+        routed = self._steering.is_routed(self.checkpoint.begun_under() or self._steering.pin)
+        stream = _Stream(routed, paced=not self.once and closing_time is None, closing_time=closing_time)
+        query = self._begin(stream)
+        while (terminated := self._take_event()) is None:
+            self._require_jvm_and_lease()
+            if stream.rest is not None and self._is_at_rest(query):
+                query.stop()
+            if stream.rest is None:
+                stream.rest = self._reason_to_rest(stream)
+            if self._steering.follow_plan():
+                self._settings.follow(self._steering.pin.workers)
+            self._instruct_sources(stream)
+        if terminated.exception is not None:
+            raise self._explained(terminated.exception)
+        # the plan may have returned to this shape by now, or left it
+        return stream.rest not in (_Rest.RESHAPED, _Rest.CLOCK_SET_BACK) and self._is_shaped(routed)
+
+    def _begin(self, stream: _Stream) -> StreamingQuery:
+        """Start Spark's query, whose sources know their instructions before the first batch."""
+        self._instruct_sources(stream)
+        self._query = self._start(routed=stream.routed, paced=stream.paced)
         if not self.is_accepted:
             self.is_accepted = True
             self.accepted()
-        clock = WallClock()
-        while True:
-            terminated = self._take_event()
-            if terminated is not None:
-                break
-            if not jvm.is_running():
-                raise jvm_gone()
-            if self.checkpoint.lost is not None:
-                raise self.checkpoint.lost
-            if resting and not query.status["isTriggerActive"] and self.checkpoint.begun_under() is None:
-                query.stop()  # the sources have been draining since the last turn, so no batch has begun
-            if paced and not resting and clock.set_back() > self.spec.batch_interval.seconds:
-                self.watcher.message("the clock was set back: starting again, since Spark would wait for the old time")
-                resting = turned_back = True
-            if not resting and self._wants_rest(routed, paced):
-                resting, turned_back = True, not self._is_shaped(routed)
-                if self._draining:
-                    self.watcher.message("ending after the running batch; Ctrl-C again ends at once")
-            if self._steering.follow_plan():
-                self._settings.follow(self._steering.pin.workers)
-            self._tell_sources(routed, resting, closing_time)
-        if terminated.exception is not None:
-            raise self._explained(terminated.exception)
-        return not turned_back and self._is_shaped(routed)  # the plan may have returned to this shape by now
+        return self._query
 
-    def _tell_sources(self, routed: bool, resting: bool, closing_time: int | None) -> None:
-        """Write the control file of the next batch; drain the sources if the plan wants another shape."""
-        self._steering.tell_sources(draining=resting or not self._is_shaped(routed), closing_time=closing_time)
+    def _require_jvm_and_lease(self) -> None:
+        if not jvm.is_running():
+            raise jvm_gone()
+        if self.checkpoint.lost is not None:
+            raise self.checkpoint.lost
+
+    def _reason_to_rest(self, stream: _Stream) -> _Rest | None:
+        """Return why the running batch is to be the last of this query, or None."""
+        if stream.paced and stream.clock.set_back() > self.spec.batch_interval.seconds:
+            self.watcher.message("the clock was set back: starting again, since Spark would wait for the old time")
+            return _Rest.CLOCK_SET_BACK
+        reason = None
+        if not self._is_shaped(stream.routed):
+            reason = _Rest.RESHAPED
+        elif self._draining:
+            reason = _Rest.DRAINING
+        elif stream.paced and self._is_exhausted():
+            reason = _Rest.EXHAUSTED
+        if reason is not None and self._draining:
+            self.watcher.message("ending after the running batch; Ctrl-C again ends at once")
+        return reason
+
+    def _is_at_rest(self, query: StreamingQuery) -> bool:
+        """Whether the last batch is finished; the sources were drained a turn ago, so no other one has begun."""
+        return not query.status["isTriggerActive"] and self.checkpoint.begun_under() is None
+
+    def _instruct_sources(self, stream: _Stream) -> None:
+        """Write what the next batch runs under; drain the sources if this query is to begin no other batch."""
+        draining = stream.rest is not None or not self._is_shaped(stream.routed)
+        self._steering.instruct_sources(draining=draining, closing_time=stream.closing_time)
 
     def _is_shaped(self, routed: bool) -> bool:
         """Whether the plan wants the query in this shape, routed or not."""
         return self._steering.is_routed(self._steering.pin) == routed
 
-    def _wants_rest(self, routed: bool, paced: bool) -> bool:
-        """Whether the running batch is to be the last of this query."""
-        return self._draining or not self._is_shaped(routed) or (paced and self._exhausted())
-
-    def _exhausted(self) -> bool:
+    def _is_exhausted(self) -> bool:
         offsets = self.checkpoint.committed()  # only sources that the query reads have one
         return bool(offsets) and all(
             self.sources[name].exhausted(offset["position"]) for name, offset in offsets.items()
         )
 
     def _start(self, *, routed: bool, paced: bool) -> StreamingQuery:
-        around = RunContext(
+        context = RunContext(
             self.spark,
             self.sources,
             self._steering.control,
@@ -273,8 +284,8 @@ class QueryRun:
         )
         interval = f"{self.spec.batch_interval.microseconds // 1000} milliseconds"
         try:
-            results = self.sink.shape(build(self.query, self.spec, around, routed=routed))
-            self._settings.begin(results, per_record=is_per_record(self.query, around, routed=routed))
+            results = self.sink.shape(build(self.query, self.spec, context, routed=routed))
+            self._settings.begin(results, per_record=is_per_record(self.query, context, routed=routed))
             writer = (
                 results.writeStream.queryName(self.name)
                 .foreachBatch(self._write)
@@ -289,7 +300,7 @@ class QueryRun:
 
     def _explained(self, text: str) -> MillraceError:
         """Return why the query failed, with its failure class."""
-        damage = self.checkpoint.damaged_state(text) if is_about_state(text) else None
+        damage = self.checkpoint.damaged_state(text) if "CANNOT_LOAD_STATE_STORE" in text else None
         error = known_cause(text) or damage or explain_failure(text)
         error.failure = class_of_text(text)
         return error
@@ -309,12 +320,13 @@ class QueryRun:
             event = self._events.get(timeout=POLL_SECONDS)
         except queue.Empty:
             return None
-        if isinstance(event, QueryTerminatedEvent):
-            return event
-        if event is None:
-            self.watcher.idle(self._steering.pin)
-            return None
-        self._learn_from(batch_report(event, self.spec.batch_interval.seconds))
+        match event:
+            case QueryTerminatedEvent():
+                return event
+            case None:
+                self.watcher.idle(self._steering.pin)
+            case progress:
+                self._learn_from(batch_report(progress, self.spec.batch_interval.seconds))
         return None
 
     def _learn_from(self, report: BatchReport) -> None:
@@ -330,7 +342,7 @@ class QueryRun:
     def _close_windows(self) -> bool:
         """Move the event time past the last window, so that all results become final; return like ``_stream``."""
         closing_time = self._closing_time()
-        return closing_time is None or self._stream_patiently(closing_time)
+        return closing_time is None or self._stream_with_restarts(closing_time)
 
     def _closing_time(self) -> int | None:
         """Return the event time that closes all windows, in microseconds; None if all are closed.

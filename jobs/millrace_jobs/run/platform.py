@@ -23,16 +23,13 @@ class Platform(Protocol):
     @property
     def host(self) -> str:
         """The address that metrics and probes listen on."""
-        ...
 
     @property
     def chooses_algorithm(self) -> bool:
         """Whether the job itself resolves ``algorithm: auto``; else the algorithm comes from the plans."""
-        ...
 
     def state_partitions(self, spec: Spec) -> int:
         """Return the number of state partitions for a query without state."""
-        ...
 
     def plans(self) -> PlanSource | None:
         """Return the source of plans; None if the job makes its own plan.
@@ -40,31 +37,24 @@ class Platform(Protocol):
         Raises:
             MillraceError: the first plan cannot be followed.
         """
-        ...
 
     def session(self, query: StreamQuery, partitions: int, workspace: Path, *, quiet: bool) -> SparkSession:
         """Return the Spark session; ``quiet`` drops what the JVM and its Python processes print."""
-        ...
 
     def cores(self, spark: SparkSession) -> int:
         """Return the number of cores that run tasks now."""
-        ...
 
     def started(self, spark: SparkSession, partitions: int) -> None:
         """Handle the start of the first batch; ``partitions`` is the number of state partitions."""
-        ...
 
     def batch(self, report: BatchReport) -> None:
         """Handle a finished batch."""
-        ...
 
     def idle(self, pin: Pin) -> None:
         """Handle an idle query, which has nothing to do under this pin."""
-        ...
 
     def close(self) -> None:
         """Handle the end of the job, before Spark stops."""
-        ...
 
 
 @dataclass

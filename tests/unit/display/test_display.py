@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from builders import PIN, a_batch, a_native_batch
-from millrace_jobs.display.display import display_for
+from millrace_jobs.display.display import Summary, display_for
 from millrace_jobs.display.live import SHOWN_BATCHES, LiveDisplay
 from millrace_jobs.display.plain import PlainDisplay
-from millrace_jobs.display.summary import Summary
 
 SUMMARY = Summary(
     outcome="finished",

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import a_batch
-from millrace_jobs.display.summary import RunTally
+from millrace_jobs.display.display import RunTally
 
 
 def summary(*reports, seconds=10.0):

@@ -8,18 +8,18 @@ from urllib3.exceptions import HTTPError
 from millrace_api.model.applied import PLAN_KEY
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.plan import Plan
-from millrace_jobs.pod.plan_watch import PlanWatch, what_it_says
+from millrace_jobs.pod.plan_watch import PlanWatch, error_line
 
 
 def test_a_refusal_is_told_by_its_reason():
     error = ApiException(403, "Forbidden")
     error.headers = {"Audit-Id": "1"}
     error.body = '{"message": "configmaps is forbidden"}'
-    assert what_it_says(error) == "the API server says 403 Forbidden: configmaps is forbidden"
+    assert error_line(error) == "the API server says 403 Forbidden: configmaps is forbidden"
 
 
 def test_of_another_error_the_first_line_is_told():
-    assert what_it_says(HTTPError("it is away\nfor long")) == "it is away"
+    assert error_line(HTTPError("it is away\nfor long")) == "it is away"
 
 
 def test_a_line_of_the_watch_that_is_no_event_is_passed_over(tmp_path, monkeypatch):

@@ -115,13 +115,13 @@ def run(tmp_path, monkeypatch, log):
         watcher=Watcher(),
         workspace=tmp_path,
     )
-    tell = made._steering.tell_sources
+    tell = made._steering.instruct_sources
 
     def told(*, draining, closing_time):
         log.append("rest" if draining else "go on")
         tell(draining=draining, closing_time=closing_time)
 
-    monkeypatch.setattr(made._steering, "tell_sources", told)
+    monkeypatch.setattr(made._steering, "instruct_sources", told)
     monkeypatch.setattr(made, "_start", lambda **_: Query(made, log))
     return made
 

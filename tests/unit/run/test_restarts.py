@@ -1,7 +1,7 @@
 import pytest
 
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_jobs.run.loop import MAX_RESTARTS, Restarts
+from millrace_jobs.run.failures import MAX_RESTARTS, Restarts
 from millrace_support.backoff import LONGEST_PAUSE
 
 AWAY = TransientError(Problem("Kafka at kafka:9092 cannot be reached", "check bootstrapServers"))

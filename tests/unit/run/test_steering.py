@@ -45,7 +45,7 @@ def steering(tmp_path, messages):
 
 def test_a_batch_is_limited_in_what_its_source_counts(steering, tmp_path):
     for number in range(1, 40):
-        steering.tell_sources(draining=False, closing_time=None)
+        steering.instruct_sources(draining=False, closing_time=None)
         most = read_control(tmp_path / "control.json").most["events"]
         part = {"rows": most // 20, "taken": most, "waiting": 10**9, "waiting_in": {"events": 10**9}}
         seconds = 0.1 + 1e-6 * most
@@ -59,7 +59,7 @@ def test_a_batch_is_limited_in_what_its_source_counts(steering, tmp_path):
 def test_what_was_learned_and_cannot_be_written_is_told_once_and_ends_nothing(
     steering, messages, tmp_path, monkeypatch
 ):
-    steering.tell_sources(draining=False, closing_time=None)
+    steering.instruct_sources(draining=False, closing_time=None)
     steering.learn_from(report(1))
 
     def full(*_):

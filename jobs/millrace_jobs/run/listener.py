@@ -1,4 +1,4 @@
-"""Events of a running query: a queue of Spark's reports, and the protocol of those who watch a run."""
+"""The listener that puts Spark's events into a queue, and the protocol of a watcher, who receives them."""
 
 from __future__ import annotations
 
@@ -24,15 +24,12 @@ class Watcher(Protocol):
 
     def batch(self, report: BatchReport) -> None:
         """Handle a finished batch."""
-        ...
 
     def message(self, text: str) -> None:
         """Handle a message for the user."""
-        ...
 
     def idle(self, pin: Pin) -> None:
         """Handle an idle query: it is alive, and its next records will be processed under this pin."""
-        ...
 
 
 class Listener:

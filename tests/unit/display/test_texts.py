@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import PIN
-from millrace_jobs.display import wording
+from millrace_jobs.display.live import count_text, duration_text, moment_text, plan_text
+from millrace_jobs.display.plain import cell_text
 
 
 @pytest.mark.parametrize(
@@ -25,12 +26,12 @@ from millrace_jobs.display import wording
     ],
 )
 def test_count(number, text):
-    assert wording.count(number) == text
+    assert count_text(number) == text
 
 
 @given(st.floats(0, 9.99e14))
 def test_a_count_is_short_and_near(number):
-    text = wording.count(number)
+    text = count_text(number)
     assert len(text) <= 6
     scale = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}.get(text[-1], 1)
     assert float(text.rstrip("kMGT").replace(",", "")) * scale == pytest.approx(number, rel=0.0051, abs=0.5)
@@ -40,19 +41,19 @@ def test_a_count_is_short_and_near(number):
     ("seconds", "text"), [(0, "0.0 s"), (59.94, "59.9 s"), (59.96, "0:01:00"), (72.4, "0:01:12"), (7384, "2:03:04")]
 )
 def test_duration(seconds, text):
-    assert wording.duration(seconds) == text
+    assert duration_text(seconds) == text
 
 
 def test_moment():
     east = timezone(timedelta(hours=2))
-    assert wording.moment(datetime(2013, 1, 1, 12, 0, 0, 900, tzinfo=UTC)) == "2013-01-01 12:00:00Z"
-    assert wording.moment(datetime(2013, 1, 1, 1, tzinfo=east)) == "2012-12-31 23:00:00Z"
-    assert wording.moment(None) == "-"
+    assert moment_text(datetime(2013, 1, 1, 12, 0, 0, 900, tzinfo=UTC)) == "2013-01-01 12:00:00Z"
+    assert moment_text(datetime(2013, 1, 1, 1, tzinfo=east)) == "2012-12-31 23:00:00Z"
+    assert moment_text(None) == "-"
 
 
 def test_plan():
-    assert wording.plan(PIN) == "pkg m=2 n=4"
-    assert wording.plan(None) == "-"
+    assert plan_text(PIN) == "pkg m=2 n=4"
+    assert plan_text(None) == "-"
 
 
 @pytest.mark.parametrize(
@@ -60,9 +61,9 @@ def test_plan():
     [(None, "NULL"), (1.5, "1.5"), ("Zürich 1", "Zürich 1"), ("a\n\x1b[31m\x9b", r"a\n\x1b[31m\x9b"), ("", "")],
 )
 def test_value(cell, text):
-    assert wording.value(cell) == text
+    assert cell_text(cell) == text
 
 
 @given(st.text())
 def test_a_value_is_one_line_that_a_terminal_only_prints(text):
-    assert wording.value(text).isprintable()
+    assert cell_text(text).isprintable()
