@@ -13,7 +13,7 @@ from millrace_operator.scaling.batch_time.batch_model import BatchLoad, BatchMod
 from millrace_operator.scaling.batch_time.partials import ObservedPartials, Partials
 from millrace_operator.scaling.batch_time.stage_work import COMBINE, MERGE
 from millrace_operator.scaling.decision.search import Need, Search
-from millrace_operator.scaling.plans import Bounds, Range, Shape
+from millrace_operator.scaling.shape import Bounds, Range, Shape
 
 STAGES, TIMES = 50, 30
 BOUNDS = Bounds(Range(1, 40), Range(1, 2000), Range(1, 64), executor_cores=4, replica_cores=1.0)

@@ -11,7 +11,7 @@ from bench.scaling.points import Measured, Point, PointSetting
 from millrace_operator.scaling.batch_time.batch_model import BatchLoad
 from millrace_operator.scaling.batch_time.calibration import Calibration
 from millrace_operator.scaling.observation import Observation, Stage
-from millrace_operator.scaling.plans import Bounds, Range, Shape
+from millrace_operator.scaling.shape import Bounds, Range, Shape
 
 STATE_PARTITIONS = 2
 BOUNDS = Bounds(executors=Range(1, 2), parallelism=Range(1, 16), replicas=Range(1, 8), executor_cores=1)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from millrace_arena.simulation.record import LATE_INTERVALS, Rescale, Run
 from millrace_arena.simulation.traces import Trace
-from millrace_operator.scaling.plans import Bounds
+from millrace_operator.scaling.shape import Bounds
 
 _CALM_BATCHES = 10
 """Consecutive batches in time after which a job has settled."""

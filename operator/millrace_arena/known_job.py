@@ -9,7 +9,7 @@ from statistics import NormalDist
 from millrace_arena.simulation.expected import ExpectedSeconds
 from millrace_arena.simulation.job import JobProfile
 from millrace_arena.simulation.keys import Keys
-from millrace_operator.scaling.plans import Bounds, Shape
+from millrace_operator.scaling.shape import Bounds, Shape
 
 _SURE = 0.9995
 """Share of ordinary batches that must finish within the interval.

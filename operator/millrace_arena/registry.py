@@ -18,7 +18,7 @@ from millrace_arena.policies.prompt import PromptPolicy
 from millrace_arena.policies.spark_ratio import SparkRatio
 from millrace_arena.simulation.job import JobProfile
 from millrace_arena.simulation.run import ScalingPolicy, Scenario
-from millrace_operator.scaling.plans import Bounds
+from millrace_operator.scaling.shape import Bounds
 
 
 @cache

@@ -16,7 +16,7 @@ from millrace_arena.simulation.metrics import MetricsProfile
 from millrace_arena.simulation.run import ClusterView, Run, ScalingPolicy, Scenario, simulate
 from millrace_arena.simulation.traces import DAY, Trace
 from millrace_arena.synthetic import KEYS, SYNTHETIC, SyntheticLoad
-from millrace_operator.scaling.plans import Bounds, Range, Shape
+from millrace_operator.scaling.shape import Bounds, Range, Shape
 
 _OF_LARGEST = 0.8
 """Default peak of a load, as a share of the capacity of the largest plan."""

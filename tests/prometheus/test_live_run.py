@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from millrace_operator.metrics_source.job_metrics import answer
-from millrace_operator.scaling.answers import NoAnswer, NoAnswerReason, Reading
-from millrace_operator.scaling.decision.decide import Scaler
+from millrace_operator.scaling.answers import Reading
 from millrace_operator.scaling.decision.decision import Situation
+from millrace_operator.scaling.decision.scaler import Scaler
 from millrace_operator.scaling.decision.settings import Settings
-from millrace_operator.scaling.observation import Observation
-from millrace_operator.scaling.plans import Bounds, Range, Shape
+from millrace_operator.scaling.observation import NoAnswer, NoAnswerReason, Observation
+from millrace_operator.scaling.shape import Bounds, Range, Shape
 from spark.cli import PATIENCE, Project, fields
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.spark, pytest.mark.timeout(1800)]

@@ -14,7 +14,7 @@ from millrace_arena.policies.counters import increase, ratio
 from millrace_arena.policies.hpa import SYNC_PERIOD, Behavior, is_near
 from millrace_arena.simulation.run import ClusterView
 from millrace_operator.scaling.observation import Answer
-from millrace_operator.scaling.plans import Bounds, Shape
+from millrace_operator.scaling.shape import Bounds, Shape
 
 TARGET = 0.7
 """Target CPU utilization: CPU time over that of the requested cores."""

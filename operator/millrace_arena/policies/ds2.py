@@ -31,7 +31,7 @@ from statistics import median
 from millrace_arena.policies.counters import increase, ratio
 from millrace_arena.simulation.run import ClusterView
 from millrace_operator.scaling.observation import Answer
-from millrace_operator.scaling.plans import Bounds, Shape
+from millrace_operator.scaling.shape import Bounds, Shape
 
 _WARM_UP = 2
 """Policy intervals to ignore after a change."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from millrace_arena.simulation.run import ClusterView
 from millrace_operator.scaling.observation import Answer
-from millrace_operator.scaling.plans import Shape
+from millrace_operator.scaling.shape import Shape
 
 
 class Fixed:

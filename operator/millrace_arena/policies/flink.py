@@ -20,7 +20,7 @@ from millrace_arena.policies.flink_options import FlinkOptions
 from millrace_arena.policies.flink_window import Collector
 from millrace_arena.simulation.run import ClusterView
 from millrace_operator.scaling.observation import Answer
-from millrace_operator.scaling.plans import Bounds, Shape
+from millrace_operator.scaling.shape import Bounds, Shape
 
 
 class Flink:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from millrace_arena.policies.flink_metrics import FlinkMetric, Sample, Vertex, observed_rate
 from millrace_arena.policies.flink_options import FlinkOptions
 from millrace_operator.scaling.observation import Answer
-from millrace_operator.scaling.plans import Bounds, Shape
+from millrace_operator.scaling.shape import Bounds, Shape
 
 
 @dataclass(frozen=True)

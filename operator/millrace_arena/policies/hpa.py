@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from millrace_operator.scaling.plans import Range
+from millrace_operator.scaling.shape import Range
 
 SYNC_PERIOD = 15.0
 """Seconds between two evaluations: ``--horizontal-pod-autoscaler-sync-period``."""

@@ -22,7 +22,7 @@ from dataclasses import replace
 from millrace_arena.policies.hpa import SYNC_PERIOD, Behavior, is_near
 from millrace_arena.simulation.run import ClusterView
 from millrace_operator.scaling.observation import Answer
-from millrace_operator.scaling.plans import Bounds, Shape
+from millrace_operator.scaling.shape import Bounds, Shape
 
 
 class Lag:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from millrace_arena.simulation.run import ClusterView
-from millrace_operator.scaling.decision.decide import Scaler
 from millrace_operator.scaling.decision.decision import Situation
+from millrace_operator.scaling.decision.scaler import Scaler
 from millrace_operator.scaling.decision.settings import Settings
 from millrace_operator.scaling.observation import Answer
-from millrace_operator.scaling.plans import Bounds, Shape
+from millrace_operator.scaling.shape import Bounds, Shape
 
 
 class Millrace:

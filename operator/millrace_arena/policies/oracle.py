@@ -17,7 +17,7 @@ from millrace_arena.known_job import KnownJob
 from millrace_arena.simulation.cluster import ClusterProfile
 from millrace_arena.simulation.run import ClusterView, Scenario
 from millrace_operator.scaling.observation import Answer
-from millrace_operator.scaling.plans import Shape
+from millrace_operator.scaling.shape import Shape
 
 _SLOT = 10.0
 """Seconds of a slot."""

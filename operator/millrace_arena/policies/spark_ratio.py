@@ -14,7 +14,7 @@ from dataclasses import replace
 from millrace_arena.policies.counters import increase, ratio
 from millrace_arena.simulation.run import ClusterView
 from millrace_operator.scaling.observation import Answer
-from millrace_operator.scaling.plans import Bounds, Shape
+from millrace_operator.scaling.shape import Bounds, Shape
 
 _UP, _DOWN = 0.9, 0.3
 

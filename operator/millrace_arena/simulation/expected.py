@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from millrace_arena.simulation.job import JobProfile, SimulatedJob
 from millrace_arena.simulation.keys import Keys
 from millrace_arena.simulation.schedule import makespans
-from millrace_operator.scaling.plans import Bounds, Shape
+from millrace_operator.scaling.shape import Bounds, Shape
 
 _ROWS = np.concatenate(([1.0], np.geomspace(1e2, 1e9, 57)))
 """Batch sizes, in records, for which times are computed; between and beyond them, times are linear."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from millrace_arena.simulation.admission import AdmissionPolicy, TwoIntervals
 from millrace_arena.simulation.keys import Keys
 from millrace_arena.simulation.placement import SimulatedPartitioner, key_shares, merge_shares, row_shares
-from millrace_operator.scaling.plans import Bounds
+from millrace_operator.scaling.shape import Bounds
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from millrace_arena.simulation.latency import Latencies
 from millrace_operator.scaling.observation import Answer
-from millrace_operator.scaling.plans import Shape
+from millrace_operator.scaling.shape import Shape
 
 LATE_INTERVALS = 2
 """Batch intervals of latency beyond which a record is late."""

@@ -20,7 +20,7 @@ from millrace_arena.simulation.schedule import makespan
 from millrace_arena.simulation.source import SimulatedSource
 from millrace_arena.simulation.traces import Trace
 from millrace_operator.scaling.observation import Answer
-from millrace_operator.scaling.plans import Bounds, Shape
+from millrace_operator.scaling.shape import Bounds, Shape
 
 __all__ = ["ClusterView", "Run", "ScalingPolicy", "Scenario", "simulate"]
 

@@ -14,8 +14,8 @@ from millrace_api.model.plan import Plan
 from millrace_api.model.status import LastScaling, ObservedLoad, Phase
 from millrace_api.model.streamquery import Spec, StreamQuery
 
-from ..scaling.decision.decide import Scaler
 from ..scaling.decision.decision import Decision, Reason
+from ..scaling.decision.scaler import Scaler
 from ..scaling.observation import Answer
 from ..telemetry.logs import about
 from ..telemetry.metrics import OperatorMetrics

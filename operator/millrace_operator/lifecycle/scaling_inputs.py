@@ -16,10 +16,10 @@ from millrace_api.model.streamquery import Spec
 
 from ..resources.names import Manifest, Owner
 from ..resources.objects import to_json
-from ..scaling.decision.decide import Scaler
 from ..scaling.decision.decision import Decision, Situation
+from ..scaling.decision.scaler import Scaler
 from ..scaling.decision.settings import Mode, Settings
-from ..scaling.plans import Bounds, Range, Shape
+from ..scaling.shape import Bounds, Range, Shape
 from .conditions import moment
 from .driver_health import created, ready_since
 from .observe import ObservedQuery

@@ -12,9 +12,8 @@ from millrace_api.model.streamquery import Spec
 
 from ..scaling.decision.decision import Decision, Reason
 from ..scaling.decision.settings import Guard
-from ..scaling.no_answer import NoAnswerReason
-from ..scaling.observation import Answer
-from ..scaling.plans import Shape
+from ..scaling.observation import Answer, NoAnswerReason
+from ..scaling.shape import Shape
 from .conditions import condition, holds, shortened, stamp
 
 

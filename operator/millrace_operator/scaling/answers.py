@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from .difference import contradiction, fallen, most_batches, observation
-from .no_answer import NoAnswer, NoAnswerReason, impossible, missing
-from .observation import Answer, Observation
-from .plans import Shape
-
-__all__ = ["MAX_AGE", "NoAnswer", "NoAnswerReason", "Reading"]
+from .difference import ROUNDING, contradiction, fallen, most_batches, observation
+from .observation import Answer, NoAnswer, NoAnswerReason, Observation
+from .shape import Shape
 
 MAX_AGE = 60.0
 """Greatest age of an answer in seconds: three scrapes at Prometheus's usual 15 s, and one to spare."""
+
+ESSENTIAL = (
+    "batches_total",
+    "rows_total",
+    "processing_seconds_total",
+    "interval_seconds",
+    "lag_rows",
+    "epoch",
+    "parallelism",
+    "replicas",
+    "executors",
+)
+"""Series that an answer must have. If one of the others is None, an observation has None for it."""
+
+_WHOLE = ("batches_total", "epoch", "parallelism", "replicas", "executors")
+_AT_LEAST_1 = ("parallelism", "replicas", "executors")
 
 _CLOCKS = 5.0
 """Seconds by which the clock of the metrics may be ahead."""
@@ -72,10 +86,10 @@ class Reading:
         if answer is None:
             return NoAnswer(NoAnswerReason.ABSENT, "the metrics gave no answer")
         return (
-            missing(answer)
+            _missing(answer)
             or self._untimely(answer, now)
             or _other_plan(answer, epoch, plan)
-            or impossible(answer)
+            or _impossible(answer)
             or self._compare(answer)
         )
 
@@ -173,6 +187,40 @@ class Reading:
             message = f"{found.batches} batches came within {passed:g} s: some ended while the metrics stood still"
             return NoAnswer(NoAnswerReason.FROZEN, message)
         return found
+
+
+def _missing(answer: Answer) -> NoAnswer | None:
+    """Return which numbers an answer lacks or has in name only; None if it has all that are needed."""
+    for name, value in vars(answer).items():
+        if value is not None and not math.isfinite(value):
+            return NoAnswer(NoAnswerReason.NOT_A_NUMBER, f"{name} is {value}, which is no number")
+        if value is not None and value < -ROUNDING and name != "time":
+            return NoAnswer(NoAnswerReason.NEGATIVE, f"{name} is {value:g}, and cannot be negative")
+    if answer.batches_total == 0:  # gauges describe the last batch, so they have no values yet
+        return NoAnswer(NoAnswerReason.NO_BATCH, "the job has finished no batch yet: batches_total is 0")
+    absent = [name for name in ESSENTIAL if getattr(answer, name) is None]
+    if absent:
+        return NoAnswer(NoAnswerReason.ABSENT, f"the metrics have no value of {', '.join(absent)}")
+    return None
+
+
+def _impossible(answer: Answer) -> NoAnswer | None:
+    """Return a number that no job can have, whatever was reported before; None if all are possible.
+
+    ``answer`` must have every essential series.
+    """
+    values = vars(answer)
+    for name in _WHOLE:
+        if values[name] % 1:
+            return NoAnswer(NoAnswerReason.INCONSISTENT, f"{name} is {values[name]:g}, and has to be a whole number")
+    for name in _AT_LEAST_1:
+        if values[name] < 1:
+            return NoAnswer(NoAnswerReason.INCONSISTENT, f"{name} is {values[name]:g}, and batches need 1 or more")
+    if values["interval_seconds"] <= 0:
+        return NoAnswer(
+            NoAnswerReason.INCONSISTENT, f"interval_seconds is {values['interval_seconds']:g}, and not above 0"
+        )
+    return None
 
 
 def _other_plan(answer: Answer, epoch: int, plan: Shape | None) -> NoAnswer | None:

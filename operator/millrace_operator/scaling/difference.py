@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from .no_answer import COUNTERS, ROUNDING, NoAnswer, NoAnswerReason
-from .observation import Answer, Observation, Stage
-from .plans import Shape
+from .observation import COUNTERS, Answer, NoAnswer, NoAnswerReason, Observation, Stage
+from .shape import Shape
 
-MOST_ROWS = 1e9
+ROUNDING = 1e-9
+"""Amount, or share, by which numbers may be below what is possible, because of floating-point rounding."""
+
+_MOST_ROWS = 1e9
 """Records per second that no job can exceed."""
 
 _LATE = 0.1
@@ -39,7 +41,7 @@ def contradiction(base: Answer, answer: Answer, since: float) -> NoAnswer | None
         return _inconsistent(f"{batches:g} batches took {seconds:g} s, but only {passed:g} s passed")
     if seconds <= 0:
         return _inconsistent(f"{batches:g} batches took {seconds:g} s")
-    if rows / seconds > MOST_ROWS:
+    if rows / seconds > _MOST_ROWS:
         return _inconsistent(f"{rows:g} records were processed in {seconds:g} s")
     vanished = -(rows + _value(answer, "lag_rows") - _value(base, "lag_rows"))
     if vanished > rows / batches:

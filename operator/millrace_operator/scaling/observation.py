@@ -1,10 +1,11 @@
-"""Measurements of a running job: raw answers of the metrics, and observations of the batches between two of them."""
+"""Measurements of a running job: an answer of the metrics, and what two of them show: batches, or why no batch."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from enum import StrEnum
 
-from .plans import Shape
+from .shape import Shape
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,11 @@ class Answer:
     parallelism: float | None = None
     replicas: float | None = None
     executors: float | None = None
+
+
+SERIES = tuple(field.name for field in fields(Answer) if field.name != "time")
+COUNTERS = tuple(name for name in SERIES if name.endswith("_total"))
+"""Names of the series of an answer, and of those that are counters."""
 
 
 @dataclass(frozen=True)
@@ -107,3 +113,34 @@ class Observation:
     def utilization(self) -> float:
         """Processing time over batch interval: W of paper 004, Algorithm 4."""
         return self.seconds / self.interval
+
+
+class NoAnswerReason(StrEnum):
+    """The reason why there is no observation; its value is what is reported."""
+
+    ABSENT = "Absent"
+    """There is no answer, or a required series has no value."""
+    STALE = "Stale"
+    """The answer, or the last good one before it, is older than the greatest age that is allowed."""
+    FROZEN = "Frozen"
+    """Records wait and no batch ends for longer than one should take, or batches ended while metrics stood still."""
+    NEGATIVE = "Negative"
+    """A number is negative that must not be."""
+    NOT_A_NUMBER = "NotANumber"
+    """A number is NaN or infinite."""
+    COUNTER_RESET = "CounterReset"
+    """A counter went down."""
+    OTHER_PLAN = "OtherPlan"
+    """Batches ran under a plan other than the one decided last, or executors came or went meanwhile."""
+    NO_BATCH = "NoBatch"
+    """No whole batch has been observed since the answer before; nothing is wrong."""
+    INCONSISTENT = "Inconsistent"
+    """Numbers contradict each other."""
+
+
+@dataclass(frozen=True)
+class NoAnswer:
+    """The result without an observation, for ``reason``; ``message`` is one sentence that quotes the value."""
+
+    reason: NoAnswerReason
+    message: str

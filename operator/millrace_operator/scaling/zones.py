@@ -11,7 +11,7 @@ from typing import Any
 
 from .answers import MAX_AGE
 from .observation import Observation
-from .plans import Shape
+from .shape import Shape
 from .trends import LEAST_FOR_TREND, Outlook, noise, outlook, present_level, trend
 
 

@@ -6,7 +6,7 @@ import pytest
 from millrace_arena.figures import Settling, figures, oscillations, settling, step_changes
 from millrace_arena.simulation import shapes
 from millrace_arena.simulation.record import Rescale, Run, SimulatedBatch
-from millrace_operator.scaling.plans import Shape
+from millrace_operator.scaling.shape import Shape
 
 from .states import BOUNDS, INTERVAL
 

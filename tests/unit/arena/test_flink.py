@@ -7,7 +7,7 @@ from millrace_arena.policies.flink import Flink
 from millrace_arena.policies.flink_evaluation import Evaluated
 from millrace_arena.simulation.run import ClusterView, simulate
 from millrace_operator.scaling.observation import Answer
-from millrace_operator.scaling.plans import Bounds, Range, Shape
+from millrace_operator.scaling.shape import Bounds, Range, Shape
 from unit.simulation.scenes import rates, scene
 
 BOUNDS = Bounds(Range(1, 8), Range(1, 64), Range(1, 64))

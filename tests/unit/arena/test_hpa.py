@@ -5,7 +5,7 @@ import pytest
 from millrace_arena.policies import cpu, lag
 from millrace_arena.policies.hpa import Behavior
 from millrace_operator.scaling.observation import Answer
-from millrace_operator.scaling.plans import Range
+from millrace_operator.scaling.shape import Range
 
 from .states import BOUNDS, plan, ready
 

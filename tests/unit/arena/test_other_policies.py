@@ -8,7 +8,7 @@ from millrace_arena.run import ScenarioSetting, compare, synthetic
 from millrace_arena.simulation.job import JobProfile
 from millrace_arena.simulation.record import LATE_INTERVALS
 from millrace_arena.synthetic import KEYS
-from millrace_operator.scaling.plans import Shape
+from millrace_operator.scaling.shape import Shape
 
 from .states import BOUNDS, INTERVAL, batches, plan, ready
 

@@ -17,7 +17,7 @@ from millrace_operator.scaling.decision.changes import Change, ChangeOutcome, Li
 from millrace_operator.scaling.decision.decision import Decision, Inputs, Reason
 from millrace_operator.scaling.decision.search import Forecast
 from millrace_operator.scaling.decision.settings import Guard
-from millrace_operator.scaling.plans import Shape
+from millrace_operator.scaling.shape import Shape
 from millrace_operator.scaling.zones import Driver, Zone
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)

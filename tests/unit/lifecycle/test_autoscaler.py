@@ -11,7 +11,7 @@ from millrace_arena.policies.millrace import Millrace
 from millrace_arena.run import ScenarioSetting, synthetic
 from millrace_arena.simulation.run import simulate
 from millrace_operator.lifecycle.autoscaler import Autoscaler, MetricsError
-from millrace_operator.scaling.plans import Shape
+from millrace_operator.scaling.shape import Shape
 from millrace_operator.telemetry.metrics import OperatorMetrics
 from unit.api.documents import MINIMAL, changed
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from millrace_jobs.run.metrics import CONTRACT
 from millrace_operator.metrics_source.job_metrics import CREATED, FIELDS, NAMES, Scrape, whole_scrapes
 from millrace_operator.metrics_source.result import Sample, Series
-from millrace_operator.scaling.no_answer import SERIES
+from millrace_operator.scaling.observation import SERIES
 
 NOT_OF_THE_JOB = {"executors", "busy_core_seconds_total", "dedicated_busy_seconds_total"}
 METRIC = {field: (name, stage) for (name, stage), field in FIELDS.items()}

@@ -3,10 +3,9 @@ from dataclasses import fields, replace
 
 import pytest
 
-from millrace_operator.scaling.answers import MAX_AGE, NoAnswer, NoAnswerReason, Reading
-from millrace_operator.scaling.no_answer import ESSENTIAL, SERIES
-from millrace_operator.scaling.observation import Observation, Stage
-from millrace_operator.scaling.plans import Shape
+from millrace_operator.scaling.answers import ESSENTIAL, MAX_AGE, Reading
+from millrace_operator.scaling.observation import SERIES, NoAnswer, NoAnswerReason, Observation, Stage
+from millrace_operator.scaling.shape import Shape
 
 from .told import Job, check_truth, read
 

@@ -6,8 +6,8 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace_operator.scaling.decision.decide import Scaler
 from millrace_operator.scaling.decision.decision import Situation
+from millrace_operator.scaling.decision.scaler import Scaler
 from millrace_operator.scaling.observation import Answer
 from unit.scaling.deciding import BOUNDS, SETTINGS, HandMade
 

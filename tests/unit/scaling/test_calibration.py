@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace_operator.scaling.batch_time.batch_model import BatchLoad
-from millrace_operator.scaling.batch_time.calibration import Calibration
-from millrace_operator.scaling.batch_time.recent import PER_PLAN, PLANS
+from millrace_operator.scaling.batch_time.calibration import PER_PLAN, PLANS, Calibration
 from millrace_operator.scaling.observation import Stage
 from unit.scaling.true_job import BOUNDS, INTERVAL, PARTITIONS, TrueJob, plan
 

@@ -5,10 +5,10 @@ import pytest
 from millrace_arena.simulation.cluster import ClusterProfile
 from millrace_arena.simulation.job import JobProfile, Noise
 from millrace_arena.simulation.shapes import constant, ramp, spike, step
-from millrace_operator.scaling.decision.decide import Scaler
 from millrace_operator.scaling.decision.decision import Reason, Situation
+from millrace_operator.scaling.decision.scaler import Scaler
 from millrace_operator.scaling.decision.settings import Guard, Settings
-from millrace_operator.scaling.plans import Shape
+from millrace_operator.scaling.shape import Shape
 from millrace_operator.scaling.zones import Driver, Zone
 from unit.scaling.deciding import BOUNDS, HandMade, run, scenario
 

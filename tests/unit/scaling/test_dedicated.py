@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from millrace_arena.simulation.job import JobProfile, StageCost
 from millrace_arena.simulation.shapes import step
-from millrace_operator.scaling.plans import Shape
+from millrace_operator.scaling.shape import Shape
 from unit.scaling.deciding import BOUNDS, run, scenario
 
 DEDICATED = replace(BOUNDS, replica_cores=1.0)

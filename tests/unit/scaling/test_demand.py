@@ -5,7 +5,7 @@ import pytest
 
 from millrace_operator.scaling.decision.demand import Demand
 from millrace_operator.scaling.observation import Observation
-from millrace_operator.scaling.plans import Shape
+from millrace_operator.scaling.shape import Shape
 
 SEEN = Observation(0.0, 10.0, 0, Shape(2, 4, 4), 5, 2.0, seconds=1.5, rows=2e4, arrival=1e4, lag=0.0)
 

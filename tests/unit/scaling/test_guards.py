@@ -2,10 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from millrace_operator.scaling.decision.decide import Scaler
 from millrace_operator.scaling.decision.decision import Reason
+from millrace_operator.scaling.decision.scaler import Scaler
 from millrace_operator.scaling.decision.settings import Guard, Mode, Settings
-from millrace_operator.scaling.plans import Shape
+from millrace_operator.scaling.shape import Shape
 from unit.scaling.deciding import BOUNDS, HandMade
 
 IDLE = {"rate": 5_000.0, "plan": Shape(4, 8, 8)}

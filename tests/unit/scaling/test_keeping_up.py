@@ -9,7 +9,7 @@ from millrace_operator.scaling.batch_time.calibration import Calibration
 from millrace_operator.scaling.decision.demand import Demand
 from millrace_operator.scaling.decision.keeping_up import FALLING_BEHIND, LASTING, KeepingUp
 from millrace_operator.scaling.observation import Observation, Stage
-from millrace_operator.scaling.plans import Shape
+from millrace_operator.scaling.shape import Shape
 from unit.scaling.deciding import BOUNDS
 
 PLAN = Shape(2, 4, 4)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from millrace_operator.scaling.batch_time.log_fit import fit_logs, prior_fit
+from millrace_operator.scaling.batch_time.cost_fit import fit_logs, prior_fit
 
 TRUE = np.array([0.5, 2e-3, 1e-6])
 PRIOR = np.log([1.0, 1e-3, 3e-6])

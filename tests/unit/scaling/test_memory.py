@@ -3,16 +3,18 @@ from dataclasses import replace
 
 import pytest
 
-from millrace_operator.scaling.decision.changes import Change, ChangeOutcome, Line
-from millrace_operator.scaling.decision.memory import (
+from millrace_operator.scaling.decision.changes import (
     FORGET_SECONDS,
     STARTUP_SECONDS,
     TOO_FEW_SECONDS,
     TRIED_SECONDS,
+    Change,
     ChangeMemory,
+    ChangeOutcome,
+    Line,
 )
 from millrace_operator.scaling.observation import Observation
-from millrace_operator.scaling.plans import Shape
+from millrace_operator.scaling.shape import Shape
 
 TWO, FOUR = Shape(2, 4, 4), Shape(4, 8, 8)
 OUT = Change(100.0, TWO, FOUR, 1e4, (Line(0.2, 8e-5), Line(0.2, 4e-5)))  # 1.8 s for 20,000 records become 1.0 s

@@ -3,10 +3,9 @@ from dataclasses import replace
 
 import pytest
 
-from millrace_operator.scaling.answers import NoAnswer, NoAnswerReason, Reading
-from millrace_operator.scaling.no_answer import COUNTERS, ESSENTIAL, SERIES
-from millrace_operator.scaling.observation import Observation
-from millrace_operator.scaling.plans import Shape
+from millrace_operator.scaling.answers import ESSENTIAL, Reading
+from millrace_operator.scaling.observation import COUNTERS, SERIES, NoAnswer, NoAnswerReason, Observation
+from millrace_operator.scaling.shape import Shape
 
 from .told import EPOCH, Job, check_truth, read, read_with, reasons
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from millrace_operator.scaling.decision.decide import Scaler
 from millrace_operator.scaling.decision.decision import Reason
+from millrace_operator.scaling.decision.scaler import Scaler
 from millrace_operator.scaling.decision.settings import Guard, Mode, Settings
-from millrace_operator.scaling.plans import Range, Shape
+from millrace_operator.scaling.shape import Range, Shape
 from unit.scaling.deciding import BOUNDS, SETTINGS, HandMade
 
 

@@ -4,9 +4,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace_operator.scaling.answers import Reading
-from millrace_operator.scaling.no_answer import COUNTERS, ESSENTIAL, SERIES
-from millrace_operator.scaling.observation import Observation
+from millrace_operator.scaling.answers import ESSENTIAL, Reading
+from millrace_operator.scaling.observation import COUNTERS, SERIES, Observation
 
 from .told import EPOCH, Job, check_truth
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from millrace_operator.scaling.batch_time.batch_model import BatchLoad, Prediction
 from millrace_operator.scaling.decision.search import ALIKE, Need, Search, candidates
-from millrace_operator.scaling.plans import Bounds, Range, Shape
+from millrace_operator.scaling.shape import Bounds, Range, Shape
 from millrace_operator.scaling.zones import Driver
 
 BOUNDS = Bounds(Range(1, 8), Range(1, 48), Range(1, 32), executor_cores=2)

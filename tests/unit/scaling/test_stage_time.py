@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_operator.scaling.batch_time.stage_time import finishing
+from millrace_operator.scaling.batch_time.stage_work import finishing
 from unit.scaling.true_job import list_schedule
 
 SIZES = [(tasks, cores) for tasks in (1, 2, 3, 4, 7, 12, 16, 31, 64) for cores in (1, 2, 3, 5, 8, 16)]

@@ -3,11 +3,10 @@ from dataclasses import replace
 import pytest
 
 from millrace_operator.scaling.decision.changes import Change, ChangeOutcome
-from millrace_operator.scaling.decision.decision import Decision, Inputs, Reason
+from millrace_operator.scaling.decision.decision import Decision, Inputs, Reason, sentence
 from millrace_operator.scaling.decision.search import Forecast
 from millrace_operator.scaling.decision.settings import Guard, Settings
-from millrace_operator.scaling.decision.wording import sentence
-from millrace_operator.scaling.plans import Shape
+from millrace_operator.scaling.shape import Shape
 
 BEFORE, AFTER = Shape(2, 8, 2), Shape(3, 12, 2)
 INPUTS = Inputs(

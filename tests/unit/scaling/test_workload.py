@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from millrace_operator.scaling.batch_time.workload import last_keys, partials_of, pod_seconds, same_keys, skew_of
+from millrace_operator.scaling.batch_time.calibration import last_keys, partials_of, pod_seconds, same_keys, skew_of
 from unit.scaling.true_job import TrueJob, plan
 
 

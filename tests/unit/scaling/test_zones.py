@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace_operator.scaling.observation import Observation
-from millrace_operator.scaling.plans import Shape
+from millrace_operator.scaling.shape import Shape
 from millrace_operator.scaling.zones import Driver, Zone, Zones
 
 PLAN = Shape(2, 4, 3)

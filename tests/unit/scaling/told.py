@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from millrace_operator.scaling.answers import NoAnswer, Reading
-from millrace_operator.scaling.observation import Answer
+from millrace_operator.scaling.answers import Reading
+from millrace_operator.scaling.observation import Answer, NoAnswer
 
 EPOCH = 1
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from millrace_operator.scaling.observation import Observation, Stage
-from millrace_operator.scaling.plans import Bounds, Range, Shape
+from millrace_operator.scaling.shape import Bounds, Range, Shape
 
 BOUNDS = Bounds(Range(1, 16), Range(1, 64), Range(1, 16), executor_cores=1)
 INTERVAL = 10.0

@@ -12,7 +12,7 @@ from millrace_arena.simulation.keys import Keys, always
 from millrace_arena.simulation.placement import SimulatedPartitioner
 from millrace_arena.simulation.run import Scenario
 from millrace_arena.simulation.traces import trace
-from millrace_operator.scaling.plans import Bounds, Range, Shape
+from millrace_operator.scaling.shape import Bounds, Range, Shape
 
 BOUNDS = Bounds(Range(1, 8), Range(1, 16), Range(1, 4), executor_cores=2)
 PROMPT_CLUSTER = ClusterProfile(start_seconds=20, start_scatter=0, drain_slowdown=0, warm_up_seconds=0)

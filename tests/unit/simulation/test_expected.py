@@ -8,7 +8,7 @@ from millrace_arena.simulation.job import QUIET, JobProfile, Noise
 from millrace_arena.simulation.keys import Keys, always
 from millrace_arena.simulation.placement import SimulatedPartitioner
 from millrace_arena.simulation.run import simulate
-from millrace_operator.scaling.plans import Shape
+from millrace_operator.scaling.shape import Shape
 
 from .scenes import BOUNDS, EASY, Patient, rates, scene
 

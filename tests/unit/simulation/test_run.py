@@ -11,7 +11,7 @@ from millrace_arena.simulation.job import JobProfile, Noise
 from millrace_arena.simulation.keys import Keys, KeySchedule, always
 from millrace_arena.simulation.metrics import MetricsProfile
 from millrace_arena.simulation.run import simulate
-from millrace_operator.scaling.plans import Shape
+from millrace_operator.scaling.shape import Shape
 
 from .scenes import EASY, Patient, Planned, dedicated, rates, scene
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..plans import Shape
+from ..shape import Shape
 from .partials import Partials
 from .skew import Skew
 from .stage_work import GROUP, BatchWork, StageShape, amounts

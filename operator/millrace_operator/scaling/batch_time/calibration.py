@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..observation import Observation
-from ..plans import Bounds
+from ..observation import Observation, Stage
+from ..shape import Bounds, Shape
 from .batch_model import BatchModel
+from .cost_fit import BATCH_NOISE, Equations, Fit, fit_logs, prior_fit
 from .costs import NAMES, StageCosts, parts, prior_precision
-from .equations import BATCH_NOISE, Equations
-from .log_fit import Fit, fit_logs, prior_fit
-from .recent import Recent
-from .skew import Skew
-from .workload import last_keys, partials_of, pod_seconds, same_keys, skew_of
+from .partials import ObservedPartials, Partials, learn
+from .skew import Skew, hot_share
 
 Vector = NDArray[np.float64]
 
@@ -164,3 +163,128 @@ def _without_odd_stages(seen: Observation) -> Observation:
         route=route if route is not None and route.tasks <= seen.plan.replicas + _ODD else None,
         combine=combine if combine is not None and combine.tasks <= seen.plan.parallelism + _ODD else None,
     )
+
+
+PLANS = 32
+"""Number of plans that are remembered; the one that ran least recently is forgotten first."""
+
+PER_PLAN = 16
+"""Number of observations that are remembered of each plan."""
+
+
+@dataclass(frozen=True)
+class NumberedObservation:
+    """An observation, the number of observations before it, and whether it is the first after a change of plan."""
+
+    number: int
+    first: bool
+    seen: Observation
+
+
+class Recent:
+    """The remembered observations, at most ``PLANS`` times ``PER_PLAN``."""
+
+    def __init__(self) -> None:
+        self._plans: OrderedDict[Shape, deque[NumberedObservation]] = OrderedDict()
+        self._newest: Observation | None = None
+        self.count = 0
+
+    def add(self, seen: Observation) -> None:
+        """Remember an observation; this may drop the plan that ran least recently."""
+        before = self._newest
+        first = before is not None and (seen.epoch, seen.plan) != (before.epoch, before.plan)
+        self._keep(NumberedObservation(self.count, first, seen))
+
+    def _keep(self, one: NumberedObservation) -> None:
+        self._plans.setdefault(one.seen.plan, deque(maxlen=PER_PLAN)).append(one)
+        self._plans.move_to_end(one.seen.plan)
+        if len(self._plans) > PLANS:
+            self._plans.popitem(last=False)
+        self._newest = one.seen
+        self.count = one.number + 1
+
+    def all(self) -> list[NumberedObservation]:
+        """Return all remembered observations, oldest first."""
+        return sorted((one for plan in self._plans.values() for one in plan), key=lambda one: one.number)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return all remembered observations for ``from_json``, oldest first."""
+        return [asdict(one) for one in self.all()]
+
+    @classmethod
+    def from_json(cls, stored: list[Mapping[str, Any]]) -> Recent:
+        """Return the memory that ``to_json`` wrote.
+
+        Raises:
+            KeyError, TypeError: ``stored`` was not written by ``to_json``.
+        """
+        recent = cls()
+        for one in stored:
+            recent._keep(NumberedObservation(one["number"], one["first"], _observation(one["seen"])))
+        return recent
+
+
+def _observation(stored: Mapping[str, Any]) -> Observation:
+    stages = {name: None if stored[name] is None else Stage(**stored[name]) for name in ("route", "combine")}
+    return Observation(**{**stored, **stages, "plan": Shape(**stored["plan"])})
+
+
+_OTHER_KEYS, _SAME_RATE = 0.25, 0.1
+"""Change of imbalance or partial results that cannot be chance, and width of equal rates; both as logarithms."""
+
+_PARTIALS = 32
+"""Observations from which the number of partial results is learned."""
+
+_POD_MEASUREMENTS = 16
+"""Observations from which the load of partitioner pods is learned."""
+
+
+def same_keys(seen: Sequence[Observation]) -> Sequence[Observation]:
+    """Return the observations, oldest first, since the keys last changed in number or in skew.
+
+    A change shows when the same parallelism at about the same rate has a different imbalance, or different partial
+    results. What was observed in between counts as after the change.
+    """
+    begins = 0
+    reported: dict[tuple[str, int, int], tuple[int, float]] = {}
+    for index, one in enumerate(seen):
+        rate = round(math.log(max(one.rows, 1.0)) / _SAME_RATE)
+        numbers = {"imbalance": one.imbalance, "partials": one.partials}
+        for name, number in numbers.items():
+            if number is not None:
+                place = (name, one.plan.parallelism, rate)
+                before, value = reported.get(place, (-1, number))
+                if before >= begins and abs(math.log((1 + number) / (1 + value))) > _OTHER_KEYS:
+                    begins = before + 1
+                reported[place] = index, number
+    return seen[begins:]
+
+
+def skew_of(seen: Sequence[Observation]) -> Skew:
+    """Return the imbalance last measured at each parallelism, and the keys; observations are oldest first."""
+    measured = {one.plan.parallelism: one.imbalance for one in seen if one.imbalance is not None}
+    return Skew(measured, last_keys(seen))
+
+
+def partials_of(seen: Sequence[Observation]) -> Partials | None:
+    """Fit partial results to the observations that report them, oldest first; None if none does."""
+    reported = [
+        ObservedPartials(one.rows, one.plan.parallelism, one.partials) for one in seen if one.partials and one.rows >= 1
+    ]
+    hot = [hot_share(one.imbalance, one.plan.parallelism) for one in seen if one.imbalance and one.plan.parallelism > 1]
+    return learn(reported[-_PARTIALS:], hot[-1] if hot else 0.0) if reported else None
+
+
+def last_keys(seen: Sequence[Observation]) -> float | None:
+    """Return the distinct keys of a batch, as last reported; None if they never were."""
+    return next((one.keys for one in reversed(seen) if one.keys is not None), None)
+
+
+def pod_seconds(seen: Sequence[Observation]) -> float | None:
+    """Return the busy seconds of a partitioner pod for a record: the median of the observations that report it."""
+    reported = [
+        one.dedicated_busy * one.plan.replicas * one.interval / one.rows
+        for one in seen
+        if one.dedicated_busy is not None and one.rows >= 1
+    ]
+    return float(np.median(reported[-_POD_MEASUREMENTS:])) if reported else None

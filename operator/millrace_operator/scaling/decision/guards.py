@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..plans import Bounds, Shape
-from .changes import Failure
+from ..shape import Bounds, Shape
+from .changes import ChangeMemory, Failure
 from .decision import Decision, Situation
-from .memory import ChangeMemory
 from .search import Mask
 from .settings import Guard, Mode, Settings
 

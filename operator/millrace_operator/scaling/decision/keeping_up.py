@@ -14,7 +14,7 @@ import numpy as np
 from ..batch_time.batch_model import BatchModel
 from ..batch_time.calibration import Calibration
 from ..observation import Observation
-from ..plans import Shape
+from ..shape import Shape
 from .demand import RECENT, Demand
 from .search import predicted
 

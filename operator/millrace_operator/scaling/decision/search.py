@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..batch_time.batch_model import BatchLoad, BatchModel, Prediction
-from ..plans import Bounds, Range, Shape
+from ..shape import Bounds, Range, Shape
 from ..zones import Driver
 
 _EXECUTORS, _REPLICAS = 40, 6

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_operator.scaling.plans import Range
-from millrace_operator.scaling.prompt_elasticity import PromptElasticity
+from millrace_arena.policies.prompt import PromptElasticity
+from millrace_operator.scaling.shape import Range
 
 WIDE = Range(1, 64)
 

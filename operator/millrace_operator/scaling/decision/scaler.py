@@ -6,23 +6,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..answers import NoAnswer, Reading
+from ..answers import Reading
 from ..batch_time.batch_model import BatchModel
 from ..batch_time.calibration import Calibration
-from ..observation import Answer, Observation
-from ..plans import Bounds, Shape
+from ..observation import Answer, NoAnswer, Observation
+from ..shape import Bounds, Shape
 from ..zones import Zone, Zones
-from .case import Case
-from .changes import Change, ChangeOutcome, Line
-from .decision import Decision, Inputs, Reason, Situation
+from .changes import Change, ChangeMemory, ChangeOutcome, Line
+from .decision import Decision, Inputs, Reason, Situation, sentence
 from .demand import Demand
 from .guards import held, limits
 from .keeping_up import KeepingUp
-from .memory import ChangeMemory
 from .search import SPEEDUP, predicted
 from .settings import Guard, Mode, Settings
-from .steps import careful, make_do, scale_in, scale_out, undo
-from .wording import sentence
+from .steps import Case, careful, make_do, scale_in, scale_out, undo
 
 CONTINUES = 0.5
 """Share of the forecast growth to plan for: a trend may end at any time, and noise may look like one."""

@@ -1,15 +1,18 @@
-"""Equations that observations give for the costs: one for the time of a batch, and one for each clock of its stages."""
+"""The fit of a job's costs to its observations: the equations that they give, and their robust solution.
+
+An observation gives one equation for the time of its batch, and one for each clock of its stages.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..observation import Observation
 from .costs import NAMES, Parts
-from .log_fit import Fit
 from .stage_work import amounts
 
 Vector = NDArray[np.float64]
@@ -21,6 +24,25 @@ _FLOOR = 0.02
 """Seconds by which a clock may be off, whatever it reads."""
 
 _FIXED, _SCHEDULE, _CONTENTION = (NAMES.index(name) for name in ("fixed", "schedule", "contention"))
+
+Residuals = Callable[[Vector], tuple[Vector, Vector]]
+"""Function from log costs, shape ``(costs,)``, to residuals, shape ``(measurements,)``, and their derivatives."""
+
+_HUBER = 1.345
+_STEPS = 20
+_LONGEST, _SMALL = 1.0, 3e-3
+"""The longest step of a logarithm, and the step that ends the search."""
+
+_FARTHEST = 15.0
+"""Largest distance of a log cost from the prior: a factor of three million."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """The logarithms of the costs, shape ``(costs,)``, and a factor of their covariance."""
+
+    logs: Vector
+    factor: Vector
 
 
 class Equations:
@@ -99,3 +121,55 @@ class Equations:
         clocks = slopes @ values
         slopes[..., _CONTENTION] = clocks / slowed * beyond
         return clocks, slopes
+
+
+def prior_fit(prior: Vector, precision: Vector) -> Fit:
+    """Return the fit for log costs around ``prior``, shape ``(costs,)``, with the inverse covariance ``precision``."""
+    return Fit(prior, np.linalg.inv(np.linalg.cholesky(precision)).T)
+
+
+def fit_logs(residuals: Residuals, weights: Vector, prior: Vector, precision: Vector, start: Vector) -> Fit:
+    """Return the most probable costs, given log costs around ``prior`` and residuals that are usually about 1.
+
+    The method is Levenberg's and Marquardt's. Residuals over 1.345 count linearly (Huber, Robust Estimation of a
+    Location Parameter, Annals of Mathematical Statistics 1964). The covariance is Laplace's approximation.
+
+    Args:
+        residuals: residuals in standard deviations.
+        weights: weights of the measurements, shape ``(measurements,)``.
+        prior, start: logarithms, shape ``(costs,)``; ``start`` is where the search begins.
+        precision: inverse covariance of the prior, shape ``(costs, costs)``.
+    """
+    logs, damping = start, 1e-3
+    errors, slopes = residuals(logs)
+    loss = _loss(errors, weights, logs - prior, precision)
+    for _ in range(_STEPS):
+        robust, information = _information(errors, slopes, weights, precision)
+        downhill = -(slopes.T @ (robust * errors) + precision @ (logs - prior))
+        step = np.linalg.solve(information + damping * np.diag(np.diag(information)), downhill)
+        step *= min(1.0, _LONGEST / max(float(np.abs(step).max()), 1e-12))
+        next_logs = np.clip(logs + step, prior - _FARTHEST, prior + _FARTHEST)
+        tried = residuals(next_logs)
+        tried_loss = _loss(tried[0], weights, next_logs - prior, precision)
+        if tried_loss <= loss:
+            logs, loss, damping = next_logs, tried_loss, damping / 5
+            errors, slopes = tried
+            if np.abs(step).max() < _SMALL:
+                break
+        else:
+            damping *= 10
+            if damping > 1e6:
+                break
+    return prior_fit(logs, _information(errors, slopes, weights, precision)[1])
+
+
+def _information(errors: Vector, slopes: Vector, weights: Vector, precision: Vector) -> tuple[Vector, Vector]:
+    """Return the weights of the measurements by Huber, and the inverse covariance of the log costs."""
+    robust = weights / np.maximum(np.abs(errors) / _HUBER, 1.0)
+    return robust, slopes.T @ (robust[:, None] * slopes) + precision
+
+
+def _loss(errors: Vector, weights: Vector, off: Vector, precision: Vector) -> float:
+    size = np.abs(errors)
+    huber = np.where(size <= _HUBER, size**2 / 2, _HUBER * (size - _HUBER / 2))
+    return float(weights @ huber + off @ precision @ off / 2)
