@@ -10,10 +10,10 @@ from prometheus_client import CollectorRegistry, Counter
 
 from millrace_jobs.run.health import Health
 from millrace_jobs.run.metrics import JobMetrics
-from millrace_jobs.run.server import start_server
 from millrace_operator.metrics_source.client import Prometheus
 from millrace_operator.metrics_source.job_metrics import answer
 from millrace_operator.scaling.observation import Answer
+from millrace_support.http_server import HttpServer
 
 PATIENCE = 120.0
 """Seconds that Prometheus may take to see something on a busy machine."""
@@ -23,7 +23,9 @@ class Driver:
     """The endpoint of a driver: address and labels of its target, and the metrics that it shows."""
 
     def __init__(self, registry: CollectorRegistry, namespace: str, pod: str) -> None:
-        self._server = start_server(registry, Health(patience=60))
+        health = Health(patience=60)
+        self._server = HttpServer(registry, health.liveness, health.readiness)
+        self._server.start()
         self.address = self._server.url.removeprefix("http://")
         self.labels = {"__meta_kubernetes_namespace": namespace, "__meta_kubernetes_pod_name": pod}
 

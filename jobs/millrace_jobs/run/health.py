@@ -5,15 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from threading import Lock
-from typing import Literal, NamedTuple
+from typing import Literal
 
-
-class Verdict(NamedTuple):
-    """An answer to a probe."""
-
-    ok: bool
-    text: str
-    """One sentence for people; the reason if not ok."""
+from millrace_support.http_server import ProbeResult
 
 
 class Health:
@@ -59,18 +53,20 @@ class Health:
             if self._state != "failed":
                 self._state, self._reason = "failed", reason
 
-    def liveness(self) -> Verdict:
-        """Return the liveness verdict: not ok if the query has failed or hangs, so that only a restart helps."""
+    def liveness(self) -> ProbeResult:
+        """Report whether the query is alive: not ok if the query has failed or hangs, so that only a restart helps."""
         with self._lock:
             if self._state == "failed":
-                return Verdict(False, f"failed: {self._reason}")
+                return ProbeResult(False, f"failed: {self._reason}")
             silence = self._clock() - self._last_sign
             if self._state == "running" and silence > self._patience:
-                return Verdict(False, f"hung: no batch finished for {silence:.0f} s, allowed {self._patience:.0f} s")
-            return Verdict(True, self._state)
+                return ProbeResult(
+                    False, f"hung: no batch finished for {silence:.0f} s, allowed {self._patience:.0f} s"
+                )
+            return ProbeResult(True, self._state)
 
-    def readiness(self) -> Verdict:
-        """Return the readiness verdict: ok while the query runs."""
+    def readiness(self) -> ProbeResult:
+        """Report whether the query is ready: ok while the query runs."""
         with self._lock:
             reason = f": {self._reason}" if self._reason else ""
-            return Verdict(self._state == "running", self._state + reason)
+            return ProbeResult(self._state == "running", self._state + reason)

@@ -44,13 +44,13 @@ from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.run.metrics import JobMetrics
 from millrace_jobs.run.platform import OneProcess, Platform
 from millrace_jobs.run.query_file import query_of
-from millrace_jobs.run.server import start_server
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.session import stop
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sinks.opening import check_sink, open_sink
 from millrace_jobs.sources.base import Source
 from millrace_jobs.sources.opening import open_source
+from millrace_support.http_server import HttpServer
 
 
 @dataclass
@@ -163,7 +163,10 @@ class Job:
         auto = plans if isinstance(plans, AutoPlans) else None
         health = Health(_patience(self.query))
         observer = Observer(display, JobMetrics(self.query.name), health, self.platform, auto)
-        server = start_server(observer.metrics.registry, health, self.platform.host, self.metrics_port)
+        server = HttpServer(
+            observer.metrics.registry, health.liveness, health.readiness, self.platform.host, self.metrics_port
+        )
+        server.start()
         self._stack.callback(server.close)
         facts = {"metrics": f"{server.url}/metrics", "checkpoint": str(checkpoint.root), "results": sink.place}
         self._run = QueryRun(

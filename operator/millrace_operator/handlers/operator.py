@@ -10,6 +10,8 @@ import threading
 import uuid
 from dataclasses import dataclass, field
 
+from millrace_support.http_server import HttpServer, ProbeResult
+
 from ..kube.canary import CanaryApi
 from ..kube.client import Client, load_configuration, unfenced
 from ..kube.cluster import own_namespace
@@ -24,7 +26,6 @@ from ..lifecycle.autoscaler import Autoscaler
 from ..lifecycle.reconcile import Reconciler
 from ..metrics_source.settings import PrometheusSettings
 from ..telemetry.metrics import OperatorMetrics
-from ..telemetry.server import OperatorServer
 from .canary import Canary
 from .objects import OwnedObjects
 from .scaling import asks
@@ -89,9 +90,7 @@ class Operator:
         self._works = (self.reconciler, self.autoscaler)
         self._turning = threading.Lock()
         self._working = self._ended = False
-        self._server = OperatorServer(
-            options.bind, options.port, self._metrics.registry, self._unhealthy, self._unready
-        )
+        self._server = HttpServer(self._metrics.registry, self._liveness, self._readiness, options.bind, options.port)
         self._metrics.show(
             queue_depth=lambda: len(self.reconciler.queue),
             phases=self.reconciler.observations.phases,
@@ -102,6 +101,7 @@ class Operator:
     def start(self) -> None:
         """Start the HTTP endpoint, the watches and the leader election."""
         self._server.start()
+        log.info("metrics and probes are on port %d", self._server.port)
         self._owned.start()
         self.canary.stand_by()
         if self._leader is None:
@@ -120,7 +120,7 @@ class Operator:
         self.canary.stop()
         if self._leader is not None:
             self._leader.release()
-        self._server.stop()
+        self._server.close()
 
     def owns(self, namespace: str, name: str) -> bool:
         """Return whether a query belongs to this operator's shard."""
@@ -144,12 +144,15 @@ class Operator:
     def _leads(self) -> bool:
         return self._working if self._leader is None else self._leader.leads()
 
-    def _unhealthy(self) -> str:
-        dead = ", ".join(self.canary.dead)
-        return f"the watch of StreamQueries is dead: it does not show the canary in {dead}" if dead else ""
+    def _liveness(self) -> ProbeResult:
+        if dead := ", ".join(self.canary.dead):
+            return ProbeResult(False, f"the watch of StreamQueries is dead: it does not show the canary in {dead}")
+        return ProbeResult(True, "ok")
 
-    def _unready(self) -> str:
-        return "not everything that is watched was listed, or no operator leads yet" if self.canary.age is None else ""
+    def _readiness(self) -> ProbeResult:
+        if self.canary.age is None:
+            return ProbeResult(False, "not everything that is watched was listed, or no operator leads yet")
+        return ProbeResult(True, "ok")
 
 
 def canary_of(lease: str) -> str:

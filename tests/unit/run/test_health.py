@@ -1,7 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.run.health import Health, Verdict
+from millrace_jobs.run.health import Health
+from millrace_support.http_server import ProbeResult
 
 
 class Clock:
@@ -20,14 +21,14 @@ def health_and_clock():
 def test_a_start_is_alive_and_not_ready():
     health, clock = health_and_clock()
     clock.now += 3600
-    assert health.liveness() == Verdict(True, "starting")
-    assert health.readiness() == Verdict(False, "starting")
+    assert health.liveness() == ProbeResult(True, "starting")
+    assert health.readiness() == ProbeResult(False, "starting")
 
 
 def test_a_running_query_is_ready():
     health, _ = health_and_clock()
     health.ready()
-    assert health.liveness() == health.readiness() == Verdict(True, "running")
+    assert health.liveness() == health.readiness() == ProbeResult(True, "running")
 
 
 def test_silence_is_a_hang_and_a_sign_of_life_ends_it():
@@ -37,7 +38,7 @@ def test_silence_is_a_hang_and_a_sign_of_life_ends_it():
     clock.now += 60
     assert health.liveness().ok
     clock.now += 1
-    assert health.liveness() == Verdict(False, "hung: no batch finished for 61 s, allowed 60 s")
+    assert health.liveness() == ProbeResult(False, "hung: no batch finished for 61 s, allowed 60 s")
     assert health.readiness().ok
     health.progressed()
     assert health.liveness().ok
@@ -48,10 +49,10 @@ def test_a_query_that_drains_is_left_alone():
     health.ready()
     health.closing()
     clock.now += 3600
-    assert health.liveness() == Verdict(True, "closing")
-    assert health.readiness() == Verdict(False, "closing")
+    assert health.liveness() == ProbeResult(True, "closing")
+    assert health.readiness() == ProbeResult(False, "closing")
     health.ready()
-    assert health.readiness() == Verdict(False, "closing")
+    assert health.readiness() == ProbeResult(False, "closing")
 
 
 def test_a_failure_is_for_good_and_its_first_reason_counts():
@@ -62,7 +63,7 @@ def test_a_failure_is_for_good_and_its_first_reason_counts():
     health.closing()
     health.ready()
     health.progressed()
-    assert health.liveness() == health.readiness() == Verdict(False, "failed: a disk is full")
+    assert health.liveness() == health.readiness() == ProbeResult(False, "failed: a disk is full")
 
 
 @given(st.lists(st.sampled_from(["ready", "progressed", "closing", "failed", "wait"]), max_size=12))

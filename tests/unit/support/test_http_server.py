@@ -13,10 +13,11 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from builders import PIN, a_batch
 from millrace_api.errors import MillraceError
-from millrace_jobs.run import server as serving
 from millrace_jobs.run.health import Health
 from millrace_jobs.run.metrics import JobMetrics
-from millrace_jobs.run.server import MAX_CONNECTIONS, start_server
+from millrace_operator.telemetry.metrics import OperatorMetrics
+from millrace_support import http_server
+from millrace_support.http_server import MAX_CONNECTIONS, HttpServer, ProbeResult
 
 
 @pytest.fixture
@@ -29,9 +30,15 @@ def health():
     return Health(patience=60)
 
 
+def serve(registry, health, host="127.0.0.1", port=0):
+    server = HttpServer(registry, health.liveness, health.readiness, host, port)
+    server.start()
+    return server
+
+
 @pytest.fixture
 def server(metrics, health):
-    with closing(start_server(metrics.registry, health)) as running:
+    with closing(serve(metrics.registry, health)) as running:
         yield running
 
 
@@ -99,7 +106,7 @@ def test_other_methods_are_not_allowed(server, method):
 
 def test_a_port_that_is_taken(server):
     with pytest.raises(MillraceError) as caught:
-        start_server(CollectorRegistry(), Health(60), port=server.port)
+        serve(CollectorRegistry(), Health(60), port=server.port)
     assert str(caught.value) == (
         f"cannot serve metrics on 127.0.0.1:{server.port}: address already in use; "
         "choose another port from 1024 to 65535, or 0 for a free one, and an address of this machine"
@@ -109,14 +116,14 @@ def test_a_port_that_is_taken(server):
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("127.0.0.1", -1), ("192.0.2.1", 0)])
 def test_an_address_that_cannot_be(host, port):
     with pytest.raises(MillraceError, match=f"cannot serve metrics on {host}:{port}: "):
-        start_server(CollectorRegistry(), Health(60), host=host, port=port)
+        serve(CollectorRegistry(), Health(60), host=host, port=port)
 
 
 def test_the_port_is_free_again_after_close(metrics, health):
-    first = start_server(metrics.registry, health)
+    first = serve(metrics.registry, health)
     first.close()
     first.close()
-    with closing(start_server(metrics.registry, health, port=first.port)) as second:
+    with closing(serve(metrics.registry, health, port=first.port)) as second:
         assert get(second, "/healthz")[0] == 200
 
 
@@ -141,14 +148,17 @@ def test_one_connection_too_many_is_turned_away(server):
 def test_a_client_that_takes_too_long_is_cut_off(server, monkeypatch, capfd):
     with dial(server) as slow:
         slow.sendall(b"GET /met")
-        monkeypatch.setattr(serving, "CONNECTION_SECONDS", 0.0)
+        monkeypatch.setattr(http_server, "CONNECTION_SECONDS", 0.0)
         assert b"200" not in everything(slow)
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(
     "said",
-    [b"", b"\r\n", b"nonsense\r\n\r\n", b"GET /metrics", b"\x00\xff\r\n\r\n", b"GET " + b"/" * 70_000 + b"\r\n\r\n"],
+    [
+        *(b"", b"\r\n", b"nonsense\r\n\r\n", b"GET /metrics", b"GET http://[ HTTP/1.0\r\n\r\n", b"\x00\xff\r\n\r\n"),
+        b"GET " + b"/" * 70_000 + b"\r\n\r\n",
+    ],
 )
 def test_no_client_makes_noise_in_the_terminal(server, capfd, caplog, said):
     with dial(server) as client:
@@ -171,6 +181,51 @@ def test_listens_on_ipv6(metrics, health):
             probe.bind(("::1", 0))
     except OSError:
         pytest.skip("this machine has no IPv6 loopback address")
-    with closing(start_server(metrics.registry, health, host="::1")) as running:
+    with closing(serve(metrics.registry, health, host="::1")) as running:
         assert running.url == f"http://[::1]:{running.port}"
         assert get(running, "/healthz")[0] == 200
+
+
+@pytest.fixture
+def wrong():
+    """What the probe of liveness finds."""
+    return []
+
+
+@pytest.fixture
+def operator_server(wrong):
+    """A server of an operator's metrics, whose probes are functions."""
+    server = HttpServer(
+        OperatorMetrics().registry,
+        lambda: ProbeResult(not wrong, "; ".join(wrong) or "ok"),
+        lambda: ProbeResult(True, "ok"),
+    )
+    server.start()
+    with closing(server):
+        yield server
+
+
+def test_pages_of_an_operator(operator_server, wrong):
+    assert "millrace_operator_leader" in get(operator_server, "/metrics")[2]
+    assert get(operator_server, "/healthz")[::2] == (200, "ok\n")
+    wrong.append("the watch is dead")
+    assert get(operator_server, "/healthz")[::2] == (503, "the watch is dead\n")
+    assert get(operator_server, "/readyz?verbose")[::2] == (200, "ok\n")
+    assert get(operator_server, "/")[::2] == (404, "there are /metrics, /healthz and /readyz\n")
+
+
+def test_slow_clients_are_cut_and_their_places_are_free_again(server, monkeypatch):
+    monkeypatch.setattr(http_server, "CONNECTION_SECONDS", 0.5)
+    slow = [dial(server) for _ in range(MAX_CONNECTIONS)]
+    for connection in slow:
+        connection.sendall(b"GET /met")
+    for connection in slow:
+        with closing(connection):
+            connection.recv(1 << 16)  # the end, when its time is over
+    while get(server, "/healthz")[0] == 503:
+        pass
+    assert get(server, "/healthz")[0] == 200
+
+
+def test_a_server_that_was_never_started_closes(metrics, health):
+    HttpServer(metrics.registry, health.liveness, health.readiness).close()

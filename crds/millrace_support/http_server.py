@@ -1,28 +1,32 @@
-"""The driver's HTTP endpoint: ``/metrics`` for Prometheus, ``/healthz`` and ``/readyz`` for probes."""
+"""The HTTP endpoint of drivers and operators: ``/metrics`` for Prometheus, ``/healthz`` and ``/readyz`` for probes.
+
+It has a fixed number of threads, and no client holds one of them for longer than ``CONNECTION_SECONDS``.
+"""
 
 from __future__ import annotations
 
 import logging
 import socket
-import socketserver
 import sys
 import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
+from socketserver import ThreadingTCPServer
 from threading import BoundedSemaphore, Thread
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import MetricsHandler
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.run.health import Health, Verdict
 
 MAX_CONNECTIONS = 8
 """Maximum number of connections served at the same time, one thread each; further ones get 503."""
 
 CONNECTION_SECONDS = 10.0
-"""Maximum duration of a connection in seconds, so that a slow client cannot hold its thread."""
+"""Total time limit of a connection in seconds, so that a slow client cannot hold its thread."""
 
 _POLL_SECONDS = 0.1
 _BUSY = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
@@ -30,69 +34,75 @@ _BUSY = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 
 _log = logging.getLogger(__name__)
 
 
-class JobServer:
-    """A running HTTP endpoint."""
+class ProbeResult(NamedTuple):
+    """The answer to a probe; ``text`` is one sentence for people, the reason if not ``ok``."""
 
-    def __init__(self, listener: _Listener) -> None:
-        self._listener = listener
-        self._thread = Thread(target=listener.serve_forever, args=(_POLL_SECONDS,), name="millrace-http", daemon=True)
-        self._thread.start()
-
-    @property
-    def port(self) -> int:
-        """The port that the endpoint listens on."""
-        return int(self._listener.server_address[1])
-
-    @property
-    def url(self) -> str:
-        """The URL of the endpoint, without a path."""
-        host = str(self._listener.server_address[0])
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
-
-    def close(self) -> None:
-        """Stop listening; a second call does nothing."""
-        self._listener.shutdown()
-        self._listener.server_close()
-        self._thread.join()
+    ok: bool
+    text: str
 
 
-def start_server(registry: CollectorRegistry, health: Health, host: str = "127.0.0.1", port: int = 0) -> JobServer:
-    """Serve metrics and probes on a separate thread until ``close``.
+Probe = Callable[[], ProbeResult]
+
+
+class HttpServer(ThreadingTCPServer):
+    """HTTP server that listens on creation and answers from ``start`` to ``close``.
 
     Args:
-        registry: the metrics behind ``/metrics``.
-        health: the state behind ``/healthz`` and ``/readyz``.
-        host: address of this machine to listen on.
+        registry: metrics of ``/metrics``.
+        liveness: check of ``/healthz``.
+        readiness: check of ``/readyz``.
+        host: address of this machine to listen on, IPv4 or IPv6.
         port: port to listen on; 0 takes a free one.
 
     Raises:
-        MillraceError: the address cannot be listened on, for example because the port is taken.
+        MillraceError: the server cannot listen on the address, for example because the port is taken.
     """
-    try:
-        return JobServer(_Listener((host, port), registry, health))
-    except (OSError, OverflowError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise MillraceError(
-            Problem(
-                f"cannot serve metrics on {host}:{port}: {reason[:1].lower()}{reason[1:].rstrip('.')}",
-                "choose another port from 1024 to 65535, or 0 for a free one, and an address of this machine",
-            )
-        ) from None
-
-
-class _Listener(socketserver.ThreadingTCPServer):
-    """A server that accepts a few connections at a time, and cuts those that take too long."""
 
     allow_reuse_address = True
     daemon_threads = True
 
-    def __init__(self, address: tuple[str, int], registry: CollectorRegistry, health: Health) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, liveness: Probe, readiness: Probe, host: str = "127.0.0.1", port: int = 0
+    ) -> None:
         self.registry = registry
-        self.health = health
+        self.probes: Mapping[str, Probe] = {"/healthz": liveness, "/readyz": readiness}
         self._slots = BoundedSemaphore(MAX_CONNECTIONS)
         self._since: dict[socket.socket, float] = {}
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        super().__init__(address, _JobHandler)
+        self._thread: Thread | None = None
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            super().__init__((host, port), _Handler)
+        except (OSError, OverflowError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise MillraceError(
+                Problem(
+                    f"cannot serve metrics on {host}:{port}: {reason[:1].lower()}{reason[1:].rstrip('.')}",
+                    "choose another port from 1024 to 65535, or 0 for a free one, and an address of this machine",
+                )
+            ) from None
+
+    @property
+    def port(self) -> int:
+        """The port that the server listens on."""
+        return int(self.server_address[1])
+
+    @property
+    def url(self) -> str:
+        """The URL of the server, without a path."""
+        host = str(self.server_address[0])
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    def start(self) -> None:
+        """Start answering, in background threads."""
+        self._thread = Thread(target=self.serve_forever, args=(_POLL_SECONDS,), name="millrace-http", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering and listening; a second call does nothing."""
+        if self._thread is not None:
+            self.shutdown()
+            self._thread.join()
+        self.server_close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve the connection on a thread if one is free, else answer 503."""
@@ -116,19 +126,20 @@ class _Listener(socketserver.ThreadingTCPServer):
         now = time.monotonic()
         for connection, since in list(self._since.items()):
             if now - since > CONNECTION_SECONDS:
-                _cut(connection)
+                with suppress(OSError):  # the connection has just ended by itself
+                    connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log a failed request on one line: at debug level if the client disconnected, else as a warning."""
+        """Log a failed request on one line: at DEBUG level if the client disconnected, else as a warning."""
         error = sys.exc_info()[1]
         level = logging.DEBUG if isinstance(error, OSError) else logging.WARNING
         _log.log(level, "request from %s failed: %r", client_address[0], error)
 
 
-class _JobHandler(MetricsHandler):
-    """A handler of one request; prometheus_client writes the metrics themselves."""
+class _Handler(MetricsHandler):
+    """Handler of one request; prometheus_client writes the metrics themselves."""
 
-    server: _Listener
+    server: HttpServer
 
     @property
     def registry(self) -> CollectorRegistry:  # type: ignore[override]
@@ -145,13 +156,14 @@ class _JobHandler(MetricsHandler):
 
     def do_GET(self) -> None:  # noqa: N802
         """Answer a GET request by its path."""
-        path = urlsplit(self.path).path
+        path = ""
+        with suppress(ValueError):  # not a URL
+            path = urlsplit(self.path).path
         if path == "/metrics":
             self._metrics()
-        elif path == "/healthz":
-            self._probe(self.server.health.liveness())
-        elif path == "/readyz":
-            self._probe(self.server.health.readiness())
+        elif path in self.server.probes:
+            result = self.server.probes[path]()
+            self._answer(HTTPStatus.OK if result.ok else HTTPStatus.SERVICE_UNAVAILABLE, result.text)
         else:
             self._answer(HTTPStatus.NOT_FOUND, "there are /metrics, /healthz and /readyz")
 
@@ -163,10 +175,7 @@ class _JobHandler(MetricsHandler):
         except Exception as error:  # nothing was sent yet; a version in Accept that is no number, for example
             self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, f"the metrics cannot be written: {error!r}")
 
-    def _probe(self, verdict: Verdict) -> None:
-        self._answer(HTTPStatus.OK if verdict.ok else HTTPStatus.SERVICE_UNAVAILABLE, verdict.text)
-
-    def _answer(self, status: HTTPStatus, text: str, headers: dict[str, str] | None = None) -> None:
+    def _answer(self, status: HTTPStatus, text: str, headers: Mapping[str, str] | None = None) -> None:
         body = f"{text}\n".encode()
         self.send_response(status)
         for name, value in (headers or {}).items():
@@ -176,10 +185,3 @@ class _JobHandler(MetricsHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
-
-
-def _cut(connection: socket.socket) -> None:
-    try:
-        connection.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        _log.debug("a connection ended by itself just before its time was over")
