@@ -219,10 +219,10 @@ def partitioners(
     records; one that comes late belongs to the slide that is current. Each slide is dealt to the replicas in
     nearly equal contiguous parts.
     """
-    from millrace_api.plot_files import check_plotting
     from millrace_jobs.benchmark.compare import ComparisonRequest, compare
     from millrace_jobs.benchmark.plot import write_plot
     from millrace_jobs.benchmark.table import print_tables
+    from millrace_support.plot_files import check_plotting
 
     if plot is not None:
         check_plotting(plot)

@@ -14,7 +14,6 @@ from rich.table import Table
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.explain_errors import suggest
-from millrace_api.plot_files import check_plotting
 from millrace_arena.figures import Figures
 from millrace_arena.plot import write_plot
 from millrace_arena.registry import POLICIES
@@ -22,6 +21,7 @@ from millrace_arena.run import Comparison, ScenarioSetting, compare, recorded, s
 from millrace_arena.simulation.run import Scenario
 from millrace_arena.simulation.trace_files import TraceFileError, read_trace
 from millrace_arena.synthetic import SYNTHETIC
+from millrace_support.plot_files import check_plotting
 
 _SERVICE = ("policy", "over\ninterval", "violations", "p50", "p95", "p99", "late", "back-\nlog")
 _COST = ("policy", "core\nhours", "of the\noracle's", "rescales", "to\nsettle", "within\nseconds", "oscillations")

@@ -15,10 +15,10 @@ from urllib3.exceptions import HTTPError
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.applied import PLAN_KEY
 from millrace_api.model.plan import Plan
-from millrace_api.refusals import refusal
 from millrace_api.validation.loading import load_plan
 from millrace_jobs.plan.following import pin_of
 from millrace_support.backoff import Backoff
+from millrace_support.refusals import refusal
 
 WATCH_SECONDS = 60
 """Seconds after which the server ends a watch, so that a dead connection does not go unnoticed."""

@@ -20,7 +20,7 @@ from urllib3.exceptions import (
 
 from millrace_api.crd.document import GROUP, PLURAL
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_api.refusals import message_of
+from millrace_support.refusals import message_of
 
 from .cluster import Cluster
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from millrace_api.refusals import refusal
+from millrace_support.refusals import refusal
 
 _SUBJECT: ContextVar[dict[str, Any] | None] = ContextVar("subject", default=None)
 

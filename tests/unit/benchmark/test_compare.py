@@ -12,7 +12,6 @@ import pytest
 from rich.console import Console
 
 from millrace_api.errors import MillraceError
-from millrace_api.plot_files import check_plotting
 from millrace_jobs.benchmark.compare import ComparisonRequest, compare
 from millrace_jobs.benchmark.plot import write_plot
 from millrace_jobs.benchmark.table import print_tables
@@ -20,6 +19,7 @@ from millrace_jobs.partitioners import registry
 from millrace_jobs.partitioners.hashing import hash_columns
 from millrace_jobs.partitioners.metrics import placement_cost
 from millrace_jobs.partitioners.moved_keys import moved_keys
+from millrace_support.plot_files import check_plotting
 
 WORKERS = 4
 

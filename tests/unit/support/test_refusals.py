@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from millrace_api.refusals import LONGEST, message_of, refusal
+from millrace_support.refusals import LONGEST, message_of, refusal
 
 
 def test_status_reason_and_message_are_on_one_line():
