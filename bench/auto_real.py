@@ -20,10 +20,10 @@ from bench.pipeline import QUERIES, make_stream, stream_query, zipf
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.plan import Plan
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
-from millrace_jobs.pipeline.analysis import Routed, compile_query
+from millrace_jobs.pipeline.compile import Routed, compile_query
 from millrace_jobs.pipeline.progress import BatchReport
-from millrace_jobs.plan.following import FixedPlan
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.control import Pin
+from millrace_jobs.plan.plan_source import FixedPlan
 from millrace_jobs.run.auto import AutoPlans, first_algorithm
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.selection.costs import Resources

@@ -32,12 +32,11 @@ from rich.table import Table
 from bench.emulated import log_settings, seconds_waited
 from bench.plain_spark import plain_python
 from millrace_api.model.streamquery import Spec, StreamQuery
-from millrace_jobs.pipeline.analysis import CompiledQuery, compile_query
+from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.build import RunContext, build, is_per_record
-from millrace_jobs.pipeline.front_end import Native
+from millrace_jobs.pipeline.compile import CompiledQuery, compile_query
 from millrace_jobs.pipeline.progress import BatchReport, batch_report
-from millrace_jobs.plan.control import Control, write_control
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.control import Control, Pin, write_control
 from millrace_jobs.run.steering import BatchSettings
 from millrace_jobs.session import local_session
 from millrace_jobs.sources.replay import ReplaySource

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.pipeline.progress import BatchReport, StageTimes
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.control import Pin
 
 PIN = Pin(epoch=1, algorithm="pkg", replicas=2, workers=4)
 

@@ -4,7 +4,7 @@ import json
 import struct
 import zlib
 
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.control import Pin
 
 
 def offset(position, epoch=1, name="trips"):

@@ -9,9 +9,8 @@ from statistics import mean
 import numpy as np
 
 from millrace_jobs.benchmark.contenders import ComparisonSetting, parse_contender
-from millrace_jobs.benchmark.replaying import replay
-from millrace_jobs.benchmark.slides import Slides
-from millrace_jobs.benchmark.window_costs import PlacedStream, key_codes
+from millrace_jobs.benchmark.replaying import PlacedStream, key_codes, replay
+from millrace_jobs.benchmark.stream import Slides
 from millrace_jobs.partitioners import registry
 from millrace_jobs.partitioners.base import Hashes, Partitioner, Workers
 from millrace_jobs.partitioners.metrics import PlacementCost

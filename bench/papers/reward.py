@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace_jobs.benchmark.window_costs import key_codes
+from millrace_jobs.benchmark.replaying import key_codes
 from millrace_jobs.kernels.compiling import kernel
 from millrace_jobs.partitioners.base import Hashes, Workers
 

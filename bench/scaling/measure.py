@@ -31,10 +31,10 @@ from bench.scaling.processor import bind, machine_seconds, own_seconds
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.plan import Plan
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
-from millrace_jobs.pipeline.analysis import compile_query
+from millrace_jobs.pipeline.compile import compile_query
 from millrace_jobs.pipeline.progress import BatchReport
-from millrace_jobs.plan.following import FixedPlan
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.control import Pin
+from millrace_jobs.plan.plan_source import FixedPlan
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.session import local_session
 from millrace_jobs.sources.replay import ReplaySource

@@ -22,7 +22,7 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.applied import APPLIED_KEY
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.plan import Plan
-from millrace_jobs.plan.following import pin_of
+from millrace_jobs.plan.plan_source import pin_of
 from millrace_jobs.pod.agent import Agent
 from millrace_jobs.pod.plan_watch import PlanWatch
 from unit.resources.cases import SMALLEST, objects_of

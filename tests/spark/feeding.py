@@ -8,8 +8,7 @@ from pathlib import Path
 
 from millrace_api.model.plan import Plan
 from millrace_jobs.pipeline.progress import BatchReport
-from millrace_jobs.plan.control import read_control
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.control import Pin, read_control
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.pipeline.route import Router
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.control import Pin
 from millrace_jobs.sinks.base import ResultBatch
 from millrace_jobs.sources.base import Slice
 from millrace_jobs.sources.files import FilesSource

@@ -14,9 +14,9 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec
 from millrace_api.sql.functions import AGGREGATES, BUILTIN, SYNTAX
 from millrace_api.sql.parsing import parse_query
-from millrace_jobs.pipeline.analysis import CompiledQuery, compile_query
-from millrace_jobs.pipeline.front_end import Native
-from millrace_jobs.pipeline.streaming_check import check_streaming
+from millrace_jobs.pipeline.aggregation import Native
+from millrace_jobs.pipeline.build import check_streaming
+from millrace_jobs.pipeline.compile import CompiledQuery, compile_query
 from millrace_jobs.sources.opening import open_source
 from stream_queries import COLUMNS, ONLY_SPARK, REFUSED, RUNS, Refused, Setting
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +12,51 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.aggregates.base import RECORDS
 from millrace_jobs.kernels.mixing import Hashes
 from millrace_jobs.partitioners.hashing import hash_columns
 from millrace_jobs.sketches.key_counts import KeyCounts, added
 from millrace_jobs.windows import AT, Window, pane_starts
+
+RECORDS = "records"
+"""Column of a reducer's result with the number of records in a partial result."""
+
+
+class Reducer(Protocol):
+    """A combiner that reduces one worker's records of one batch to partial results."""
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add records."""
+        ...
+
+    def partials(self) -> Iterator[pa.Table]:
+        """Yield the partial results: tables with the columns of ``ReducerFactory.schema`` and possibly others."""
+        ...
+
+    def records(self) -> int:
+        """Return the number of records added."""
+        ...
+
+    def groups(self) -> int:
+        """Return the number of groups by key and pane."""
+        ...
+
+    def key_counts(self) -> KeyCounts:
+        """Return the distinct keys among the records, by ascending hash, each with its number of records."""
+        ...
+
+
+class ReducerFactory(Protocol):
+    """A picklable factory of the reducer of one task."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the partial results: keys, ``at`` if there is a window, and the mergeable parts."""
+        ...
+
+    def __call__(self) -> Reducer:
+        """Return an empty reducer."""
+        ...
+
 
 Reduce = Literal["rows", "count", "sum", "mean", "squared_deviations", "min", "max", "has_nan", "distinct"]
 """How a worker reduces the input of a part; ``distinct`` keeps the set of its values."""

@@ -9,16 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.benchmark.contenders import ComparisonSetting, Contender, parse_contender, parse_contenders
+from millrace_jobs.benchmark.replaying import Codes, PlacedStream, SlideRun, key_codes, last_window, replay
+from millrace_jobs.benchmark.report import ComparisonReport, InputStream, Result, Slide, StreamWindow
+from millrace_jobs.benchmark.stream import Slides, cut, parse_spans, read_stream
 from millrace_jobs.partitioners import registry
 from millrace_jobs.partitioners.base import Hashes, Partitioner, Workers
 from millrace_jobs.partitioners.moved_keys import MovedKeys, moved_on_resize
-
-from .contenders import ComparisonSetting, Contender, parse_contender, parse_contenders
-from .reading import read_stream
-from .replaying import SlideRun, last_window, replay
-from .report import ComparisonReport, InputStream, Result, Slide, StreamWindow
-from .slides import Slides, cut, parse_spans
-from .window_costs import Codes, PlacedStream, key_codes
 
 _MOST_WORKERS = 1_000_000
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.filesize import decimal
 
-from .report import ComparisonReport, Result, StreamWindow
+from millrace_jobs.benchmark.report import ComparisonReport, Result, StreamWindow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

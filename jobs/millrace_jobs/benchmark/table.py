@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from .report import CLOCK_TICK, ComparisonReport, Result
+from millrace_jobs.benchmark.report import CLOCK_TICK, ComparisonReport, Result
 
 _WIDEST = 250
 """Width of a table in characters: no figure is truncated, and on a narrow terminal lines wrap."""

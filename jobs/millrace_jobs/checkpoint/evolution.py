@@ -17,7 +17,7 @@ from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.sql.schema_ddl import parse_schema
 from millrace_jobs.checkpoint.spark_folder import SparkLog
-from millrace_jobs.pipeline.front_end import longest_window
+from millrace_jobs.pipeline.aggregation import longest_window
 from millrace_jobs.pipeline.state_layout import Outline, outline, same_sql
 
 

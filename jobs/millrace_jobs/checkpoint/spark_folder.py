@@ -24,7 +24,7 @@ from typing import Any
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.control import Pin
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 
 _MISSED = re.compile(r"streaming state file of (?:file:)?(/.+?) does not exist")

@@ -16,7 +16,7 @@ from rich.text import Text
 from millrace_jobs.display.display import Summary
 from millrace_jobs.display.plain import cell_text
 from millrace_jobs.pipeline.progress import BatchReport, placement_of
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.control import Pin
 
 SHOWN_BATCHES = 8
 

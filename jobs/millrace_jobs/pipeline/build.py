@@ -7,28 +7,42 @@ between two batches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import Emit, Spec
+from millrace_api.sql.groups import Group, filters_groups
+from millrace_api.sql.parsing import parse_query
+from millrace_api.validation.result_groups import result_groups
+from millrace_api.validation.row_keys import row_key
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.pipeline import blocks
-from millrace_jobs.pipeline.analysis import CompiledQuery, Routed
+from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.combine import REPORT, Combiner
+from millrace_jobs.pipeline.compile import CompiledQuery, Routed, sql_problem
 from millrace_jobs.pipeline.expressions.compiler import compile_projection
-from millrace_jobs.pipeline.front_end import Native
-from millrace_jobs.pipeline.merge import finish, merge_partials, single_record_partials, started_window, watched
-from millrace_jobs.pipeline.merge_states import merge_states
+from millrace_jobs.pipeline.merge import (
+    finish,
+    merge_partials,
+    merge_states,
+    single_record_partials,
+    started_window,
+    watched,
+)
 from millrace_jobs.pipeline.projection import KEEP, ArrowProjection, SparkProjection
 from millrace_jobs.pipeline.reader import ReaderConfig, SourceTask, data_source
-from millrace_jobs.pipeline.result_keys import retracts
 from millrace_jobs.pipeline.route import CONTROL, Router, SparkRouteTask
+from millrace_jobs.sinks.base import ResultKeys, WindowColumn
+from millrace_jobs.sinks.kafka.messages import require_json
 from millrace_jobs.sources.base import Source
 from millrace_jobs.windows import AT
 
@@ -164,3 +178,83 @@ def _read(name: str, task: SourceTask, schema: pa.Schema, around: RunContext) ->
     made = data_source(config)
     around.spark.dataSource.register(made)
     return around.spark.readStream.format(made.name()).load()
+
+
+_CHECKED = "spark.sql.streaming.unsupportedOperationCheck"
+
+
+def output_mode(query: CompiledQuery, spec: Spec) -> Literal["update", "append"]:
+    """Return the Spark output mode that matches when the results of a query are emitted."""
+    return "update" if spec.emit is Emit.ON_UPDATE and query.aggregates else "append"
+
+
+def check_streaming(query: CompiledQuery, spec: Spec, spark: SparkSession, sources: Mapping[str, Source]) -> None:
+    """Run the plan check with which Spark starts every stream; nothing is started or written.
+
+    A query that can be routed is not checked: Spark's part of it is always the same, and is known to run.
+
+    Raises:
+        MillraceError: Spark supports the query on tables, but not on streams.
+    """
+    if not isinstance(query.plan, Native) or spark.conf.get(_CHECKED) != "true":
+        return
+    nowhere = Path("nowhere")  # no folder is read before the first batch
+    around = RunContext(spark, sources, nowhere, nowhere, nowhere, everything=True)
+    jvm = spark._jvm
+    assert jvm is not None
+    modes = jvm.org.apache.spark.sql.streaming.OutputMode
+    mode = modes.Update() if output_mode(query, spec) == "update" else modes.Append()
+    try:
+        plan = build(query, spec, around, routed=False)._jdf.queryExecution().analyzed()
+        jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, mode)
+    except AnalysisException as error:
+        raise MillraceError(sql_problem(error)) from None
+
+
+def result_keys(planned: CompiledQuery, spec: Spec) -> ResultKeys:
+    """Return what the sink of a spec has to know about its results.
+
+    Raises:
+        MillraceError: the key does not identify rows, results cannot be written as JSON, or rows that HAVING no
+            longer admits could not be retracted.
+    """
+    if spec.sink.kafka is None and spec.sink.table is None:
+        return ResultKeys()
+    require_json(planned.result, f"spec.sink.{spec.sink.kind}")
+    names = planned.result.names
+    groups = result_groups(spec)
+    columns = row_key(spec.sink, names, None if groups is None else [group.known_by(names) for group in groups])
+    if columns is None or not _updates_table(spec):
+        return ResultKeys(columns)
+    _require_retractable(planned, spec)
+    windows = (window for window in _closing_windows(groups or (), names, spec) if window.name in columns)
+    return ResultKeys(columns, next(windows, None), retracts(planned, spec))
+
+
+def retracts(planned: CompiledQuery, spec: Spec) -> bool:
+    """Whether HAVING marks the rows that it does not admit, for a table to retract, instead of dropping them."""
+    plan = planned.plan
+    having = isinstance(plan, Routed) and plan.aggregation is not None and plan.aggregation.having
+    return bool(having) and _updates_table(spec)
+
+
+def _updates_table(spec: Spec) -> bool:
+    return spec.sink.table is not None and spec.emit is Emit.ON_UPDATE
+
+
+def _closing_windows(groups: tuple[Group, ...], names: list[str], spec: Spec) -> Iterator[WindowColumn]:
+    """Yield the columns that identify a window whose state is removed once the watermark has passed it."""
+    event_times = {source.watermark.column.lower() for source in spec.sources.values() if source.watermark}
+    for group in groups:
+        if group.event_time.lower() in event_times:
+            for column in group.columns:
+                if column.part:
+                    yield WindowColumn(names[column.position], column.part, group.size)
+
+
+def _require_retractable(planned: CompiledQuery, spec: Spec) -> None:
+    """Reject HAVING in Spark's own plan, which keeps no record of the rows that were admitted before."""
+    if isinstance(planned.plan, Native) and filters_groups(parse_query(planned.plan.sql)):
+        message = f"a table cannot take back rows that HAVING no longer admits, since {planned.plan.reason}"
+        hint = "leave HAVING to the readers of the table, or write emit: OnWindowClose"
+        raise MillraceError(Problem(message, hint, field="spec.query.sql"))

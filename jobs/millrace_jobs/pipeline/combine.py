@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millrace_jobs.aggregates.base import Reducer, ReducerFactory
+from millrace_jobs.aggregates.reducing import Reducer, ReducerFactory
 from millrace_jobs.pipeline import blocks
 from millrace_jobs.sketches import key_profile
 from millrace_jobs.windows import AT

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_jobs.aggregates.python_reducing import PythonReduction
-from millrace_jobs.pipeline.analysis import CompiledQuery, Routed
+from millrace_jobs.pipeline.aggregation import Native
+from millrace_jobs.pipeline.compile import CompiledQuery, Routed
 from millrace_jobs.pipeline.expressions.compiler import compile_projection
-from millrace_jobs.pipeline.front_end import Native
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.control import Pin
 from millrace_jobs.sources.base import Source
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from millrace_jobs.pipeline.programs import Program, evaluate
+from millrace_jobs.pipeline.expressions.programs import Program, evaluate
 
 KEEP = "keep"
 """Column of a projection computed by Spark: whether the record passes the filter."""

@@ -21,8 +21,7 @@ from millrace_jobs.partitioners.shuffle import Shuffle
 from millrace_jobs.pipeline import blocks
 from millrace_jobs.pipeline.combine import Combiner
 from millrace_jobs.pipeline.route import CONTROL, Router
-from millrace_jobs.plan.control import read_control
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.control import Pin, read_control
 from millrace_jobs.plan.policies import Policies, state_of, state_text
 from millrace_jobs.sources.base import Rejected, Slice, Source
 

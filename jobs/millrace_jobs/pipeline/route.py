@@ -17,7 +17,7 @@ from millrace_jobs.partitioners.base import BatchPartitioner, Hashes, Partitione
 from millrace_jobs.partitioners.hashing import hash_columns
 from millrace_jobs.partitioners.registry import make
 from millrace_jobs.pipeline import blocks
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.policies import state_of, state_text
 from millrace_jobs.windows import AT, Window, pane_starts
 

@@ -13,8 +13,8 @@ from sqlglot.errors import SqlglotError
 
 from millrace_api.sql.parsing import parse_expression, parse_query, to_sql
 from millrace_jobs.aggregates.python_reducing import PythonReduction
-from millrace_jobs.pipeline.analysis import STATE_BUCKETS, CompiledQuery, Routed
-from millrace_jobs.pipeline.front_end import Native
+from millrace_jobs.pipeline.aggregation import Native
+from millrace_jobs.pipeline.compile import STATE_BUCKETS, CompiledQuery, Routed
 
 _PLAIN = frozenset({"expressions", "from", "from_", "where", "group", "having", "kind", "operation_modifiers"})
 """Clauses of a SELECT that aggregates records of one source and keeps no other state."""

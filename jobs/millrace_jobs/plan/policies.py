@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace_jobs.partitioners.handover import beginnings
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.control import Pin
 
 MAX_STATE = 1 << 18
 """Largest state of a replica that is carried from batch to batch, in bytes of compressed text."""

@@ -14,7 +14,7 @@ from urllib3.exceptions import HTTPError
 from millrace_api.model.applied import APPLIED_KEY, Applied
 from millrace_api.model.deployment import Algorithm
 from millrace_jobs.pipeline.progress import BatchReport
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.control import Pin
 from millrace_jobs.pod.plan_watch import TIMEOUT, PlanWatch, error_line
 from millrace_support.backoff import Backoff
 

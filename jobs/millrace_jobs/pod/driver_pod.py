@@ -19,8 +19,8 @@ from millrace_api.model.labels import EXECUTOR, QUERY, ROLE
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_jobs import jvm
 from millrace_jobs.pipeline.progress import BatchReport
-from millrace_jobs.plan.following import PlanSource
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.control import Pin
+from millrace_jobs.plan.plan_source import PlanSource
 from millrace_jobs.pod.agent import Agent, ExecutorScaler
 from millrace_jobs.pod.plan_watch import TIMEOUT, PlanWatch, error_line
 from millrace_jobs.session import pod_session, silence

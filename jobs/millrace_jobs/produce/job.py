@@ -15,17 +15,15 @@ from types import FrameType
 
 import pyarrow as pa
 from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.sources import RecordFormat
 from millrace_api.model.values import PositiveDuration
-from millrace_jobs.produce.avro_encoding import avro_encoder
-from millrace_jobs.produce.delivery import Delivery
-from millrace_jobs.produce.display import Sent, print_summary, progress
-from millrace_jobs.produce.encoding import Encode, csv_encoder, json_encoder, key_encoder
-from millrace_jobs.produce.generators import generator
-from millrace_jobs.produce.inputs import GeneratorInput, RecordInput, file_input
-from millrace_jobs.produce.sending import Messages, SendLimits, send_all
+from millrace_jobs.produce.delivery import Delivery, Messages, SendLimits, send_all
+from millrace_jobs.produce.encoding import Encode, avro_encoder, csv_encoder, json_encoder, key_encoder
+from millrace_jobs.produce.inputs import GeneratorInput, RecordInput, file_input, generator
 from millrace_jobs.produce.target import ProduceTarget, named_target, query_target, require_topic
 from millrace_jobs.sources.pacing import RatePace, read_rate_trace
 
@@ -207,3 +205,55 @@ def _moment(text: str | None) -> datetime | None:
         hint = "write it as 2026-01-31T12:00:00Z"
         raise MillraceError(Problem(f"--start {text} is not a time", hint)) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """The outcome of a run: messages handed over, messages confirmed, and bytes of all values.
+
+    ``outcome`` is ``finished`` or ``stopped``.
+    """
+
+    topic: str
+    partitions: int
+    outcome: str
+    messages: int
+    delivered: int
+    bytes: int
+    seconds: float
+
+    @property
+    def per_second(self) -> float:
+        """Messages confirmed per second."""
+        return self.delivered / self.seconds if self.seconds else 0.0
+
+
+def progress(console: Console) -> Progress:
+    """Return a progress line that redraws itself; it shows nothing if the output is not a terminal."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]} messages/s"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+def print_summary(console: Console, sent: Sent) -> None:
+    """Print the summary: a sentence in a terminal, otherwise a line of ``key=value`` pairs."""
+    if console.is_terminal:
+        text = (
+            f"{sent.topic}: {sent.delivered:,} messages delivered in {sent.seconds:.1f} s"
+            f" ({sent.per_second:,.0f} messages/s, {decimal(sent.bytes)}, {sent.partitions} partitions)"
+        )
+        if sent.outcome == "stopped":
+            text += "; stopped before the end"
+    else:
+        text = (
+            f"{sent.outcome}={sent.topic} messages={sent.messages} delivered={sent.delivered} bytes={sent.bytes}"
+            f" partitions={sent.partitions} seconds={sent.seconds:.1f} messages_per_s={sent.per_second:.0f}"
+        )
+    console.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)

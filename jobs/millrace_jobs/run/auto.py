@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.plan import Plan
-from millrace_jobs.pipeline.analysis import Routed
+from millrace_jobs.pipeline.compile import Routed
 from millrace_jobs.pipeline.progress import BatchReport
-from millrace_jobs.plan.following import PlanSource
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.control import Pin
+from millrace_jobs.plan.plan_source import PlanSource
 from millrace_jobs.selection.costs import MeasuredBatch, Resources
 from millrace_jobs.selection.prior import Prior, python_prior, sql_prior
 from millrace_jobs.selection.rule import starting_algorithm

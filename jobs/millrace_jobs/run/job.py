@@ -27,16 +27,14 @@ from millrace_jobs import jvm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.disk import cache_folder
 from millrace_jobs.display.display import Display, Outcome, RunTally, display_for
-from millrace_jobs.pipeline.analysis import CompiledQuery, Routed, compile_query
+from millrace_jobs.pipeline.aggregation import Native
+from millrace_jobs.pipeline.build import check_streaming, result_keys
+from millrace_jobs.pipeline.compile import CompiledQuery, Routed, compile_query
 from millrace_jobs.pipeline.explain import explain
-from millrace_jobs.pipeline.front_end import Native
 from millrace_jobs.pipeline.progress import BatchReport
-from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.pipeline.state_layout import as_before, layout
-from millrace_jobs.pipeline.streaming_check import check_streaming
-from millrace_jobs.plan.checking import partitioner_problem
-from millrace_jobs.plan.following import FixedPlan, PlanSource, pin_of
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.control import Pin
+from millrace_jobs.plan.plan_source import FixedPlan, PlanSource, partitioner_problem, pin_of
 from millrace_jobs.run.auto import AutoPlans, first_algorithm
 from millrace_jobs.run.failures import attributed_to
 from millrace_jobs.run.health import Health

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import QueryTerminatedEvent
 
 from millrace_jobs.pipeline.progress import BatchReport
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.control import Pin
 
 Event = dict[str, Any] | QueryTerminatedEvent | None
 """Progress of a batch, the end of the query, or None if a trigger found nothing to do."""

@@ -22,12 +22,11 @@ from millrace_api.failures import FailureClass
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_jobs import jvm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
-from millrace_jobs.pipeline.analysis import CompiledQuery, sql_problem
-from millrace_jobs.pipeline.build import RunContext, build, is_per_record
-from millrace_jobs.pipeline.front_end import Native
+from millrace_jobs.pipeline.aggregation import Native
+from millrace_jobs.pipeline.build import RunContext, build, is_per_record, output_mode
+from millrace_jobs.pipeline.compile import CompiledQuery, sql_problem
 from millrace_jobs.pipeline.progress import BatchReport, batch_report
-from millrace_jobs.pipeline.streaming_check import output_mode
-from millrace_jobs.plan.following import PlanSource
+from millrace_jobs.plan.plan_source import PlanSource
 from millrace_jobs.run.failures import Restarts, attributed_to, class_of_text, explain_failure, jvm_gone, known_cause
 from millrace_jobs.run.listener import Event, Listener, Watcher
 from millrace_jobs.run.steering import BatchSettings, Steering

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.validation.loading import load_plan
 from millrace_jobs.pipeline.progress import BatchReport
-from millrace_jobs.plan.following import PlanFile, PlanSource, pin_of
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.control import Pin
+from millrace_jobs.plan.plan_source import PlanFile, PlanSource, pin_of
 from millrace_jobs.session import local_session
 
 

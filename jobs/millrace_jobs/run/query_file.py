@@ -53,7 +53,7 @@ def check_file(path: Path, *, inputs: bool = True) -> list[Problem]:
         path: the file.
         inputs: whether to check the files that the sources read, as for a run on this machine.
     """
-    from millrace_jobs.plan.checking import partitioner_problem
+    from millrace_jobs.plan.plan_source import partitioner_problem
 
     problems = validate_file(path)
     if problems:

@@ -11,9 +11,8 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec
 from millrace_jobs.partitioners.registry import is_routed
 from millrace_jobs.pipeline.progress import BatchReport
-from millrace_jobs.plan.control import Control, write_control
-from millrace_jobs.plan.following import PlanSource, pin_of
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.control import Control, Pin, write_control
+from millrace_jobs.plan.plan_source import PlanSource, pin_of
 from millrace_jobs.plan.policies import MAX_STATE, Policies
 from millrace_jobs.run.admission import Admission, FinishedBatch
 from millrace_jobs.run.listener import Watcher

@@ -6,7 +6,7 @@ import pytest
 
 from builders import a_query
 from millrace_api.errors import MillraceError
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.control import Pin
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from spark_logs import Log, offset, with_checksums
 

@@ -4,8 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millrace_jobs.aggregates.base import RECORDS
-from millrace_jobs.aggregates.reducing import ColumnarReduction, PartColumn
+from millrace_jobs.aggregates.reducing import RECORDS, ColumnarReduction, PartColumn
 from millrace_jobs.pipeline import combine
 from millrace_jobs.pipeline.blocks import note, split
 from millrace_jobs.pipeline.combine import REPORT, Combiner

@@ -10,7 +10,7 @@ import pytest
 from millrace_api.errors import MillraceError
 from millrace_api.sql.parsing import parse_expression, to_sql
 from millrace_jobs.pipeline.expressions.compiler import compile_expression, compile_projection
-from millrace_jobs.pipeline.programs import evaluate
+from millrace_jobs.pipeline.expressions.programs import evaluate
 from millrace_jobs.pipeline.projection import KEEP, ArrowProjection, Projection, SparkProjection
 
 SCHEMA = pa.schema(

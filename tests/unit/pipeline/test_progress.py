@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from millrace_jobs.pipeline.progress import StageTimes, batch_report
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.control import Pin
 from millrace_jobs.selection.work import Task
 from millrace_jobs.sketches.key_counts import added
 from millrace_jobs.sketches.key_profile import encode, profile

@@ -7,8 +7,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from millrace_jobs.pipeline.reader import MillraceStreamReader, ReaderConfig
-from millrace_jobs.plan.control import Control, write_control
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.control import Control, Pin, write_control
 
 PIN = Pin(1, "hash", 2, 2)
 AT_5 = {"source": "events", "position": {"row": 5}, "pin": PIN.to_json(), "waiting": 0}

@@ -5,9 +5,9 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec
 from millrace_api.sql.checks import output_names
 from millrace_api.sql.parsing import parse_query
-from millrace_jobs.pipeline.analysis import CompiledQuery, Routed
-from millrace_jobs.pipeline.front_end import Native
-from millrace_jobs.pipeline.result_keys import result_keys
+from millrace_jobs.pipeline.aggregation import Native
+from millrace_jobs.pipeline.build import result_keys
+from millrace_jobs.pipeline.compile import CompiledQuery, Routed
 from millrace_jobs.sinks.base import ResultKeys, WindowColumn
 
 MINUTE = 60_000_000

@@ -12,7 +12,7 @@ from millrace_jobs.partitioners.hashing import hash_columns
 from millrace_jobs.pipeline.blocks import decode
 from millrace_jobs.pipeline.projection import KEEP, SparkProjection
 from millrace_jobs.pipeline.route import CONTROL, Router, SparkRouteTask
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.policies import state_of
 from millrace_jobs.windows import Window
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from millrace_jobs.partitioners import registry
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.policies import MAX_STATE, Policies, state_of, state_text
 
 PIN = Pin(3, "pkg", 2, 4, {"choices": 2}, 5)

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.produce.avro_encoding import avro_encoder
-from millrace_jobs.produce.encoding import csv_encoder, json_encoder, key_encoder
+from millrace_jobs.produce.encoding import avro_encoder, csv_encoder, json_encoder, key_encoder
 from millrace_jobs.sources.formats.csv_records import CsvParser
 from millrace_jobs.sources.formats.json_records import JsonParser
 from millrace_jobs.sources.formats.schema import arrow_schema

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millrace_jobs.produce.sending import SendLimits, send_all
+from millrace_jobs.produce.delivery import SendLimits, send_all
 from millrace_jobs.sources.pacing import RatePace
 
 

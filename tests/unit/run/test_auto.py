@@ -10,11 +10,11 @@ from millrace_api.model.plan import Plan
 from millrace_jobs.aggregates.reducing import ColumnarReduction
 from millrace_jobs.kernels.mixing import seeded
 from millrace_jobs.partitioners.registry import ALGORITHMS
-from millrace_jobs.pipeline.analysis import Routed
-from millrace_jobs.pipeline.front_end import Aggregation
+from millrace_jobs.pipeline.aggregation import Aggregation
+from millrace_jobs.pipeline.compile import Routed
 from millrace_jobs.pipeline.progress import StageTimes
 from millrace_jobs.pipeline.projection import Projection
-from millrace_jobs.plan.following import FixedPlan
+from millrace_jobs.plan.plan_source import FixedPlan
 from millrace_jobs.run.auto import AutoPlans, first_algorithm, measured, prior_of
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.selection.selector import CANDIDATES

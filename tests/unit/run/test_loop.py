@@ -11,7 +11,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs import jvm
-from millrace_jobs.plan.following import FixedPlan
+from millrace_jobs.plan.plan_source import FixedPlan
 from millrace_jobs.run import loop as run_module
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.sinks.base import LastBatch, ResultBatch

@@ -7,8 +7,7 @@ import pytest
 from builders import a_batch
 from millrace_api.model.streamquery import Spec
 from millrace_jobs.partitioners import registry
-from millrace_jobs.plan.control import read_control
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.control import Pin, read_control
 from millrace_jobs.plan.policies import state_text
 from millrace_jobs.run.steering import Steering
 

@@ -6,7 +6,11 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millrace_api.sql.parsing import parse_expression
-from millrace_jobs.pipeline.expressions import arithmetic, comparisons, conditions, literals, texts
+from millrace_jobs.pipeline.expressions import compiled as literals
+from millrace_jobs.pipeline.expressions import conditions
+from millrace_jobs.pipeline.expressions import conditions as comparisons
+from millrace_jobs.pipeline.expressions import functions as arithmetic
+from millrace_jobs.pipeline.expressions import functions as texts
 from millrace_jobs.pipeline.expressions.compiled import NOTHING, Compile, Compiled, Rule
 from millrace_jobs.pipeline.projection import ArrowProjection, Projection
 

@@ -4,8 +4,8 @@ import pytest
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.plan import Plan
-from millrace_jobs.plan.following import FixedPlan, PlanFile, pin_of
-from millrace_jobs.plan.pin import Pin
+from millrace_jobs.plan.control import Pin
+from millrace_jobs.plan.plan_source import FixedPlan, PlanFile, pin_of
 
 PLAN = {"algorithm": "hash", "replicas": 2, "parallelism": 4}
 

@@ -1,6 +1,6 @@
 """Test helper that checks whether an aggregator obeys the laws that make its results independent of routing.
 
-from millrace_jobs.aggregates.laws import broken_law
+from millrace_jobs.aggregates.testing import broken_law
 
 def test_my_aggregator():
     assert broken_law(MyAggregator(), [batch, another, a_third]) is None
@@ -15,8 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from millrace_jobs.aggregates.keyed_states import StateCodec
 from millrace_jobs.aggregates.protocol import Aggregator, State
+from millrace_jobs.aggregates.python_reducing import StateCodec
 
 Same = Callable[[dict[str, Any], dict[str, Any]], bool]
 

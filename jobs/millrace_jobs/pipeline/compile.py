@@ -15,11 +15,10 @@ from pyspark.sql.types import StructType
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.query import PythonQuery
 from millrace_api.model.streamquery import Spec
-from millrace_jobs.aggregates.base import ReducerFactory
 from millrace_jobs.aggregates.protocol import load_aggregator
 from millrace_jobs.aggregates.python_reducing import PythonReduction
-from millrace_jobs.aggregates.reducing import ColumnarReduction, PartColumn
-from millrace_jobs.pipeline.front_end import Aggregation, Native, groups, longest_window, plan_sql
+from millrace_jobs.aggregates.reducing import ColumnarReduction, PartColumn, ReducerFactory
+from millrace_jobs.pipeline.aggregation import Aggregation, Native, groups, longest_window, plan_sql
 from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.windows import AT, Window
 

@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.pipeline.front_end import Aggregation, Native, groups, longest_window, plan_sql
+from millrace_jobs.pipeline.aggregation import Aggregation, Native, groups, longest_window, plan_sql
 from millrace_jobs.windows import Window
 
 MINUTE = 60_000_000

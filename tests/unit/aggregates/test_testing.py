@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.aggregates.laws import broken_law
+from millrace_jobs.aggregates.testing import broken_law
 
 
 class Mean:

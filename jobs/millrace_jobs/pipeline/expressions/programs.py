@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -9,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.pipeline.letter_case import lower, upper
 
 Program = tuple[Any, ...]
 """A compiled expression as a nested tuple, which can be pickled.
@@ -21,8 +21,6 @@ Program = tuple[Any, ...]
 - ``("checked", program, sql, hint)``: reports the expression where Arrow finds an error
 - ``("guard", condition, program)``: a value that raises no error, and has no meaning, where the condition is false
 """
-
-_OWN = {"upper": upper, "lower": lower}
 
 
 def evaluate(program: Program, batch: pa.RecordBatch) -> pa.Array | pa.Scalar:
@@ -83,3 +81,82 @@ def _guarded(condition: Program, program: Program, batch: pa.RecordBatch) -> pa.
         return value
     position = pc.subtract(pc.cumulative_sum(wanted.cast(pa.int64())), 1)
     return value.take(pc.if_else(wanted, position, pa.scalar(None, pa.int64())))
+
+
+_PAIRS = (
+    "1C89:1C8A A7CB:264 A7CC:A7CD A7CE:A7CF A7D2:A7D3 A7D4:A7D5 A7DA:A7DB A7DC:19B "
+    "10D50-10D65:10D70-10D85 16EA0-16EB8:16EBB-16ED3"
+)
+"""Pairs of capital and small letters, by code point."""
+
+_MARKS = (
+    "897 ECE 1ACF-1ADD 1AE0-1AEB A7F1 10D4E 10D69-10D6D 10D6F 10EC5 10EFA-10EFF 11241 113BB-113C0 113CE 113D0 113D2 "
+    "113E1-113E2 11B60 11B62-11B64 11B66 11DD9 11F00-11F01 11F36-11F3A 11F40 11F42 11F5A 13439-13440 13447-13455 "
+    "1611E-16129 1612D-1612F 16D40-16D42 16D6B-16D6C 16FF2-16FF3 1E030-1E06D 1E08F 1E4EB-1E4EF 1E5EE-1E5EF 1E6E3 1E6E6 "
+    "1E6EE-1E6EF 1E6F5 1E6FF"
+)
+"""Characters that do not end a word ("case-ignorable")."""
+
+_LETTERS = "1C89-1C8A A7CB-A7CF A7D2 A7D4 A7DA-A7DC 10D50-10D65 10D70-10D85 16EA0-16EB8 16EBB-16ED3 1DF25-1DF2A"
+"""Characters that have a capital or are one ("cased")."""
+
+_NEITHER = "295 1171E"
+
+
+def upper(texts: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar:
+    """Return the SQL ``upper`` of each text."""
+    return _mapped(texts, pc.ascii_upper, lambda text: text.translate(_TO_UPPER).upper())
+
+
+def lower(texts: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar:
+    """Return the SQL ``lower`` of each text."""
+    return _mapped(texts, pc.ascii_lower, _lower)
+
+
+def _mapped(
+    texts: pa.Array | pa.Scalar, ascii_: Callable[[pa.Array], pa.Array], other: Callable[[str], str]
+) -> pa.Array | pa.Scalar:
+    if isinstance(texts, pa.Scalar):
+        return pa.scalar(None if texts.as_py() is None else other(texts.as_py()), pa.string())
+    if pc.all(pc.string_is_ascii(texts), min_count=0).as_py():
+        return ascii_(texts)
+    distinct = texts.dictionary_encode()
+    mapped = pa.array([other(text) for text in distinct.dictionary.to_pylist()], pa.string())
+    return mapped.take(distinct.indices)
+
+
+def _lower(text: str) -> str:
+    if "Σ" in text:
+        # Σ becomes ς at the end of a word; what belongs to a word follows from other tables than letter case.
+        as_known = text.translate(_AS_KNOWN).lower()
+        text = "".join(known if letter == "Σ" else letter for letter, known in zip(text, as_known, strict=True))
+    return text.translate(_TO_LOWER).lower()
+
+
+def _range(text: str) -> range:
+    first, _, last = text.partition("-")
+    return range(int(first, 16), int(last or first, 16) + 1)
+
+
+def _all(ranges: str) -> Iterator[int]:
+    return (point for text in ranges.split() for point in _range(text))
+
+
+def _pairs() -> Iterator[tuple[int, int]]:
+    for pair in _PAIRS.split():
+        capitals, small = map(_range, pair.split(":"))
+        yield from zip(capitals, small, strict=True)
+
+
+_TO_LOWER = dict(_pairs())
+_TO_UPPER = {small: capital for capital, small in _TO_LOWER.items()}
+_AS_KNOWN = (
+    dict.fromkeys(_all(_MARKS), "\u0301")
+    | dict.fromkeys(_all(_LETTERS), "a")
+    | dict.fromkeys(_all(_NEITHER), "-")
+    | {ord("İ"): "a"}  # its small form has two characters
+)
+"""Replacements of the same kind that every Python version knows; they keep the length of the text."""
+
+_OWN = {"upper": upper, "lower": lower}
+"""Functions that Arrow lacks, or computes differently from Spark."""
