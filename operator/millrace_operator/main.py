@@ -9,8 +9,7 @@ import kopf
 from millrace_api.crd.document import GROUP, PLURAL, VERSION
 
 from .handlers.operator import Operator, OperatorOptions
-from .handlers.query import query_changed
-from .kube.relisting import patch_watches
+from .kube.kopf_watches import patch_watches
 
 
 @kopf.on.startup(errors=kopf.ErrorsMode.PERMANENT)
@@ -38,4 +37,4 @@ def stop(memo: Any, **_: Any) -> None:
 @kopf.on.event(GROUP, VERSION, PLURAL)
 async def on_query(type: str | None, body: kopf.Body, memo: Any, **_: Any) -> None:
     """Handle a watch event of a StreamQuery."""
-    query_changed(memo.operator, type, dict(body))
+    memo.operator.on_query(type, dict(body))

@@ -19,5 +19,5 @@ def wait_for_ever(settings: kopf.OperatorSettings, **_: Any) -> None:
 
 
 if __name__ == "__main__":
-    canary.TOUCH_SECONDS, canary.LOOK_SECONDS = 1.0, 2.0
+    canary.TOUCH_SECONDS, canary.CHECK_SECONDS = 1.0, 2.0
     main()

@@ -9,9 +9,9 @@ import pytest
 from lab.control_plane import running_control_plane
 from lab.waiting import wait_until
 from millrace_api.errors import MillraceError
+from millrace_operator.commands.connection import connect
 from millrace_operator.commands.top_screen import picture
-from millrace_operator.kube.cluster import connect
-from millrace_operator.kube.watching import WatchedQueries
+from millrace_operator.commands.user_queries import WatchedQueries
 from unit.api.documents import MINIMAL, PYTHON
 from unit.commands.queries import NOW, drawn
 
@@ -23,7 +23,7 @@ soon = partial(wait_until, seconds=120.0)
 
 
 def names(queries):
-    return sorted(item["metadata"]["name"] for item in queries.items)
+    return sorted(item.name for item in queries.items)
 
 
 @pytest.fixture

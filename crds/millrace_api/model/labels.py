@@ -9,3 +9,6 @@ ROLE = "millrace.io/role"
 """What a pod of a query does: ``DRIVER`` or ``EXECUTOR``."""
 
 DRIVER, EXECUTOR = "driver", "executor"
+
+CANARY = "millrace.io/canary"
+"""Set on a StreamQuery that no operator deploys."""

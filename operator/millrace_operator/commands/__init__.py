@@ -1,11 +1,14 @@
-"""Commands of the operator package: models, and queries on a cluster."""
+"""Commands of the operator package: the operator, and what users type about queries on a cluster.
+
+Imports any room of the operator; nothing but the command line imports it.
+"""
 
 from __future__ import annotations
 
 import typer
 
 from ..capacity import commands as model
-from . import explain, logs, operator, status, steering, top
+from . import explain, operator, queries
 
 
 def add_to(app: typer.Typer) -> None:
@@ -14,13 +17,13 @@ def add_to(app: typer.Typer) -> None:
     app.command()(operator.operator)
     explain.extend_explain(app)
     for command in (
-        status.status,
-        top.top,
-        logs.logs,
-        steering.pause,
-        steering.resume,
-        steering.suspend,
-        steering.restart,
-        steering.scale,
+        queries.status,
+        queries.top,
+        queries.logs,
+        queries.pause,
+        queries.resume,
+        queries.suspend,
+        queries.restart,
+        queries.scale,
     ):
         app.command()(command)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Context, Kubeconfig, Namespace, connected
+from .queries import Context, Kubeconfig, Namespace, connected
 
 Target = Annotated[
     str, typer.Argument(help="YAML file with a StreamQuery, or the name of one on the cluster.", show_default=False)
@@ -38,9 +38,9 @@ def _either(of_file: Callable[..., None]) -> Callable[..., None]:
         context: Context = None,
         kubeconfig: Kubeconfig = None,
     ) -> None:
-        """Say why a query is as it is.
+        """Explain how a query runs, and why.
 
-        Of a file: whether the query is routed or runs natively, and why, and its plan. Of a query on the cluster:
+        For a file: whether the query is routed or runs natively, and why, and its plan. For a query on the cluster:
         its last scaling decision in full.
         """
         on_cluster = {"--namespace": namespace, "--context": context, "--kubeconfig": kubeconfig}

@@ -14,14 +14,13 @@ from rich.text import Text
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.status import ConditionType
 
-from ..kube.cluster import Cluster
-from ..kube.user_queries import UserQueries
 from ..scaling.decision.changes import ChangeOutcome
 from ..scaling.decision.decision import Decision, Inputs
 from ..scaling.decision.search import Forecast
+from .connection import Cluster
+from .formatting import ago, console, printable
 from .query_view import QueryView
-from .status_screen import console
-from .wording import ago, printable
+from .user_queries import UserQueries
 
 
 def explain_query(cluster: Cluster, name: str) -> None:
@@ -31,7 +30,7 @@ def explain_query(cluster: Cluster, name: str) -> None:
         MillraceError: if the query does not exist, or this version cannot parse its decision.
     """
     queries = UserQueries(cluster)
-    view = QueryView(queries.get(name))
+    view = queries.get(name)
     text = queries.decision(name)
     if text is None:
         typer.echo(f"no scaling decision about {name} is written down yet; {_scaling_active(view)}")

@@ -1,33 +1,32 @@
-"""Output of ``millrace status``."""
+"""Output of ``millrace status``: one query in full, or a table with one query per line."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich import box
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from millrace_api.model.status import Condition, ConditionStatus, ConditionType, ObservedLoad, Phase
 
-from ..kube.cluster import Cluster
-from ..kube.user_queries import UserQueries
-from .queries_table import queries_table
+from .connection import Cluster
+from .formatting import age, ago, console, count, figure, printable
 from .query_view import QueryView, change_of
-from .wording import ago, count, figure, printable
+from .user_queries import UserQueries
 
 _STYLES = {Phase.RUNNING: "green", Phase.FAILED: "bold red", Phase.SUSPENDED: "dim"}
 _FAILURES = 3
-_WIDE = 160
 
 
 def show_one(cluster: Cluster, name: str, *, as_json: bool) -> None:
     """Print the status of one query."""
-    view = QueryView(UserQueries(cluster).get(name))
+    view = UserQueries(cluster).get(name)
     if as_json:
         typer.echo(json.dumps(_document(view), indent=2))
     else:
@@ -36,21 +35,13 @@ def show_one(cluster: Cluster, name: str, *, as_json: bool) -> None:
 
 def show_all(cluster: Cluster, *, everywhere: bool, as_json: bool) -> None:
     """Print one line per query."""
-    views = [QueryView(item) for item in UserQueries(cluster).all(everywhere=everywhere).items]
+    views = UserQueries(cluster).all(everywhere=everywhere).items
     if as_json:
         typer.echo(json.dumps([_document(view) for view in views], indent=2))
     elif views:
         console().print(queries_table(views, datetime.now(UTC), everywhere=everywhere))
     else:
         typer.echo(f"no queries in {'any namespace' if everywhere else f'namespace {cluster.namespace}'}")
-
-
-def console() -> Console:
-    """Return the console of the commands; if it is not a terminal, it has no colours and wide lines."""
-    found = Console(highlight=False, emoji=False)
-    if not found.is_terminal:
-        found.width = _WIDE
-    return found
 
 
 def screen(view: QueryView, now: datetime) -> RenderableType:
@@ -144,3 +135,41 @@ def _document(view: QueryView) -> dict[str, Any]:
         "paused": view.pauses,
         "status": view.body.get("status", {}),
     }
+
+
+_LEFT = ("phase", "algo-\nrithm", "plan")
+_RIGHT = ("W", "records\n/s", "lag", "re-\nstarts")
+
+
+def queries_table(views: Iterable[QueryView], now: datetime, *, everywhere: bool) -> Table:
+    """Return a table of queries, highest utilization W first; ``everywhere`` puts the namespace before the name."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0, pad_edge=False)
+    table.add_column("query", overflow="fold")  # only this and the last column may wrap on a narrow terminal
+    for name in _LEFT + _RIGHT:
+        table.add_column(name, justify="left" if name in _LEFT else "right", no_wrap=True)
+    table.add_column("last decision")
+    for view in sorted(views, key=_order):
+        cells = (f"{view.namespace}/{view.name}" if everywhere else view.name, *_cells(view, now))
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    return table
+
+
+def _order(view: QueryView) -> tuple[float, str, str]:
+    load = view.status.load
+    busy = load.utilization if load is not None and load.utilization is not None else -1.0
+    return -busy, view.namespace, view.name
+
+
+def _cells(view: QueryView, now: datetime) -> tuple[str, ...]:
+    status = view.status
+    plan, load, last, driver = status.plan, status.load, status.last_scaling, status.driver
+    return (
+        view.phase,
+        "-" if plan is None else plan.algorithm.value,
+        "-" if plan is None else f"{plan.executors}/{plan.parallelism}/{plan.replicas}",
+        figure(load.utilization if load else None),
+        count(load.input_rate if load else None),
+        count(load.lag if load else None),
+        "-" if driver is None else str(driver.restarts),
+        "-" if last is None else f"{age(last.time, now)}: {last.reason}",
+    )

@@ -16,12 +16,10 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from ..kube.cluster import Cluster
-from ..kube.watching import WatchedQueries
-from .queries_table import queries_table
-from .query_view import QueryView
-from .status_screen import console
-from .wording import printable
+from .connection import Cluster
+from .formatting import console, printable
+from .status_screen import queries_table
+from .user_queries import WatchedQueries
 
 
 def show_live(cluster: Cluster, *, everywhere: bool) -> None:
@@ -48,7 +46,7 @@ def show_live(cluster: Cluster, *, everywhere: bool) -> None:
 
 def picture(queries: WatchedQueries, where: str, now: datetime, *, everywhere: bool) -> RenderableType:
     """Return the table under a line that says what is shown, and whether it is up to date."""
-    views = [QueryView(item) for item in queries.items]
+    views = queries.items
     head = Text.assemble(
         (where, "bold"), f"  {len(views)} quer{'y' if len(views) == 1 else 'ies'}  {now:%H:%M:%S}Z  q ends it"
     )

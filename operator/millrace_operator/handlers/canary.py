@@ -10,33 +10,66 @@ import logging
 import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
-from ..kube.canary import CANARY_LABEL, TOUCHED
+from millrace_api.crd.document import GROUP
+from millrace_api.model.labels import CANARY
+
+from ..kube.client import APPLY, MANAGER, Client
+from ..kube.queries import QUERIES
 from ..telemetry.logs import in_short
 from ..telemetry.staleness import TOUCH_SECONDS, Staleness
 
-LOOK_SECONDS = 2 * TOUCH_SECONDS
+CHECK_SECONDS = 2 * TOUCH_SECONDS
 """Seconds between two checks of a standby, and of silence of its watch after which it checks a canary."""
+
+TOUCHED = f"{GROUP}/touched"
+"""Annotation with the time of the last touch."""
+
+_REQUEST_SECONDS = 10.0
+_SPEC = {
+    "state": "Suspended",
+    "sources": {"ticks": {"rate": {}}},
+    "query": {"sql": "SELECT count(*) AS n FROM ticks"},
+    "sink": {"console": {}},
+}
 
 log = logging.getLogger(__name__)
 
 
-class Touches(Protocol):
-    """API for one canary."""
+def is_canary(body: Mapping[str, Any]) -> bool:
+    """Return whether a query is a canary, which is never deployed."""
+    return CANARY in body["metadata"].get("labels", {})
+
+
+class CanaryApi:
+    """API for one canary. Raises the errors of ``Client.request``."""
+
+    def __init__(self, client: Client, namespace: str, name: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+
+    def last_touch(self) -> str | None:
+        """Return the stamp of the last touch from the API server; None without a canary or a stamp."""
+        # a list with one item, because it needs no right beyond those for the watch
+        query = {"fieldSelector": f"metadata.name={self._name}"}
+        listed = self._client.request("GET", QUERIES.path(self._namespace), query, timeout=_REQUEST_SECONDS)
+        found = [each["metadata"].get("annotations", {}).get(TOUCHED) for each in listed["items"]]
+        return found[0] if found else None
 
     def touch(self, stamp: str) -> None:
         """Write the stamp to the canary; create the canary if it does not exist."""
-        ...
-
-    def last_touch(self) -> str | None:
-        """Return the stamp of the last touch; None without a canary or a stamp."""
-        ...
-
-
-def is_canary(body: Mapping[str, Any]) -> bool:
-    """Return whether a query is a canary, which is never deployed."""
-    return CANARY_LABEL in body["metadata"].get("labels", {})
+        metadata = {
+            "name": self._name,
+            "namespace": self._namespace,
+            "labels": {CANARY: "true"},
+            "annotations": {TOUCHED: stamp},
+        }
+        document = {**QUERIES.type_meta, "metadata": metadata, "spec": _SPEC}
+        path = QUERIES.path(self._namespace, self._name)
+        apply = {"fieldManager": MANAGER, "force": "true"}
+        self._client.request("PATCH", path, apply, document, APPLY, _REQUEST_SECONDS)
 
 
 class Canary:
@@ -50,7 +83,7 @@ class Canary:
         touches: API for the canary of each namespace that has one.
     """
 
-    def __init__(self, name: str, touches: Mapping[str, Touches]) -> None:
+    def __init__(self, name: str, touches: Mapping[str, CanaryApi]) -> None:
         self._name = name
         self._touches = touches
         self._staleness = {namespace: Staleness() for namespace in touches}
@@ -75,10 +108,10 @@ class Canary:
         if self._thread.is_alive():
             self._thread.join()
 
-    def look(self, namespace: str) -> None:
-        """Look for a touch by another operator that the watch should have shown, and count it."""
+    def check(self, namespace: str) -> None:
+        """Read the last touch by another operator and count it, because the watch should have shown it."""
         staleness = self._staleness[namespace]
-        if staleness.age is not None and staleness.age < LOOK_SECONDS:
+        if staleness.age is not None and staleness.age < CHECK_SECONDS:
             staleness.failed()  # older counts no longer apply
             return
         try:
@@ -113,9 +146,9 @@ class Canary:
         return None if None in ages else max(age for age in ages if age is not None)
 
     def _run(self) -> None:
-        while not self._leads.wait(LOOK_SECONDS):
+        while not self._leads.wait(CHECK_SECONDS):
             for namespace in self._touches:
-                self.look(namespace)
+                self.check(namespace)
         while not self._ending.is_set():
             for namespace in self._touches:
                 self._touch(namespace)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 
 from millrace_api.model.labels import QUERY
 
+from ..kube.client import Client
 from ..kube.informer import Informer
-from ..kube.raw import OWNED, Raw
+from ..kube.objects import OWNED
 from ..lifecycle.observe import Observations, QueryKey
 from ..lifecycle.workqueue import WorkQueue
 from ..resources.names import Manifest
@@ -23,7 +24,7 @@ class OwnedObjects:
     Kopf is not used here: it starts a task per object, and each task waits until all objects are listed.
 
     Args:
-        raw: client for the API server.
+        client: client for the API server.
         namespaces: namespaces to watch; empty for all.
         observations: where observed objects are stored.
         queue: receives the queries whose objects have changed.
@@ -32,7 +33,7 @@ class OwnedObjects:
 
     def __init__(
         self,
-        raw: Raw,
+        client: Client,
         namespaces: Sequence[str],
         observations: Observations,
         queue: WorkQueue[QueryKey],
@@ -40,7 +41,7 @@ class OwnedObjects:
     ) -> None:
         self._observations, self._queue, self._owns = observations, queue, owns
         self._informers = [
-            Informer(raw, kind, place, self._on_event) for kind in OWNED for place in namespaces or (None,)
+            Informer(client, kind, place, self._on_event) for kind in OWNED for place in namespaces or (None,)
         ]
         self._ended = threading.Event()
 
@@ -69,5 +70,5 @@ class OwnedObjects:
     def _on_event(self, type: str, body: Manifest) -> None:
         metadata = body["metadata"]
         if self._owns(metadata["namespace"], metadata["labels"][QUERY]):
-            tell = self._observations.object_gone if type == "DELETED" else self._observations.object_seen
-            self._queue.add_later(tell(body), TOGETHER_SECONDS)
+            update = self._observations.object_gone if type == "DELETED" else self._observations.object_seen
+            self._queue.add_later(update(body), TOGETHER_SECONDS)

@@ -8,27 +8,29 @@ import socket
 import sys
 import threading
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from millrace_support.http_server import HttpServer, ProbeResult
 
-from ..kube.canary import CanaryApi
-from ..kube.client import Client, load_configuration, unfenced
-from ..kube.cluster import own_namespace
+from ..kube.client import Client, load_configuration, own_namespace, unfenced
 from ..kube.leases import LeaseApi
 from ..kube.objects import ObjectApi
 from ..kube.queries import QueryApi
-from ..kube.raw import Raw
 from ..leadership.election import Timing
 from ..leadership.leader import Leader
 from ..leadership.shard import Shard
-from ..lifecycle.autoscaler import Autoscaler
+from ..lifecycle.autoscaler import Ask, Autoscaler, MetricsError
+from ..lifecycle.observe import QueryKey
 from ..lifecycle.reconcile import Reconciler
+from ..metrics_source.client import Prometheus, PrometheusError
+from ..metrics_source.job_metrics import answer
 from ..metrics_source.settings import PrometheusSettings
+from ..scaling.observation import Answer
 from ..telemetry.metrics import OperatorMetrics
-from .canary import Canary
+from .canary import Canary, CanaryApi, is_canary
 from .objects import OwnedObjects
-from .scaling import asks
 
 LEASE = "millrace-operator"
 """Default name of the Lease; each shard has its own Lease."""
@@ -64,38 +66,38 @@ class Operator:
 
     def __init__(self, options: OperatorOptions) -> None:
         load_configuration()
-        self.shard = options.shard
+        self._shard = options.shard
         home = options.lease_namespace or _home(options)
         self._metrics = OperatorMetrics()
         self._leader: Leader | None = None
         if options.leader_elect:
-            leases = LeaseApi(Client(self._metrics), home, self.shard.name(options.lease_name))
-            self._leader = Leader(leases, _identity(), options.timing, self._begin, _end_at_once)
+            leases = LeaseApi(Client(self._metrics), home, self._shard.name(options.lease_name))
+            self._leader = Leader(leases, _identity(), options.timing, self._on_lead, _exit_at_once)
         client = Client(self._metrics, self._leader.require if self._leader else unfenced)
-        objects, queries = ObjectApi(Raw(client)), QueryApi(client)
+        objects, queries = ObjectApi(client), QueryApi(client)
         queries.require_kind(options.namespaces)
-        self.reconciler = Reconciler(queries, objects, options.image, metrics=self._metrics)
-        self.autoscaler = Autoscaler(self.reconciler, objects, self._metrics, asks(options.prometheus))
+        self._reconciler = Reconciler(queries, objects, options.image, metrics=self._metrics)
+        self._autoscaler = Autoscaler(self._reconciler, objects, self._metrics, _metrics_reader(options.prometheus))
         self._owned = OwnedObjects(
-            Raw(Client(self._metrics)),
+            Client(self._metrics),
             options.namespaces,
-            self.reconciler.observations,
-            self.reconciler.queue,
-            self.owns,
+            self._reconciler.observations,
+            self._reconciler.queue,
+            self._shard.owns,
         )
-        name = self.shard.name(canary_of(options.lease_name))
-        self.canary = Canary(
+        name = self._shard.name(canary_of(options.lease_name))
+        self._canary = Canary(
             name, {namespace: CanaryApi(client, namespace, name) for namespace in options.namespaces or (home,)}
         )
-        self._works = (self.reconciler, self.autoscaler)
-        self._turning = threading.Lock()
-        self._working = self._ended = False
+        self._loops = (self._reconciler, self._autoscaler)
+        self._lock = threading.Lock()
+        self._started = self._ended = False
         self._server = HttpServer(self._metrics.registry, self._liveness, self._readiness, options.bind, options.port)
         self._metrics.show(
-            queue_depth=lambda: len(self.reconciler.queue),
-            phases=self.reconciler.observations.phases,
+            queue_depth=lambda: len(self._reconciler.queue),
+            phases=self._reconciler.observations.phases,
             leads=self._leads,
-            canary_age=lambda: self.canary.age,
+            canary_age=lambda: self._canary.age,
         )
 
     def start(self) -> None:
@@ -103,54 +105,59 @@ class Operator:
         self._server.start()
         log.info("metrics and probes are on port %d", self._server.port)
         self._owned.start()
-        self.canary.stand_by()
+        self._canary.stand_by()
         if self._leader is None:
-            self._begin()
+            self._on_lead()
         else:
             self._leader.start()
 
     def stop(self) -> None:
         """Finish the steps in progress and release the lease."""
         self._owned.stop()
-        with self._turning:
+        with self._lock:
             self._ended = True
-            if self._working:
-                for work in self._works:
-                    work.stop()
-        self.canary.stop()
+            if self._started:
+                for loop in self._loops:
+                    loop.stop()
+        self._canary.stop()
         if self._leader is not None:
             self._leader.release()
         self._server.close()
 
-    def owns(self, namespace: str, name: str) -> bool:
-        """Return whether a query belongs to this operator's shard."""
-        return self.shard.owns(namespace, name)
+    def on_query(self, kind: str | None, body: Mapping[str, Any]) -> None:
+        """Store and queue a query that was listed at the start (``kind`` is None), added, changed or deleted."""
+        if is_canary(body):
+            self._canary.seen(body)
+        elif self._shard.owns(body["metadata"]["namespace"], body["metadata"]["name"]):
+            observations = self._reconciler.observations
+            key = observations.query_gone(body) if kind == "DELETED" else observations.query_seen(body)
+            self._reconciler.queue.add(key, new=kind == "ADDED")
 
-    def _begin(self) -> None:
+    def _on_lead(self) -> None:
         """Start to reconcile once all objects are listed, in a thread so that the lease is renewed meanwhile."""
-        threading.Thread(target=self._begin_when_listed, name="begin", daemon=True).start()
+        threading.Thread(target=self._start_loops, name="begin", daemon=True).start()
 
-    def _begin_when_listed(self) -> None:
+    def _start_loops(self) -> None:
         if not self._owned.wait():
             return
-        with self._turning:
+        with self._lock:
             if not self._ended:
                 log.info("this operator leads")
-                for work in self._works:
-                    work.start()
-                self.canary.lead()
-                self._working = True
+                for loop in self._loops:
+                    loop.start()
+                self._canary.lead()
+                self._started = True
 
     def _leads(self) -> bool:
-        return self._working if self._leader is None else self._leader.leads()
+        return self._started if self._leader is None else self._leader.leads()
 
     def _liveness(self) -> ProbeResult:
-        if dead := ", ".join(self.canary.dead):
+        if dead := ", ".join(self._canary.dead):
             return ProbeResult(False, f"the watch of StreamQueries is dead: it does not show the canary in {dead}")
         return ProbeResult(True, "ok")
 
     def _readiness(self) -> ProbeResult:
-        if self.canary.age is None:
+        if self._canary.age is None:
             return ProbeResult(False, "not everything that is watched was listed, or no operator leads yet")
         return ProbeResult(True, "ok")
 
@@ -170,8 +177,23 @@ def _identity() -> str:
     return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
-def _end_at_once() -> None:
+def _exit_at_once() -> None:
     """End the process at once, whatever its threads wait for: another operator may be working already."""
     log.critical("the lease is lost: ending with status %d, to be started again as a standby", LOST)
     sys.stderr.flush()
     os._exit(LOST)
+
+
+def _metrics_reader(settings: PrometheusSettings | None) -> Ask | None:
+    """Return a function that reads a query's metrics from Prometheus; None without settings."""
+    if settings is None:
+        return None
+    prometheus = Prometheus(settings)
+
+    def ask(key: QueryKey, now: float, executors: int) -> Answer | None:
+        try:
+            return answer(prometheus, key.namespace, key.name, now, executors)
+        except PrometheusError as error:
+            raise MetricsError(str(error)) from None
+
+    return ask

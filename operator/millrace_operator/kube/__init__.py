@@ -1,1 +1,4 @@
-"""Access to the Kubernetes API server: one file per kind of request."""
+"""The operator's access to the API server: client, objects, queries, informers and leases.
+
+Imports the rooms below it (lifecycle, leadership, resources, telemetry) and none of the commands.
+"""

@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import socket
 import struct
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from kubernetes import config
-from kubernetes.client import ApiClient, Configuration
+from kubernetes.client import ApiClient, ApiException, Configuration
+from kubernetes.config import incluster_config
 from urllib3 import HTTPConnectionPool
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_support.refusals import message_of
 
-from ..telemetry.metrics import OperatorMetrics
-from .queries import MANAGER, TIMEOUT
+from ..resources.names import Manifest
 
-CHANGES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+if TYPE_CHECKING:
+    from ..telemetry.metrics import OperatorMetrics
 
+MANAGER = "millrace-operator"
+"""Field manager of server-side apply."""
+
+TIMEOUT = (3.0, 15.0)
+"""Timeouts in seconds: to connect, and to receive the answer."""
+
+APPLY = "application/apply-patch+yaml"
+"""Content type of server-side apply, which takes ownership of the named fields only."""
+
+MERGE = "application/merge-patch+json"
+"""Content type of a merge patch, which changes the named fields only."""
+
+_CHANGES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _PATH = re.compile(
     r"/apis?(?:/[^/]+)?/v[^/]+(?:/namespaces/[^/]+(?=/))?/(?P<plural>[^/]+)(?:/[^/]+(?P<subresource>/[^/]+)?)?"
 )
@@ -34,6 +52,24 @@ _SOCKET = [
     # discard unsent data when a connection is given up: it could arrive after the lease has ended
     (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)),
 ]
+
+
+class ResourceKind(NamedTuple):
+    """Kind of object with the root of its API, ``api/v1`` or ``apis/GROUP/VERSION``, and its plural."""
+
+    name: str
+    root: str
+    plural: str
+
+    @property
+    def type_meta(self) -> dict[str, str]:
+        """API version and kind, which list items omit."""
+        return {"apiVersion": self.root.partition("/")[2], "kind": self.name}
+
+    def path(self, namespace: str | None = None, name: str = "") -> str:
+        """Return the path of all objects, of those in a namespace, or of a single one."""
+        where = f"/{self.root}/namespaces/{namespace}" if namespace else f"/{self.root}"
+        return f"{where}/{self.plural}/{name}" if name else f"{where}/{self.plural}"
 
 
 def unfenced() -> float:
@@ -81,7 +117,7 @@ class Client(ApiClient):
     ) -> Any:
         """Make a request; every call of the library ends up here."""
         timeout = _request_timeout or TIMEOUT
-        if method in CHANGES and (left := self._fence()) < math.inf:
+        if method in _CHANGES and (left := self._fence()) < math.inf:
             timeout = min(left, sum(timeout) if isinstance(timeout, tuple) else timeout)
         began, code = time.monotonic(), "none"
         try:
@@ -91,13 +127,66 @@ class Client(ApiClient):
         finally:
             self._metrics.requested(method, resource_of(url), code, time.monotonic() - began)
 
+    def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Manifest | None = None,
+        content_type: str = "application/json",
+        timeout: float | tuple[float, float] = TIMEOUT,
+    ) -> Manifest:
+        """Make a request by path and return the JSON document that answers it.
+
+        Typed models of each kind would cost more time than the request itself.
+
+        Raises:
+            ApiException: the API server refuses the request.
+            HTTPError: the API server is unreachable.
+        """
+        return dict(json.loads(self._answer(method, path, query, body, content_type, timeout).read()))
+
+    def lines(self, path: str, query: Mapping[str, str], timeout: tuple[float, float]) -> Iterator[Any]:
+        """Yield each line of a streamed answer as it arrives, parsed from JSON. Raises errors like ``request``."""
+        answer = self._answer("GET", path, query, None, "application/json", timeout).response
+        rest = b""
+        try:
+            while piece := answer.read1(1 << 16):
+                *whole, rest = (rest + piece).split(b"\n")
+                yield from (json.loads(line) for line in whole if line)
+        finally:
+            answer.close()
+
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Manifest | None,
+        content_type: str,
+        timeout: float | tuple[float, float],
+    ) -> Any:
+        request = self.param_serialize(
+            method,
+            path,
+            query_params=list(query.items()),
+            header_params={"Accept": "application/json", "Content-Type": content_type},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        answer = self.call_api(*request, _request_timeout=timeout)
+        if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
+            text = answer.read().decode(errors="replace")
+            raise ApiException.from_response(http_resp=answer, body=text, data=None)
+        return answer
+
 
 def _fenced(pool: type[HTTPConnectionPool], fence: Callable[[], float]) -> type[HTTPConnectionPool]:
     """Return a pool class whose connections call the fence right before they send a change."""
 
     class ApiConnection(pool.ConnectionCls):  # type: ignore[misc, name-defined]
         def endheaders(self, *arguments: Any, **options: Any) -> None:
-            if self._method in CHANGES:
+            if self._method in _CHANGES:
                 if self.sock is None:
                     self.connect()  # otherwise it would connect after the check
                 fence()
@@ -130,3 +219,15 @@ def resource_of(url: str) -> str:
     """Return the resource's plural with its subresource, such as ``streamqueries/status``; otherwise ``other``."""
     match = _PATH.fullmatch(urlsplit(url).path)
     return match["plural"] + (match["subresource"] or "") if match else "other"
+
+
+def own_namespace() -> str | None:
+    """Return the namespace of this pod's service account; None outside a pod."""
+    file = Path(incluster_config.SERVICE_TOKEN_FILENAME).with_name("namespace")
+    return file.read_text(encoding="utf-8").strip() if file.exists() else None
+
+
+def server_message(error: ApiException) -> str:
+    """Return the API server's message about a refused request, on one line."""
+    text = error.body or error.reason or f"status {error.status}"
+    return message_of(error.body) or " ".join(str(text).split())

@@ -15,7 +15,7 @@ from millrace_support.backoff import Backoff
 
 from ..resources.names import Manifest
 from ..telemetry.logs import in_short
-from .raw import Raw, ResourceKind
+from .client import Client, ResourceKind
 
 PAGE = 500
 """Number of objects per page of a list."""
@@ -43,15 +43,15 @@ class Informer:
     Deletions missed by a watch are reported after the next list. No error of a watch ends the informer.
 
     Args:
-        raw: client for the API server.
+        client: client for the API server.
         kind: kind of the objects.
         namespace: namespace of the objects; None for all.
         on_event: handler of the events; the bodies include the kind.
     """
 
-    def __init__(self, raw: Raw, kind: ResourceKind, namespace: str | None, on_event: EventHandler) -> None:
+    def __init__(self, client: Client, kind: ResourceKind, namespace: str | None, on_event: EventHandler) -> None:
         self.listed = threading.Event()
-        self._raw = raw
+        self._client = client
         self._kind = kind
         self._path = kind.path(namespace)
         self._on_event = on_event
@@ -75,7 +75,7 @@ class Informer:
                     version = self._list()
                 fruitful = False
                 for event in self._watch(version):
-                    version, fruitful = self._take(event), True
+                    version, fruitful = self._report(event), True
                     backoff.reset()
                     if self._ended.is_set():
                         return
@@ -92,10 +92,10 @@ class Informer:
         query = {"labelSelector": QUERY, "limit": str(PAGE)}
         found: set[str] = set()
         while True:
-            page = self._raw.get(self._path, query)
+            page = self._client.request("GET", self._path, query)
             for body in page["items"]:
                 found.add(body["metadata"]["uid"])
-                self._seen(body)
+                self._report_seen(body)
             query["continue"] = page["metadata"].get("continue") or ""
             if not query["continue"]:
                 break
@@ -113,13 +113,13 @@ class Informer:
             "timeoutSeconds": str(WATCH_SECONDS),
         }
         try:
-            yield from self._raw.lines(self._path, query, (3.0, SILENCE_SECONDS))
+            yield from self._client.lines(self._path, query, (3.0, SILENCE_SECONDS))
         except ApiException as error:
             if error.status == HTTPStatus.GONE:
                 raise _TooOldError from None
             raise
 
-    def _take(self, event: Manifest) -> str:
+    def _report(self, event: Manifest) -> str:
         """Report one event; return the resource version to continue from."""
         type, body = event["type"], event["object"]
         if type == "ERROR":
@@ -128,12 +128,12 @@ class Informer:
             raise ApiException(status=body.get("code"), reason=body.get("message"))
         if type == "DELETED":
             self._known.pop(body["metadata"]["uid"], None)
-            self._on_event("DELETED", body | self._kind.of_lists)
+            self._on_event("DELETED", body | self._kind.type_meta)
         elif type != "BOOKMARK":
-            self._seen(body)
+            self._report_seen(body)
         return str(body["metadata"]["resourceVersion"])
 
-    def _seen(self, body: Manifest) -> None:
+    def _report_seen(self, body: Manifest) -> None:
         metadata = {name: body["metadata"][name] for name in _KEPT if name in body["metadata"]}
-        self._known[metadata["uid"]] = {**self._kind.of_lists, "metadata": metadata}
-        self._on_event("SEEN", body | self._kind.of_lists)
+        self._known[metadata["uid"]] = {**self._kind.type_meta, "metadata": metadata}
+        self._on_event("SEEN", body | self._kind.type_meta)

@@ -1,4 +1,4 @@
-"""Changes to the objects of queries on the API server."""
+"""Objects that queries own: their kinds, and changes to them on the API server."""
 
 from __future__ import annotations
 
@@ -8,9 +8,20 @@ from kubernetes.client import ApiException
 
 from ..lifecycle.reconcile import ObjectRefusedError
 from ..resources.names import Manifest
-from .queries import APPLY, MANAGER
-from .raw import OWNED, Raw
-from .refusals import words
+from .client import APPLY, MANAGER, MERGE, Client, ResourceKind, server_message
+
+OWNED = (
+    ResourceKind("ServiceAccount", "api/v1", "serviceaccounts"),
+    ResourceKind("ConfigMap", "api/v1", "configmaps"),
+    ResourceKind("Service", "api/v1", "services"),
+    ResourceKind("Pod", "api/v1", "pods"),
+    ResourceKind("Role", "apis/rbac.authorization.k8s.io/v1", "roles"),
+    ResourceKind("RoleBinding", "apis/rbac.authorization.k8s.io/v1", "rolebindings"),
+    ResourceKind("NetworkPolicy", "apis/networking.k8s.io/v1", "networkpolicies"),
+    ResourceKind("PodDisruptionBudget", "apis/policy/v1", "poddisruptionbudgets"),
+    ResourceKind("StatefulSet", "apis/apps/v1", "statefulsets"),
+)
+"""Kinds of objects that queries own."""
 
 _KINDS = {kind.name: kind for kind in OWNED}
 
@@ -20,10 +31,10 @@ _UNTYPED = "failed to create typed patch object"
 
 
 class ObjectApi:
-    """API for the objects of queries, as field manager. Raises ApiException and urllib3's errors, like ``QueryApi``."""
+    """API for the objects of queries, as field manager. Raises the errors of ``Client.request``."""
 
-    def __init__(self, raw: Raw) -> None:
-        self._raw = raw
+    def __init__(self, client: Client) -> None:
+        self._client = client
 
     def apply(self, manifest: Manifest, *, trial: bool = False) -> Manifest:
         """Create or update an object by server-side apply and return the result. A trial is a dry run.
@@ -37,10 +48,10 @@ class ObjectApi:
         path = _KINDS[manifest["kind"]].path(metadata["namespace"], metadata["name"])
         query = {"fieldManager": MANAGER, "force": "true"} | ({"dryRun": "All"} if trial else {})
         try:
-            return self._raw.patch(path, manifest, APPLY, query)
+            return self._client.request("PATCH", path, query, manifest, APPLY)
         except ApiException as error:
             if error.status in _FAULTS or _UNTYPED in str(error.body):
-                raise ObjectRefusedError(words(error)) from None
+                raise ObjectRefusedError(server_message(error)) from None
             raise
 
     def drain(self, namespace: str, stateful_set: str) -> Manifest:
@@ -49,5 +60,4 @@ class ObjectApi:
         Raises ApiException if it does not exist.
         """
         path = _KINDS["StatefulSet"].path(namespace, stateful_set)
-        change = {"spec": {"replicas": 0}}
-        return self._raw.patch(path, change, "application/merge-patch+json", {"fieldManager": MANAGER})
+        return self._client.request("PATCH", path, {"fieldManager": MANAGER}, {"spec": {"replicas": 0}}, MERGE)

@@ -3,43 +3,37 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 
-from kubernetes.client import ApiClient, ApiException, CoreV1Api, CoreV1Event, CustomObjectsApi
+from kubernetes.client import ApiException
 from urllib3.exceptions import HTTPError
 
 from millrace_api.crd.document import GROUP, PLURAL, VERSION
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.status import Status
-from millrace_api.model.streamquery import API_VERSION, KIND
+from millrace_api.model.streamquery import KIND
 
 from ..lifecycle.conditions import shortened, stamp
 from ..lifecycle.observe import QueryKey
 from ..lifecycle.reconcile import GoneError
 from ..resources.names import Manifest
-from .refusals import words
+from .client import APPLY, MANAGER, MERGE, Client, ResourceKind, server_message
+
+QUERIES = ResourceKind(KIND, f"apis/{GROUP}/{VERSION}", PLURAL)
+
+_EVENTS = ResourceKind("Event", "api/v1", "events")
 
 log = logging.getLogger(__name__)
 
-MANAGER = "millrace-operator"
-"""Field manager of server-side apply."""
-
-TIMEOUT = (3.0, 15.0)
-"""Timeouts in seconds: to connect, and to receive the answer."""
-
-APPLY = "application/apply-patch+yaml"
-"""Content type of server-side apply, which takes ownership of the named fields only."""
-
 
 class QueryApi:
-    """API for StreamQueries. Raises ApiException for a refusal and urllib3's errors if the server is unreachable."""
+    """API for StreamQueries. Raises the errors of ``Client.request``."""
 
-    def __init__(self, client: ApiClient) -> None:
-        self._objects = CustomObjectsApi(client)
-        self._core = CoreV1Api(client)
+    def __init__(self, client: Client) -> None:
+        self._client = client
 
     def require_kind(self, namespaces: Sequence[str]) -> None:
         """Check that the API server knows StreamQueries; log a warning if it cannot be reached yet.
@@ -47,12 +41,8 @@ class QueryApi:
         Raises:
             MillraceError: the API server does not know the kind.
         """
-        listed: dict[str, Any] = {"limit": 1, "_request_timeout": TIMEOUT}
         try:
-            if namespaces:
-                self._objects.list_namespaced_custom_object(GROUP, VERSION, namespaces[0], PLURAL, **listed)
-            else:
-                self._objects.list_cluster_custom_object(GROUP, VERSION, PLURAL, **listed)
+            self._client.request("GET", QUERIES.path(next(iter(namespaces), None)), {"limit": "1"})
         except HTTPError as error:
             log.warning("the API server does not answer yet: %s", error)
         except ApiException as error:
@@ -69,56 +59,26 @@ class QueryApi:
         Raises:
             GoneError: the query does not exist, or another query has its name now.
         """
-        return self._apply(self._objects.patch_namespaced_custom_object_status, key, uid, status=status.to_document())
+        return self._apply(key, "/status", {"uid": uid}, status=status.to_document())
 
-    def finalize(self, key: QueryKey, uid: str, finalizer: str) -> Manifest:
+    def add_finalizer(self, key: QueryKey, uid: str, finalizer: str) -> Manifest:
         """Set a finalizer and return the query. Raises GoneError like ``write_status``."""
-        finalizers = {"finalizers": [finalizer]}
-        return self._apply(self._objects.patch_namespaced_custom_object, key, uid, finalizers)
+        return self._apply(key, "", {"uid": uid, "finalizers": [finalizer]})
 
-    def let_go(self, key: QueryKey, body: Mapping[str, Any], finalizer: str) -> None:
+    def remove_finalizer(self, key: QueryKey, body: Mapping[str, Any], finalizer: str) -> None:
         """Remove a finalizer from the observed version of a query, even one that came with a restored backup."""
         metadata = body["metadata"]
-        left = [each for each in metadata.get("finalizers") or () if each != finalizer]
-        change = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"], "finalizers": left}
+        rest = [each for each in metadata.get("finalizers") or () if each != finalizer]
+        change = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"], "finalizers": rest}
         try:
-            self._objects.patch_namespaced_custom_object(
-                GROUP,
-                VERSION,
-                key.namespace,
-                PLURAL,
-                key.name,
-                {"metadata": change},
-                field_manager=MANAGER,
-                _content_type="application/merge-patch+json",
-                _request_timeout=TIMEOUT,
-            )
+            path = QUERIES.path(key.namespace, key.name)
+            self._client.request("PATCH", path, {"fieldManager": MANAGER}, {"metadata": change}, MERGE)
         except ApiException as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 raise GoneError from None
             raise
 
-    def _apply(
-        self, patch: Callable[..., Any], key: QueryKey, uid: str, metadata: Manifest | None = None, **parts: Any
-    ) -> Manifest:
-        document = {
-            "apiVersion": API_VERSION,
-            "kind": KIND,
-            "metadata": {"name": key.name, "namespace": key.namespace, "uid": uid, **(metadata or {})},
-            **parts,
-        }
-        place = (GROUP, VERSION, key.namespace, PLURAL, key.name)
-        how = {"field_manager": MANAGER, "force": True, "_content_type": APPLY, "_request_timeout": TIMEOUT}
-        try:
-            return dict(patch(*place, document, **how))
-        except ApiException as error:
-            if error.status == HTTPStatus.NOT_FOUND or (
-                error.status == HTTPStatus.CONFLICT and "uid mismatch" in str(error.body)
-            ):
-                raise GoneError from None
-            raise
-
-    def tell(self, key: QueryKey, uid: str, *, warning: bool, reason: str, message: str) -> None:
+    def post_event(self, key: QueryKey, uid: str, *, warning: bool, reason: str, message: str) -> None:
         """Post an event about a query, as shown by ``kubectl describe`` and ``kubectl events``.
 
         The status has the same information, so a failure is only logged and does not stop the deployment.
@@ -126,13 +86,7 @@ class QueryApi:
         now = stamp(datetime.now(UTC))
         event = {
             "metadata": {"generateName": f"{key.name}.", "namespace": key.namespace},
-            "involvedObject": {
-                "apiVersion": API_VERSION,
-                "kind": KIND,
-                "namespace": key.namespace,
-                "name": key.name,
-                "uid": uid,
-            },
+            "involvedObject": {**QUERIES.type_meta, "namespace": key.namespace, "name": key.name, "uid": uid},
             "type": "Warning" if warning else "Normal",
             "reason": reason,
             "message": shortened(message),
@@ -142,9 +96,23 @@ class QueryApi:
             "count": 1,
         }
         try:
-            self._core.create_namespaced_event(
-                key.namespace, CoreV1Event.model_validate(event), _request_timeout=TIMEOUT
-            )
+            self._client.request("POST", _EVENTS.path(key.namespace), {}, event)
         except (ApiException, HTTPError) as error:
-            said = words(error) if isinstance(error, ApiException) else error
-            log.warning("%s: no event of %s: %s", key, reason, said)
+            text = server_message(error) if isinstance(error, ApiException) else error
+            log.warning("%s: no event of %s: %s", key, reason, text)
+
+    def _apply(self, key: QueryKey, subresource: str, metadata: Manifest, **parts: Any) -> Manifest:
+        document = {
+            **QUERIES.type_meta,
+            "metadata": {"name": key.name, "namespace": key.namespace, **metadata},
+            **parts,
+        }
+        path = QUERIES.path(key.namespace, key.name) + subresource
+        try:
+            return self._client.request("PATCH", path, {"fieldManager": MANAGER, "force": "true"}, document, APPLY)
+        except ApiException as error:
+            if error.status == HTTPStatus.NOT_FOUND or (
+                error.status == HTTPStatus.CONFLICT and "uid mismatch" in str(error.body)
+            ):
+                raise GoneError from None
+            raise

@@ -48,15 +48,15 @@ class Queries(Protocol):
         """Replace the status of the query with this uid and return the query. Raises GoneError if it is gone."""
         ...
 
-    def finalize(self, key: QueryKey, uid: str, finalizer: str) -> Manifest:
+    def add_finalizer(self, key: QueryKey, uid: str, finalizer: str) -> Manifest:
         """Set a query's finalizer and return the query. Raises GoneError if it is gone."""
         ...
 
-    def let_go(self, key: QueryKey, body: Mapping[str, Any], finalizer: str) -> None:
+    def remove_finalizer(self, key: QueryKey, body: Mapping[str, Any], finalizer: str) -> None:
         """Remove the finalizer from the observed version of a query. Raises GoneError if it is gone."""
         ...
 
-    def tell(self, key: QueryKey, uid: str, *, warning: bool, reason: str, message: str) -> None:
+    def post_event(self, key: QueryKey, uid: str, *, warning: bool, reason: str, message: str) -> None:
         """Post an event about a query."""
         ...
 
@@ -173,7 +173,9 @@ class Reconciler:
         for each in news(before, now):
             log.log(logging.WARNING if each.warning else logging.INFO, "%s: %s", each.reason, each.message)
             if self._events.take(key):
-                self._queries.tell(key, seen.owner.uid, warning=each.warning, reason=each.reason, message=each.message)
+                self._queries.post_event(
+                    key, seen.owner.uid, warning=each.warning, reason=each.reason, message=each.message
+                )
 
     def _try(self, step: Step) -> None:
         """Dry-run the object that follows a drain, so that a rejected one leaves the driver running."""
@@ -204,9 +206,9 @@ class Reconciler:
             case Drain():
                 self.observations.object_seen(self._objects.drain(key.namespace, seen.owner.driver))
             case Finalize(present=True):
-                self.observations.query_seen(self._queries.finalize(key, seen.owner.uid, FINALIZER))
+                self.observations.query_seen(self._queries.add_finalizer(key, seen.owner.uid, FINALIZER))
             case Finalize():
-                self._queries.let_go(key, seen.body, FINALIZER)
+                self._queries.remove_finalizer(key, seen.body, FINALIZER)
 
     def _work(self) -> None:
         while (key := self.queue.get()) is not None:

@@ -11,12 +11,12 @@ import typer.main
 import yaml
 
 from millrace_api.validation.objects import read_query
-from millrace_operator.commands import operator, status
+from millrace_operator.commands import operator, queries
 from unit.resources.cases import SMALLEST, objects_of
 
 from .tools import CHART, ROOT, VALUES, documents, find, rendered
 
-COMMANDS = {"operator": operator.operator, "status": status.status}
+COMMANDS = {"operator": operator.operator, "status": queries.status}
 RULES = yaml.safe_load((CHART / "files/operator-rules.yaml").read_text())["rules"]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from millrace_operator.commands.changes import is_running
 from millrace_operator.commands.query_view import QueryView
-from millrace_operator.commands.waiting import is_running
 
 from .queries import BUSY, query
 

@@ -8,7 +8,7 @@ from kubernetes.client import ApiException
 from urllib3.exceptions import ProtocolError
 
 from millrace_operator.kube.informer import Informer
-from millrace_operator.kube.raw import OWNED
+from millrace_operator.kube.objects import OWNED
 from millrace_support.backoff import FIRST_PAUSE
 
 PODS = next(kind for kind in OWNED if kind.name == "Pod")
@@ -30,7 +30,7 @@ class Server:
         self.asked = []
         self.informer = None
 
-    def get(self, path, query):
+    def request(self, method, path, query):
         self.asked.append(("list", query.get("continue", "")))
         found = next(self.lists)
         if isinstance(found, Exception):

@@ -80,17 +80,17 @@ class Cluster:
         self.query["status"] = status.to_document()
         return self._changed(self.query)
 
-    def finalize(self, key, uid, finalizer):
+    def add_finalizer(self, key, uid, finalizer):
         self._act(("finalizer", True))
         self.query["metadata"]["finalizers"] = [finalizer]
         return copy.deepcopy(self.query)
 
-    def let_go(self, key, body, finalizer):
+    def remove_finalizer(self, key, body, finalizer):
         self._act(("finalizer", False))
         self.query["metadata"]["finalizers"] = []
         self._collect_query()
 
-    def tell(self, key, uid, *, warning, reason, message):
+    def post_event(self, key, uid, *, warning, reason, message):
         self._act(("event", reason))
         self.told.append((warning, reason))
 

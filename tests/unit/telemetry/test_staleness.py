@@ -2,9 +2,9 @@
 
 import pytest
 
+from millrace_api.model.labels import CANARY
 from millrace_operator.handlers import canary as canaries
-from millrace_operator.handlers.canary import Canary, is_canary
-from millrace_operator.kube.canary import CANARY_LABEL, TOUCHED
+from millrace_operator.handlers.canary import TOUCHED, Canary, is_canary
 from millrace_operator.telemetry.staleness import MISSED, Staleness
 
 
@@ -94,13 +94,13 @@ class Looks:
 @pytest.fixture
 def standby(monkeypatch):
     """One whose watch has always been silent for too long; ``found`` lets it look when there is such a touch."""
-    monkeypatch.setattr(canaries, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(canaries, "CHECK_SECONDS", 0.0)
     looks = Looks()
     canary = Canary("millrace-canary", {"a": looks})
 
     def found(stamp):
         looks.stamp = stamp
-        canary.look("a")
+        canary.check("a")
         return canary.dead
 
     return canary, found
@@ -131,12 +131,12 @@ def test_a_standby_whose_watch_shows_touches_asks_nothing(standby, monkeypatch):
     for number in range(MISSED + 1):
         found(str(number))
     assert canary.dead == ["a"]
-    monkeypatch.setattr(canaries, "LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(canaries, "CHECK_SECONDS", 3600.0)
     canary.seen(shown("millrace-canary", "a", "one that no look has found"))
     assert found("another") == []
     assert canary._touches["a"].asked == MISSED + 1
 
 
 def test_a_canary_is_known_by_its_label():
-    assert is_canary({"metadata": {"labels": {CANARY_LABEL: "true"}}})
+    assert is_canary({"metadata": {"labels": {CANARY: "true"}}})
     assert not is_canary({"metadata": {}})

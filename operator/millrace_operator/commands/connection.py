@@ -1,25 +1,42 @@
-"""Connection of the command line to a cluster, by kubeconfig or by a pod's service account."""
+"""Connection of the command line to a cluster, by kubeconfig or by a pod's service account.
+
+``user_errors`` makes messages for the user of what the API server refuses.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
 import yaml
-from kubernetes.client import ApiClient, Configuration
+from kubernetes.client import ApiClient, ApiException, Configuration
 from kubernetes.config import ConfigException, incluster_config
 from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 from urllib3 import Retry
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    MaxRetryError,
+    NameResolutionError,
+    NewConnectionError,
+    SSLError,
+    TimeoutError,
+)
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.explain_errors import suggest
+
+from ..kube.client import own_namespace, server_message
 
 TIMEOUT = (5.0, 15.0)
 """Timeouts in seconds: to connect, and to receive the answer."""
 
 _DEFAULT = "~/.kube/config"
-_IN_CLUSTER = "in-cluster"
 
 
 @dataclass(frozen=True)
@@ -44,7 +61,7 @@ def connect(kubeconfig: Path | None, context: str | None, namespace: str | None)
     files = kubeconfig or os.environ.get("KUBECONFIG")
     configuration = Configuration()
     if not files and context is None and _only_a_pod():
-        chosen, theirs = _IN_CLUSTER, _load_account(configuration)
+        chosen, theirs = "in-cluster", _load_account(configuration)
     else:
         chosen, theirs = _load(str(files or _DEFAULT), context, configuration)
     # retry only when the server asks for it, so that an unreachable server is reported at once
@@ -52,12 +69,6 @@ def connect(kubeconfig: Path | None, context: str | None, namespace: str | None)
     configuration.keep_alive = True  # detects a stream whose peer is silently gone
     client = ApiClient(configuration)
     return Cluster(client, configuration.host, chosen, namespace or theirs or "default")
-
-
-def own_namespace() -> str | None:
-    """Return the namespace of this pod's service account; None outside a pod."""
-    file = Path(incluster_config.SERVICE_TOKEN_FILENAME).with_name("namespace")
-    return file.read_text(encoding="utf-8").strip() if file.exists() else None
 
 
 def _only_a_pod() -> bool:
@@ -103,3 +114,79 @@ def _context(files: str, wanted: str | None, document: dict[str, object]) -> str
     if chosen not in names:
         raise MillraceError(Problem(f'{files} has no context "{chosen}"', suggest(str(chosen), names)))
     return str(chosen)
+
+
+class MissingError(MillraceError):
+    """The named object does not exist."""
+
+
+@contextmanager
+def user_errors(cluster: Cluster, verb: str, resource: str, namespace: str | None, name: str = "") -> Iterator[None]:
+    """Convert the errors of a request in this block to MillraceError with a message for the user.
+
+    ``verb`` and ``resource`` are as in an RBAC role; ``namespace`` None means all namespaces.
+
+    Raises:
+        MissingError: the object does not exist.
+        TransientError: the server is unreachable or cannot answer now.
+        MillraceError: the server refuses the request.
+    """
+    where = "in all namespaces" if namespace is None else f"in namespace {namespace}"
+    what = f'{verb} {resource} "{name}" {where}' if name else f"{verb} {resource} {where}"
+    try:
+        yield
+    except ApiException as error:
+        raise _refusal(error, cluster, what, f"{verb} {resource}") from None
+    except HTTPError as error:
+        problem = f"the API server {cluster.server} of context {cluster.context} {_unreachable(error)}"
+        hint = "check that the cluster is up and the kubeconfig right, or choose another --context"
+        raise TransientError(Problem(problem, hint)) from None
+
+
+def _refusal(error: ApiException, cluster: Cluster, what: str, right: str) -> MillraceError:
+    message = server_message(error)
+    match error.status or 0:
+        case HTTPStatus.UNAUTHORIZED:
+            problem = f"the API server {cluster.server} does not know the user of context {cluster.context}"
+            return MillraceError(
+                Problem(f"{problem}, who wants to {what}", "log in again, or choose another --context")
+            )
+        case HTTPStatus.FORBIDDEN:
+            return MillraceError(Problem(f"you may not {what}", f'ask for a role with the right "{right}"'))
+        case HTTPStatus.NOT_FOUND if not _names_an_object(error):
+            problem = f"the API server {cluster.server} has no {right.partition(' ')[2]}"
+            hint = "install the CRD: millrace crd | kubectl apply --server-side -f -"
+            return MillraceError(Problem(problem, hint))
+        case HTTPStatus.NOT_FOUND:
+            return MissingError(message)
+        case HTTPStatus.CONFLICT:
+            return MillraceError(Problem(f"cannot {what}: it is being changed by others", "try again"))
+        case HTTPStatus.TOO_MANY_REQUESTS | HTTPStatus.GONE:
+            return TransientError(Problem(f"cannot {what} now: {message}", "try again later"))
+        case status if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return TransientError(Problem(f"cannot {what}: {message}", "try again later"))
+    return MillraceError(Problem(f"cannot {what}: {message}"))
+
+
+def _names_an_object(error: ApiException) -> bool:
+    """Return whether a NOT_FOUND error is about a missing object, not an unknown kind."""
+    try:
+        return bool(json.loads(error.body or "")["details"]["name"])
+    except (ValueError, TypeError, KeyError):
+        return False
+
+
+def _unreachable(error: Exception) -> str:
+    if isinstance(error, MaxRetryError) and error.reason is not None:
+        return _unreachable(error.reason)
+    if isinstance(error, SSLError):
+        return f"cannot be reached: {' '.join(str(error).split())}"
+    if isinstance(error, NameResolutionError):
+        return "cannot be reached: its name is unknown"
+    if isinstance(error, ConnectTimeoutError):
+        return "cannot be reached: nothing answers"
+    if isinstance(error, NewConnectionError):
+        return "cannot be reached: the connection is refused"
+    if isinstance(error, TimeoutError):
+        return "does not answer in time"
+    return f"broke off ({type(error).__name__})"

@@ -1,10 +1,21 @@
-"""Human-readable numbers, ages and texts."""
+"""The commands' console, and numbers, ages and texts as they print them."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
+from rich.console import Console
+
+_WIDE = 160
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
+
+
+def console() -> Console:
+    """Return the console of the commands; if it is not a terminal, it has no colours and wide lines."""
+    found = Console(highlight=False, emoji=False)
+    if not found.is_terminal:
+        found.width = _WIDE
+    return found
 
 
 def count(number: float | None) -> str:

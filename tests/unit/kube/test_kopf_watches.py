@@ -7,7 +7,7 @@ from kopf._cogs.clients import watching
 from kopf._cogs.clients.errors import APIError, APIForbiddenError
 from kopf._cogs.structs.references import Resource
 
-from millrace_operator.kube import relisting
+from millrace_operator.kube import kopf_watches
 
 PODS = Resource("", "v1", "pods")
 LISTED = watching.Bookmark.LISTED
@@ -42,9 +42,9 @@ def follow(monkeypatch):
                     raise each
                 yield each
 
-        monkeypatch.setattr(relisting, "_of_kopf", of_kopf)
-        monkeypatch.setattr(relisting.asyncio, "sleep", sleep)
-        mended = relisting.PatchedWatches()
+        monkeypatch.setattr(kopf_watches, "_of_kopf", of_kopf)
+        monkeypatch.setattr(kopf_watches.asyncio, "sleep", sleep)
+        mended = kopf_watches.PatchedWatches()
 
         async def all_of_them():
             return [[each async for each in mended.follow(resource=PODS, namespace=None)] for _ in watches]

@@ -7,7 +7,8 @@ import yaml
 from kubernetes.config import incluster_config
 
 from millrace_api.errors import MillraceError
-from millrace_operator.kube.cluster import connect, own_namespace
+from millrace_operator.commands.connection import connect
+from millrace_operator.kube.client import own_namespace
 
 KUBECONFIG = yaml.safe_dump(
     {

@@ -1,0 +1,222 @@
+"""StreamQueries on the API server, read, changed and watched on behalf of a user."""
+
+from __future__ import annotations
+
+import difflib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+from kubernetes.client import ApiException, CoreV1Api, CustomObjectsApi
+from kubernetes.utils import Backoff as Retries
+from kubernetes.utils import retry_on_conflict
+from kubernetes.watch import Watch
+
+from millrace_api.crd.document import GROUP, PLURAL, VERSION
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.labels import CANARY
+from millrace_support.backoff import Backoff
+
+from ..kube.client import MERGE
+from .connection import TIMEOUT, Cluster, MissingError, user_errors
+from .query_view import QueryView
+
+_RESOURCE = f"{PLURAL}.{GROUP}"
+_CONFLICTS = Retries(steps=10, duration=0.02, factor=1.5, jitter=0.5)
+
+_WATCH_SECONDS = 50
+"""Seconds after which the server ends a watch, so that a lost server is noticed."""
+
+
+class ListedQueries(NamedTuple):
+    """Queries at one resource version."""
+
+    items: list[QueryView]
+    version: str
+
+
+class UserQueries:
+    """API for the queries of one cluster. All methods raise MillraceError with a message for the user."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._objects = CustomObjectsApi(cluster.client)
+
+    def get(self, name: str) -> QueryView:
+        """Return a query of the namespace."""
+        with self._user_errors("get", name):
+            found: Any = self._objects.get_namespaced_custom_object(*self._place(name), _request_timeout=TIMEOUT)
+        return QueryView(found)
+
+    def all(self, *, everywhere: bool) -> ListedQueries:
+        """Return the queries of the namespace or of all namespaces, without canaries."""
+        namespace = None if everywhere else self._cluster.namespace
+        with user_errors(self._cluster, "list", _RESOURCE, namespace):
+            found = _list_function(self._cluster, namespace)(_request_timeout=TIMEOUT)
+        return ListedQueries([QueryView(item) for item in found["items"]], found["metadata"]["resourceVersion"])
+
+    def change(self, name: str, patch: Mapping[str, Any]) -> QueryView:
+        """Merge fields into a query and return the result."""
+        with self._user_errors("patch", name):
+            return self._patch(name, patch)
+
+    def scale(self, name: str, executors: int) -> None:
+        """Set the number of executors, like ``kubectl scale``."""
+        with self._user_errors("patch", name, f"{_RESOURCE}/scale"):
+            self._objects.patch_namespaced_custom_object_scale(
+                *self._place(name),
+                {"spec": {"replicas": executors}},
+                _content_type=MERGE,
+                _request_timeout=TIMEOUT,
+            )
+
+    def restart(self, name: str) -> QueryView:
+        """Increment ``spec.restartNonce`` and return the query.
+
+        Two concurrent calls make two restarts, because a change applies only to the version that was read.
+        """
+
+        def increase() -> QueryView:
+            body = self.get(name).body
+            nonce = body["spec"].get("restartNonce") or 0
+            version = {"resourceVersion": body["metadata"]["resourceVersion"]}
+            return self._patch(name, {"metadata": version, "spec": {"restartNonce": nonce + 1}})
+
+        with self._user_errors("patch", name):
+            return retry_on_conflict(increase, _CONFLICTS)
+
+    def decision(self, name: str) -> str | None:
+        """Return the last scaling decision that the operator saved, as JSON; None if there is none."""
+        config_map = f"{name}-scaling"
+        try:
+            with user_errors(self._cluster, "get", "configmaps", self._cluster.namespace, config_map):
+                found = CoreV1Api(self._cluster.client).read_namespaced_config_map(
+                    config_map, self._cluster.namespace, _request_timeout=TIMEOUT
+                )
+        except MissingError:
+            return None
+        return (found.data or {}).get("decision.json")
+
+    def _patch(self, name: str, patch: Mapping[str, Any]) -> QueryView:
+        changed: Any = self._objects.patch_namespaced_custom_object(
+            *self._place(name), dict(patch), _content_type=MERGE, _request_timeout=TIMEOUT
+        )
+        return QueryView(changed)
+
+    def _place(self, name: str) -> tuple[str, str, str, str, str]:
+        return GROUP, VERSION, self._cluster.namespace, PLURAL, name
+
+    @contextmanager
+    def _user_errors(self, verb: str, name: str, resource: str = _RESOURCE) -> Iterator[None]:
+        try:
+            with user_errors(self._cluster, verb, resource, self._cluster.namespace, name):
+                yield
+        except MissingError:
+            raise MissingError(self._missing(name)) from None
+
+    def _missing(self, name: str) -> Problem:
+        """Return the problem of a missing query, with similar names as a hint."""
+        problem = f'there is no StreamQuery "{name}" in namespace {self._cluster.namespace}'
+        try:
+            names = [query.name for query in self.all(everywhere=False).items]
+        except MillraceError:  # a user who may get queries may not be allowed to list them
+            return Problem(problem, "look at another namespace with -n")
+        similar = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+        if similar:
+            return Problem(problem, f"did you mean {' or '.join(similar)}?")
+        return Problem(problem, f"millrace status -n {self._cluster.namespace} lists what there is, -A all namespaces")
+
+
+class WatchedQueries:
+    """Queries of one or all namespaces, followed by a background thread from ``start`` to ``stop``."""
+
+    def __init__(self, cluster: Cluster, *, everywhere: bool) -> None:
+        """List the queries.
+
+        Raises:
+            MillraceError: the server is unreachable or refuses.
+        """
+        self._cluster, self._everywhere = cluster, everywhere
+        self._stopped = threading.Event()
+        self._items: dict[tuple[str, str], QueryView] = {}
+        self._problem = ""
+        self._version = self._listed()
+
+    @property
+    def items(self) -> list[QueryView]:
+        """Queries as last observed."""
+        return list(self._items.values())
+
+    @property
+    def problem(self) -> str:
+        """Reason why the queries are not being followed now; empty if they are."""
+        return self._problem
+
+    def start(self) -> None:
+        """Start following the queries."""
+        threading.Thread(target=self._follow, name="watch", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop following the queries once the current watch has ended."""
+        self._stopped.set()
+
+    def _follow(self) -> None:
+        backoff = Backoff()
+        while not self._stopped.is_set():
+            try:
+                self._watch()
+                backoff.reset()
+            except MillraceError as error:
+                self._problem = str(error)
+                self._stopped.wait(backoff.next())
+                self._version = ""
+
+    def _watch(self) -> None:
+        """Follow one watch to its end; list the queries first if the last watch broke."""
+        if not self._version:
+            self._version = self._listed()
+        namespace = None if self._everywhere else self._cluster.namespace
+        with user_errors(self._cluster, "watch", _RESOURCE, namespace):
+            events = Watch().stream(  # type: ignore[no-untyped-call]
+                _list_function(self._cluster, namespace),
+                resource_version=self._version,
+                allow_watch_bookmarks=True,
+                timeout_seconds=_WATCH_SECONDS,
+                _request_timeout=(TIMEOUT[0], _WATCH_SECONDS + TIMEOUT[1]),
+            )
+            try:
+                for event in filter(None, events):  # None stands for a line without an event
+                    self._handle(event["type"], QueryView(event["raw_object"]))
+            except ApiException as error:
+                if error.status != HTTPStatus.GONE:
+                    raise
+                self._version = ""  # the version is too old to watch from: list again
+
+    def _listed(self) -> str:
+        listed = UserQueries(self._cluster).all(everywhere=self._everywhere)
+        self._items = {_key(query): query for query in listed.items}
+        self._problem = ""
+        return listed.version
+
+    def _handle(self, kind: str, query: QueryView) -> None:
+        # the dictionary is replaced, never changed in place: the drawing thread may be reading it
+        self._version = query.body["metadata"]["resourceVersion"]
+        if kind in ("ADDED", "MODIFIED"):
+            self._items = self._items | {_key(query): query}
+        elif kind == "DELETED":
+            self._items = {each: value for each, value in self._items.items() if each != _key(query)}
+
+
+def _list_function(cluster: Cluster, namespace: str | None) -> Callable[..., Any]:
+    """Return a function that lists the queries of a namespace, or of all, without canaries."""
+    api = CustomObjectsApi(cluster.client)
+    if namespace is None:
+        return partial(api.list_cluster_custom_object, GROUP, VERSION, PLURAL, label_selector=f"!{CANARY}")
+    return partial(api.list_namespaced_custom_object, GROUP, VERSION, namespace, PLURAL, label_selector=f"!{CANARY}")
+
+
+def _key(query: QueryView) -> tuple[str, str]:
+    return query.namespace, query.name
