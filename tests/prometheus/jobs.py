@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter
 from millrace_jobs.run.health import Health
 from millrace_jobs.run.metrics import JobMetrics
 from millrace_operator.metrics_source.client import Prometheus
-from millrace_operator.metrics_source.job_metrics import answer
+from millrace_operator.metrics_source.job_metrics import newest_answer
 from millrace_operator.scaling.observation import Answer
 from millrace_support.http_server import HttpServer
 
@@ -70,7 +70,7 @@ def answer_with(
     """The first answer that says this; what is asked of Prometheus meanwhile does not matter."""
     deadline = time.monotonic() + PATIENCE
     while True:
-        found = answer(prometheus, namespace, query, time.time(), executors)
+        found = newest_answer(prometheus, namespace, query, time.time(), executors)
         if found is not None and all(getattr(found, name) == value for name, value in wanted.items()):
             return found
         assert time.monotonic() < deadline, f"no answer with {wanted}, but {found}"

@@ -11,7 +11,7 @@ from builders import PIN, a_batch, a_native_batch
 from lab.waiting import wait_until
 from millrace_jobs.run.metrics import JobMetrics
 from millrace_jobs.selection.work import Task
-from millrace_operator.metrics_source.job_metrics import answer
+from millrace_operator.metrics_source.job_metrics import newest_answer
 from millrace_operator.scaling.answers import MAX_AGE
 from millrace_operator.scaling.observation import Answer
 
@@ -77,9 +77,9 @@ def test_nothing_is_said_of_other_queries_and_namespaces(start, connect):
         answer_with(prometheus, "ns", batches_total=1)
         answer_with(prometheus, "ns", 'q"} or {a="', batches_total=2)
         now = time.time()
-        assert answer(prometheus, "ns", "other", now) is None
-        assert answer(prometheus, "n.", "q", now) is None
-        assert answer(prometheus, "", "q", now) is None
+        assert newest_answer(prometheus, "ns", "other", now) is None
+        assert newest_answer(prometheus, "n.", "q", now) is None
+        assert newest_answer(prometheus, "", "q", now) is None
 
 
 def test_a_driver_before_its_first_batch_has_only_counters(start, connect):
@@ -97,17 +97,17 @@ def test_a_target_that_is_gone_leaves_an_answer_that_grows_old(start, connect):
         prometheus = connect(server)
         answer_with(prometheus, "ns", batches_total=1)
     soon(lambda: down(prometheus))
-    last = answer(prometheus, "ns", "q", time.time())
+    last = newest_answer(prometheus, "ns", "q", time.time())
     assert prometheus.instant('millrace_batches_total{query="q"}') == ()  # Prometheus takes it for stale
     assert last is not None
     assert last.batches_total == 1
-    assert last == answer(prometheus, "ns", "q", last.time + MAX_AGE - 1)
-    assert answer(prometheus, "ns", "q", last.time + MAX_AGE + 1) is None
-    assert answer(prometheus, "ns", "q", last.time - 3600) is None
+    assert last == newest_answer(prometheus, "ns", "q", last.time + MAX_AGE - 1)
+    assert newest_answer(prometheus, "ns", "q", last.time + MAX_AGE + 1) is None
+    assert newest_answer(prometheus, "ns", "q", last.time - 3600) is None
 
     server.scrape({})
     soon(lambda: not prometheus.instant("up"))
-    assert last == answer(prometheus, "ns", "q", last.time + 1)
+    assert last == newest_answer(prometheus, "ns", "q", last.time + 1)
 
 
 def test_of_two_drivers_the_newer_one_counts(start, connect):
@@ -137,8 +137,8 @@ def test_processor_time_is_that_of_the_executors_that_are_ready(start, connect):
     with driver(job(BATCH), "ns") as one, kubelet("ns", containers) as node, kubelet("other", containers) as far:
         prometheus = connect(start(targets(one, node, far), scrape_interval="200ms"))
         found = answer_with(prometheus, "ns", executors=2, busy_core_seconds_total=30.5)
-        assert answer(prometheus, "ns", "q", found.time, 3) == answer_with_executors(found, 3)
-        assert answer(prometheus, "ns", "q", found.time) == answer_with_executors(found, None)
+        assert newest_answer(prometheus, "ns", "q", found.time, 3) == answer_with_executors(found, 3)
+        assert newest_answer(prometheus, "ns", "q", found.time) == answer_with_executors(found, None)
 
 
 def answer_with_executors(found, executors):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace_operator.metrics_source.job_metrics import answer
+from millrace_operator.metrics_source.job_metrics import newest_answer
 from millrace_operator.scaling.answers import Reading
 from millrace_operator.scaling.decision.decision import Situation
 from millrace_operator.scaling.decision.scaler import Scaler
@@ -49,7 +49,7 @@ def test_scaling_reads_a_job_that_runs(tmp_path: Path, start, connect) -> None:
             assert run.process.poll() is None, run.finish()
             assert time.time() < begun + 2 * PATIENCE, told
             now = time.time()
-            found = answer(prometheus, "ns", "rates", now, PLAN.executors)
+            found = newest_answer(prometheus, "ns", "rates", now, PLAN.executors)
             epoch = int(found.epoch) if found is not None and found.epoch is not None else 0
             told.append(reading.step(found, now, epoch, PLAN))
             decisions.append(scaler.step(found, Situation(now, PLAN, epoch, PLAN.executors)))

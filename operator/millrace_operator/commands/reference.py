@@ -10,7 +10,7 @@ from millrace_api.failures import FailureClass
 from millrace_api.model.status import ConditionType
 
 from ..lifecycle.conditions import DegradedReason, ProgressingReason, ReadyReason
-from ..lifecycle.driver_health import PATIENCE
+from ..lifecycle.driver_health import RESTART_POLICIES
 from ..lifecycle.scaling_status import ActiveReason, CapacityReason, MetricsReason
 from ..resources.spec_fields import EFFECTS, Effect
 from ..scaling.decision.decision import Reason
@@ -43,7 +43,7 @@ def _reasons() -> dict[str, Meanings]:
 
 
 def _patience(name: FailureClass) -> str:
-    runs = PATIENCE[name].runs
+    runs = RESTART_POLICIES[name].runs
     return "started again as often as it takes" if runs is None else f"given up after {runs} runs in a row"
 
 

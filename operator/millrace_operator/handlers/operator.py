@@ -21,13 +21,11 @@ from ..kube.queries import QueryApi
 from ..leadership.election import Timing
 from ..leadership.leader import Leader
 from ..leadership.shard import Shard
-from ..lifecycle.autoscaler import Ask, Autoscaler, MetricsError
-from ..lifecycle.observe import QueryKey
+from ..lifecycle.autoscaler import AskMetrics, Autoscaler
 from ..lifecycle.reconcile import Reconciler
-from ..metrics_source.client import Prometheus, PrometheusError
-from ..metrics_source.job_metrics import answer
+from ..metrics_source.client import Prometheus
+from ..metrics_source.job_metrics import newest_answer
 from ..metrics_source.settings import PrometheusSettings
-from ..scaling.observation import Answer
 from ..telemetry.metrics import OperatorMetrics
 from .canary import Canary, CanaryApi, is_canary
 from .objects import OwnedObjects
@@ -184,16 +182,9 @@ def _exit_at_once() -> None:
     os._exit(LOST)
 
 
-def _metrics_reader(settings: PrometheusSettings | None) -> Ask | None:
+def _metrics_reader(settings: PrometheusSettings | None) -> AskMetrics | None:
     """Return a function that reads a query's metrics from Prometheus; None without settings."""
     if settings is None:
         return None
     prometheus = Prometheus(settings)
-
-    def ask(key: QueryKey, now: float, executors: int) -> Answer | None:
-        try:
-            return answer(prometheus, key.namespace, key.name, now, executors)
-        except PrometheusError as error:
-            raise MetricsError(str(error)) from None
-
-    return ask
+    return lambda key, now, executors: newest_answer(prometheus, *key, now, executors)

@@ -16,7 +16,8 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.status import Status
 from millrace_api.model.streamquery import KIND
 
-from ..lifecycle.conditions import shortened, stamp
+from ..lifecycle.conditions import format_time, shortened
+from ..lifecycle.events import StatusEvent
 from ..lifecycle.observe import QueryKey
 from ..lifecycle.reconcile import GoneError
 from ..resources.names import Manifest
@@ -78,28 +79,28 @@ class QueryApi:
                 raise GoneError from None
             raise
 
-    def post_event(self, key: QueryKey, uid: str, *, warning: bool, reason: str, message: str) -> None:
+    def post_event(self, key: QueryKey, uid: str, event: StatusEvent) -> None:
         """Post an event about a query, as shown by ``kubectl describe`` and ``kubectl events``.
 
         The status has the same information, so a failure is only logged and does not stop the deployment.
         """
-        now = stamp(datetime.now(UTC))
-        event = {
+        now = format_time(datetime.now(UTC))
+        body = {
             "metadata": {"generateName": f"{key.name}.", "namespace": key.namespace},
             "involvedObject": {**QUERIES.type_meta, "namespace": key.namespace, "name": key.name, "uid": uid},
-            "type": "Warning" if warning else "Normal",
-            "reason": reason,
-            "message": shortened(message),
+            "type": "Warning" if event.warning else "Normal",
+            "reason": event.reason,
+            "message": shortened(event.message),
             "source": {"component": MANAGER},
             "firstTimestamp": now,
             "lastTimestamp": now,
             "count": 1,
         }
         try:
-            self._client.request("POST", _EVENTS.path(key.namespace), {}, event)
+            self._client.request("POST", _EVENTS.path(key.namespace), {}, body)
         except (ApiException, HTTPError) as error:
             text = server_message(error) if isinstance(error, ApiException) else error
-            log.warning("%s: no event of %s: %s", key, reason, text)
+            log.warning("%s: no event of %s: %s", key, event.reason, text)
 
     def _apply(self, key: QueryKey, subresource: str, metadata: Manifest, **parts: Any) -> Manifest:
         document = {

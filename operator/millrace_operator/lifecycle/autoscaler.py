@@ -7,13 +7,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
 
 from millrace_api.model.deployment import ScalingMode
 from millrace_api.model.plan import Plan
 from millrace_api.model.status import LastScaling, ObservedLoad, Phase
 from millrace_api.model.streamquery import Spec, StreamQuery
 
+from ..metrics_source.client import PrometheusError
 from ..scaling.decision.decision import Decision, Reason
 from ..scaling.decision.scaler import Scaler
 from ..scaling.observation import Answer
@@ -21,19 +21,17 @@ from ..telemetry.logs import about
 from ..telemetry.metrics import OperatorMetrics
 from .observe import ObservedQuery, QueryKey
 from .reconcile import Objects, Reconciler
-from .scaling_inputs import bounds_of, memory, recall, settings_of, situation_of, state_partitions
+from .scaling_inputs import bounds_of, restore, saved_state, settings_of, situation_of, state_partitions
 from .scaling_status import (
     MetricsReason,
-    Scaled,
-    account_of,
-    conditions,
+    ScalingResult,
     is_missing,
-    is_news,
+    last_scaling_of,
     load_of,
-    shape_for,
+    scaling_conditions,
     with_outcome,
 )
-from .target import followed
+from .target import spec_to_run
 from .workqueue import WorkQueue
 
 PERIOD = 10.0
@@ -50,17 +48,11 @@ WORKERS = 4
 
 log = logging.getLogger(__name__)
 
+AskMetrics = Callable[[QueryKey, float, int], Answer | None]
+"""Returns the newest metrics of a query, or None if there are none; raises PrometheusError.
 
-class MetricsError(Exception):
-    """A metrics query failed; the message says why."""
-
-
-class Ask(Protocol):
-    """Source of the newest metrics of a query."""
-
-    def __call__(self, key: QueryKey, now: float, executors: int) -> Answer | None:
-        """Return the newest metrics, or None if there are none. Raises MetricsError."""
-        ...
+The arguments are the query, the time in seconds since 1970, and the number of ready executors.
+"""
 
 
 @dataclass
@@ -101,7 +93,7 @@ class Autoscaler:
         reconciler: Reconciler,
         objects: Objects,
         metrics: OperatorMetrics,
-        ask: Ask | None,
+        ask: AskMetrics | None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._reconciler = reconciler
@@ -109,10 +101,12 @@ class Autoscaler:
         self._metrics = metrics
         self._ask = ask
         self._clock = clock
-        self._minds: dict[QueryKey, _ScalerState] = {}
+        self._states: dict[QueryKey, _ScalerState] = {}
         self._queue: WorkQueue[QueryKey] = WorkQueue()
         self._stopped = threading.Event()
-        self._threads = [threading.Thread(target=self._work, name=f"scale-{i}") for i in range(WORKERS)]
+        self._threads = [
+            threading.Thread(target=self._queue.work, args=(self._work_on,), name=f"scale-{i}") for i in range(WORKERS)
+        ]
         self._threads.append(threading.Thread(target=self._tick, name="scale-clock"))
 
     def start(self) -> None:
@@ -127,96 +121,95 @@ class Autoscaler:
         for thread in self._threads:
             thread.join()
 
-    def look(self, key: QueryKey) -> None:
+    def check(self, key: QueryKey) -> None:
         """Fetch a query's metrics, decide on its size, and notify the reconciler if the result is worth reporting."""
-        seen = self._reconciler.observations.of(key)
-        query = None if seen is None else self._reconciler.query_of(key, seen)
-        if seen is None or not isinstance(query, StreamQuery):
-            self._minds.pop(key, None)
+        observed = self._reconciler.observations.of(key)
+        query = None if observed is None else self._reconciler.query_of(key, observed)
+        if observed is None or not isinstance(query, StreamQuery):
+            self._states.pop(key, None)
             return
-        plan = seen.plan
-        if seen.status.phase is not Phase.RUNNING or plan is None:
+        plan = observed.plan
+        if observed.status.phase is not Phase.RUNNING or plan is None:
             return
-        now, spec = self._clock(), followed(seen, query.spec)
-        mind = self._mind_of(key, seen, spec, now.timestamp())
-        scaled = self._decide(key, seen, spec, plan, mind, now)
-        held = self._reconciler.scaled.get(key)
-        if held is None or is_news(held, scaled, now.timestamp() - mind.notified):
-            mind.notified = now.timestamp()
-            self._reconciler.scaled[key] = scaled
+        now, spec = self._clock(), spec_to_run(observed, query.spec)
+        seconds = now.timestamp()
+        state = self._state_of(key, observed, spec, seconds)
+        result = self._decide(key, observed, spec, plan, state, now)
+        before = self._reconciler.scaling.get(key)
+        if before is None or result.deserves_write(before, seconds - state.notified):
+            state.notified = seconds
+            self._reconciler.scaling[key] = result
             self._reconciler.queue.add(key)
-        if mind.last is not None and (plan.epoch != mind.epoch or now.timestamp() - mind.saved >= SAVE_SECONDS):
-            self._objects.apply(memory(seen.owner, mind.last, mind.scaler))
-            mind.saved, mind.epoch = now.timestamp(), plan.epoch
+        if state.last is not None and (plan.epoch != state.epoch or seconds - state.saved >= SAVE_SECONDS):
+            self._objects.apply(saved_state(observed.owner, state.last, state.scaler))
+            state.saved, state.epoch = seconds, plan.epoch
 
     def _decide(
-        self, key: QueryKey, seen: ObservedQuery, spec: Spec, plan: Plan, mind: _ScalerState, now: datetime
-    ) -> Scaled:
-        situation = situation_of(seen, plan, now)
-        answer, trouble = self._answer(key, situation.now, situation.executors_ready)
-        decision = mind.scaler.step(answer, situation)
+        self, key: QueryKey, observed: ObservedQuery, spec: Spec, plan: Plan, state: _ScalerState, now: datetime
+    ) -> ScalingResult:
+        situation = situation_of(observed, plan, now)
+        answer, failure = self._answer(key, situation.now, situation.executors_ready)
+        decision = state.scaler.step(answer, situation)
         if decision.reason is not Reason.NO_ANSWER:
-            mind.last = decision
+            state.last = decision
             self._metrics.decided(str(decision.reason))
             if decision.changed:
                 log.info("%s", decision.sentence)
         if answer is not None and not is_missing(decision):
-            mind.answered = situation.now
-            mind.load = load_of(decision, answer, situation.executors_ready) or mind.load
-        account = self._account(seen.status.last_scaling, decision, spec)
-        missing = situation.now - mind.answered >= SILENCE
-        silent = trouble or (MetricsReason.NO_ANSWER, decision.detail) if missing or self._ask is None else None
-        available = silent or (MetricsReason.AVAILABLE, "")
-        return Scaled(
-            uid=seen.owner.uid,
-            account=account,
-            change=shape_for(decision),
+            state.answered = situation.now
+            state.load = load_of(decision, answer, situation.executors_ready) or state.load
+        missing = situation.now - state.answered >= SILENCE
+        metrics: tuple[MetricsReason, str] = (MetricsReason.AVAILABLE, "")
+        if missing or self._ask is None:
+            metrics = failure or (MetricsReason.NO_ANSWER, decision.detail)
+        return ScalingResult(
+            uid=observed.owner.uid,
+            last_scaling=self._last_scaling(observed.status.last_scaling, decision, spec),
+            change=decision.plan if decision.changed else None,
             epoch=plan.epoch,
-            load=None if missing else mind.load,
-            conditions=conditions(spec, mind.last, available, seen.generation, now),
+            load=None if missing else state.load,
+            conditions=scaling_conditions(spec, state.last, metrics, observed.generation, now),
         )
 
-    def _account(self, last: LastScaling | None, decision: Decision, spec: Spec) -> LastScaling | None:
+    def _last_scaling(self, last: LastScaling | None, decision: Decision, spec: Spec) -> LastScaling | None:
         """Return an account of this decision if it deserves one, otherwise the last account with its outcome."""
         if spec.scaling.mode is ScalingMode.OFF:
             return last
         if error := decision.prediction_error if last is not None and last.observed is None else None:
             self._metrics.predicted(error)
-        return account_of(decision, last) or with_outcome(last, decision)
+        return last_scaling_of(decision, last) or with_outcome(last, decision)
 
     def _answer(self, key: QueryKey, now: float, ready: int) -> tuple[Answer | None, tuple[MetricsReason, str] | None]:
+        """Return the newest metrics of a query, and why there are none."""
         if self._ask is None:
             hint = "start the operator with --prometheus-url to have queries scaled"
             return None, (MetricsReason.NO_PROMETHEUS, f"there is no Prometheus to ask; {hint}")
         try:
             return self._ask(key, now, ready), None
-        except MetricsError as error:
+        except PrometheusError as error:
             return None, (MetricsReason.UNREACHABLE, str(error))
 
-    def _mind_of(self, key: QueryKey, seen: ObservedQuery, spec: Spec, now: float) -> _ScalerState:
+    def _state_of(self, key: QueryKey, observed: ObservedQuery, spec: Spec, now: float) -> _ScalerState:
         """Return the query's state; create it, from saved state if possible, for a new query or new scaling inputs."""
-        settings, bounds, partitions = settings_of(spec), bounds_of(spec), state_partitions(seen, spec)
-        fingerprint = (seen.owner.uid, settings, bounds, partitions, seen.status.revision, spec.replan_nonce)
-        mind = self._minds.get(key)
-        if mind is None or mind.fingerprint != fingerprint:
-            scaler = Scaler(settings, bounds, partitions)
-            if mind is None and not recall(scaler, seen):
-                scaler = Scaler(settings, bounds, partitions)
-            epoch = seen.plan.epoch if seen.plan is not None else 0
-            mind = self._minds[key] = _ScalerState(fingerprint, scaler, answered=now, saved=now, epoch=epoch)
-        return mind
+        inputs = settings_of(spec), bounds_of(spec), state_partitions(observed, spec)
+        fingerprint = (observed.owner.uid, *inputs, observed.status.revision, spec.replan_nonce)
+        state = self._states.get(key)
+        if state is None or state.fingerprint != fingerprint:
+            scaler = Scaler(*inputs)
+            if state is None and not restore(scaler, observed):
+                scaler = Scaler(*inputs)
+            epoch = observed.plan.epoch if observed.plan is not None else 0
+            state = self._states[key] = _ScalerState(fingerprint, scaler, answered=now, saved=now, epoch=epoch)
+        return state
 
     def _tick(self) -> None:
         while not self._stopped.wait(PERIOD):
-            for key in {*self._reconciler.observations.queries(), *list(self._minds)}:  # drops deleted ones
+            for key in {*self._reconciler.observations.queries(), *list(self._states)}:  # drops deleted ones
                 self._queue.add(key)
 
-    def _work(self) -> None:
-        while (key := self._queue.get()) is not None:
-            try:
-                with about(key):
-                    self.look(key)
-            except Exception as error:  # one failing query must not stop the checks of the others
-                log.warning("scaling did not look at the query: %s", error)
-            finally:
-                self._queue.done(key)
+    def _work_on(self, key: QueryKey) -> None:
+        try:
+            with about(key):
+                self.check(key)
+        except Exception as error:  # one failing query must not stop the checks of the others
+            log.warning("scaling did not look at the query: %s", error)

@@ -66,36 +66,27 @@ class DegradedReason(StrEnum):
     """A spec did not become healthy, and the last healthy one runs in its place."""
 
 
-def condition(
-    type: ConditionType, status: ConditionStatus, reason: str, message: str, generation: int, now: datetime
-) -> Condition:
+def condition(type: ConditionType, holds: bool, reason: str, message: str, generation: int, now: datetime) -> Condition:
     """Build a condition as of now; ``generation`` is the generation of the spec it was observed for."""
     return Condition(
         type=type,
-        status=status,
+        status=ConditionStatus.TRUE if holds else ConditionStatus.FALSE,
         reason=str(reason),
         message=shortened(message),
-        last_transition_time=stamp(now),
+        last_transition_time=format_time(now),
         observed_generation=generation,
     )
 
 
-def holds(value: bool) -> ConditionStatus:
-    """Convert a boolean to a condition status."""
-    return ConditionStatus.TRUE if value else ConditionStatus.FALSE
-
-
-def merged(before: Iterable[Condition], now: Iterable[Condition]) -> tuple[Condition, ...]:
-    """Return the new conditions in the order of their types; an unchanged status keeps its last transition time."""
-    held = {each.type: each for each in before}
-    found = []
-    for each in now:
-        old = held.get(each.type)
+def merged(before: Iterable[Condition], current: Iterable[Condition]) -> tuple[Condition, ...]:
+    """Return ``before`` updated with ``current``, ordered by type; an unchanged status keeps its transition time."""
+    result = {each.type: each for each in before}
+    for each in current:
+        old = result.get(each.type)
         if old is not None and old.status is each.status:
             each = each.model_copy(update={"last_transition_time": old.last_transition_time})
-        found.append(each)
-    order = list(ConditionType)
-    return tuple(sorted(found, key=lambda each: order.index(each.type)))
+        result[each.type] = each
+    return tuple(result[type] for type in ConditionType if type in result)
 
 
 def condition_of(status: Status, type: ConditionType) -> Condition | None:
@@ -103,14 +94,14 @@ def condition_of(status: Status, type: ConditionType) -> Condition | None:
     return next((each for each in status.conditions if each.type is type), None)
 
 
-def stamp(moment: datetime) -> str:
+def format_time(time: datetime) -> str:
     """Format a time as Kubernetes does."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def moment(stamp: str) -> datetime:
+def parse_time(text: str) -> datetime:
     """Parse a time that Kubernetes wrote."""
-    return datetime.fromisoformat(stamp)
+    return datetime.fromisoformat(text)
 
 
 def shortened(text: str, limit: int = 1024) -> str:

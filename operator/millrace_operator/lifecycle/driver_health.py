@@ -1,4 +1,7 @@
-"""Health of a driver, derived from its pod: readiness, since when, and what it waits for."""
+"""Health of a driver as its pod shows it, the failures of its runs, and when a failed driver is started again.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from millrace_api.model.labels import DRIVER
 from millrace_api.model.status import Attempt
 
 from ..resources.names import Manifest
-from .conditions import moment, shortened
+from .conditions import format_time, parse_time, shortened
 
 HEALTHY_AFTER = timedelta(seconds=60)
 """Time that a driver must stay ready before its spec counts as healthy."""
@@ -29,13 +32,14 @@ def ready_since(pod: Manifest) -> datetime | None:
         return None
     for each in pod.get("status", {}).get("conditions", ()):
         if each["type"] == "Ready" and each["status"] == "True":
-            return moment(each.get("lastTransitionTime") or created(pod))
+            changed = each.get("lastTransitionTime")
+            return parse_time(changed) if changed else created(pod)
     return None
 
 
-def created(pod: Manifest) -> str:
-    """Return the pod's creation timestamp."""
-    return str(pod["metadata"].get("creationTimestamp", "1970-01-01T00:00:00Z"))
+def created(pod: Manifest) -> datetime:
+    """Return when the pod was created."""
+    return parse_time(pod["metadata"].get("creationTimestamp", "1970-01-01T00:00:00Z"))
 
 
 def waiting_for(pod: Manifest | None) -> str:
@@ -57,13 +61,12 @@ def waiting_for(pod: Manifest | None) -> str:
 
 
 @dataclass(frozen=True)
-class Patience:
-    """Restart policy of a failure class.
+class RestartPolicy:
+    """When a driver is started again after failures in a row of one class.
 
-    Kubernetes handles the first failure: it restarts the container at once. After the second failure in a row, the
-    operator pauses for ``first`` seconds. The pause doubles with each further failure, up to ``longest`` seconds. After
-    ``runs`` failures in a row the driver is given up. None means no limit: the query is not at fault, and the cause may
-    pass.
+    Kubernetes handles the first failure: it restarts the container at once. After the second one, the operator pauses
+    for ``first`` seconds. The pause doubles with each further failure, up to ``longest`` seconds. After ``runs``
+    failures the driver is given up. None means no limit: the query is not at fault, and the cause may pass.
     """
 
     runs: int | None
@@ -74,23 +77,23 @@ class Patience:
         """Return the seconds to wait before the next start; 0 leaves the restart to Kubernetes."""
         return 0.0 if failures < 2 else min(self.first * 2.0 ** min(failures - 2, 30), self.longest)
 
-    def is_over(self, failures: int) -> bool:
+    def gives_up(self, failures: int) -> bool:
         """Return whether the driver is given up after this many failures in a row."""
         return self.runs is not None and failures >= self.runs
 
 
-PATIENCE = {
-    FailureClass.CONFIG: Patience(2),
-    FailureClass.STATE: Patience(2),
-    FailureClass.USER_CODE: Patience(4),
-    FailureClass.OUT_OF_MEMORY: Patience(6),
-    FailureClass.OTHER: Patience(6),
-    FailureClass.HUNG: Patience(6),
-    FailureClass.SOURCE: Patience(None),
-    FailureClass.SINK: Patience(None),
-    FailureClass.LOST_NODE: Patience(None, first=1.0, longest=60.0),
-    FailureClass.IMAGE: Patience(None),
-    FailureClass.SCHEDULING: Patience(None),
+RESTART_POLICIES: Mapping[str, RestartPolicy] = {
+    FailureClass.CONFIG: RestartPolicy(2),
+    FailureClass.STATE: RestartPolicy(2),
+    FailureClass.USER_CODE: RestartPolicy(4),
+    FailureClass.OUT_OF_MEMORY: RestartPolicy(6),
+    FailureClass.OTHER: RestartPolicy(6),
+    FailureClass.HUNG: RestartPolicy(6),
+    FailureClass.SOURCE: RestartPolicy(None),
+    FailureClass.SINK: RestartPolicy(None),
+    FailureClass.LOST_NODE: RestartPolicy(None, first=1.0, longest=60.0),
+    FailureClass.IMAGE: RestartPolicy(None),
+    FailureClass.SCHEDULING: RestartPolicy(None),
 }
 """Restart policy by failure class. A restart does not fix a faulty query; giving up does not fix a full broker."""
 
@@ -125,7 +128,7 @@ def blocked(pod: Manifest, now: datetime) -> tuple[FailureClass, str] | None:
     An unschedulable pod counts only after ``UNSCHEDULABLE_AFTER``: with node autoscaling, every pod waits for a node.
     """
     gone = pod["metadata"].get("deletionTimestamp")  # includes the grace period
-    if gone is not None and now >= moment(gone) + STUCK_AFTER:
+    if gone is not None and now >= parse_time(gone) + STUCK_AFTER:
         node = pod.get("spec", {}).get("nodeName", "")
         hint = "when it is surely off, taint it node.kubernetes.io/out-of-service, or delete the pod with --force"
         return FailureClass.LOST_NODE, f"the driver's pod does not end: node {node} does not answer; {hint}"
@@ -138,22 +141,21 @@ def blocked(pod: Manifest, now: datetime) -> tuple[FailureClass, str] | None:
         if reason in _CONFIG:
             return FailureClass.CONFIG, said
     for each in pod.get("status", {}).get("conditions", ()):
-        lasts = now >= moment(created(pod)) + UNSCHEDULABLE_AFTER
+        lasts = now >= created(pod) + UNSCHEDULABLE_AFTER
         if lasts and each["type"] == "PodScheduled" and each.get("reason") == "Unschedulable":
             return FailureClass.SCHEDULING, f"the driver cannot be scheduled: {each.get('message', '')}"
     return None
 
 
-def patience_with(last: Attempt) -> Patience:
+def policy_of(last: Attempt) -> RestartPolicy:
     """Return the policy of a failure's class; a class unknown to this version counts as ``OTHER``."""
-    known = last.reason in list(FailureClass)
-    return PATIENCE[FailureClass(last.reason) if known else FailureClass.OTHER]
+    return RESTART_POLICIES.get(last.reason, RESTART_POLICIES[FailureClass.OTHER])
 
 
 def retry_at(last: Attempt, failures: int) -> datetime | None:
     """Return when a driver may restart after this many failures in a row; None if Kubernetes restarts it."""
-    pause = patience_with(last).pause_after(failures)
-    return moment(last.time) + timedelta(seconds=pause) if pause else None
+    pause = policy_of(last).pause_after(failures)
+    return parse_time(last.time) + timedelta(seconds=pause) if pause else None
 
 
 def _driver_states(pod: Manifest) -> Iterator[Mapping[str, Any]]:
@@ -190,4 +192,9 @@ def _lost(pod: Manifest) -> Attempt | None:
     failure = FailureClass.LOST_NODE if disrupted or reason in _LOST else FailureClass.OTHER
     when = max((each["lastTransitionTime"] for each in status.get("conditions", ())), default=None)
     said = f"{reason}: {message}" if message else reason or "the driver's pod failed"
-    return Attempt(time=when or created(pod), run=pod["metadata"]["uid"], reason=failure.value, message=shortened(said))
+    return Attempt(
+        time=when or format_time(created(pod)),
+        run=pod["metadata"]["uid"],
+        reason=failure.value,
+        message=shortened(said),
+    )

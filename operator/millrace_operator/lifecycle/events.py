@@ -1,8 +1,7 @@
-"""Kubernetes events for changes of a query's status; pure functions."""
+"""Kubernetes events of a query: the status changes that deserve one, and the rate limit."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
 from typing import NamedTuple
@@ -12,7 +11,7 @@ from millrace_api.model.status import Condition, ConditionStatus, ConditionType,
 from .conditions import ReadyReason, condition_of
 
 
-class News(NamedTuple):
+class StatusEvent(NamedTuple):
     """Event as shown by ``kubectl describe``."""
 
     warning: bool
@@ -20,17 +19,18 @@ class News(NamedTuple):
     message: str
 
 
-def news(before: Status, now: Status) -> Iterator[News]:
+def events_of(before: Status, now: Status) -> Iterator[StatusEvent]:
     """Yield events for a new reason of Ready, a new Degraded condition, and a new scaling decision."""
     ready = _changed(before, now, ConditionType.READY)
     if ready is not None:
-        yield News(ready.reason in (ReadyReason.INVALID_QUERY, ReadyReason.FAILED), ready.reason, ready.message)
+        warning = ready.reason in (ReadyReason.INVALID_QUERY, ReadyReason.FAILED)
+        yield StatusEvent(warning, ready.reason, ready.message)
     degraded = _changed(before, now, ConditionType.DEGRADED)
     if degraded is not None and degraded.status is ConditionStatus.TRUE:
-        yield News(True, degraded.reason, degraded.message)
+        yield StatusEvent(True, degraded.reason, degraded.message)
     scaling = now.last_scaling
     if scaling is not None and (before.last_scaling is None or before.last_scaling.time != scaling.time):
-        yield News(False, scaling.reason, scaling.message)
+        yield StatusEvent(False, scaling.reason, scaling.message)
 
 
 def _changed(before: Status, now: Status, type: ConditionType) -> Condition | None:
@@ -40,25 +40,25 @@ def _changed(before: Status, now: Status, type: ConditionType) -> Condition | No
 
 
 class EventBudget:
-    """Token bucket per key; thread-safe."""
+    """Token bucket per query, like client-go's event recorder: a burst, then one event every ``SECONDS_EACH``.
+
+    A query must not be used by two threads at a time.
+    """
 
     BURST, SECONDS_EACH = 25, 60.0
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
         self._left: dict[Hashable, tuple[float, float]] = {}
 
     def take(self, key: Hashable) -> bool:
         """Take a token and return whether another event is allowed now."""
-        with self._lock:
-            now = self._clock()
-            left, since = self._left.get(key, (float(self.BURST), now))
-            left = min(left + (now - since) / self.SECONDS_EACH, float(self.BURST))
-            self._left[key] = (max(left - 1, 0.0) if left >= 1 else left, now)
-            return left >= 1
+        now = self._clock()
+        left, since = self._left.get(key, (float(self.BURST), now))
+        left = min(left + (now - since) / self.SECONDS_EACH, float(self.BURST))
+        self._left[key] = (max(left - 1, 0.0) if left >= 1 else left, now)
+        return left >= 1
 
     def forget(self, key: Hashable) -> None:
         """Drop the bucket of a deleted query."""
-        with self._lock:
-            self._left.pop(key, None)
+        self._left.pop(key, None)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kubernetes.utils.quantity import parse_quantity
 from pydantic import ValidationError
@@ -22,12 +22,18 @@ from millrace_api.model.status import Status
 from millrace_api.model.streamquery import Spec
 
 from ..resources.names import Manifest, Owner
-from ..resources.objects import ASKED
+from ..resources.objects import PLAN_SETTINGS
 from ..resources.spec_fields import REVISION
-from .conditions import moment
+from .conditions import parse_time
 
 ObjectKey = tuple[str, str]
 """Kind and name of an object in its query's namespace."""
+
+_QUANTITIES = frozenset({"cpu", "memory", "storage", "ephemeral-storage", "sizeLimit"})
+"""Fields with several spellings of one value: the API server turns 7168Mi into 7Gi."""
+
+Key = TypeVar("Key")
+Found = TypeVar("Found")
 
 
 class QueryKey(NamedTuple):
@@ -69,39 +75,34 @@ class ObservedQuery:
     @cached_property
     def plan(self) -> Plan | None:
         """Plan that the driver follows; None if there is none yet or it cannot be read."""
-        held = self._own("ConfigMap", self.owner.plan)
-        try:
-            return Plan.from_json(held["data"][PLAN_KEY])
-        except (KeyError, TypeError, ValidationError):
-            return None
+        return _readable(lambda: Plan.from_json(self._config_map(self.owner.plan)["data"][PLAN_KEY]))
 
     @cached_property
     def applied(self) -> Applied | None:
         """Driver's report on the plan it follows; None if there is no readable report yet."""
-        held = self._own("ConfigMap", self.owner.plan)
-        try:
-            return Applied.from_json(held["data"][APPLIED_KEY])
-        except (KeyError, TypeError, ValidationError):
-            return None
+        return _readable(lambda: Applied.from_json(self._config_map(self.owner.plan)["data"][APPLIED_KEY]))
 
     @cached_property
-    def asked(self) -> dict[str, Any] | None:
-        """Plan settings that the spec asked for when the plan was written; None if unknown."""
-        held = self._own("ConfigMap", self.owner.plan)
-        try:
-            return dict(json.loads(held["metadata"]["annotations"][ASKED]))
-        except (KeyError, TypeError, ValueError):
-            return None
+    def plan_settings(self) -> dict[str, Any] | None:
+        """Plan settings of the spec for which the plan was written; None if unknown."""
+        metadata = self._config_map(self.owner.plan).get("metadata", {})
+        return _readable(lambda: dict(json.loads(metadata["annotations"][PLAN_SETTINGS])))
 
     @cached_property
     def healthy(self) -> tuple[str, Spec] | None:
         """Revision and spec under which the driver was last healthy; None if there is none yet."""
-        held = self._own("ConfigMap", self.owner.healthy)
-        try:
-            spec = Spec.model_validate_json(held["data"]["spec.json"], by_name=False)
-            return held["metadata"]["annotations"][REVISION], spec
-        except (KeyError, TypeError, ValidationError):
-            return None
+        saved = self._config_map(self.owner.healthy)
+        return _readable(
+            lambda: (
+                saved["metadata"]["annotations"][REVISION],
+                Spec.model_validate_json(saved["data"]["spec.json"], by_name=False),
+            )
+        )
+
+    @property
+    def scaling_state(self) -> Manifest:
+        """ConfigMap with the saved scaling state; empty if there is none."""
+        return self._config_map(self.owner.scaling)
 
     @property
     def driver(self) -> Manifest | None:
@@ -120,80 +121,80 @@ class ObservedQuery:
         return None if pod is None else pod["metadata"].get("annotations", {}).get(REVISION, "")
 
     @property
+    def wants_pods(self) -> bool:
+        """Whether the StatefulSet keeps a driver running."""
+        found = self.stateful_set
+        return found is not None and found["spec"].get("replicas", 1) != 0
+
+    @property
     def is_drained(self) -> bool:
         """Whether there is no driver and none will be started."""
-        held = self.stateful_set
-        if self.driver is not None or held is None:
+        found = self.stateful_set
+        if self.driver is not None or found is None:
             return self.driver is None
-        return not held["spec"].get("replicas", 1) and not held.get("status", {}).get("replicas", 0)
+        return not self.wants_pods and not found.get("status", {}).get("replicas", 0)
 
     @property
     def deleted_at(self) -> datetime | None:
         """Time when the deletion was requested; None if it was not."""
-        stamp = self.body["metadata"].get("deletionTimestamp")
-        return None if stamp is None else moment(stamp)
-
-    @property
-    def memory(self) -> Manifest:
-        """ConfigMap with the saved scaling state; empty if there is none."""
-        return self._own("ConfigMap", self.owner.scaling)
-
-    def _own(self, kind: str, name: str) -> Manifest:
-        """Return an object owned by this query, not by an earlier one of the same name; empty if there is none."""
-        held = self.objects.get((kind, name), {})
-        owners = held.get("metadata", {}).get("ownerReferences") or ()
-        return held if any(each.get("uid") == self.owner.uid for each in owners) else {}
+        text = self.body["metadata"].get("deletionTimestamp")
+        return None if text is None else parse_time(text)
 
     def is_set(self, annotation: str) -> bool:
         """Return whether one of ``millrace_api.model.annotations`` is set on the query."""
         return is_set(self.body["metadata"].get("annotations") or {}, annotation)
 
+    def missing(self, desired: Iterable[Manifest]) -> list[Manifest]:
+        """Return the desired objects that are missing or differ, in the given order."""
+        return [
+            each for each in desired if not covers(self.objects.get((each["kind"], each["metadata"]["name"])), each)
+        ]
+
+    def _config_map(self, name: str) -> Manifest:
+        """Return a ConfigMap owned by this query, not by an earlier one of the same name; empty if there is none."""
+        found = self.objects.get(("ConfigMap", name), {})
+        owners = found.get("metadata", {}).get("ownerReferences") or ()
+        return found if any(each.get("uid") == self.owner.uid for each in owners) else {}
+
 
 class Observations:
-    """Thread-safe cache of all queries and their objects; handlers write to it, workers read from it."""
+    """Thread-safe cache of all queries and their objects; handlers write to it, workers read from it.
+
+    Responses to requests and watch events about one object may arrive out of order, so an older version never replaces
+    a newer one.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._queries: dict[QueryKey, Mapping[str, Any]] = {}
+        self._queries: dict[QueryKey, Manifest] = {}
         self._objects: defaultdict[QueryKey, dict[ObjectKey, Manifest]] = defaultdict(dict)
 
     def query_seen(self, body: Mapping[str, Any]) -> QueryKey:
-        """Store a query as it is in ``body``, unless a newer version is stored; return its key."""
+        """Store a query as it is in ``body``; return its key."""
         key = QueryKey(body["metadata"]["namespace"], body["metadata"]["name"])
         with self._lock:
-            held = self._queries.get(key)
-            if held is None or not _is_older(body, held):
-                self._queries[key] = _without_managed_fields(body)
+            _store(self._queries, key, body)
         return key
 
     def query_gone(self, body: Mapping[str, Any]) -> QueryKey:
         """Remove a deleted query; return its key."""
         key = QueryKey(body["metadata"]["namespace"], body["metadata"]["name"])
         with self._lock:
-            held = self._queries.get(key)
-            if held is not None and held["metadata"]["uid"] == body["metadata"]["uid"]:
-                del self._queries[key]
+            _remove(self._queries, key, body)
         return key
 
     def object_seen(self, body: Manifest) -> QueryKey:
-        """Store an object with a query's label, unless a newer version is stored; return the query's key.
-
-        Responses to requests and watch events about the same object may arrive out of order.
-        """
+        """Store an object with a query's label; return the query's key."""
         key = _query_of(body)
         with self._lock:
-            held = self._objects[key].get(_key_of(body))
-            if held is None or not _is_older(body, held):
-                self._objects[key][_key_of(body)] = _without_managed_fields(body)
+            _store(self._objects[key], _key_of(body), body)
         return key
 
     def object_gone(self, body: Manifest) -> QueryKey:
         """Remove a deleted object; return the key of its query."""
-        key, object_key = _query_of(body), _key_of(body)
+        key = _query_of(body)
         with self._lock:
-            held = self._objects[key].get(object_key)
-            if held is not None and held["metadata"]["uid"] == body["metadata"]["uid"]:
-                del self._objects[key][object_key]
+            _remove(self._objects[key], _key_of(body), body)
             if not self._objects[key]:
                 del self._objects[key]
         return key
@@ -221,6 +222,36 @@ class Observations:
             return [(body.get("status") or {}).get("phase", "Pending") for body in self._queries.values()]
 
 
+def covers(found: Any, desired: Any, name: str = "") -> bool:
+    """Return whether an observed value has everything that is desired; additional fields are ignored.
+
+    Additional fields belong to the API server or to other clients. ``name`` is the field's name. The API server omits
+    empty values and normalizes quantities.
+    """
+    if found is None and (desired is False or desired in ("", [], {})):
+        return True
+    if isinstance(desired, Mapping):
+        return isinstance(found, Mapping) and all(covers(found.get(part), each, part) for part, each in desired.items())
+    if isinstance(desired, list):
+        return isinstance(found, list) and len(found) == len(desired) and all(map(covers, found, desired))
+    return bool(found == desired) or (name in _QUANTITIES and _same_quantity(found, desired))
+
+
+def _same_quantity(found: Any, desired: Any) -> bool:
+    try:
+        return bool(parse_quantity(found) == parse_quantity(desired))  # type: ignore[no-untyped-call]
+    except (TypeError, ValueError):
+        return False
+
+
+def _readable(read: Callable[[], Found]) -> Found | None:
+    """Return what ``read`` finds in an object; None if the object lacks it or it is not valid."""
+    try:
+        return read()
+    except (KeyError, TypeError, ValueError):  # pydantic's ValidationError is a ValueError
+        return None
+
+
 def _query_of(body: Manifest) -> QueryKey:
     metadata = body["metadata"]
     return QueryKey(metadata["namespace"], metadata["labels"][QUERY])
@@ -230,44 +261,21 @@ def _key_of(body: Manifest) -> ObjectKey:
     return body["kind"], body["metadata"]["name"]
 
 
-def _without_managed_fields(body: Mapping[str, Any]) -> Manifest:
-    """Return the object without its managed fields, which are unused and as large as the rest."""
-    metadata = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
-    return {**body, "metadata": metadata}
+def _store(stored: dict[Key, Manifest], key: Key, body: Mapping[str, Any]) -> None:
+    """Store an object unless a newer version is stored; without managed fields, unused and as large as the rest."""
+    old = stored.get(key)
+    if old is None or not _is_older(body, old):
+        metadata = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
+        stored[key] = {**body, "metadata": metadata}
 
 
-def _is_older(body: Mapping[str, Any], held: Mapping[str, Any]) -> bool:
+def _remove(stored: dict[Key, Manifest], key: Key, body: Mapping[str, Any]) -> None:
+    """Remove an object unless a later one of the same name is stored."""
+    if key in stored and stored[key]["metadata"]["uid"] == body["metadata"]["uid"]:
+        del stored[key]
+
+
+def _is_older(body: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
     """Compare resource versions, which are increasing numbers (guaranteed from Kubernetes 1.35 on)."""
-    versions = [each["metadata"].get("resourceVersion", "0") for each in (body, held)]
+    versions = [each["metadata"].get("resourceVersion", "0") for each in (body, stored)]
     return all(map(str.isdecimal, versions)) and int(versions[0]) < int(versions[1])
-
-
-_QUANTITIES = frozenset({"cpu", "memory", "storage", "ephemeral-storage", "sizeLimit"})
-"""Fields with several spellings of one value: the API server turns 7168Mi into 7Gi."""
-
-
-def missing_of(seen: ObservedQuery, wanted: Iterable[Manifest]) -> list[Manifest]:
-    """Return the desired objects that are missing or differ, in the order in which to apply them."""
-    return [each for each in wanted if not covers(seen.objects.get((each["kind"], each["metadata"]["name"])), each)]
-
-
-def covers(found: Any, wanted: Any, name: str = "") -> bool:
-    """Return whether an observed value has everything that is wanted; additional fields are ignored.
-
-    Additional fields belong to the API server or to other clients. ``name`` is the field's name. The API server omits
-    empty values and normalizes quantities.
-    """
-    if found is None and (wanted is False or wanted in ("", [], {})):
-        return True
-    if isinstance(wanted, Mapping):
-        return isinstance(found, Mapping) and all(covers(found.get(part), each, part) for part, each in wanted.items())
-    if isinstance(wanted, list):
-        return isinstance(found, list) and len(found) == len(wanted) and all(map(covers, found, wanted))
-    return bool(found == wanted) or (name in _QUANTITIES and _same_quantity(found, wanted))
-
-
-def _same_quantity(found: Any, wanted: Any) -> bool:
-    try:
-        return bool(parse_quantity(found) == parse_quantity(wanted))  # type: ignore[no-untyped-call]
-    except (TypeError, ValueError):
-        return False

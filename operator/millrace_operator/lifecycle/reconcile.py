@@ -13,22 +13,23 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.status import Status
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.objects import read_query
+from millrace_support.backoff import Backoff
 
 from ..resources.names import Manifest
 from ..resources.restrictions import problems
 from ..telemetry.logs import about, in_short
 from ..telemetry.metrics import OperatorMetrics
-from .events import EventBudget, news
+from .events import EventBudget, StatusEvent, events_of
 from .observe import Observations, ObservedQuery, QueryKey
-from .scaling_status import Scaled
+from .scaling_status import ScalingResult
 from .step import FINALIZER, Action, Apply, Drain, Finalize, Step, next_step
 from .workqueue import WorkQueue
 
 WORKERS = 8
 """Number of queries reconciled concurrently."""
 
-LOOK_AGAIN_SECONDS = 0.25
-"""Seconds between actions and the next check of a query, so that their effects are observed together."""
+REQUEUE_SECONDS = 0.25
+"""Seconds between actions and the next reconciliation of a query, so that their effects are observed together."""
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class Queries(Protocol):
         """Remove the finalizer from the observed version of a query. Raises GoneError if it is gone."""
         ...
 
-    def post_event(self, key: QueryKey, uid: str, *, warning: bool, reason: str, message: str) -> None:
+    def post_event(self, key: QueryKey, uid: str, event: StatusEvent) -> None:
         """Post an event about a query."""
         ...
 
@@ -74,6 +75,35 @@ class Objects(Protocol):
     def drain(self, namespace: str, stateful_set: str) -> Manifest:
         """Scale a StatefulSet to zero pods and return the result."""
         ...
+
+
+class ApplyBackoff:
+    """Pauses between rounds that apply the same objects of a query, so that two clients do not fight over one.
+
+    They start over after ``QUIET`` seconds without a round, and when there is something else to apply. A query must
+    not be used by two threads at a time.
+    """
+
+    FIRST, LONGEST, QUIET = 1.0, 300.0, 300.0
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._rounds: dict[QueryKey, tuple[float, Backoff, object]] = {}
+
+    def wait(self, key: QueryKey, actions: object) -> float:
+        """Return the seconds until a round of these actions may start; 0 starts the round now."""
+        now = self._clock()
+        due, backoff, before = self._rounds.get(key, (now, Backoff(self.FIRST, self.LONGEST), actions))
+        if actions != before or now > due + self.QUIET:
+            due, backoff = now, Backoff(self.FIRST, self.LONGEST)
+        if due > now:
+            return due - now
+        self._rounds[key] = (now + backoff.next(), backoff, actions)
+        return 0.0
+
+    def forget(self, key: QueryKey) -> None:
+        """Reset the back-off of a query."""
+        self._rounds.pop(key, None)
 
 
 class Reconciler:
@@ -98,16 +128,19 @@ class Reconciler:
         self.observations = Observations()
         self._metrics = metrics or OperatorMetrics()
         self.queue: WorkQueue[QueryKey] = WorkQueue(metrics=self._metrics)
-        self.scaled: dict[QueryKey, Scaled] = {}
+        self.scaling: dict[QueryKey, ScalingResult] = {}
         """Last scaling result of each query; the autoscaler stores it here and queues the query."""
         self._queries = queries
         self._objects = objects
         self._image = image
         self._clock = clock
-        self._rounds = Rounds()
+        self._backoff = ApplyBackoff()
         self._events = EventBudget()
         self._valid: dict[QueryKey, tuple[str, int, StreamQuery | MillraceError]] = {}
-        self._threads = [threading.Thread(target=self._work, name=f"reconcile-{i}") for i in range(WORKERS)]
+        self._threads = [
+            threading.Thread(target=self.queue.work, args=(self._work_on,), name=f"reconcile-{i}")
+            for i in range(WORKERS)
+        ]
 
     def start(self) -> None:
         """Start reconciling."""
@@ -126,157 +159,115 @@ class Reconciler:
         Planned actions are written to the status before they are carried out, so that they are visible there even after
         a crash between two requests. The next round derives the remaining work from the observed state.
         """
-        seen = self.observations.of(key)
-        if seen is None:
+        observed = self.observations.of(key)
+        if observed is None:
             self._forget(key)
             return
         now = self._clock()
-        scaled = self.scaled.get(key)
-        if scaled is not None and scaled.uid != seen.owner.uid:
-            scaled = None
-        step = next_step(seen, self.query_of(key, seen), self._image, now, scaled)
+        scaling = self.scaling.get(key)
+        if scaling is not None and scaling.uid != observed.owner.uid:
+            scaling = None
+        step = next_step(observed, self.query_of(key, observed), self._image, now, scaling)
         try:
-            self._try(step)
-            self._report(key, seen, step.status)
-            self._do(key, seen, step)
+            self._dry_run(step)
+            self._write_status(key, observed, step.status)
+            self._act(key, observed, step)
         except ObjectRefusedError as error:
-            self._valid[key] = (seen.owner.uid, seen.generation, MillraceError(str(error)))
+            self._valid[key] = (observed.owner.uid, observed.generation, MillraceError(str(error)))
             self.queue.add(key)
             return
         except GoneError:
             log.info("the query is gone")
-            self.observations.query_gone(seen.body)  # its deletion may have been observed before this version
+            self.observations.query_gone(observed.body)  # its deletion may have been observed before this version
             self._forget(key)
             return
-        if step.wake is not None:
-            self.queue.add_later(key, max((step.wake - now).total_seconds(), 0.0) + 0.5)
+        if step.requeue_at is not None:
+            self.queue.add_later(key, max((step.requeue_at - now).total_seconds(), 0.0) + 0.5)
 
-    def query_of(self, key: QueryKey, seen: ObservedQuery) -> StreamQuery | MillraceError:
+    def query_of(self, key: QueryKey, observed: ObservedQuery) -> StreamQuery | MillraceError:
         """Return the validated query, or its validation error; cached per generation of the spec."""
-        held = self._valid.get(key)
-        if held is None or held[:2] != (seen.owner.uid, seen.generation):
-            held = self._valid[key] = (seen.owner.uid, seen.generation, _checked(seen))
-        return held[2]
+        cached = self._valid.get(key)
+        if cached is None or cached[:2] != (observed.owner.uid, observed.generation):
+            cached = self._valid[key] = (observed.owner.uid, observed.generation, _validated(observed))
+        return cached[2]
 
     def _forget(self, key: QueryKey) -> None:
-        self._rounds.forget(key)
+        self._backoff.forget(key)
         self._events.forget(key)
         self._valid.pop(key, None)
-        self.scaled.pop(key, None)
+        self.scaling.pop(key, None)
 
-    def _report(self, key: QueryKey, seen: ObservedQuery, now: Status) -> None:
+    def _write_status(self, key: QueryKey, observed: ObservedQuery, now: Status) -> None:
         """Write the status if it has changed, and post events for notable changes."""
-        before = seen.status
+        before = observed.status
         if now == before:
             return
-        self.observations.query_seen(self._queries.write_status(key, seen.owner.uid, now))
-        for each in news(before, now):
+        self.observations.query_seen(self._queries.write_status(key, observed.owner.uid, now))
+        for each in events_of(before, now):
             log.log(logging.WARNING if each.warning else logging.INFO, "%s: %s", each.reason, each.message)
             if self._events.take(key):
-                self._queries.post_event(
-                    key, seen.owner.uid, warning=each.warning, reason=each.reason, message=each.message
-                )
+                self._queries.post_event(key, observed.owner.uid, each)
 
-    def _try(self, step: Step) -> None:
+    def _dry_run(self, step: Step) -> None:
         """Dry-run the object that follows a drain, so that a rejected one leaves the driver running."""
         for action in step.actions:
             if isinstance(action, Drain) and action.trial is not None:
                 self._objects.apply(action.trial, trial=True)
 
-    def _do(self, key: QueryKey, seen: ObservedQuery, step: Step) -> None:
+    def _act(self, key: QueryKey, observed: ObservedQuery, step: Step) -> None:
         if not step.actions:
             return
-        wait = self._rounds.wait(key, step.actions)
+        wait = self._backoff.wait(key, step.actions)
         if wait > 0:
             self.queue.add_later(key, wait)
             return
         try:
             for action in step.actions:
-                self._carry_out(action, key, seen)
+                self._carry_out(action, key, observed)
         except Exception:
-            self._rounds.forget(key)  # an error is no conflict: only the queue's back-off applies
+            self._backoff.forget(key)  # an error is no conflict: only the queue's back-off applies
             raise
-        self.queue.add_later(key, LOOK_AGAIN_SECONDS)
+        self.queue.add_later(key, REQUEUE_SECONDS)
 
-    def _carry_out(self, action: Action, key: QueryKey, seen: ObservedQuery) -> None:
+    def _carry_out(self, action: Action, key: QueryKey, observed: ObservedQuery) -> None:
         """Carry out an action and store the result without waiting for the watch to report it."""
         match action:
             case Apply(manifest):
-                self.observations.object_seen(self._objects.apply(_at_the_version_seen(manifest, seen)))
+                self.observations.object_seen(self._objects.apply(_at_observed_version(manifest, observed)))
             case Drain():
-                self.observations.object_seen(self._objects.drain(key.namespace, seen.owner.driver))
+                self.observations.object_seen(self._objects.drain(key.namespace, observed.owner.driver))
             case Finalize(present=True):
-                self.observations.query_seen(self._queries.add_finalizer(key, seen.owner.uid, FINALIZER))
+                self.observations.query_seen(self._queries.add_finalizer(key, observed.owner.uid, FINALIZER))
             case Finalize():
-                self._queries.remove_finalizer(key, seen.body, FINALIZER)
-
-    def _work(self) -> None:
-        while (key := self.queue.get()) is not None:
-            with about(key, self.observations.generation(key)):
-                self._work_on(key)
+                self._queries.remove_finalizer(key, observed.body, FINALIZER)
 
     def _work_on(self, key: QueryKey) -> None:
-        try:
-            with self._metrics.reconcile():
-                self.reconcile(key)
-            self.queue.forget(key)
-        except Exception as error:  # one failing query must not stop the others
-            log.warning("trying again in %.1f s: %s", self.queue.retry(key), in_short(error))
-        finally:
-            self.queue.done(key)
+        with about(key, self.observations.generation(key)):
+            try:
+                with self._metrics.reconcile():
+                    self.reconcile(key)
+                self.queue.forget(key)
+            except Exception as error:  # one failing query must not stop the others
+                log.warning("trying again in %.1f s: %s", self.queue.retry(key), in_short(error))
 
 
-def _at_the_version_seen(manifest: Manifest, seen: ObservedQuery) -> Manifest:
+def _at_observed_version(manifest: Manifest, observed: ObservedQuery) -> Manifest:
     """Pin a plan to the observed version, so that a newer plan of another operator is not overwritten.
 
     All other objects are the same whichever operator applies them.
     """
-    held = seen.objects.get((manifest["kind"], manifest["metadata"]["name"]))
-    if held is None or manifest["metadata"]["name"] != seen.owner.plan:
+    found = observed.objects.get((manifest["kind"], manifest["metadata"]["name"]))
+    if found is None or manifest["metadata"]["name"] != observed.owner.plan:
         return manifest
-    version = {"resourceVersion": held["metadata"].get("resourceVersion")}
+    version = {"resourceVersion": found["metadata"].get("resourceVersion")}
     return manifest | {"metadata": manifest["metadata"] | version}
 
 
-def _checked(seen: ObservedQuery) -> StreamQuery | MillraceError:
+def _validated(observed: ObservedQuery) -> StreamQuery | MillraceError:
     try:
-        query = read_query(seen.body)
+        query = read_query(observed.body)
         if forbidden := problems(query):
             raise MillraceError(*forbidden)
         return query
     except MillraceError as error:
         return error
-
-
-class Rounds:
-    """Back-off between rounds that apply the same objects, so that two clients do not fight over one.
-
-    The pause doubles with each round. It is reset after ``QUIET`` seconds without a round, and when there is something
-    else to apply.
-    """
-
-    FIRST, LONGEST, QUIET = 1.0, 300.0, 300.0
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._next: dict[QueryKey, tuple[float, float, object]] = {}
-
-    def wait(self, key: QueryKey, wanted: object = None) -> float:
-        """Return the seconds until a round that applies ``wanted`` may start; 0 starts the round now."""
-        with self._lock:
-            now = self._clock()
-            due, pause, before = self._next.get(key, (now, self.FIRST, wanted))
-            if wanted != before:
-                due, pause = now, self.FIRST
-            if due > now:
-                return due - now
-            if now > due + self.QUIET:
-                pause = self.FIRST
-            self._next[key] = (now + pause, min(2 * pause, self.LONGEST), wanted)
-            return 0.0
-
-    def forget(self, key: QueryKey) -> None:
-        """Reset the back-off of a query."""
-        with self._lock:
-            self._next.pop(key, None)

@@ -1,4 +1,7 @@
-"""Inputs of scaling besides the metrics, taken from spec, plan and pods; pure functions."""
+"""What the scaler gets besides metrics: settings, plan and executors from the cluster, and the state saved there.
+
+All functions are pure, apart from ``restore``, which changes the scaler.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import json
 import logging
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
 
 from millrace_api.model.annotations import PAUSED, PAUSED_SCALE_IN, PAUSED_SCALE_OUT
 from millrace_api.model.deployment import ScalingMode
@@ -15,22 +17,24 @@ from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import Spec
 
 from ..resources.names import Manifest, Owner
-from ..resources.objects import to_json
 from ..scaling.decision.decision import Decision, Situation
 from ..scaling.decision.scaler import Scaler
 from ..scaling.decision.settings import Mode, Settings
 from ..scaling.shape import Bounds, Range, Shape
-from .conditions import moment
 from .driver_health import created, ready_since
 from .observe import ObservedQuery
+
+DECISION, LEARNED = "decision.json", "learned.json"
+"""Keys of the ConfigMap with the saved state; ``millrace explain`` shows the first entry."""
+
+log = logging.getLogger(__name__)
 
 
 def settings_of(spec: Spec) -> Settings:
     """Return the user's scaling settings; mode Off maps to Advise, so that the status still shows the load."""
     scaling = spec.scaling
-    active = scaling.mode is ScalingMode.ACTIVE
     return Settings(
-        mode=Mode.ACTIVE if active else Mode.ADVISE,
+        mode=Mode.ACTIVE if scaling.mode is ScalingMode.ACTIVE else Mode.ADVISE,
         target=scaling.target,
         step=scaling.step,
         window=scaling.window,
@@ -39,7 +43,7 @@ def settings_of(spec: Spec) -> Settings:
 
 
 def bounds_of(spec: Spec) -> Bounds:
-    """Return the spec's bounds for plans."""
+    """Return the spec's bounds for shapes."""
     return Bounds(
         executors=Range(spec.executors.min, spec.executors.max),
         parallelism=Range(spec.parallelism.min, spec.parallelism.max),
@@ -48,42 +52,30 @@ def bounds_of(spec: Spec) -> Bounds:
     )
 
 
-def state_partitions(seen: ObservedQuery, spec: Spec) -> int:
+def state_partitions(observed: ObservedQuery, spec: Spec) -> int:
     """Return the merge's state partitions as the driver reports them; before that, the number for a new checkpoint."""
-    if seen.applied is not None:
-        return seen.applied.state_partitions
+    if observed.applied is not None:
+        return observed.applied.state_partitions
     return spec.state_partitions(spec.executors.max * spec.executors.cores)
 
 
-def situation_of(seen: ObservedQuery, plan: Plan, now: datetime) -> Situation:
+def situation_of(observed: ObservedQuery, plan: Plan, now: datetime) -> Situation:
     """Return plan, executors and pauses. An executor is ready once it takes tasks, some time after its pod is ready."""
-    pods = executors(seen)
-    ready = sum(1 for each in pods if ready_since(each) is not None)
-    if seen.applied is not None:
-        ready = min(ready, seen.applied.executors_ready)
-    waiting = [moment(created(each)).timestamp() for each in pods if ready_since(each) is None]
+    pods = _live_executors(observed)
+    pending = [created(each).timestamp() for each in pods if ready_since(each) is None]
+    ready = len(pods) - len(pending)
+    if observed.applied is not None:
+        ready = min(ready, observed.applied.executors_ready)
     return Situation(
         now=now.timestamp(),
         plan=shape_of(plan),
         epoch=plan.epoch,
         executors_ready=ready,
-        executors_pending_since=min(waiting, default=None),
-        paused=seen.is_set(PAUSED),
-        scale_in_paused=seen.is_set(PAUSED_SCALE_IN),
-        scale_out_paused=seen.is_set(PAUSED_SCALE_OUT),
+        executors_pending_since=min(pending, default=None),
+        paused=observed.is_set(PAUSED),
+        scale_in_paused=observed.is_set(PAUSED_SCALE_IN),
+        scale_out_paused=observed.is_set(PAUSED_SCALE_OUT),
     )
-
-
-def executors(seen: ObservedQuery) -> list[Manifest]:
-    """Return the executor pods that have not ended and are not being deleted."""
-    return [
-        each
-        for (kind, _), each in seen.objects.items()
-        if kind == "Pod"
-        and each["metadata"]["labels"].get(ROLE) == EXECUTOR
-        and "deletionTimestamp" not in each["metadata"]
-        and each.get("status", {}).get("phase") not in ("Failed", "Succeeded")
-    ]
 
 
 def shape_of(plan: Plan) -> Shape:
@@ -91,25 +83,20 @@ def shape_of(plan: Plan) -> Shape:
     return Shape(plan.executors, plan.parallelism, plan.replicas)
 
 
-DECISION, LEARNED = "decision.json", "learned.json"
-"""Keys of the ConfigMap; ``millrace explain`` shows the first entry."""
-
-log = logging.getLogger(__name__)
-
-
-def memory(owner: Owner, decision: Decision, scaler: Scaler) -> Manifest:
-    """Return the ConfigMap with the decision and the learned state."""
-    data = {DECISION: to_json(to_document(decision)), LEARNED: to_json(scaler.save())}
+def saved_state(owner: Owner, decision: Decision, scaler: Scaler) -> Manifest:
+    """Return the ConfigMap that a restarted operator resumes from: the full last decision and the learned model."""
+    documents = {DECISION: asdict(decision), LEARNED: scaler.save()}
+    data = {key: json.dumps(each, default=sorted, separators=(",", ":")) for key, each in documents.items()}
     return owner.manifest("v1", "ConfigMap", owner.scaling, {"data": data})
 
 
-def recall(scaler: Scaler, seen: ObservedQuery) -> bool:
+def restore(scaler: Scaler, observed: ObservedQuery) -> bool:
     """Restore a new scaler from saved state, if there is any.
 
     Returns whether the scaler can be used; unreadable state, such as another version's, may leave it half restored.
     """
     try:
-        text = seen.memory["data"][LEARNED]
+        text = observed.scaling_state["data"][LEARNED]
     except (KeyError, TypeError):
         return True
     try:
@@ -120,6 +107,13 @@ def recall(scaler: Scaler, seen: ObservedQuery) -> bool:
         return False
 
 
-def to_document(decision: Decision) -> dict[str, Any]:
-    """Convert a decision with all its inputs to JSON types."""
-    return dict(json.loads(json.dumps(asdict(decision), default=sorted)))
+def _live_executors(observed: ObservedQuery) -> list[Manifest]:
+    """Return the executor pods that have not ended and are not being deleted."""
+    return [
+        each
+        for (kind, _), each in observed.objects.items()
+        if kind == "Pod"
+        and each["metadata"]["labels"].get(ROLE) == EXECUTOR
+        and "deletionTimestamp" not in each["metadata"]
+        and each.get("status", {}).get("phase") not in ("Failed", "Succeeded")
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -14,37 +14,13 @@ from ..scaling.decision.decision import Decision, Reason
 from ..scaling.decision.settings import Guard
 from ..scaling.observation import Answer, NoAnswerReason
 from ..scaling.shape import Shape
-from .conditions import condition, holds, shortened, stamp
-
-
-@dataclass(frozen=True)
-class Scaled:
-    """Result of one scaling check of a running query.
-
-    Attributes:
-        uid: uid of the query.
-        account: account of the last decision for another plan; None before the first.
-        change: plan to change to from the plan of ``epoch``; None for no change.
-        epoch: epoch of the plan that was checked.
-        load: observed load of the job; None without an observation.
-        conditions: MetricsAvailable, ScalingActive and AtCapacity.
-    """
-
-    uid: str = ""
-    account: LastScaling | None = None
-    change: PlanShape | None = None
-    epoch: int = 0
-    load: ObservedLoad | None = None
-    conditions: tuple[Condition, ...] = ()
-
+from .conditions import condition, format_time, shortened
 
 REFRESH_SECONDS = 120.0
 """Seconds between two writes of changed numbers in the status if nothing notable happens."""
 
 NOTABLE = 0.1
 """Change of utilization that is written to the status at once."""
-
-_CAPACITY = (Guard.QUOTA, Guard.CLUSTER)
 
 
 class MetricsReason(StrEnum):
@@ -82,6 +58,39 @@ class CapacityReason(StrEnum):
     """The query needs no more than it may have."""
 
 
+@dataclass(frozen=True)
+class ScalingResult:
+    """Result of one scaling check of a running query.
+
+    Attributes:
+        uid: uid of the query.
+        last_scaling: account of the last decision for another shape; None before the first.
+        change: shape to change to from the plan of ``epoch``; None for no change.
+        epoch: epoch of the plan that was checked.
+        load: observed load of the job; None without an observation.
+        conditions: MetricsAvailable, ScalingActive and AtCapacity.
+    """
+
+    uid: str = ""
+    last_scaling: LastScaling | None = None
+    change: Shape | None = None
+    epoch: int = 0
+    load: ObservedLoad | None = None
+    conditions: tuple[Condition, ...] = ()
+
+    def deserves_write(self, before: ScalingResult, seconds: float) -> bool:
+        """Return whether to report this, ``seconds`` after ``before`` was; small changes of the load wait."""
+        if self.change is not None or self.last_scaling != before.last_scaling:
+            return True
+        if self._states() != before._states():
+            return True
+        return self.load != before.load and (seconds >= REFRESH_SECONDS or _is_notable(before.load, self.load))
+
+    def _states(self) -> list[tuple[object, ...]]:
+        """Return the conditions without their messages, which contain numbers."""
+        return [(each.status, each.reason, each.observed_generation) for each in self.conditions]
+
+
 def is_missing(decision: Decision) -> bool:
     """Return whether metrics are missing or unreliable; normal gaps, such as no new batch, do not count."""
     if decision.reason is not Reason.NO_ANSWER:
@@ -90,17 +99,18 @@ def is_missing(decision: Decision) -> bool:
     return not decision.detail.startswith(tuple(f"{each}:" for each in usual))
 
 
-def conditions(
+def scaling_conditions(
     spec: Spec, decision: Decision | None, metrics: tuple[MetricsReason, str], generation: int, now: datetime
 ) -> tuple[Condition, ...]:
     """Return the three scaling conditions; ``decision`` is the last one based on an answer."""
     available = metrics[0] is MetricsReason.AVAILABLE
     active, why = _activity(spec, decision, available=available)
-    short, guard = _shortage(decision)
+    shortage = _shortage(decision)
+    capacity = (shortage is not None, shortage or CapacityReason.SUFFICIENT, why if shortage else "")
     return (
-        condition(ConditionType.METRICS_AVAILABLE, holds(available), *metrics, generation, now),
-        condition(ConditionType.AT_CAPACITY, holds(short), guard, why if short else "", generation, now),
-        condition(ConditionType.SCALING_ACTIVE, holds(active is ActiveReason.ACTIVE), active, why, generation, now),
+        condition(ConditionType.METRICS_AVAILABLE, available, *metrics, generation, now),
+        condition(ConditionType.AT_CAPACITY, *capacity, generation, now),
+        condition(ConditionType.SCALING_ACTIVE, active is ActiveReason.ACTIVE, active, why, generation, now),
     )
 
 
@@ -116,23 +126,23 @@ def load_of(decision: Decision, answer: Answer, ready: int) -> ObservedLoad | No
         lag=round(inputs.lag),
         imbalance=None if answer.imbalance is None else round(answer.imbalance, 3),
         executors_ready=ready,
-        observed_time=stamp(datetime.fromtimestamp(answer.time, UTC)),
+        observed_time=format_time(datetime.fromtimestamp(answer.time, UTC)),
     )
 
 
-def account_of(decision: Decision, last: LastScaling | None) -> LastScaling | None:
-    """Return the account of a decision for another plan, applied or advised; None for no change or old advice."""
+def last_scaling_of(decision: Decision, last: LastScaling | None) -> LastScaling | None:
+    """Return the account of a decision for another shape, applied or advised; None for no change or old advice."""
     wanted = decision.plan if decision.changed else _advised(decision)
     if wanted is None:
         return None
-    after = _shape(wanted)
+    after = _plan_shape(wanted)
     if not decision.changed and last is not None and (last.to, last.reason) == (after, str(decision.reason)):
         return None
     chosen = decision.chosen
     return LastScaling.model_validate(
         {
-            "time": stamp(datetime.fromtimestamp(decision.time, UTC)),
-            "from": _shape(decision.before),
+            "time": format_time(datetime.fromtimestamp(decision.time, UTC)),
+            "from": _plan_shape(decision.before),
             "to": after,
             "reason": str(decision.reason),
             "message": shortened(decision.sentence),
@@ -141,57 +151,40 @@ def account_of(decision: Decision, last: LastScaling | None) -> LastScaling | No
     )
 
 
-def with_outcome(account: LastScaling | None, decision: Decision) -> LastScaling | None:
-    """Return the account with the utilization observed after its change, once known."""
+def with_outcome(last: LastScaling | None, decision: Decision) -> LastScaling | None:
+    """Return the last scaling with the utilization observed after its change, once known."""
     outcome, inputs = decision.outcome, decision.inputs
-    if account is None or outcome is None or inputs is None or account.observed is not None:
-        return account
-    if _shape(outcome.change.after) != account.to:
-        return account
-    return account.model_copy(update={"observed": round(outcome.observed / inputs.interval, 3)})
+    if last is None or outcome is None or inputs is None or last.observed is not None:
+        return last
+    if _plan_shape(outcome.change.after) != last.to:
+        return last
+    return last.model_copy(update={"observed": round(outcome.observed / inputs.interval, 3)})
 
 
-def shape_for(decision: Decision) -> PlanShape | None:
-    """Return the shape to change to; None if the current one stays."""
-    return _shape(decision.plan) if decision.changed else None
-
-
-def is_news(before: Scaled, now: Scaled, seconds: float) -> bool:
-    """Return whether a result deserves a write, ``seconds`` after the last one; small changes of the load wait."""
-    if now.change is not None or now.account != before.account:
-        return True
-    if _without_messages(now) != _without_messages(before):
-        return True
-    return now.load != before.load and (seconds >= REFRESH_SECONDS or _notable(before.load, now.load))
-
-
-def _without_messages(scaled: Scaled) -> list[tuple[object, ...]]:
-    """Return the conditions without their messages, which contain numbers."""
-    return [(each.status, each.reason, each.observed_generation) for each in scaled.conditions]
-
-
-def _notable(before: ObservedLoad | None, now: ObservedLoad | None) -> bool:
+def _is_notable(before: ObservedLoad | None, now: ObservedLoad | None) -> bool:
     if before is None or now is None:
         return True
-    apart = abs((now.utilization or 0.0) - (before.utilization or 0.0))
-    return apart >= NOTABLE or bool(now.lag) != bool(before.lag)
+    difference = abs((now.utilization or 0.0) - (before.utilization or 0.0))
+    return difference >= NOTABLE or bool(now.lag) != bool(before.lag)
 
 
 def _activity(spec: Spec, decision: Decision | None, *, available: bool) -> tuple[ActiveReason, str]:
-    said = "" if decision is None else shortened(decision.sentence)
+    sentence = "" if decision is None else shortened(decision.sentence)
     if spec.scaling.mode is ScalingMode.OFF:
         return ActiveReason.OFF, "spec.scaling.mode is Off"
     if not available:
         return ActiveReason.NO_METRICS, "nothing is scaled without metrics"
     if decision is not None and decision.guard is Guard.PAUSED:
-        return ActiveReason.PAUSED, said
-    return (ActiveReason.ACTIVE if spec.scaling.mode is ScalingMode.ACTIVE else ActiveReason.ADVISE), said
+        return ActiveReason.PAUSED, sentence
+    return (ActiveReason.ACTIVE if spec.scaling.mode is ScalingMode.ACTIVE else ActiveReason.ADVISE), sentence
 
 
-def _shortage(decision: Decision | None) -> tuple[bool, str]:
-    if decision is None or not (decision.reason is Reason.AT_CAPACITY or decision.guard in _CAPACITY):
-        return False, CapacityReason.SUFFICIENT
-    return True, str(decision.guard or decision.reason)
+def _shortage(decision: Decision | None) -> str | None:
+    """Return what keeps the query from getting the executors that it needs; None if nothing does."""
+    if decision is None:
+        return None
+    limited = decision.reason is Reason.AT_CAPACITY or decision.guard in (Guard.QUOTA, Guard.CLUSTER)
+    return str(decision.guard or decision.reason) if limited else None
 
 
 def _advised(decision: Decision) -> Shape | None:
@@ -201,5 +194,5 @@ def _advised(decision: Decision) -> Shape | None:
     return chosen.plan
 
 
-def _shape(plan: Shape) -> PlanShape:
-    return PlanShape(executors=plan.executors, parallelism=plan.parallelism, replicas=plan.replicas)
+def _plan_shape(shape: Shape) -> PlanShape:
+    return PlanShape(**asdict(shape))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from millrace_api.errors import MillraceError
 from millrace_api.failures import FailureClass
@@ -13,22 +13,15 @@ from millrace_api.model.applied import Applied
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.labels import EXECUTOR
 from millrace_api.model.plan import Plan
-from millrace_api.model.status import (
-    Condition,
-    ConditionType,
-    DriverStatus,
-    Phase,
-    PlanStatus,
-    Status,
-)
+from millrace_api.model.status import Condition, ConditionType, DriverStatus, Phase, PlanStatus, Status
 from millrace_api.model.streamquery import Spec
 
 from ..resources.names import Manifest
-from .conditions import DegradedReason, ProgressingReason, ReadyReason, condition, holds, merged, stamp
+from .conditions import DegradedReason, ProgressingReason, ReadyReason, condition, format_time, merged
 from .driver_health import blocked, ready_since, waiting_for
 from .observe import ObservedQuery
-from .scaling_status import Scaled
-from .target import NOT_MADE, DriverTarget, is_unmade
+from .scaling_status import ScalingResult
+from .target import POD_MISSING, DriverTarget, is_pod_missing
 
 
 @dataclass(frozen=True)
@@ -40,24 +33,24 @@ class StepReport:
         draining: whether the driver is about to end.
         applying: objects about to be applied.
         plan: plan to follow from now on; None keeps the reported one.
-        scaled: the last scaling result; None keeps the reported one.
+        scaling: the last scaling result; None keeps the reported one.
     """
 
     progress: tuple[ProgressingReason, str] | None = None
     draining: bool = False
     applying: Sequence[Manifest] = ()
     plan: Plan | None = None
-    scaled: Scaled | None = None
+    scaling: ScalingResult | None = None
 
 
-class _Found(NamedTuple):
-    """Phase of a query with reason and message, and its progress with a message."""
+class _Summary(NamedTuple):
+    """Phase of a query, with reason and message of Ready and of Progressing."""
 
     phase: Phase
     reason: ReadyReason
     message: str
     progress: ProgressingReason
-    about: str = ""
+    progress_message: str = ""
 
 
 _AT_REST = (
@@ -68,136 +61,132 @@ _AT_REST = (
 )
 
 
-def situation(seen: ObservedQuery, target: DriverTarget, report: StepReport, now: datetime) -> Status:
+def status_of(observed: ObservedQuery, target: DriverTarget, report: StepReport, now: datetime) -> Status:
     """Return the status of a valid query; equal to the current one if nothing has changed."""
-    found = _found(seen, target, report, now)
+    summary = _summary(observed, target, report)
     if report.applying:
-        about = ", ".join(f"{each['kind']} {each['metadata']['name']}" for each in report.applying)
-        found = found._replace(progress=ProgressingReason.APPLYING, about=about)
+        names = ", ".join(f"{each['kind']} {each['metadata']['name']}" for each in report.applying)
+        summary = summary._replace(progress=ProgressingReason.APPLYING, progress_message=names)
     elif report.progress is not None:
-        found = found._replace(progress=report.progress[0], about=report.progress[1])
-    before, tally = seen.status, target.tally
-    retry = tally.retry_time(now)
+        summary = summary._replace(progress=report.progress[0], progress_message=report.progress[1])
+    before, failed, running = observed.status, target.failed, summary.phase is Phase.RUNNING
     changes = {
-        **_common(seen, found, now, _degraded(seen, target, now)),
-        "selector": ",".join(f"{name}={value}" for name, value in seen.owner.selector(EXECUTOR).items()),
+        **_changes(observed, summary, now, _degraded(observed, target, now)),
+        "selector": ",".join(f"{name}={value}" for name, value in observed.owner.selector(EXECUTOR).items()),
         "revision": target.revision,
-        "revision_time": before.revision_time if before.revision == target.revision else stamp(now),
-        "attempts": tally.attempts,
-        "failures": tally.failures,
-        "retry_time": None if retry is None else stamp(retry),
+        "revision_time": before.revision_time if before.revision == target.revision else format_time(now),
+        "attempts": failed.attempts,
+        "failures": failed.failures,
+        "retry_time": None if failed.retry_time is None else format_time(failed.retry_time),
         "rejected": target.rejected,
     }
     if report.plan is not None:
-        changes["plan"] = _plan_status(report.plan, seen.applied, target.query.spec)
-    if found.phase is not Phase.RUNNING:
+        changes["plan"] = _plan_status(report.plan, observed.applied, target.query.spec)
+    if not running:
         changes["load"] = None
-    return _with_scaling(before.model_copy(update=changes), report.scaled if found.phase is Phase.RUNNING else None)
+    elif (scaling := report.scaling) is not None:
+        changes["load"] = scaling.load
+        changes["last_scaling"] = scaling.last_scaling or before.last_scaling
+        changes["conditions"] = merged(changes["conditions"], scaling.conditions)
+    return before.model_copy(update=changes)
 
 
-def _with_scaling(status: Status, scaled: Scaled | None) -> Status:
-    """Return the status with the scaling result added."""
-    if scaled is None:
-        return status
-    changes: dict[str, object] = {"load": scaled.load, "last_scaling": scaled.account or status.last_scaling}
-    said = {each.type for each in scaled.conditions}
-    kept = [each for each in status.conditions if each.type not in said]
-    changes["conditions"] = merged(status.conditions, [*kept, *scaled.conditions])
-    return status.model_copy(update=changes)
-
-
-def invalid(seen: ObservedQuery, error: MillraceError, now: datetime, before: Status | None = None) -> Status:
+def invalid_status(
+    observed: ObservedQuery, error: MillraceError, now: datetime, before: Status | None = None
+) -> Status:
     """Return the status of an invalid query: a running driver keeps running, and the conditions explain the error.
 
     ``before`` is the status to update; the default is the observed one.
     """
-    runs = seen.driver is not None and ready_since(seen.driver) is not None
-    phase = Phase.RUNNING if runs else (before or seen.status).phase or Phase.PENDING
-    found = _Found(phase, ReadyReason.INVALID_QUERY, str(error), ProgressingReason.INVALID_QUERY)
-    return (before or seen.status).model_copy(update=_common(seen, found, now))
+    before = before or observed.status
+    phase = Phase.RUNNING if _is_ready(observed) else before.phase or Phase.PENDING
+    summary = _Summary(phase, ReadyReason.INVALID_QUERY, str(error), ProgressingReason.INVALID_QUERY)
+    return before.model_copy(update=_changes(observed, summary, now))
 
 
-def healthy_lost(seen: ObservedQuery, now: datetime) -> Status:
+def healthy_lost_status(observed: ObservedQuery, now: datetime) -> Status:
     """Return the status of a query whose driver runs the last healthy spec after its saved copy was lost."""
-    said = "the last healthy spec, which runs, is lost: correct the spec, or change spec.restartNonce to try it again"
-    runs = seen.driver is not None and ready_since(seen.driver) is not None
-    if runs:
-        found = _Found(Phase.RUNNING, ReadyReason.RUNNING, "the driver is ready", ProgressingReason.FAILED, said)
-    else:
-        waiting = waiting_for(seen.driver)
-        found = _Found(Phase.DEPLOYING, ReadyReason.DEPLOYING, waiting, ProgressingReason.FAILED, said)
-    return seen.status.model_copy(update=_common(seen, found, now))
+    message = (
+        "the last healthy spec, which runs, is lost: correct the spec, or change spec.restartNonce to try it again"
+    )
+    summary = _of_driver(observed)._replace(progress=ProgressingReason.FAILED, progress_message=message)
+    return observed.status.model_copy(update=_changes(observed, summary, now))
 
 
-def deleting(seen: ObservedQuery, until: datetime, now: datetime) -> Status:
+def deleting_status(observed: ObservedQuery, until: datetime, now: datetime) -> Status:
     """Return the status of a deleted query that waits for its driver to end."""
-    said = f"the query is deleted once its driver has ended, at {stamp(until)} at the latest"
-    found = _Found(Phase.DRAINING, ReadyReason.DELETING, said, ProgressingReason.DELETING)
-    return seen.status.model_copy(update=_common(seen, found, now))
+    message = f"the query is deleted once its driver has ended, at {format_time(until)} at the latest"
+    summary = _Summary(Phase.DRAINING, ReadyReason.DELETING, message, ProgressingReason.DELETING)
+    return observed.status.model_copy(update=_changes(observed, summary, now))
 
 
-def _common(seen: ObservedQuery, found: _Found, now: datetime, degraded: Condition | None = None) -> dict[str, object]:
-    progress, ready = found.progress, found.reason is ReadyReason.RUNNING
+def _changes(
+    observed: ObservedQuery, summary: _Summary, now: datetime, degraded: Condition | None = None
+) -> dict[str, Any]:
+    """Return the fields that every status has; None keeps the Degraded condition."""
+    ready, progressing = summary.reason is ReadyReason.RUNNING, summary.progress not in _AT_REST
+    generation, pod = observed.generation, observed.driver
     current = [
-        condition(ConditionType.READY, holds(ready), found.reason, found.message, seen.generation, now),
-        condition(
-            ConditionType.PROGRESSING, holds(progress not in _AT_REST), progress, found.about, seen.generation, now
-        ),
+        condition(ConditionType.READY, ready, summary.reason, summary.message, generation, now),
+        condition(ConditionType.PROGRESSING, progressing, summary.progress, summary.progress_message, generation, now),
     ]
-    renewed = {each.type for each in current} | ({degraded.type} if degraded is not None else set())
-    kept = [each for each in seen.status.conditions if each.type not in renewed]
     return {
-        "observed_generation": seen.generation,
-        "phase": found.phase,
-        "conditions": merged(seen.status.conditions, [*kept, *current, *([degraded] if degraded is not None else [])]),
-        "driver": None if seen.driver is None else _driver_status(seen.driver, seen.revision),
+        "observed_generation": generation,
+        "phase": summary.phase,
+        "conditions": merged(observed.status.conditions, [*current, *([] if degraded is None else [degraded])]),
+        "driver": None if pod is None else _driver_status(pod, observed.revision),
     }
 
 
-def _found(seen: ObservedQuery, target: DriverTarget, report: StepReport, now: datetime) -> _Found:
-    pod, last = seen.driver, target.tally.last
-    if last is not None and target.running:
-        retry = target.tally.retry_time(now)
-        if target.tally.given_up:
-            said = f"given up after {target.tally.failures} runs; change the spec, or spec.restartNonce, to try again"
-            return _Found(Phase.FAILED, ReadyReason.FAILED, last.message, ProgressingReason.FAILED, said)
-        if retry is not None:
-            said = f"run {target.tally.failures} in a row has failed; the next one begins at {stamp(retry)}"
-            return _Found(Phase.FAILED, ReadyReason.BACKING_OFF, last.message, ProgressingReason.BACKING_OFF, said)
-    if not target.running:
-        if seen.is_drained:
-            settled = ProgressingReason.SETTLED
-            return _Found(Phase.SUSPENDED, ReadyReason.SUSPENDED, "spec.state is Suspended", settled)
-        return _draining()
-    if report.draining:
-        return _draining()
-    if pod is not None and ready_since(pod) is not None:
-        return _Found(Phase.RUNNING, ReadyReason.RUNNING, "the driver is ready", ProgressingReason.SETTLED)
-    return _Found(Phase.DEPLOYING, ReadyReason.DEPLOYING, waiting_for(pod), ProgressingReason.DEPLOYING)
+def _summary(observed: ObservedQuery, target: DriverTarget, report: StepReport) -> _Summary:
+    failed = target.failed
+    if failed.last is not None and target.is_wanted:
+        message = failed.last.message
+        if failed.given_up:
+            hint = f"given up after {failed.failures} runs; change the spec, or spec.restartNonce, to try again"
+            return _Summary(Phase.FAILED, ReadyReason.FAILED, message, ProgressingReason.FAILED, hint)
+        if failed.retry_time is not None:
+            until = format_time(failed.retry_time)
+            pause = f"run {failed.failures} in a row has failed; the next one begins at {until}"
+            return _Summary(Phase.FAILED, ReadyReason.BACKING_OFF, message, ProgressingReason.BACKING_OFF, pause)
+    if not target.is_wanted and observed.is_drained:
+        message = "spec.state is Suspended"
+        return _Summary(Phase.SUSPENDED, ReadyReason.SUSPENDED, message, ProgressingReason.SETTLED)
+    if not target.is_wanted or report.draining:
+        message = "the driver ends after its running batch"
+        return _Summary(Phase.DRAINING, ReadyReason.DRAINING, message, ProgressingReason.DRAINING)
+    return _of_driver(observed)
 
 
-def _draining() -> _Found:
-    said = "the driver ends after its running batch"
-    return _Found(Phase.DRAINING, ReadyReason.DRAINING, said, ProgressingReason.DRAINING)
+def _of_driver(observed: ObservedQuery) -> _Summary:
+    """Return the summary of a query whose driver runs or starts."""
+    if _is_ready(observed):
+        return _Summary(Phase.RUNNING, ReadyReason.RUNNING, "the driver is ready", ProgressingReason.SETTLED)
+    message = waiting_for(observed.driver)
+    return _Summary(Phase.DEPLOYING, ReadyReason.DEPLOYING, message, ProgressingReason.DEPLOYING)
 
 
-def _degraded(seen: ObservedQuery, target: DriverTarget, now: datetime) -> Condition:
+def _is_ready(observed: ObservedQuery) -> bool:
+    return observed.driver is not None and ready_since(observed.driver) is not None
+
+
+def _degraded(observed: ObservedQuery, target: DriverTarget, now: datetime) -> Condition:
     """Return the Degraded condition."""
     reason: str = DegradedReason.HEALTHY
-    message, last = "", target.tally.last
-    stuck = None if seen.driver is None else blocked(seen.driver, now)
-    if target.rejected is not None:
-        reason, given_up = DegradedReason.ROLLED_BACK, target.rejected
-        message = f"generation {given_up.generation} did not become healthy, and the last healthy spec runs again: "
-        message += given_up.message
+    message, last, rejected = "", target.failed.last, target.rejected
+    blockage = None if observed.driver is None else blocked(observed.driver, now)
+    if rejected is not None:
+        reason = DegradedReason.ROLLED_BACK
+        message = f"generation {rejected.generation} did not become healthy, and the last healthy spec runs again: "
+        message += rejected.message
     elif last is not None:
         reason, message = last.reason, last.message
-    elif stuck is not None:
-        reason, message = stuck
-    elif is_unmade(seen, target, now):
-        reason, message = FailureClass.OTHER, NOT_MADE
-    status = holds(reason is not DegradedReason.HEALTHY)
-    return condition(ConditionType.DEGRADED, status, reason, message, seen.generation, now)
+    elif blockage is not None:
+        reason, message = blockage
+    elif is_pod_missing(observed, target, now):
+        reason, message = FailureClass.OTHER, POD_MISSING
+    degraded = reason is not DegradedReason.HEALTHY
+    return condition(ConditionType.DEGRADED, degraded, reason, message, observed.generation, now)
 
 
 def _driver_status(pod: Manifest, revision: str | None) -> DriverStatus:

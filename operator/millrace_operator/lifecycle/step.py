@@ -14,12 +14,13 @@ from millrace_api.model.streamquery import ObjectMeta, QueryState, StreamQuery
 from ..resources.names import Manifest
 from ..resources.objects import healthy_spec, objects
 from ..resources.spec_fields import replaced_fields, revision
-from .conditions import ProgressingReason, moment
+from .conditions import ProgressingReason, parse_time
 from .driver_health import STUCK_AFTER, UNSCHEDULABLE_AFTER, created
-from .observe import ObservedQuery, missing_of
-from .scaling_status import Scaled
-from .status import StepReport, deleting, healthy_lost, invalid, situation
-from .target import UNMADE_AFTER, DriverTarget, healthy_from, plan_for, shape_of, target_of, unmade_since
+from .observe import ObservedQuery
+from .scaling_inputs import shape_of
+from .scaling_status import ScalingResult
+from .status import StepReport, deleting_status, healthy_lost_status, invalid_status, status_of
+from .target import POD_MISSING_AFTER, DriverTarget, healthy_from, plan_for, pod_missing_since, target_of
 
 FINALIZER = "millrace.io/drain"
 """Finalizer that keeps a deleted query until its driver has finished the running batch."""
@@ -63,173 +64,145 @@ class Step:
     Attributes:
         status: status to write before any action.
         actions: actions in order; empty if the query matches its spec or has to wait.
-        wake: when to check again if no event arrives earlier.
+        requeue_at: when to reconcile again if no event arrives earlier.
     """
 
     status: Status
     actions: tuple[Action, ...] = ()
-    wake: datetime | None = None
+    requeue_at: datetime | None = None
 
 
 def next_step(
-    seen: ObservedQuery, query: StreamQuery | MillraceError, image: str, now: datetime, scaled: Scaled | None = None
+    observed: ObservedQuery,
+    query: StreamQuery | MillraceError,
+    image: str,
+    now: datetime,
+    scaling: ScalingResult | None = None,
 ) -> Step:
     """Return the next step that brings a query closer to its spec.
 
-    ``image`` is the default for queries without one. ``scaled`` is the last scaling result.
+    ``image`` is the default for queries without one. ``scaling`` is the last scaling result.
     """
-    if seen.deleted_at is not None:
-        return _delete(seen, seen.deleted_at, now)
+    if observed.deleted_at is not None:
+        return _delete(observed, observed.deleted_at, now)
     if isinstance(query, MillraceError):
-        return _keep_running(seen, query, image, now)
-    if _healthy_is_lost(seen, query):
-        return Step(healthy_lost(seen, now))
-    target = target_of(seen, query, now)
-    retry = target.tally.retry_time(now)
-    running = target.running and not target.tally.given_up and retry is None
-    if seen.is_set(PAUSED):
-        paused = f"the annotation {PAUSED} is set: nothing is changed"
-        return _report(seen, target, now, StepReport(progress=(ProgressingReason.PAUSED, paused)), wake=retry)
-    if _must_drain(seen, target, running=running):
-        return _drain(seen, target, image, now, running=running, wake=retry)
-    return _settle(seen, target, image, now, scaled, running=running, retry=retry)
+        return _keep_running(observed, query, image, now)
+    if _healthy_is_lost(observed, query):
+        return Step(healthy_lost_status(observed, now))
+    target = target_of(observed, query, now)
+    if observed.is_set(PAUSED):
+        paused = StepReport(progress=(ProgressingReason.PAUSED, f"the annotation {PAUSED} is set: nothing is changed"))
+        return Step(status_of(observed, target, paused, now), requeue_at=target.failed.retry_time)
+    if _must_drain(observed, target):
+        return _drain(observed, target, image, now)
+    return _apply(observed, target, image, now, scaling)
 
 
-def _healthy_is_lost(seen: ObservedQuery, query: StreamQuery) -> bool:
+def _healthy_is_lost(observed: ObservedQuery, query: StreamQuery) -> bool:
     """Return whether the current spec was rejected and the last healthy one, which the driver runs, is lost."""
-    rejected = seen.status.rejected
-    if rejected is None or rejected.revision != revision(query.spec) or seen.healthy is not None:
+    rejected = observed.status.rejected
+    if rejected is None or rejected.revision != revision(query.spec) or observed.healthy is not None:
         return False
-    return seen.revision not in (None, rejected.revision)
+    return observed.revision not in (None, rejected.revision)
 
 
-def _keep_running(seen: ObservedQuery, error: MillraceError, image: str, now: datetime) -> Step:
+def _keep_running(observed: ObservedQuery, error: MillraceError, image: str, now: datetime) -> Step:
     """Keep the driver running after an invalid change; restart a drained one with the last healthy spec."""
-    wants_none = (seen.body.get("spec") or {}).get("state") == QueryState.SUSPENDED
-    if seen.healthy is None or seen.stateful_set is None or not seen.is_drained or wants_none or seen.is_set(PAUSED):
-        return Step(invalid(seen, error, now))
-    metadata = ObjectMeta(name=seen.owner.name, namespace=seen.owner.namespace)
-    query = StreamQuery(api_version="millrace.io/v1alpha1", kind="StreamQuery", metadata=metadata, spec=seen.healthy[1])
-    target = target_of(seen, query, now)
-    retry = target.tally.retry_time(now)
-    running = target.running and not target.tally.given_up and retry is None
-    step = _settle(seen, target, image, now, None, running=running, retry=retry)
-    return replace(step, status=invalid(seen, error, now, step.status))
+    suspended = (observed.body.get("spec") or {}).get("state") == QueryState.SUSPENDED
+    restarts = observed.stateful_set is not None and observed.is_drained and not suspended
+    if observed.healthy is None or not restarts or observed.is_set(PAUSED):
+        return Step(invalid_status(observed, error, now))
+    metadata = ObjectMeta(name=observed.owner.name, namespace=observed.owner.namespace)
+    spec = observed.healthy[1]
+    query = StreamQuery(api_version="millrace.io/v1alpha1", kind="StreamQuery", metadata=metadata, spec=spec)
+    step = _apply(observed, target_of(observed, query, now), image, now, None)
+    return replace(step, status=invalid_status(observed, error, now, step.status))
 
 
-def _must_drain(seen: ObservedQuery, target: DriverTarget, *, running: bool) -> bool:
+def _must_drain(observed: ObservedQuery, target: DriverTarget) -> bool:
     """Return whether the driver has to end before the objects can be updated."""
-    if seen.stateful_set is None:
+    if observed.stateful_set is None or observed.is_drained:
         return False
-    return not seen.is_drained and (not running or seen.revision not in (None, target.revision))
+    return not target.may_run or observed.revision not in (None, target.revision)
 
 
-def _drain(
-    seen: ObservedQuery, target: DriverTarget, image: str, now: datetime, *, running: bool, wake: datetime | None
-) -> Step:
-    report = _draining(target, seen)
-    plan = plan_for(seen, target.query)
-    trial = objects(target.query, seen.owner, plan, image, running=True)[-1] if running else None
-    actions = (Drain(trial),) if _wants_pods(seen) else ()
-    return _report(seen, target, now, report, actions, _soonest((wake, _stuck_until(seen)), now))
+def _drain(observed: ObservedQuery, target: DriverTarget, image: str, now: datetime) -> Step:
+    trial = None
+    if target.may_run:
+        trial = objects(target.query, observed.owner, plan_for(observed, target.query), image, running=True)[-1]
+    actions = (Drain(trial),) if observed.wants_pods else ()
+    status = status_of(observed, target, _drain_report(observed, target), now)
+    return Step(status, actions, _soonest((target.failed.retry_time, _stuck_at(observed)), now))
 
 
-def _settle(
-    seen: ObservedQuery,
-    target: DriverTarget,
-    image: str,
-    now: datetime,
-    scaled: Scaled | None,
-    *,
-    running: bool,
-    retry: datetime | None,
+def _drain_report(observed: ObservedQuery, target: DriverTarget) -> StepReport:
+    """Return the report that explains why the driver is drained."""
+    if target.rejected is not None and observed.revision == target.rejected.revision:
+        return StepReport(progress=(ProgressingReason.ROLLING_BACK, target.rejected.message), draining=True)
+    if not target.is_wanted:
+        return StepReport(progress=(ProgressingReason.DRAINING, "spec.state is Suspended"), draining=True)
+    if target.failed.last is not None and observed.revision == target.revision:
+        return StepReport(draining=True)
+    changed = [] if observed.healthy is None else replaced_fields(observed.healthy[1], target.query.spec)
+    fields = ", ".join(changed) or "the spec"
+    message = f"{fields} changed: the driver ends after its running batch, and another goes on from the checkpoint"
+    return StepReport(progress=(ProgressingReason.REPLACING, message), draining=True)
+
+
+def _apply(
+    observed: ObservedQuery, target: DriverTarget, image: str, now: datetime, scaling: ScalingResult | None
 ) -> Step:
     """Apply all missing or changed objects, then save a spec that has proven healthy."""
-    plan = plan_for(seen, target.query, scaled)
-    wanted = objects(target.query, seen.owner, plan, image, running=running)
-    missing = missing_of(seen, wanted)
-    actions: tuple[Action, ...] = tuple(Apply(each) for each in missing)
-    healthy = healthy_from(seen.driver) if running else None
-    wakes = [target.wake, retry, _unscheduled_until(seen), _unmade_until(seen, target, now)]
-    if healthy is not None and seen.revision == target.revision:
-        kept = seen.healthy is not None and seen.healthy[0] == target.revision
+    plan = plan_for(observed, target.query, scaling)
+    missing = observed.missing(objects(target.query, observed.owner, plan, image, running=target.may_run))
+    actions: list[Action] = [] if _has_finalizer(observed) else [Finalize(present=True)]
+    actions += [Apply(each) for each in missing]
+    healthy = healthy_from(observed.driver) if target.may_run else None
+    times = [target.requeue_at, target.failed.retry_time, _unscheduled_at(observed), _pod_missing_at(observed, target)]
+    if healthy is not None and observed.revision == target.revision:
+        saved = observed.healthy is not None and observed.healthy[0] == target.revision
         if healthy > now:
-            wakes.append(healthy)
-        elif not kept:
-            actions = (*actions, Apply(healthy_spec(target.query, seen.owner)))
-    if scaled is not None and scaled.change is not None and scaled.change != shape_of(plan):
-        scaled = replace(scaled, account=None)  # a spec change took precedence, so the decision was not applied
-    report = StepReport(applying=missing, plan=plan, scaled=scaled)
-    held = () if _has_finalizer(seen) else (Finalize(present=True),)
-    return _report(seen, target, now, report, (*held, *actions), _soonest(wakes, now))
+            times.append(healthy)
+        elif not saved:
+            actions.append(Apply(healthy_spec(target.query, observed.owner)))
+    if scaling is not None and scaling.change is not None and scaling.change != shape_of(plan):
+        scaling = replace(scaling, last_scaling=None)  # a spec change took precedence, so the decision was not applied
+    report = StepReport(applying=missing, plan=plan, scaling=scaling)
+    return Step(status_of(observed, target, report, now), tuple(actions), _soonest(times, now))
 
 
-def _report(
-    seen: ObservedQuery,
-    target: DriverTarget,
-    now: datetime,
-    report: StepReport,
-    actions: tuple[Action, ...] = (),
-    wake: datetime | None = None,
-) -> Step:
-    return Step(situation(seen, target, report, now), actions, wake)
-
-
-def _draining(target: DriverTarget, seen: ObservedQuery) -> StepReport:
-    """Return the report that explains why the driver is drained."""
-    if target.rejected is not None and seen.revision == target.rejected.revision:
-        return StepReport(progress=(ProgressingReason.ROLLING_BACK, target.rejected.message), draining=True)
-    if not target.running:
-        return StepReport(progress=(ProgressingReason.DRAINING, "spec.state is Suspended"), draining=True)
-    if target.tally.last is not None and seen.revision == target.revision:
-        return StepReport(draining=True)
-    changed = [] if seen.healthy is None else replaced_fields(seen.healthy[1], target.query.spec)
-    fields = ", ".join(changed) or "the spec"
-    said = f"{fields} changed: the driver ends after its running batch, and another goes on from the checkpoint"
-    return StepReport(progress=(ProgressingReason.REPLACING, said), draining=True)
-
-
-def _delete(seen: ObservedQuery, asked: datetime, now: datetime) -> Step:
+def _delete(observed: ObservedQuery, deleted_at: datetime, now: datetime) -> Step:
     """Remove the finalizer once the driver has ended; the garbage collector then deletes the owned objects."""
-    if not _has_finalizer(seen):
-        return Step(seen.status)
-    until = asked + timedelta(seconds=_grace(seen)) + DRAIN_MARGIN
-    if seen.is_drained or seen.is_set(SKIP_DRAIN) or now >= until:
-        return Step(seen.status, (Finalize(present=False),))
-    actions = (Drain(),) if seen.stateful_set is not None and _wants_pods(seen) else ()
-    return Step(deleting(seen, until, now), actions, until)
+    if not _has_finalizer(observed):
+        return Step(observed.status)
+    grace = int((observed.driver or {}).get("spec", {}).get("terminationGracePeriodSeconds", 30))
+    until = deleted_at + timedelta(seconds=grace) + DRAIN_MARGIN
+    if observed.is_drained or observed.is_set(SKIP_DRAIN) or now >= until:
+        return Step(observed.status, (Finalize(present=False),))
+    actions = (Drain(),) if observed.wants_pods else ()
+    return Step(deleting_status(observed, until, now), actions, until)
 
 
-def _unscheduled_until(seen: ObservedQuery) -> datetime | None:
-    """Return when to check again whether the driver was scheduled; None if it was."""
-    pod = seen.driver
-    return None if pod is None or pod.get("spec", {}).get("nodeName") else moment(created(pod)) + UNSCHEDULABLE_AFTER
+def _unscheduled_at(observed: ObservedQuery) -> datetime | None:
+    """Return when the driver counts as unschedulable; None if it was scheduled."""
+    pod = observed.driver
+    return None if pod is None or pod.get("spec", {}).get("nodeName") else created(pod) + UNSCHEDULABLE_AFTER
 
 
-def _unmade_until(seen: ObservedQuery, target: DriverTarget, now: datetime) -> datetime | None:
-    """Return when to check again whether the driver's pod was created; None if no pod is missing."""
-    since = unmade_since(seen, target.revision, target.tally, now)
-    return None if since is None else since + UNMADE_AFTER
+def _pod_missing_at(observed: ObservedQuery, target: DriverTarget) -> datetime | None:
+    """Return when to report that the driver's pod was not created; None if no pod is missing."""
+    since = pod_missing_since(observed, target)
+    return None if since is None else since + POD_MISSING_AFTER
 
 
-def _stuck_until(seen: ObservedQuery) -> datetime | None:
-    """Return when to check again whether a deleted driver pod has ended; None if it is not being deleted."""
-    gone = None if seen.driver is None else seen.driver["metadata"].get("deletionTimestamp")
-    return None if gone is None else moment(gone) + STUCK_AFTER
+def _stuck_at(observed: ObservedQuery) -> datetime | None:
+    """Return when a deleted driver pod counts as stuck; None if it is not being deleted."""
+    deadline = None if observed.driver is None else observed.driver["metadata"].get("deletionTimestamp")
+    return None if deadline is None else parse_time(deadline) + STUCK_AFTER
 
 
-def _grace(seen: ObservedQuery) -> int:
-    pod = seen.driver or {}
-    return int(pod.get("spec", {}).get("terminationGracePeriodSeconds", 30))
-
-
-def _wants_pods(seen: ObservedQuery) -> bool:
-    held = seen.stateful_set
-    return held is not None and held["spec"].get("replicas", 1) != 0
-
-
-def _has_finalizer(seen: ObservedQuery) -> bool:
-    return FINALIZER in (seen.body["metadata"].get("finalizers") or ())
+def _has_finalizer(observed: ObservedQuery) -> bool:
+    return FINALIZER in (observed.body["metadata"].get("finalizers") or ())
 
 
 def _soonest(times: Iterable[datetime | None], now: datetime) -> datetime | None:

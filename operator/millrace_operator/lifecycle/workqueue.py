@@ -94,6 +94,14 @@ class WorkQueue(Generic[Key]):
                 self._changed.wait(pause)
             return None
 
+    def work(self, do: Callable[[Key], None]) -> None:
+        """Call ``do`` with one key after another until the queue is closed; each worker's thread runs this."""
+        while (key := self.get()) is not None:
+            try:
+                do(key)
+            finally:
+                self.done(key)
+
     def done(self, key: Key) -> None:
         """Release a key after its work, successful or not."""
         with self._changed:

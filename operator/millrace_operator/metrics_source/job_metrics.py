@@ -18,7 +18,7 @@ _EXECUTOR = "executor"
 """Name of Spark's container in executor pods."""
 
 
-def answer(
+def newest_answer(
     prometheus: Prometheus, namespace: str, query: str, now: float, executors: int | None = None
 ) -> Answer | None:
     """Return the newest complete scrape of a query's driver; None without one in the last ``MAX_AGE`` seconds.

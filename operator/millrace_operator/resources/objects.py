@@ -17,8 +17,8 @@ from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, Manifest, Owner
 from .pods import driver_pod, executor_pod
 from .spec_fields import REVISION, revision
 
-ASKED = "millrace.io/asked"
-"""Annotation of the plan's ConfigMap: the result of ``asked`` for the spec that the plan follows."""
+PLAN_SETTINGS = "millrace.io/asked"
+"""Annotation of the plan's ConfigMap: the result of ``plan_settings`` for the spec that the plan follows."""
 
 
 def objects(query: StreamQuery, owner: Owner, plan: Plan, default_image: str, *, running: bool) -> list[Manifest]:
@@ -57,7 +57,7 @@ def healthy_spec(query: StreamQuery, owner: Owner) -> Manifest:
     return made
 
 
-def asked(query: StreamQuery) -> str:
+def plan_settings(query: StreamQuery) -> str:
     """Return the plan settings that the spec asks for, as JSON; a later change of them changes the plan."""
     wanted = Plan.initial(query.spec).to_document() | {"replanNonce": query.spec.replan_nonce}
     return to_json({name: value for name, value in wanted.items() if name != "epoch"})
@@ -65,7 +65,7 @@ def asked(query: StreamQuery) -> str:
 
 def _plan(query: StreamQuery, owner: Owner, plan: Plan) -> Manifest:
     made = owner.manifest("v1", "ConfigMap", owner.plan, {"data": {PLAN_KEY: plan.to_json()}})
-    made["metadata"]["annotations"] = {ASKED: asked(query)}
+    made["metadata"]["annotations"] = {PLAN_SETTINGS: plan_settings(query)}
     return made
 
 

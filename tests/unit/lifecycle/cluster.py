@@ -90,9 +90,9 @@ class Cluster:
         self.query["metadata"]["finalizers"] = []
         self._collect_query()
 
-    def post_event(self, key, uid, *, warning, reason, message):
-        self._act(("event", reason))
-        self.told.append((warning, reason))
+    def post_event(self, key, uid, event):
+        self._act(("event", event.reason))
+        self.told.append((event.warning, event.reason))
 
     def apply(self, manifest, *, trial=False):
         key = (manifest["kind"], manifest["metadata"]["name"])
@@ -197,7 +197,7 @@ class Cluster:
         """Let the operator and the controllers work until nothing changes any more; the status."""
         for _ in range(50):
             before = copy.deepcopy((self.query, self.objects))
-            self.reconciler._rounds.forget(KEY)  # no time passes here
+            self.reconciler._backoff.forget(KEY)  # no time passes here
             self.show()
             self.reconciler.reconcile(KEY)
             self.control()

@@ -10,7 +10,8 @@ import pytest
 from millrace_arena.policies.millrace import Millrace
 from millrace_arena.run import ScenarioSetting, synthetic
 from millrace_arena.simulation.run import simulate
-from millrace_operator.lifecycle.autoscaler import Autoscaler, MetricsError
+from millrace_operator.lifecycle.autoscaler import Autoscaler
+from millrace_operator.metrics_source.client import PrometheusError
 from millrace_operator.scaling.shape import Shape
 from millrace_operator.telemetry.metrics import OperatorMetrics
 from unit.api.documents import MINIMAL, changed
@@ -61,7 +62,7 @@ class Operated:
 
     def ask(self, key, now, executors):
         if self.trouble:
-            raise MetricsError(self.trouble)
+            raise PrometheusError(self.trouble)
         return self.answer
 
     def step(self, answer, now, plan, epoch, view):
@@ -70,7 +71,7 @@ class Operated:
         self._show_executors(view.executors_ready, view.executors_pending_since)
         self.cluster.driver_follows(view.executors_ready, SCENARIO.bounds.parallelism.high)
         self.cluster.show()
-        self.autoscaler.look(KEY)
+        self.autoscaler.check(KEY)
         self.cluster.settle()
         return self.plan
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from millrace_api.failures import FailureClass
-from millrace_operator.lifecycle.driver_health import PATIENCE, Patience, blocked, failed_runs
+from millrace_operator.lifecycle.driver_health import RESTART_POLICIES, RestartPolicy, blocked, failed_runs
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import NOW, stamp
@@ -75,13 +75,13 @@ def test_what_keeps_a_driver_from_running(found, failure):
 
 
 def test_every_class_has_its_patience():
-    assert set(PATIENCE) == set(FailureClass)
+    assert set(RESTART_POLICIES) == set(FailureClass)
 
 
 def test_pauses_double_up_to_the_longest():
-    patience = Patience(6, first=15, longest=100)
-    assert [patience.pause_after(failures) for failures in range(1, 7)] == [0, 15, 30, 60, 100, 100]
-    assert patience.pause_after(10**6) == 100
+    policy = RestartPolicy(6, first=15, longest=100)
+    assert [policy.pause_after(failures) for failures in range(1, 7)] == [0, 15, 30, 60, 100, 100]
+    assert policy.pause_after(10**6) == 100
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from millrace_api.model.status import PlanShape
 from millrace_operator.lifecycle.observe import Observations
-from millrace_operator.lifecycle.scaling_status import Scaled
+from millrace_operator.lifecycle.scaling_status import ScalingResult
+from millrace_operator.scaling.shape import Shape
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import KEY, ConflictError
@@ -28,8 +28,8 @@ def plan(cluster):
 
 
 def wants(cluster, executors, epoch, parallelism=8, replicas=2):
-    shape = PlanShape(executors=executors, parallelism=parallelism, replicas=replicas)
-    cluster.reconciler.scaled[KEY] = Scaled("u", change=shape, epoch=epoch)
+    shape = Shape(executors, parallelism, replicas)
+    cluster.reconciler.scaling[KEY] = ScalingResult("u", change=shape, epoch=epoch)
 
 
 @pytest.fixture

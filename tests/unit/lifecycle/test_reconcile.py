@@ -6,7 +6,7 @@ import pytest
 
 from millrace_api.model.status import ConditionType
 from millrace_operator.lifecycle.events import EventBudget
-from millrace_operator.lifecycle.reconcile import Rounds
+from millrace_operator.lifecycle.reconcile import ApplyBackoff
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import KEY
@@ -122,7 +122,7 @@ def test_a_paused_query_is_left_as_it_is(cluster):
 
 def test_whoever_fights_over_an_object_is_met_more_and_more_seldom():
     now = 0.0
-    rounds = Rounds(lambda: now)
+    rounds = ApplyBackoff(lambda: now)
     begun = []
     for _ in range(20_000):
         if not rounds.wait(KEY, "a"):
@@ -133,7 +133,7 @@ def test_whoever_fights_over_an_object_is_met_more_and_more_seldom():
     assert rounds.wait(KEY, "b") == 0
     now += 1000
     assert rounds.wait(KEY, "b") == 0
-    assert 0 < rounds.wait(KEY, "b") <= Rounds.FIRST
+    assert 0 < rounds.wait(KEY, "b") <= ApplyBackoff.FIRST
 
 
 def test_events_come_in_a_burst_and_then_seldom():

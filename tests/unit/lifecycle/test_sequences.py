@@ -159,7 +159,7 @@ def test_objects_of_a_former_query_of_the_name_are_not_believed(healthy):
     seen = healthy.reconciler.observations
     seen.query_seen(healthy.query)
     of_it = seen.of(KEY)
-    assert (of_it.plan, of_it.healthy, of_it.asked) == (None, None, None)
+    assert (of_it.plan, of_it.healthy, of_it.plan_settings) == (None, None, None)
 
 
 def test_a_node_whose_clock_is_ahead_delays_nothing(cluster):
