@@ -22,11 +22,11 @@ PRESENT = Shape(10, 150, 50)
 
 def model() -> BatchModel:
     """Return a model of a job with ``STAGES`` stages, whose costs are as uncertain as after a few batches."""
-    shapes = (*[COMBINE] * (STAGES - 1), MERGE)
+    stages = (*[COMBINE] * (STAGES - 1), MERGE)
     rng = np.random.default_rng(0)
     costs = rng.uniform(0.5, 1.5, (STAGES, 4)) * [1e-3, 1e-7, 1e-6, 1e-7]
     return BatchModel(
-        shapes=shapes,
+        stages=stages,
         costs=costs,
         fixed=0.2,
         schedule=1e-4,
@@ -51,7 +51,7 @@ def main() -> None:
         found.cheapest(found.fits)
         seconds.append(time.process_time() - since)
     middle, longest = np.median(seconds) * 1e3, max(seconds) * 1e3
-    print(f"{len(found.plans)} plans, {STAGES} stages: {middle:.1f} ms in the median, {longest:.1f} ms at most")
+    print(f"{len(found.shapes)} shapes, {STAGES} stages: {middle:.1f} ms in the median, {longest:.1f} ms at most")
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ class Reading:
         self._max_age = max_age
         self._base: _Base | None = None
 
-    def step(self, answer: Answer | None, now: float, epoch: int, plan: Shape | None = None) -> Observation | NoAnswer:
+    def step(self, answer: Answer | None, now: float, epoch: int, shape: Shape | None = None) -> Observation | NoAnswer:
         """Return what ``answer``, read at ``now``, says about batches under the plan that was decided last.
 
         Args:
@@ -88,7 +88,7 @@ class Reading:
         return (
             _missing(answer)
             or self._untimely(answer, now)
-            or _other_plan(answer, epoch, plan)
+            or _other_plan(answer, epoch, shape)
             or _impossible(answer)
             or self._compare(answer)
         )
@@ -223,12 +223,12 @@ def _impossible(answer: Answer) -> NoAnswer | None:
     return None
 
 
-def _other_plan(answer: Answer, epoch: int, plan: Shape | None) -> NoAnswer | None:
+def _other_plan(answer: Answer, epoch: int, shape: Shape | None) -> NoAnswer | None:
     if answer.epoch != epoch:
         message = f"the last batch ran under the plan of epoch {answer.epoch:g}, and {epoch} was decided last"
         return NoAnswer(NoAnswerReason.OTHER_PLAN, message)
-    for name in () if plan is None else ("parallelism", "replicas"):
-        value, planned = getattr(answer, name), getattr(plan, name)
+    for name in () if shape is None else ("parallelism", "replicas"):
+        value, planned = getattr(answer, name), getattr(shape, name)
         if value != planned:
             return NoAnswer(NoAnswerReason.OTHER_PLAN, f"{name} is {value:g}, and the plan says {planned}")
     return None

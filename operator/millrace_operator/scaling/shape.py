@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+"""An array of numbers; what uses it states its dimensions."""
+
 
 @dataclass(frozen=True, order=True)
 class Shape:
@@ -38,7 +44,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The bounds of plans, and what plans cost: each executor has ``executor_cores`` cores.
+    """The bounds of shapes, and what shapes cost: each executor has ``executor_cores`` cores.
 
     ``replica_cores`` is what a partitioner replica takes in its own pod. It is 0 if replicas are tasks of the job's
     executors.
@@ -50,24 +56,22 @@ class Bounds:
     executor_cores: int = 2
     replica_cores: float = 0.0
 
-    def __contains__(self, plan: Shape) -> bool:
-        return (
-            plan.executors in self.executors and plan.parallelism in self.parallelism and plan.replicas in self.replicas
-        )
+    def __contains__(self, shape: Shape) -> bool:
+        return self.nearest(shape) == shape
 
     @property
     def dedicated(self) -> bool:
         """Whether partitioner replicas have their own pods."""
         return self.replica_cores > 0
 
-    def nearest(self, plan: Shape) -> Shape:
-        """Return the plan within bounds that is nearest to ``plan``."""
+    def nearest(self, shape: Shape) -> Shape:
+        """Return the shape within bounds that is nearest to ``shape``."""
         return Shape(
-            self.executors.nearest(plan.executors),
-            self.parallelism.nearest(plan.parallelism),
-            self.replicas.nearest(plan.replicas),
+            self.executors.nearest(shape.executors),
+            self.parallelism.nearest(shape.parallelism),
+            self.replicas.nearest(shape.replicas),
         )
 
-    def cores(self, plan: Shape) -> float:
-        """Return the cores that a plan takes: those of its executors, and of replicas in their own pods."""
-        return plan.executors * self.executor_cores + plan.replicas * self.replica_cores
+    def cores(self, shape: Shape) -> float:
+        """Return the cores that a shape takes: those of its executors, and of replicas in their own pods."""
+        return shape.executors * self.executor_cores + shape.replicas * self.replica_cores

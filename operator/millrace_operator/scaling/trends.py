@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
+from .shape import Vector
 
 LEAST_FOR_TREND = 8
 """Fewest values in which a trend is looked for: the normal approximation of Kendall's S holds from about here."""

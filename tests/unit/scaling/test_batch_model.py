@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from millrace_operator.scaling.batch_time.batch_model import FIXED, BatchLoad, BatchModel
 from millrace_operator.scaling.batch_time.partials import ObservedPartials, Partials
 from millrace_operator.scaling.batch_time.skew import Skew
-from millrace_operator.scaling.batch_time.stage_work import COMBINE, MERGE, ROUTE, Skewed, StageShape, Tasks
+from millrace_operator.scaling.batch_time.stage_work import COMBINE, MERGE, ROUTE, JobStage, Skewed, Tasks
 from unit.scaling.true_job import list_schedule, plan
 
 #                 task  record block  group
 COSTS = np.array([[0.02, 1e-6, 1e-3, 0.0], [0.03, 4e-6, 0.0, 2e-5], [0.05, 0.0, 0.0, 1e-5]])
 MODEL = BatchModel(
-    shapes=(ROUTE, COMBINE, MERGE),
+    stages=(ROUTE, COMBINE, MERGE),
     costs=COSTS,
     fixed=0.3,
     schedule=0.01,
@@ -103,9 +103,9 @@ def test_no_plans_no_predictions():
 
 def test_fifty_stages_and_a_thousand_plans():
     kinds = list(Tasks)
-    shapes = tuple(StageShape(f"s{i}", kinds[i % 3], list(Skewed)[i % 3]) for i in range(50))
+    stages = tuple(JobStage(f"s{i}", kinds[i % 3], list(Skewed)[i % 3]) for i in range(50))
     costs = np.random.default_rng(0).uniform(0, 1e-5, (50, 4))
-    model = replace(MODEL, shapes=shapes, costs=costs, spread=np.zeros((203, 13)), skew=Skew({4: 1.0}, 1000))
+    model = replace(MODEL, stages=stages, costs=costs, spread=np.zeros((203, 13)), skew=Skew({4: 1.0}, 1000))
     plans = [plan(e, n, m) for e in range(1, 11) for n in range(1, 11) for m in range(1, 11)]
     found = model.predict(plans, LOAD)
     assert found.stages.shape == (1000, 50)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace_operator.scaling.batch_time.batch_model import BatchLoad
-from millrace_operator.scaling.batch_time.calibration import PER_PLAN, PLANS, Calibration
+from millrace_operator.scaling.batch_time.calibration import PER_SHAPE, SHAPES, Calibration
 from millrace_operator.scaling.observation import Stage
 from unit.scaling.true_job import BOUNDS, INTERVAL, PARTITIONS, TrueJob, plan
 
@@ -57,7 +57,7 @@ def test_a_larger_rate_than_any_seen_is_predicted():
 def test_costs_are_recovered():
     job = TrueJob(noise=0.01, combine_record=20e-6)
     model = calibrated(job, rounds=4).model()
-    combine = model.costs[model.stages.index("combine")]
+    combine = model.costs[[stage.name for stage in model.stages].index("combine")]
     assert combine[1] == pytest.approx(20e-6, rel=0.1)
     assert model.fixed == pytest.approx(job.fixed, rel=0.35)
 
@@ -141,13 +141,13 @@ def test_one_observation_leaves_wide_intervals_elsewhere():
 def test_memory_is_bounded():
     job, calibration = TrueJob(), Calibration(BOUNDS, PARTITIONS)
     one = job.observe(plan(1, 1, 1), 1e5)
-    for n in range(1, PLANS + 9):
-        for _ in range(PER_PLAN + 3):
+    for n in range(1, SHAPES + 9):
+        for _ in range(PER_SHAPE + 3):
             calibration.add(replace(one, epoch=n, plan=plan(1, n, 1), combine=Stage(n, 1.0)))
     stored = calibration.to_json()["observations"]
-    assert len(stored) == PLANS * PER_PLAN
+    assert len(stored) == SHAPES * PER_SHAPE
     assert len(json.dumps(calibration.to_json())) < 500_000
-    assert {entry["seen"]["plan"]["parallelism"] for entry in stored} == set(range(9, PLANS + 9))
+    assert {entry["seen"]["plan"]["parallelism"] for entry in stored} == set(range(9, SHAPES + 9))
 
 
 def test_it_survives_a_restart():
@@ -187,7 +187,7 @@ def test_partitioners_in_pods_of_their_own_are_no_stage_of_a_batch():
         seen = job.observe(plan(2, 4, replicas), 1e5, dedicated_busy=0.4 / replicas, route=None)
         calibration.add(seen)
     model = calibration.model()
-    assert model.stages == ("combine", "merge")
+    assert [stage.name for stage in model.stages] == ["combine", "merge"]
     few, many = model.predict([plan(2, 4, 1), plan(2, 4, 8)], BatchLoad(1e5, INTERVAL)).seconds
     assert few == many
     assert model.partitioner_load(np.array([1, 2, 8]), 2e4) == pytest.approx([0.8, 0.4, 0.1])

@@ -38,7 +38,7 @@ def search(seconds=shared, rows=1e5, present=PRESENT, bounds=BOUNDS, executors=N
 
 
 def everything(found):
-    return np.ones(len(found.plans), bool)
+    return np.ones(len(found.shapes), bool)
 
 
 @given(
@@ -62,17 +62,17 @@ def test_candidates_are_few_and_leave_no_core_idle_that_can_be_used(most, n, m, 
 def test_the_cheapest_has_the_fewest_cores_of_all_that_meet_the_need(rows, caution, executors):
     found = search(rows=rows, present=Shape(executors, 4, 4), caution=caution)
     best = found.cheapest(found.fits)
-    good = [plan for plan in found.plans if shared(plan, BatchLoad(rows, 2.0)) / 2 * (1 + 0.1 * caution) <= 0.9]
+    good = [plan for plan in found.shapes if shared(plan, BatchLoad(rows, 2.0)) / 2 * (1 + 0.1 * caution) <= 0.9]
     if best is None:
         assert not good
     else:
-        assert found.plans[best] in good
-        assert found.plans[best].executors == min(plan.executors for plan in good)
+        assert found.shapes[best] in good
+        assert found.shapes[best].executors == min(plan.executors for plan in good)
 
 
 def test_among_equals_little_is_changed():
     found = search(lambda plan, load: 1.5 / plan.executors)
-    best = found.plans[found.cheapest(found.fits)]
+    best = found.shapes[found.cheapest(found.fits)]
     assert best == Shape(1, 4, 4)
 
 
@@ -80,8 +80,8 @@ def test_among_equals_what_a_driver_asks_for_is_changed():
     # parallelism or replicas have to change
     need = lambda plan, load: 0.5 if (plan.parallelism, plan.replicas) != (4, 4) else 5.0  # noqa: E731
     found = search(need, executors=Range(2, 2))
-    by_rate = found.plans[found.cheapest(found.fits, frozenset({Driver.RATE}))]
-    by_keys = found.plans[found.cheapest(found.fits, frozenset({Driver.KEYS}))]
+    by_rate = found.shapes[found.cheapest(found.fits, frozenset({Driver.RATE}))]
+    by_keys = found.shapes[found.cheapest(found.fits, frozenset({Driver.KEYS}))]
     assert (by_rate.parallelism, by_keys.replicas) == (4, 4)
     assert by_rate.replicas != 4
     assert by_keys.parallelism != 4
@@ -91,7 +91,7 @@ def test_a_lower_w_is_worth_a_change_only_if_it_is_clearly_lower():
     for gain, parallelism in ((ALIKE / 2, 4), (ALIKE * 2, 6)):
         found = search(lambda plan, load, gain=gain: 1 - gain * (plan.parallelism == 6), executors=Range(2, 3))
         three = found.fits & (found.executors == 3)
-        assert found.plans[found.cheapest(three)].parallelism == (parallelism if parallelism == 6 else 6)
+        assert found.shapes[found.cheapest(three)].parallelism == (parallelism if parallelism == 6 else 6)
 
 
 def test_caution_counts_the_interval():
@@ -107,16 +107,16 @@ def test_a_bias_makes_all_batches_longer():
 def test_partitioners_in_pods_of_their_own_have_a_load_too_and_cost_cores():
     bounds = Bounds(Range(1, 8), Range(1, 48), Range(1, 16), 2, replica_cores=1.0)
     found = search(bounds=bounds, present=Shape(4, 8, 1), busy=1e-4)  # 50,000 records/s keep five busy
-    best = found.plans[found.cheapest(found.fits)]
+    best = found.shapes[found.cheapest(found.fits)]
     assert 5 / best.replicas <= 0.9
     assert best.executors == 3
-    cheaper = [plan for plan in found.plans if 5 / plan.replicas <= 0.9 and plan.executors >= 3]
+    cheaper = [plan for plan in found.shapes if 5 / plan.replicas <= 0.9 and plan.executors >= 3]
     assert bounds.cores(best) == min(map(bounds.cores, cheaper))
 
 
 def test_where_nothing_is_enough_cores_are_taken_that_help():
     found = search(lambda plan, load: 10 / plan.executors)
-    assert found.plans[found.nearest(everything(found))].executors == 16
+    assert found.shapes[found.nearest(everything(found))].executors == 16
 
 
 def test_where_nothing_is_enough_cores_that_do_not_help_are_left():
@@ -126,9 +126,9 @@ def test_where_nothing_is_enough_cores_that_do_not_help_are_left():
 
 def test_in_proportion_is_what_is_enough_if_cores_have_their_usual_effect():
     found = search(lambda plan, load: 3.6)  # twice the target, whatever is done
-    best = found.plans[found.proportional(everything(found))]
+    best = found.shapes[found.proportional(everything(found))]
     assert best.executors == 6  # 2 ** (1 / 0.7) times 2, rounded up
-    assert found.plans[found.proportional(found.executors <= 3)].executors == 3
+    assert found.shapes[found.proportional(found.executors <= 3)].executors == 3
 
 
 def test_forecasts_tell_what_is_predicted():
@@ -143,5 +143,5 @@ def test_until_executors_come_the_new_tasks_run_on_the_old_ones():
         return 0.1 + 1.5 * -(-plan.parallelism // (2 * plan.executors)) / plan.parallelism * 4 / 0.85
 
     found = search(waves, present=Shape(2, 4, 4), executors=Range(2, 3))
-    best = found.plans[found.cheapest(found.fits & (found.executors == 3))]
+    best = found.shapes[found.cheapest(found.fits & (found.executors == 3))]
     assert best.parallelism == 12  # three even waves on four cores and two on six; 6 or 18 leave some idle at first

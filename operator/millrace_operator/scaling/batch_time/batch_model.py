@@ -1,4 +1,4 @@
-"""The processing time of a batch under plans that have not run: Sax's costs, applied to the stages of a micro-batch."""
+"""The processing time of a batch under shapes that have not run: Sax's costs, applied to a micro-batch's stages."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..shape import Shape
+from ..shape import Shape, Vector
 from .partials import Partials
 from .skew import Skew
-from .stage_work import GROUP, BatchWork, StageShape, amounts
-
-Vector = NDArray[np.float64]
+from .stage_work import GROUP, BatchWork, JobStage, amounts
 
 FIXED = "fixed"
 """Name of the bottleneck if every stage takes less than the time that belongs to no stage."""
@@ -33,9 +31,9 @@ class BatchLoad:
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """Predicted seconds of one batch by plan, shape ``(plans,)``; ``low`` to ``high`` is their 90 % interval.
+    """Predicted seconds of one batch under each shape, ``(shapes,)``; ``low`` to ``high`` is their 90 % interval.
 
-    ``fixed`` is the time outside the stages. ``stages`` has shape ``(plans, stages)``, in the order of ``names``.
+    ``fixed`` is the time outside the stages. ``stages`` is an array ``(shapes, stages)``, in the order of ``names``.
     """
 
     seconds: Vector
@@ -46,7 +44,7 @@ class Prediction:
     names: tuple[str, ...]
 
     def bottleneck(self, index: int) -> str:
-        """Return the stage that takes longest under a plan, or ``fixed``."""
+        """Return the stage that takes longest under a shape, or ``fixed``."""
         stages = self.stages[index]
         longest = int(np.argmax(stages)) if len(stages) else 0
         return self.names[longest] if len(stages) and stages[longest] >= self.fixed[index] else FIXED
@@ -57,14 +55,14 @@ class BatchModel:
     """A model of what a job's batches cost, as last learned.
 
     Attributes:
-        shapes: the stages, S of them.
-        costs: seconds of one core, shape ``(S, 4)``.
+        stages: the stages, S of them.
+        costs: seconds of one core, array ``(S, 4)``.
         fixed: seconds that a batch takes outside its stages.
         schedule: seconds that the driver takes for each task, one after the other.
         contention: slowdown of all busy cores by each further one (sigma of Gunther's Universal Scalability Law,
             Guerrilla Capacity Planning, 2007): c cores do the work of c / (1 + contention * (c - 1)).
         spread: how the costs may vary together: changes of (fixed, schedule, contention, *costs) for independent normal
-            deviates of 1; shape ``(3 + 4 * S, deviates)``.
+            deviates of 1; array ``(3 + 4 * S, deviates)``.
         scatter: standard deviation of a batch's seconds about the model's, as a share of them.
         executor_cores, state_partitions: cores of an executor, and state partitions of the job.
         skew, partials: skew and partial results of its newest batches; ``partials`` is None if unknown.
@@ -72,7 +70,7 @@ class BatchModel:
         keys: distinct keys of the newest batches, None if unknown.
     """
 
-    shapes: tuple[StageShape, ...]
+    stages: tuple[JobStage, ...]
     costs: Vector
     fixed: float
     schedule: float
@@ -86,14 +84,9 @@ class BatchModel:
     dedicated: float | None = None
     keys: float | None = None
 
-    @property
-    def stages(self) -> tuple[str, ...]:
-        """Names of the stages."""
-        return tuple(shape.name for shape in self.shapes)
-
-    def predict(self, plans: Sequence[Shape], load: BatchLoad) -> Prediction:
-        """Predict the time of a batch with this load under each of the plans."""
-        work, doubt = self._work(plans, load)
+    def predict(self, shapes: Sequence[Shape], load: BatchLoad) -> Prediction:
+        """Predict the time of a batch with this load under each of the shapes."""
+        work, deviation = self._work(shapes, load)
         features = work.features(self.costs)
         beyond = work.beyond_one
         alone = np.einsum("psk,sk->ps", features, self.costs)
@@ -104,25 +97,29 @@ class BatchModel:
         common = np.stack([np.ones_like(fixed), work.scheduled, (alone * beyond).sum(axis=1)], axis=1)
         # einsum: for products this small, the threads of a BLAS cost more time than they save
         deviates = np.einsum("pc,cd->pd", common, self.spread[:3])
-        deviates += np.einsum("pk,kd->pd", features.reshape(len(plans), self.costs.size), self.spread[3:])
-        by_groups = features[..., GROUP] @ self.costs[:, GROUP] * doubt
+        deviates += np.einsum("pk,kd->pd", features.reshape(len(shapes), self.costs.size), self.spread[3:])
+        by_groups = features[..., GROUP] @ self.costs[:, GROUP] * deviation
         unsure = np.sqrt(np.sum(deviates**2, axis=1) + by_groups**2) / np.maximum(seconds, 1e-9)
         width = np.exp(_Z * np.hypot(unsure, self.scatter))
-        return Prediction(seconds, seconds / width, seconds * width, fixed, stages, self.stages)
+        return Prediction(
+            seconds, seconds / width, seconds * width, fixed, stages, tuple(stage.name for stage in self.stages)
+        )
 
     def partitioner_load(self, replicas: NDArray[np.number], records_per_second: float) -> Vector:
         """Return the busy share of each of ``replicas`` partitioner pods; 0 if there are none or nothing is known."""
         return (self.dedicated or 0.0) * records_per_second / np.asarray(replicas, dtype=np.float64)
 
-    def _work(self, plans: Sequence[Shape], load: BatchLoad) -> tuple[BatchWork, Vector]:
-        """Return the work under each plan, and the standard deviation of the logarithm of its groups."""
-        shape = np.array([(p.executors, p.parallelism, p.replicas) for p in plans], dtype=np.float64).reshape(-1, 3)
-        rows = np.full(len(plans), load.rows)
-        groups, doubt = np.zeros(len(plans)), np.zeros(len(plans))
+    def _work(self, shapes: Sequence[Shape], load: BatchLoad) -> tuple[BatchWork, Vector]:
+        """Return the work under each shape, and the standard deviation of the logarithm of its groups."""
+        given = np.array([(one.executors, one.parallelism, one.replicas) for one in shapes], dtype=np.float64).reshape(
+            -1, 3
+        )
+        rows = np.full(len(shapes), load.rows)
+        groups, deviation = np.zeros(len(shapes)), np.zeros(len(shapes))
         if self.partials is not None:
-            groups = self.partials.predict(rows, shape[:, 1])
-            doubt = self.partials.doubt(rows, shape[:, 1])
+            groups = self.partials.predict(rows, given[:, 1])
+            deviation = self.partials.deviation(rows, given[:, 1])
             if load.keys is not None and self.keys:
                 groups = np.minimum(groups * load.keys / self.keys, rows)
-        work = amounts(self.shapes, shape, self.executor_cores, self.state_partitions, rows, groups, self.skew)
-        return work, doubt
+        work = amounts(self.stages, given, self.executor_cores, self.state_partitions, rows, groups, self.skew)
+        return work, deviation

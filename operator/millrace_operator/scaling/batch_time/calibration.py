@@ -9,21 +9,21 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..observation import Observation, Stage
-from ..shape import Bounds, Shape
+from ..shape import Bounds, Shape, Vector
 from .batch_model import BatchModel
 from .cost_fit import BATCH_NOISE, Equations, Fit, fit_logs, prior_fit
-from .costs import NAMES, StageCosts, parts, prior_precision
+from .costs import NAMES, PRIOR, parts, prior_precision
 from .partials import ObservedPartials, Partials, learn
 from .skew import Skew, hot_share
 
-Vector = NDArray[np.float64]
+SHAPES, PER_SHAPE = 32, 16
+"""Numbers of shapes, and of observations of each, that are remembered; the shape that ran least recently goes first."""
 
 _ENOUGH = 3
 _HALF_LIFE, _LEAST = 16.0, 0.05
-"""Observations after which an older one weighs half, and the least weight: old ones may be all there is of a plan."""
+"""Observations after which an older one weighs half, and the least weight: old ones may be all there is of a shape."""
 
 _AFTER_CHANGE = 0.2
 """Weight of the first observation of a plan, whose batches have to warm up."""
@@ -37,30 +37,46 @@ _ODD = 0.01
 _MOST, _LEAST_SECONDS = 1e12, 1e-3
 """Largest plausible value of any number of a batch, and the least plausible batch time in seconds."""
 
+_OTHER_KEYS, _SAME_RATE = 0.25, 0.1
+"""Change of imbalance or partial results that cannot be chance, and width of equal rates; both as logarithms."""
+
+_PARTIALS, _POD_MEASUREMENTS = 32, 16
+"""Observations from which the number of partial results is learned, and the load of partitioner pods."""
+
+
+@dataclass(frozen=True)
+class _Remembered:
+    """An observation, the number of observations before it, and whether it is the first after a change of plan."""
+
+    number: int
+    first: bool
+    seen: Observation
+
 
 class Calibration:
     """Observations of one job, and the costs that explain them."""
 
-    def __init__(self, bounds: Bounds, state_partitions: int, prior: StageCosts | None = None) -> None:
+    def __init__(self, bounds: Bounds, state_partitions: int) -> None:
         self._bounds = bounds
         self._state_partitions = state_partitions
-        self._prior = np.log((prior or StageCosts()).vector)
-        self._precision = prior_precision()
+        self._prior, self._precision = np.log(list(PRIOR.values())), prior_precision()
         self._parts = parts(bounds.dedicated)
-        self._recent = Recent()
+        self._remembered: OrderedDict[Shape, deque[_Remembered]] = OrderedDict()
+        self._newest: _Remembered | None = None
         self._start = self._prior
         self._model: BatchModel | None = None
 
     def add(self, seen: Observation) -> None:
         """Record an observation, unless its numbers are implausible; stages that are of another plan are left out."""
         if _plausible(seen):
-            self._recent.add(_without_odd_stages(seen))
-            self._model = None
+            before = self._newest.seen if self._newest is not None else seen
+            first = (seen.epoch, seen.plan) != (before.epoch, before.plan)
+            self._keep(_Remembered(self._count, first, _without_odd_stages(seen)))
 
     @property
     def ready(self) -> bool:
         """Whether enough has been seen to predict."""
-        return self._recent.count >= _ENOUGH
+        return self._count >= _ENOUGH
 
     def model(self) -> BatchModel:
         """Return the present model; without observations it is the prior."""
@@ -69,28 +85,40 @@ class Calibration:
         return self._model
 
     def to_json(self) -> dict[str, Any]:
-        """Return all remembered observations, for ``from_json``."""
-        return {"observations": self._recent.to_json()}
+        """Return all remembered observations, oldest first, for ``from_json``."""
+        return {"observations": [asdict(one) for one in self._all()]}
 
     @classmethod
-    def from_json(
-        cls, stored: Mapping[str, Any], bounds: Bounds, state_partitions: int, prior: StageCosts | None = None
-    ) -> Calibration:
+    def from_json(cls, stored: Mapping[str, Any], bounds: Bounds, state_partitions: int) -> Calibration:
         """Return a calibration with the observations that another one saved.
 
         Raises:
             KeyError, TypeError: ``stored`` was not written by ``to_json``.
         """
-        calibration = cls(bounds, state_partitions, prior)
-        calibration._recent = Recent.from_json(stored["observations"])
+        calibration = cls(bounds, state_partitions)
+        for one in stored["observations"]:
+            calibration._keep(_Remembered(one["number"], one["first"], _observation(one["seen"])))
         return calibration
 
+    @property
+    def _count(self) -> int:
+        return self._newest.number + 1 if self._newest is not None else 0
+
+    def _keep(self, one: _Remembered) -> None:
+        self._remembered.setdefault(one.seen.plan, deque(maxlen=PER_SHAPE)).append(one)
+        self._remembered.move_to_end(one.seen.plan)
+        if len(self._remembered) > SHAPES:
+            self._remembered.popitem(last=False)
+        self._newest, self._model = one, None
+
+    def _all(self) -> list[_Remembered]:
+        return sorted((one for of_shape in self._remembered.values() for one in of_shape), key=lambda one: one.number)
+
     def _fitted(self) -> BatchModel:
-        remembered = self._recent.all()
+        remembered = self._all()
         seen = [one.seen for one in remembered]
-        skew = skew_of(same_keys(seen))
         if not seen:
-            return self._made(prior_fit(self._prior, self._precision), _SCATTER, skew, seen)
+            return self._made(prior_fit(self._prior, self._precision), _SCATTER, seen)
         age = np.array([remembered[-1].number - one.number for one in remembered])
         after_change = np.array([_AFTER_CHANGE if one.first else 1.0 for one in remembered])
         weights = np.maximum(0.5 ** (age / _HALF_LIFE), _LEAST) * after_change
@@ -98,15 +126,16 @@ class Calibration:
         fit = fit_logs(equations.residuals, equations.weights(weights), self._prior, self._precision, self._start)
         self._start = fit.logs
         scatter, wider = _scatter(*equations.batch_errors(fit), weights)
-        return self._made(Fit(fit.logs, fit.factor * wider), scatter, skew, seen)
+        return self._made(Fit(fit.logs, fit.factor * wider), scatter, seen)
 
-    def _made(self, fit: Fit, scatter: float, skew: Skew, seen: list[Observation]) -> BatchModel:
+    def _made(self, fit: Fit, scatter: float, seen: Sequence[Observation]) -> BatchModel:
         values = np.exp(fit.logs)
         costs = dict(zip(NAMES, values.tolist(), strict=True))
         alone = np.eye(len(NAMES))[[NAMES.index(name) for name in ("fixed", "schedule", "contention")]]
         each = np.concatenate([alone, self._parts.placed.reshape(-1, len(NAMES))])
+        alike = same_keys(seen)
         return BatchModel(
-            shapes=self._parts.shapes,
+            stages=self._parts.stages,
             costs=self._parts.placed @ values,
             fixed=costs["fixed"],
             schedule=costs["schedule"],
@@ -115,15 +144,15 @@ class Calibration:
             scatter=scatter,
             executor_cores=self._bounds.executor_cores,
             state_partitions=self._state_partitions,
-            skew=skew,
-            partials=partials_of(same_keys(seen)),
+            skew=skew_of(alike),
+            partials=partials_of(alike),
             dedicated=pod_seconds(seen),
             keys=last_keys(seen),
         )
 
 
 def _scatter(errors: Vector, leverages: Vector, weights: Vector) -> tuple[float, float]:
-    """Return the scatter of batches about the model, as a share, and the factor by which it widens the costs' doubt.
+    """Return the scatter of batches about the model, as a share, and the factor by which it widens intervals of costs.
 
     The scatter is a standard deviation. Errors beyond three robust deviations (by the median) count as three. A batch
     with influence on the costs lies closer to the model than others will: its ``leverage`` makes up for that. Few
@@ -140,19 +169,11 @@ def _scatter(errors: Vector, leverages: Vector, weights: Vector) -> tuple[float,
 
 def _plausible(seen: Observation) -> bool:
     """Return whether all numbers are within plausible limits."""
-    stages = [stage for stage in (seen.route, seen.combine) if stage is not None]
-    needed = [
-        seen.seconds,
-        seen.rows,
-        seen.interval,
-        *(value for stage in stages for value in (stage.tasks, stage.seconds)),
-    ]
-    known = [
-        value
-        for value in (seen.keys, seen.partials, seen.updates, seen.imbalance, seen.merge_seconds, seen.dedicated_busy)
-        if value is not None
-    ]
-    return all(0 <= value <= _MOST for value in needed + known) and seen.seconds >= _LEAST_SECONDS
+    stages = [value for stage in (seen.route, seen.combine) if stage for value in (stage.tasks, stage.seconds)]
+    optional = (seen.keys, seen.partials, seen.updates, seen.imbalance, seen.merge_seconds, seen.dedicated_busy)
+    known = [value for value in optional if value is not None]
+    numbers = (seen.seconds, seen.rows, seen.interval, *stages, *known)
+    return all(0 <= value <= _MOST for value in numbers) and seen.seconds >= _LEAST_SECONDS
 
 
 def _without_odd_stages(seen: Observation) -> Observation:
@@ -165,78 +186,9 @@ def _without_odd_stages(seen: Observation) -> Observation:
     )
 
 
-PLANS = 32
-"""Number of plans that are remembered; the one that ran least recently is forgotten first."""
-
-PER_PLAN = 16
-"""Number of observations that are remembered of each plan."""
-
-
-@dataclass(frozen=True)
-class NumberedObservation:
-    """An observation, the number of observations before it, and whether it is the first after a change of plan."""
-
-    number: int
-    first: bool
-    seen: Observation
-
-
-class Recent:
-    """The remembered observations, at most ``PLANS`` times ``PER_PLAN``."""
-
-    def __init__(self) -> None:
-        self._plans: OrderedDict[Shape, deque[NumberedObservation]] = OrderedDict()
-        self._newest: Observation | None = None
-        self.count = 0
-
-    def add(self, seen: Observation) -> None:
-        """Remember an observation; this may drop the plan that ran least recently."""
-        before = self._newest
-        first = before is not None and (seen.epoch, seen.plan) != (before.epoch, before.plan)
-        self._keep(NumberedObservation(self.count, first, seen))
-
-    def _keep(self, one: NumberedObservation) -> None:
-        self._plans.setdefault(one.seen.plan, deque(maxlen=PER_PLAN)).append(one)
-        self._plans.move_to_end(one.seen.plan)
-        if len(self._plans) > PLANS:
-            self._plans.popitem(last=False)
-        self._newest = one.seen
-        self.count = one.number + 1
-
-    def all(self) -> list[NumberedObservation]:
-        """Return all remembered observations, oldest first."""
-        return sorted((one for plan in self._plans.values() for one in plan), key=lambda one: one.number)
-
-    def to_json(self) -> list[dict[str, Any]]:
-        """Return all remembered observations for ``from_json``, oldest first."""
-        return [asdict(one) for one in self.all()]
-
-    @classmethod
-    def from_json(cls, stored: list[Mapping[str, Any]]) -> Recent:
-        """Return the memory that ``to_json`` wrote.
-
-        Raises:
-            KeyError, TypeError: ``stored`` was not written by ``to_json``.
-        """
-        recent = cls()
-        for one in stored:
-            recent._keep(NumberedObservation(one["number"], one["first"], _observation(one["seen"])))
-        return recent
-
-
 def _observation(stored: Mapping[str, Any]) -> Observation:
     stages = {name: None if stored[name] is None else Stage(**stored[name]) for name in ("route", "combine")}
     return Observation(**{**stored, **stages, "plan": Shape(**stored["plan"])})
-
-
-_OTHER_KEYS, _SAME_RATE = 0.25, 0.1
-"""Change of imbalance or partial results that cannot be chance, and width of equal rates; both as logarithms."""
-
-_PARTIALS = 32
-"""Observations from which the number of partial results is learned."""
-
-_POD_MEASUREMENTS = 16
-"""Observations from which the load of partitioner pods is learned."""
 
 
 def same_keys(seen: Sequence[Observation]) -> Sequence[Observation]:
@@ -249,8 +201,7 @@ def same_keys(seen: Sequence[Observation]) -> Sequence[Observation]:
     reported: dict[tuple[str, int, int], tuple[int, float]] = {}
     for index, one in enumerate(seen):
         rate = round(math.log(max(one.rows, 1.0)) / _SAME_RATE)
-        numbers = {"imbalance": one.imbalance, "partials": one.partials}
-        for name, number in numbers.items():
+        for name, number in (("imbalance", one.imbalance), ("partials", one.partials)):
             if number is not None:
                 place = (name, one.plan.parallelism, rate)
                 before, value = reported.get(place, (-1, number))

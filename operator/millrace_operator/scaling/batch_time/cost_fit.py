@@ -9,13 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..observation import Observation
+from ..shape import Vector
 from .costs import NAMES, Parts
 from .stage_work import amounts
-
-Vector = NDArray[np.float64]
 
 BATCH_NOISE, _CLOCK_NOISE = 0.06, 0.15
 """Usual error of the model, as a share: for a batch's time, and for the stages' own clocks."""
@@ -59,13 +57,13 @@ class Equations:
             "combine": column([None if one.combine is None else one.combine.seconds for one in seen]),
             "merge": column([one.merge_seconds for one in seen]),
         }
-        self._clocks = np.stack([clocks[shape.name] for shape in parts.shapes], axis=1)
+        self._clocks = np.stack([clocks[stage.name] for stage in parts.stages], axis=1)
         self._timed = np.isfinite(self._clocks)
         plans = np.array(
             [(one.plan.executors, one.plan.parallelism, one.plan.replicas) for one in seen], dtype=np.float64
         )
         self._work = amounts(
-            parts.shapes,
+            parts.stages,
             plans,
             executor_cores,
             partitions,

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
+from ..shape import Vector
 
 _BENDS = np.linspace(0.1, 1.0, 10)
 _TIMES = 3.0 ** np.arange(-6, 7)
@@ -18,10 +17,10 @@ _TIMES = 3.0 ** np.arange(-6, 7)
 _NOISE = 0.03
 """Scatter of the logarithm of partial results from batch to batch."""
 
-_BEND_DOUBT, _FILLED_DOUBT, _SPLIT_DOUBT = 0.3, 4.0, 0.2
+_BEND_DEVIATION, _FILLED_DEVIATION, _SPLIT_DEVIATION = 0.3, 4.0, 0.2
 """Standard deviations of the prior: for the exponent, the logarithm of the filling, and ``by_tasks``."""
 
-_GROWTH_DOUBT = 0.25
+_GROWTH_DEVIATION = 0.25
 """Standard deviation of the prior for d log partials / d log rows, as a whole."""
 
 _STEADY = 0.05
@@ -44,21 +43,21 @@ class Partials:
     They grow as 1 - exp(-``filled`` * x ** ``bend``), with x the records over those of the newest observation. A
     ``bend`` of 1 is drawing from groups that are all alike. With a small ``filled`` they grow as a power of the
     records, as words in a text do (Heaps' law). ``by_tasks`` is an exponent too: 0 if all records of a key go to one
-    task, up to 1 if a partitioner splits every key among all tasks. The doubts are standard deviations of the exponents
-    by rows and by tasks.
+    task, up to 1 if a partitioner splits every key among all tasks. The deviations are standard deviations of the
+    exponents by rows and by tasks.
     """
 
     newest: ObservedPartials
     filled: float
     bend: float
     by_tasks: float
-    growth_doubt: float = 0.0
-    split_doubt: float = 0.0
+    growth_deviation: float = 0.0
+    split_deviation: float = 0.0
 
-    def doubt(self, rows: Vector, parallelism: Vector) -> Vector:
+    def deviation(self, rows: Vector, parallelism: Vector) -> Vector:
         """Return the standard deviation of log partial results that comes from distance to the newest observation."""
-        by_rows = self.growth_doubt * np.log(np.maximum(rows, 1.0) / self.newest.rows)
-        return np.hypot(by_rows, self.split_doubt * np.log(parallelism / self.newest.parallelism))
+        by_rows = self.growth_deviation * np.log(np.maximum(rows, 1.0) / self.newest.rows)
+        return np.hypot(by_rows, self.split_deviation * np.log(parallelism / self.newest.parallelism))
 
     def predict(self, rows: Vector, parallelism: Vector) -> Vector:
         """Return the partial results of batches; at most one for each record."""
@@ -90,18 +89,18 @@ def learn(seen: Sequence[ObservedPartials], hot: float = 0.0) -> Partials:
     bends, filled = _BENDS[:, None], usual_filled * _TIMES
     growth = np.log(-np.expm1(-filled[:, None] * rows ** bends[..., None]))  # shape (bends, filled, seen)
     off = steps - np.diff(growth)[..., informative]
-    splits = np.clip(off @ tasks / (tasks @ tasks + (_NOISE / _SPLIT_DOUBT) ** 2), 0.0, 1.0)
+    splits = np.clip(off @ tasks / (tasks @ tasks + (_NOISE / _SPLIT_DEVIATION) ** 2), 0.0, 1.0)
     errors = np.minimum(np.abs(off - splits[..., None] * tasks) / _NOISE, 3.0)
-    unusual = ((bends - usual_bend) / _BEND_DOUBT) ** 2 + (np.log(_TIMES) / _FILLED_DOUBT) ** 2
-    loss = np.sum(errors**2, axis=-1) + unusual + (splits / _SPLIT_DOUBT) ** 2
+    unusual = ((bends - usual_bend) / _BEND_DEVIATION) ** 2 + (np.log(_TIMES) / _FILLED_DEVIATION) ** 2
+    loss = np.sum(errors**2, axis=-1) + unusual + (splits / _SPLIT_DEVIATION) ** 2
     bend, times = np.unravel_index(np.argmin(loss), loss.shape)
     return Partials(
         newest,
         filled=float(filled[times]),
         bend=float(_BENDS[bend]),
         by_tasks=float(splits[bend, times]),
-        growth_doubt=1 / math.hypot(1 / _GROWTH_DOUBT, math.sqrt(changes @ changes) / _NOISE),
-        split_doubt=1 / math.hypot(2 / _SPLIT_DOUBT, math.sqrt(tasks @ tasks) / _NOISE),
+        growth_deviation=1 / math.hypot(1 / _GROWTH_DEVIATION, math.sqrt(changes @ changes) / _NOISE),
+        split_deviation=1 / math.hypot(2 / _SPLIT_DEVIATION, math.sqrt(tasks @ tasks) / _NOISE),
     )
 
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
+from ..shape import Vector
 
 _NORMAL = NormalDist()
 

@@ -1,4 +1,4 @@
-"""The stages of a micro-batch, and the work of their tasks under a plan.
+"""The stages of a micro-batch, the work of their tasks under a shape, and when the last task of a stage is done.
 
 Each stage is an operator of paper 002. Its task fetches its share of the batch at once and emits one block for each
 task of the next stage. A record costs c_p = c_fetch / b_in + c_cpu + s * c_emit / b_out (equation 3.8), with b_in the
@@ -15,9 +15,8 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from ..shape import Vector
 from .skew import Skew, chance
-
-Vector = NDArray[np.float64]
 
 _TINY = 1e-12
 
@@ -42,7 +41,7 @@ class Skewed(StrEnum):
 
 
 @dataclass(frozen=True)
-class StageShape:
+class JobStage:
     """A stage of a job: what its number of tasks follows, and what makes its tasks uneven.
 
     A job's stages run one after the other. Each sends blocks to the tasks of the next.
@@ -53,20 +52,20 @@ class StageShape:
     skewed: Skewed = Skewed.EVEN
 
 
-ROUTE = StageShape("route", Tasks.REPLICAS)
-COMBINE = StageShape("combine", Tasks.PARALLELISM, Skewed.KEYS)
-MERGE = StageShape("merge", Tasks.PARTITIONS, Skewed.PLACEMENT)
+ROUTE = JobStage("route", Tasks.REPLICAS)
+COMBINE = JobStage("combine", Tasks.PARALLELISM, Skewed.KEYS)
+MERGE = JobStage("merge", Tasks.PARTITIONS, Skewed.PLACEMENT)
 
 
 @dataclass(frozen=True, eq=False)
 class BatchWork:
-    """The amounts of work in batches, by plan.
+    """The amounts of work in batches, one batch for each shape of the job.
 
     Attributes:
-        tasks, blocks: tasks of a stage, and blocks that each of them sends; shape ``(plans, stages)``.
-        imbalance: largest over mean amount of a task, minus 1, of what is uneven; shape ``(plans, stages)``.
-        uneven: the kind of cost whose amount is uneven; shape ``(stages,)``.
-        cores, rows, groups: cores, records and partial results; shape ``(plans,)``.
+        tasks, blocks: tasks of a stage, and blocks that each of them sends; arrays ``(shapes, stages)``.
+        imbalance: largest over mean amount of a task, minus 1, of what is uneven; array ``(shapes, stages)``.
+        uneven: the kind of cost whose amount is uneven; array ``(stages,)``.
+        cores, rows, groups: cores, records and partial results; arrays ``(shapes,)``.
     """
 
     tasks: Vector
@@ -79,19 +78,17 @@ class BatchWork:
 
     @property
     def scheduled(self) -> Vector:
-        """Tasks that the driver schedules, one after the other; shape ``(plans,)``."""
-        handed_out: Vector = self.tasks.sum(axis=1)
-        return handed_out
+        """Tasks that the driver schedules, one after the other; array ``(shapes,)``."""
+        return np.asarray(self.tasks.sum(axis=1))
 
     @property
     def beyond_one(self) -> Vector:
-        """Busy cores in each stage beyond the first one; shape ``(plans, stages)``."""
-        busy: Vector = np.minimum(self.tasks, self.cores[:, None])
-        return busy - 1
+        """Busy cores in each stage beyond the first one; array ``(shapes, stages)``."""
+        return np.asarray(np.minimum(self.tasks, self.cores[:, None]) - 1)
 
     @property
     def amounts(self) -> Vector:
-        """Amounts of a mean task, by kind of cost; shape ``(plans, stages, 4)``."""
+        """Amounts of a mean task, by kind of cost; array ``(shapes, stages, 4)``."""
         amounts = np.empty((*self.tasks.shape, 4))
         amounts[..., TASK] = 1.0
         amounts[..., RECORD] = self.rows[:, None] / self.tasks
@@ -100,12 +97,10 @@ class BatchWork:
         return amounts
 
     def features(self, costs: Vector) -> Vector:
-        """Return how often each cost counts in the time of its stage, without contention; shape ``(plans, stages, 4)``.
+        """Return how often each cost counts in its stage's time, without contention; array ``(shapes, stages, 4)``.
 
         The hot task has ``1 + imbalance`` times the mean of what is uneven, and the others have correspondingly less.
-
-        Args:
-            costs: shape ``(stages, 4)``. They decide how much the hot task delays its stage.
+        ``costs``, an array ``(stages, 4)``, decide how much the hot task delays its stage.
         """
         counts = self.amounts
         stages = np.arange(len(self.uneven))
@@ -121,40 +116,40 @@ class BatchWork:
 
 
 def amounts(
-    shapes: Sequence[StageShape],
-    plans: Vector,
+    stages: Sequence[JobStage],
+    shapes: Vector,
     executor_cores: int,
     state_partitions: int,
     rows: Vector,
     groups: Vector,
     skew: Skew | Vector,
 ) -> BatchWork:
-    """Return the work of batches with ``rows`` records and ``groups`` partial results, both of shape ``(plans,)``.
+    """Return the work of batches with ``rows`` records and ``groups`` partial results, both arrays ``(shapes,)``.
 
     Args:
-        plans: executors, parallelism and replicas; shape ``(plans, 3)``.
-        skew: skew of records among combine tasks; or their imbalance, shape ``(plans,)``.
+        shapes: executors, parallelism and replicas; array ``(shapes, 3)``.
+        skew: skew of records among combine tasks; or their imbalance, array ``(shapes,)``.
     """
-    executors, parallelism, replicas = plans.T
+    executors, parallelism, replicas = shapes.T
     counts = {
         Tasks.REPLICAS: replicas,
         Tasks.PARALLELISM: parallelism,
-        Tasks.PARTITIONS: np.full(len(plans), float(state_partitions)),
+        Tasks.PARTITIONS: np.full(len(shapes), float(state_partitions)),
     }
     imbalance = {}
-    for skewed, tasks in {(shape.skewed, shape.tasks) for shape in shapes}:
-        of_tasks = np.zeros(len(plans))
+    for skewed, tasks in {(stage.skewed, stage.tasks) for stage in stages}:
+        of_tasks = np.zeros(len(shapes))
         if skewed is Skewed.KEYS:
             of_tasks = skew.imbalance(counts[tasks]) if isinstance(skew, Skew) else skew
         elif skewed is Skewed.PLACEMENT:
             of_tasks = chance(groups, counts[tasks])
         imbalance[skewed, tasks] = np.clip(of_tasks, 0.0, counts[tasks] - 1)
-    each = np.stack([counts[shape.tasks] for shape in shapes], axis=1)
+    each = np.stack([counts[stage.tasks] for stage in stages], axis=1)
     return BatchWork(
         tasks=each,
-        blocks=np.concatenate([each[:, 1:], np.zeros((len(plans), 1))], axis=1),
-        imbalance=np.stack([imbalance[shape.skewed, shape.tasks] for shape in shapes], axis=1),
-        uneven=np.array([GROUP if shape.skewed is Skewed.PLACEMENT else RECORD for shape in shapes]),
+        blocks=np.concatenate([each[:, 1:], np.zeros((len(shapes), 1))], axis=1),
+        imbalance=np.stack([imbalance[stage.skewed, stage.tasks] for stage in stages], axis=1),
+        uneven=np.array([GROUP if stage.skewed is Skewed.PLACEMENT else RECORD for stage in stages]),
         cores=executors * executor_cores,
         rows=rows,
         groups=groups,

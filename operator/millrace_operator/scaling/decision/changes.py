@@ -69,10 +69,10 @@ class Change:
     @staticmethod
     def from_json(saved: Mapping[str, Any]) -> Change:
         """Return the change that ``asdict`` turned into a mapping."""
-        plans = {name: Shape(**saved[name]) for name in ("before", "after")}
+        shapes = {name: Shape(**saved[name]) for name in ("before", "after")}
         before, after = saved["expected"] or (None, None)
         expected = (Line(**before), Line(**after)) if before and after else None
-        return Change(**{**saved, **plans, "expected": expected})
+        return Change(**{**saved, **shapes, "expected": expected})
 
 
 @dataclass(frozen=True)
@@ -127,15 +127,15 @@ class Failure:
         """Return whether ``rate`` records per second are a load at which the step would not help either."""
         return rate <= self.rate * SIMILAR
 
-    def forbids(self, plan: Shape) -> bool:
+    def forbids(self, shape: Shape) -> bool:
         """Return whether ``plan`` is a step in the same direction.
 
         If the step changed the number of executors, that is any plan with more executors than before it. Otherwise it
         is any plan with other tasks on as many executors.
         """
         if self.after.executors != self.before.executors:
-            return plan.executors > self.before.executors
-        return plan.executors == self.before.executors and plan != self.before
+            return shape.executors > self.before.executors
+        return shape.executors == self.before.executors and shape != self.before
 
 
 @dataclass(frozen=True)
@@ -209,12 +209,12 @@ class ChangeMemory:
         until = now + TOO_FEW_SECONDS * 2 ** min(times - 1, MOST_DOUBLINGS)
         self.too_few.append(TooFew(executors, rate, until, times))
 
-    def follow(self, now: float, plan: Shape, ready: int, pending_since: float | None, patience: float) -> None:
+    def follow(self, now: float, shape: Shape, ready: int, pending_since: float | None, patience: float) -> None:
         """Record how many executors are ready; those that should leave are waited for at most ``patience`` seconds."""
-        if self.change is not None and plan != self.change.after:  # not carried out, or changed by someone else
+        if self.change is not None and shape != self.change.after:  # not carried out, or changed by someone else
             self.change, self._complete = None, True
             self._batches, self._lost, self._after = 0, 0.0, []
-        if ready >= plan.executors:
+        if ready >= shape.executors:
             self._short_since = None
         elif self._short_since is None:
             self._short_since, self._most_ready = now if pending_since is None else min(now, pending_since), ready
@@ -223,9 +223,9 @@ class ChangeMemory:
         if self._complete or self.change is None:
             return
         waited = now - self.change.time
-        if ready == plan.executors and self.change.after.executors > self.change.before.executors:
+        if ready == shape.executors and self.change.after.executors > self.change.before.executors:
             self._startups.append(waited)
-        self._complete = ready == plan.executors or (ready > plan.executors and waited > patience)
+        self._complete = ready == shape.executors or (ready > shape.executors and waited > patience)
 
     def short_for(self, now: float) -> float | None:
         """Return the seconds since the last executor arrived while others are missing; None if none is missing."""

@@ -36,23 +36,23 @@ class Limits:
     least: tuple[Limit, ...]
     failures: tuple[Failure, ...]
 
-    def broken(self, plan: Shape) -> Limit | None:
+    def broken(self, shape: Shape) -> Limit | None:
         """Return the tightest limit that ``plan`` breaks; None if it is allowed."""
-        above = [limit for limit in self.most if plan.executors > limit.executors]
+        above = [limit for limit in self.most if shape.executors > limit.executors]
         if above:
             return min(above, key=lambda limit: limit.executors)
-        below = [limit for limit in self.least if plan.executors < limit.executors]
+        below = [limit for limit in self.least if shape.executors < limit.executors]
         if below:
             return max(below, key=lambda limit: limit.executors)
         for failure in self.failures:
-            if plan.executors >= self.present and failure.forbids(plan):
+            if shape.executors >= self.present and failure.forbids(shape):
                 why = f"{failure.before} -> {failure.after} did not help at {failure.rate:,.0f} records/s"
                 return Limit(Guard.INEFFECTIVE, failure.before.executors, why)
         return None
 
-    def allowed(self, plans: Sequence[Shape]) -> Mask:
+    def allowed(self, shapes: Sequence[Shape]) -> Mask:
         """Return which of ``plans`` break no limit."""
-        return np.array([self.broken(plan) is None for plan in plans])
+        return np.array([self.broken(shape) is None for shape in shapes])
 
 
 def limits(settings: Settings, bounds: Bounds, memory: ChangeMemory, situation: Situation, rate: float) -> Limits:

@@ -62,7 +62,7 @@ class KeepingUp:
         self.at_arrival = self.batches_at_arrival = 0.0
         self.behind = False
 
-    def add(self, seen: Observation, plan: Shape, demand: Demand, calibration: Calibration) -> None:
+    def add(self, seen: Observation, shape: Shape, demand: Demand, calibration: Calibration) -> None:
         """Record an observation, and the plan that was decided last."""
         if self._plan != seen.plan:
             self._plan = seen.plan
@@ -79,8 +79,8 @@ class KeepingUp:
             self.batches_at_arrival = self._at(model, usual, seen)
             self._recent[-1] = replace(self._recent[-1], at_arrival=max(self.batches_at_arrival, busy))
             rate = seen.arrival + demand.backlog / self._drain_seconds
-            draining = predicted(model, plan, rate * seen.interval, seen.interval)
-            load = float(model.partitioner_load(np.array([plan.replicas]), rate)[0])
+            draining = predicted(model, shape, rate * seen.interval, seen.interval)
+            load = float(model.partitioner_load(np.array([shape.replicas]), rate)[0])
             self.behind, certain = max(draining.utilization, load) > 1, max(draining.low, load) > 1
         self.at_arrival = max(self.batches_at_arrival, busy)
         self._times = self._times + 1 if certain else 0

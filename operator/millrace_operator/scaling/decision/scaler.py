@@ -55,16 +55,16 @@ class Scaler:
         return replace(decision, sentence=sentence(decision, self.settings))
 
     def _decide(self, answer: Answer | None, situation: Situation) -> Decision:
-        now, plan = situation.now, situation.plan
+        now, shape = situation.now, situation.plan
         if self.settings.mode is Mode.OFF:
-            return Decision(now, plan, plan, Reason.OFF)
-        nearest = self.bounds.nearest(plan)
+            return Decision(now, shape, shape, Reason.OFF)
+        nearest = self.bounds.nearest(shape)
         carried_out = self.settings.mode is Mode.ACTIVE and not situation.paused
-        if nearest != plan and carried_out and Guard.BOUNDS in self.settings.guards:
-            return Decision(now, plan, nearest, Reason.OUT_OF_BOUNDS, Guard.BOUNDS)
-        seen = self._reading.step(answer, now, situation.epoch, plan)
+        if nearest != shape and carried_out and Guard.BOUNDS in self.settings.guards:
+            return Decision(now, shape, nearest, Reason.OUT_OF_BOUNDS, Guard.BOUNDS)
+        seen = self._reading.step(answer, now, situation.epoch, shape)
         if isinstance(seen, NoAnswer):
-            return Decision(now, plan, plan, Reason.NO_ANSWER, detail=f"{seen.reason}: {seen.message}")
+            return Decision(now, shape, shape, Reason.NO_ANSWER, detail=f"{seen.reason}: {seen.message}")
         outcome = self._learn(seen, situation)
         case = self._case(seen, situation)
         if outcome is not None and not outcome.helped and case.on(Guard.INEFFECTIVE):
@@ -201,7 +201,7 @@ def _growth(rate: float, change: Change | None) -> float | None:
     return rate / change.rate - 1 if change is not None and change.rate else None
 
 
-def _line(model: BatchModel, plan: Shape, rows: float, interval: float) -> Line:
+def _line(model: BatchModel, shape: Shape, rows: float, interval: float) -> Line:
     """Return the line through the predicted batch seconds of a plan at ``rows`` and at twice as many records."""
-    times = [predicted(model, plan, count, interval).utilization * interval for count in (rows, 2 * rows)]
+    times = [predicted(model, shape, count, interval).utilization * interval for count in (rows, 2 * rows)]
     return Line.through((rows, times[0]), (2 * rows, times[1]))

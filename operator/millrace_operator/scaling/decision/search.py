@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..batch_time.batch_model import BatchLoad, BatchModel, Prediction
-from ..shape import Bounds, Range, Shape
+from ..shape import Bounds, Range, Shape, Vector
 from ..zones import Driver
 
 _EXECUTORS, _REPLICAS = 40, 6
@@ -32,7 +32,6 @@ _WORTH = 0.1
 """Percent by which 1 % more cores must shorten batches, when no plan makes them short enough."""
 
 Mask = NDArray[np.bool_]
-Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -79,14 +78,14 @@ def candidates(bounds: Bounds, present: Shape, executors: Range) -> list[Shape]:
     """
     counts = {*_thinned(executors, _EXECUTORS), present.executors, bounds.executors.low, bounds.executors.high}
     pods = {*_thinned(bounds.replicas, _REPLICAS), bounds.replicas.nearest(present.replicas)}
-    plans = {present: None}
+    shapes = {present: None}
     for count in sorted(counts & set(range(executors.low, executors.high + 1))):
         cores = count * bounds.executor_cores
         parallelism = _filling(cores, _TASKS_PER_CORE, present.parallelism, bounds.parallelism)
         slices = _filling(cores, _SLICES_PER_CORE, present.replicas, bounds.replicas)
         replicas = pods if bounds.dedicated else slices
-        plans.update((Shape(count, n, m), None) for n in sorted(parallelism) for m in sorted(replicas))
-    return list(plans)
+        shapes.update((Shape(count, n, m), None) for n in sorted(parallelism) for m in sorted(replicas))
+    return list(shapes)
 
 
 def _filling(cores: int, per_core: Sequence[int], present: int, allowed: Range) -> set[int]:
@@ -114,17 +113,17 @@ class Search:
         self, model: BatchModel, bounds: Bounds, present: Shape, executors: Range, need: Need, bias: float = 1.0
     ) -> None:
         """Predict the candidates within ``executors``; batches take ``bias`` times what the model says."""
-        self.plans, self.need, self._bias = candidates(bounds, present, executors), need, bias
+        self.shapes, self.need, self._bias = candidates(bounds, present, executors), need, bias
         self._model = model
-        self._prediction = model.predict(self.plans, need.load)
+        self._prediction = model.predict(self.shapes, need.load)
         factor = bias / need.load.interval
         self.middle, high = self._prediction.seconds * factor, self._prediction.high * factor
         self.cautious: Vector = self.middle + need.caution * (high - self.middle)
         self.wide: Mask = high > self.middle * (1 + WIDE)
-        self.executors: NDArray[np.int64] = np.array([plan.executors for plan in self.plans])
-        self.cores: Vector = np.array([bounds.cores(plan) for plan in self.plans])
+        self.executors: NDArray[np.int64] = np.array([shape.executors for shape in self.shapes])
+        self.cores: Vector = np.array([bounds.cores(shape) for shape in self.shapes])
         if bounds.dedicated:
-            busy = model.partitioner_load(np.array([plan.replicas for plan in self.plans]), need.rate)
+            busy = model.partitioner_load(np.array([shape.replicas for shape in self.shapes]), need.rate)
             self.middle, self.cautious = np.maximum(self.middle, busy), np.maximum(self.cautious, busy)
         self.usual: Vector = self.middle[0] * (self.cores[0] / self.cores) ** SPEEDUP
         self.likely: Mask = self.middle <= need.mean
@@ -132,7 +131,7 @@ class Search:
 
     def forecast(self, index: int) -> Forecast:
         """Return the forecast for a candidate."""
-        return forecast(self.plans, self._prediction, index, self.need.load.interval, self._bias)
+        return forecast(self.shapes, self._prediction, index, self.need.load.interval, self._bias)
 
     def cheapest(self, among: Mask, drivers: frozenset[Driver] = frozenset()) -> int | None:
         """Return the best candidate among those with the fewest cores; None if there are no candidates.
@@ -178,9 +177,9 @@ class Search:
 
     def _meanwhile(self, indices: list[int]) -> Vector:
         """Return batch seconds with the candidates' parallelism and replicas, but only the present executors."""
-        executors = self.plans[0].executors
-        plans = [Shape(executors, self.plans[i].parallelism, self.plans[i].replicas) for i in indices]
-        return self._model.predict(plans, self.need.load).seconds
+        executors = self.shapes[0].executors
+        shapes = [Shape(executors, self.shapes[i].parallelism, self.shapes[i].replicas) for i in indices]
+        return self._model.predict(shapes, self.need.load).seconds
 
     def _lowest(self, equals: Mask) -> int:
         indices = np.flatnonzero(equals).tolist()
@@ -191,24 +190,22 @@ class Search:
         return min(alike, key=lambda index: (*self._changes(index, drivers), self.cautious[index]))
 
     def _changes(self, index: int, drivers: frozenset[Driver]) -> tuple[int, int]:
-        """Count the changes of parallelism and replicas, and those that no driver asks for.
-
-        A rate asks for replicas, keys ask for parallelism.
-        """
-        plan, present = self.plans[index], self.plans[0]
-        changed = {Driver.RATE: plan.replicas != present.replicas, Driver.KEYS: plan.parallelism != present.parallelism}
-        return sum(changed.values()), sum(changes for driver, changes in changed.items() if driver not in drivers)
+        """Count the changes of replicas, for a rate, and parallelism, for keys; and those that no driver asks for."""
+        shape, present = self.shapes[index], self.shapes[0]
+        changed = {Driver.RATE} if shape.replicas != present.replicas else set()
+        changed |= {Driver.KEYS} if shape.parallelism != present.parallelism else set()
+        return len(changed), len(changed - drivers)
 
 
 def forecast(
-    plans: Sequence[Shape], prediction: Prediction, index: int, interval: float, bias: float = 1.0
+    shapes: Sequence[Shape], prediction: Prediction, index: int, interval: float, bias: float = 1.0
 ) -> Forecast:
     """Return the forecast for one of ``plans`` at an ``interval`` in seconds; batches take ``bias`` times as long."""
     seconds = (prediction.seconds, prediction.low, prediction.high)
     middle, low, high = (float(array[index]) * bias / interval for array in seconds)
-    return Forecast(plans[index], middle, low, high, prediction.bottleneck(index))
+    return Forecast(shapes[index], middle, low, high, prediction.bottleneck(index))
 
 
-def predicted(model: BatchModel, plan: Shape, rows: float, interval: float) -> Forecast:
+def predicted(model: BatchModel, shape: Shape, rows: float, interval: float) -> Forecast:
     """Return the forecast for one plan with batches of ``rows`` records."""
-    return forecast([plan], model.predict([plan], BatchLoad(rows, interval)), 0, interval)
+    return forecast([shape], model.predict([shape], BatchLoad(rows, interval)), 0, interval)

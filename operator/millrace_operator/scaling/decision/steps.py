@@ -79,10 +79,10 @@ class Case:
 
         It is 1 while the number of ready executors differs from the plan.
         """
-        plan, inputs = self.situation.plan, self.inputs
-        if self.situation.executors_ready != plan.executors:
+        shape, inputs = self.situation.plan, self.inputs
+        if self.situation.executors_ready != shape.executors:
             return 1.0
-        usual = predicted(self.calibration.model(), plan, inputs.arrival * inputs.interval, inputs.interval)
+        usual = predicted(self.calibration.model(), shape, inputs.arrival * inputs.interval, inputs.interval)
         return max(inputs.batches_at_arrival / usual.utilization, 1.0)
 
     def on(self, guard: Guard) -> bool:
@@ -99,12 +99,12 @@ class Case:
         """Return a decision to change nothing."""
         return self.move(self.situation.plan, reason, detail)
 
-    def move(self, plan: Shape, reason: Reason | Guard, detail: str = "") -> Decision:
+    def move(self, shape: Shape, reason: Reason | Guard, detail: str = "") -> Decision:
         """Return a decision for ``plan``."""
         return Decision(
             time=self.situation.now,
             before=self.situation.plan,
-            plan=plan,
+            plan=shape,
             reason=reason,
             guard=reason if isinstance(reason, Guard) else None,
             detail=detail,
@@ -141,13 +141,13 @@ def scale_out(case: Case) -> Decision:
     present, most = case.situation.plan.executors, 2 * case.bounds.executors.high
     search = _more(case, Range(present, max(present, most)))
     not_fewer = search.cores >= search.cores[0]
-    allowed = not_fewer & case.limits.allowed(search.plans)
+    allowed = not_fewer & case.limits.allowed(search.shapes)
     allowed[0] = True
     reason, best = _best(case, search, allowed)
     _, wanted = _best(case, search, not_fewer)
     if wanted != best and not search.fits[best]:
         reason = Reason.AT_CAPACITY
-    return _explained(case.move(search.plans[best], reason), case, search, best, wanted)
+    return _explained(case.move(search.shapes[best], reason), case, search, best, wanted)
 
 
 def _best(case: Case, search: Search, allowed: Mask) -> tuple[Reason, int]:
@@ -192,16 +192,16 @@ def scale_in(case: Case) -> Decision:
     if wanted is None:
         unsure = (search.likely & (search.cores < search.cores[0])).any()
         return _explained(case.stay(Guard.UNCERTAIN if unsure else Reason.STABLE), case, search, 0)
-    best = search.cheapest(certain & case.limits.allowed(search.plans), case.drivers)
+    best = search.cheapest(certain & case.limits.allowed(search.shapes), case.drivers)
     if best is None:
-        limit = case.limits.broken(search.plans[wanted])
+        limit = case.limits.broken(search.shapes[wanted])
         return _explained(case.stay(limit.guard if limit else Reason.STABLE), case, search, 0, wanted)
     saved = 1 - search.cores[best] / search.cores[0]
     if steady and case.since_change < LONG * delay and saved < SMALL:
         return _explained(case.stay(Guard.FLAPPING), case, search, best)
     if case.on(Guard.SCALE_IN_LIMITED) and saved * max(case.underused_for, delay) <= case.downtime:
         return _explained(case.stay(Guard.SCALE_IN_LIMITED), case, search, best)
-    return _explained(case.move(search.plans[best], Reason.SCALE_IN), case, search, best, wanted)
+    return _explained(case.move(search.shapes[best], Reason.SCALE_IN), case, search, best, wanted)
 
 
 def _certain(case: Case, search: Search) -> Mask:
@@ -223,7 +223,7 @@ def make_do(case: Case) -> Decision:
     best = search.proportional(search.executors == ready)
     missing = case.situation.plan.executors - case.situation.executors_ready
     detail = f"{missing} executors have not come in {case.settings.patience:.0f} s"
-    return _explained(case.move(search.plans[best], Guard.CLUSTER, detail), case, search, best)
+    return _explained(case.move(search.shapes[best], Guard.CLUSTER, detail), case, search, best)
 
 
 def undo(case: Case, outcome: ChangeOutcome) -> Decision:
@@ -241,8 +241,8 @@ def careful(case: Case) -> Decision:
     ratio = min(max(case.inputs.utilization / case.settings.target, 1.0), 2.0)
     more = Shape(*(math.ceil(value * ratio) for value in (present.executors, present.parallelism, present.replicas)))
     most = min((limit.executors for limit in case.limits.most), default=more.executors)
-    plan = bounds.nearest(replace(more, executors=min(more.executors, most)))
-    return case.move(plan, Guard.CALIBRATING)
+    shape = bounds.nearest(replace(more, executors=min(more.executors, most)))
+    return case.move(shape, Guard.CALIBRATING)
 
 
 def _more(case: Case, executors: Range) -> Search:
@@ -260,14 +260,14 @@ def _fewer(case: Case, demand: float) -> Search:
 
 def _explained(decision: Decision, case: Case, search: Search, chosen: int, wanted: int | None = None) -> Decision:
     """Return the decision with the forecasts for its plans, and with the plans that were ruled out."""
-    limit = case.limits.broken(search.plans[wanted]) if wanted is not None else None
+    limit = case.limits.broken(search.shapes[wanted]) if wanted is not None else None
     ruled_out = dict[Shape, str]()
     if limit is not None and wanted is not None:
-        ruled_out[search.plans[wanted]] = limit.why
+        ruled_out[search.shapes[wanted]] = limit.why
     cheaper = search.next_cheaper(chosen)
     for index in (0, cheaper):
         if index is not None and index != chosen and not search.fits[index]:
-            ruled_out[search.plans[index]] = f"W {search.cautious[index]:.2f} is above {search.need.limit:.2f}"
+            ruled_out[search.shapes[index]] = f"W {search.cautious[index]:.2f} is above {search.need.limit:.2f}"
     return replace(
         decision,
         drivers=case.drivers,
