@@ -8,16 +8,14 @@ from typing import Annotated
 
 import typer
 
-from .queries import Context, Kubeconfig, Namespace, connected
+from millrace_api.errors import MillraceError, Problem
 
-Target = Annotated[
-    str, typer.Argument(help="YAML file with a StreamQuery, or the name of one on the cluster.", show_default=False)
-]
+from .queries import Context, Kubeconfig, Namespace, connected
 
 
 def extend_explain(app: typer.Typer) -> None:
     """Extend the existing ``explain`` command to also accept the name of a query on the cluster."""
-    (command,) = (each for each in app.registered_commands if each.name is None and _name(each) == "explain")
+    (command,) = (each for each in app.registered_commands if getattr(each.callback, "__name__", "") == "explain")
     of_file = command.callback
     assert of_file is not None
     command.callback = _either(of_file)
@@ -30,7 +28,10 @@ def is_file(target: str) -> bool:
 
 def _either(of_file: Callable[..., None]) -> Callable[..., None]:
     def explain(
-        target: Target,
+        target: Annotated[
+            str,
+            typer.Argument(help="YAML file with a StreamQuery, or the name of one on the cluster.", show_default=False),
+        ],
         plan: Annotated[Path | None, typer.Option(help="Plan file to explain the query of a file under.")] = None,
         query: Annotated[str | None, typer.Option(help="Name of the query, where the file has several.")] = None,
         debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and what Spark prints.")] = False,
@@ -58,14 +59,9 @@ def _either(of_file: Callable[..., None]) -> Callable[..., None]:
 
 def _refuse(target: str, what: str, options: Mapping[str, object]) -> None:
     """Reject options that do not apply to this kind of target."""
-    from millrace_api.errors import MillraceError, Problem
-
     given = [name for name, value in options.items() if value is not None]
     if given:
-        hint = f"leave out {' and '.join(given)}, or write a file's name as ./{target}"
-        hint = f"leave out {' and '.join(given)}" if is_file(target) else hint
+        hint = f"leave out {' and '.join(given)}"
+        if not is_file(target):
+            hint += f", or write a file's name as ./{target}"
         raise MillraceError(Problem(f"{target} {what}, to which {given[0]} does not apply", hint))
-
-
-def _name(command: typer.models.CommandInfo) -> str:
-    return getattr(command.callback, "__name__", "")

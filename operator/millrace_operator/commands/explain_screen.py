@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 import typer
 from pydantic import TypeAdapter, ValidationError
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from millrace_api.errors import MillraceError, Problem
@@ -18,7 +17,7 @@ from ..scaling.decision.changes import ChangeOutcome
 from ..scaling.decision.decision import Decision, Inputs
 from ..scaling.decision.search import Forecast
 from .connection import Cluster
-from .formatting import ago, console, printable
+from .formatting import ago, console, facts_table, printable
 from .query_view import QueryView
 from .user_queries import UserQueries
 
@@ -50,14 +49,9 @@ def screen(name: str, decision: Decision, now: datetime) -> RenderableType:
     time = datetime.fromtimestamp(decision.time, UTC)
     change = f"{decision.before} -> {decision.plan}" if decision.changed else f"{decision.plan} stays"
     head = Text.assemble((name, "bold"), " ", (change, "yellow" if decision.changed else "green"))
-    facts = Table.grid(padding=(0, 2, 0, 0))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column(overflow="fold")
-    facts.add_row("decided", Text(f"{time:%Y-%m-%d %H:%M:%S}Z, {ago(time.isoformat(), now)}"))
-    for what, text in _facts(decision):
-        facts.add_row(what, Text(printable(text)))
+    decided = "decided", f"{time:%Y-%m-%d %H:%M:%S}Z, {ago(time.isoformat(), now)}"
     legend = Text("plans are executors/parallelism/replicas; W is batch time over batch interval", "dim")
-    return Group(head, Text(printable(decision.sentence)), facts, legend)
+    return Group(head, Text(printable(decision.sentence)), facts_table([decided, *_facts(decision)]), legend)
 
 
 def _facts(decision: Decision) -> Iterator[tuple[str, str]]:

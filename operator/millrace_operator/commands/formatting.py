@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 _WIDE = 160
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
@@ -16,6 +19,16 @@ def console() -> Console:
     if not found.is_terminal:
         found.width = _WIDE
     return found
+
+
+def facts_table(facts: Iterable[tuple[str, str]]) -> Table:
+    """Return a table with one line per fact: its name, and its text with control characters escaped."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in facts:
+        table.add_row(name, Text(printable(text)))
+    return table
 
 
 def count(number: float | None) -> str:

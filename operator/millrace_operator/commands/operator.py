@@ -25,51 +25,51 @@ def operator(
         typer.Option(
             "--namespace",
             "-n",
-            help="Namespace to watch; again for each further one. Without it: all.",
+            help="Namespace to watch; repeat it for more. Default: all namespaces.",
             show_default=False,
         ),
     ] = None,
-    shard: Annotated[str, typer.Option(help="I/N: work on part I of N of the queries; all of them is 1/1.")] = "1/1",
+    shard: Annotated[str, typer.Option(help="I/N: handle shard I of N of the queries.")] = "1/1",
     image: Annotated[
-        str, typer.Option(envvar="MILLRACE_IMAGE", help="Image of queries that name none.")
+        str, typer.Option(envvar="MILLRACE_IMAGE", help="Image of queries that do not name one.")
     ] = "millrace-jobs",
     leader_elect: Annotated[
-        bool, typer.Option(help="Work only while holding a Lease, so that several may run and one stands in.")
+        bool, typer.Option(help="Work only while holding a Lease, so that several can run and one works.")
     ] = True,
     lease_namespace: Annotated[
         str | None,
-        typer.Option(help="Where the Lease is; default: the pod's namespace, else the first that is watched."),
+        typer.Option(help="Namespace of the Lease; default: the pod's, else the first watched one."),
     ] = None,
     lease_name: Annotated[
-        str, typer.Option(help="Name of the Lease: the same for all operators among which one leads.")
+        str, typer.Option(help="Name of the Lease; the operators that share it elect one leader.")
     ] = "millrace-operator",
     lease_seconds: Annotated[
-        int, typer.Option(min=3, max=300, help="How long the others wait for a leader that is not heard of.")
+        int, typer.Option(min=3, max=300, help="Seconds without a renewal after which another operator may lead.")
     ] = 15,
     prometheus_url: Annotated[
         str | None,
-        typer.Option(help="Prometheus that scrapes the queries; without it, none is scaled.", show_default=False),
+        typer.Option(help="Prometheus that scrapes the queries; without it, no query is scaled.", show_default=False),
     ] = None,
     prometheus_ca_file: Annotated[
-        Path | None, typer.Option(help="PEM file of who signs its certificate.", show_default=False)
+        Path | None, typer.Option(help="PEM file with the CA of Prometheus's certificate.", show_default=False)
     ] = None,
     prometheus_token_file: Annotated[
-        Path | None, typer.Option(help="File with a bearer token for it.", show_default=False)
+        Path | None, typer.Option(help="File with a bearer token for Prometheus.", show_default=False)
     ] = None,
-    prometheus_user: Annotated[str | None, typer.Option(help="User to log in as.", show_default=False)] = None,
+    prometheus_user: Annotated[str | None, typer.Option(help="User name for Prometheus.", show_default=False)] = None,
     prometheus_password_file: Annotated[
-        Path | None, typer.Option(help="File with that user's password.", show_default=False)
+        Path | None, typer.Option(help="File with the password of that user.", show_default=False)
     ] = None,
-    port: Annotated[int, typer.Option(help="Of /metrics, /healthz and /readyz; 0: any that is free.")] = 8080,
+    port: Annotated[int, typer.Option(help="Port of /metrics, /healthz and /readyz; 0 takes a free one.")] = 8080,
     bind: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",  # noqa: S104 - for other machines
     log_format: Annotated[
-        LogFormat | None, typer.Option(help="text or json; default: text on a terminal.", show_default=False)
+        LogFormat | None, typer.Option(help="text or json; default: text on a terminal, else json.", show_default=False)
     ] = None,
 ) -> None:
-    """Deploy the StreamQueries of a cluster, and keep them as they should be, until SIGTERM.
+    """Deploy the StreamQueries of a cluster and keep them in their desired state, until SIGTERM.
 
-    A standby ends with status 0 at SIGTERM, as a leader does when it has finished what it was doing; a leader that has
-    lost its Lease ends with status 1, to be started again.
+    At SIGTERM, a standby ends with status 0, and so does a leader once its running steps are finished. A leader that
+    has lost its Lease ends with status 1, to be restarted.
     """
     from ..handlers.operator import OperatorOptions
     from ..leadership.election import Timing

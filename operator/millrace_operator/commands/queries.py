@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from millrace_api.errors import MillraceError, Problem
+
 if TYPE_CHECKING:
     from .connection import Cluster
 
@@ -54,8 +56,6 @@ def status(
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Show the phase, plan, load and scaling of a query on the cluster, and the conditions that indicate a problem."""
-    from millrace_api.errors import MillraceError, Problem
-
     from .changes import is_running, wait_until
     from .status_screen import show_all, show_one
 

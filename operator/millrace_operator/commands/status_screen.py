@@ -16,7 +16,7 @@ from rich.text import Text
 from millrace_api.model.status import Condition, ConditionStatus, ConditionType, ObservedLoad, Phase
 
 from .connection import Cluster
-from .formatting import age, ago, console, count, figure, printable
+from .formatting import age, ago, console, count, facts_table, figure, printable
 from .query_view import QueryView, change_of
 from .user_queries import UserQueries
 
@@ -35,7 +35,7 @@ def show_one(cluster: Cluster, name: str, *, as_json: bool) -> None:
 
 def show_all(cluster: Cluster, *, everywhere: bool, as_json: bool) -> None:
     """Print one line per query."""
-    views = UserQueries(cluster).all(everywhere=everywhere).items
+    views, _ = UserQueries(cluster).all(everywhere=everywhere)
     if as_json:
         typer.echo(json.dumps([_document(view) for view in views], indent=2))
     elif views:
@@ -49,12 +49,7 @@ def screen(view: QueryView, now: datetime) -> RenderableType:
     head = Text.assemble(
         (view.name, "bold"), " ", (view.phase, _STYLES.get(view.status.phase or Phase.PENDING, "yellow"))
     )
-    facts = Table.grid(padding=(0, 2, 0, 0))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column(overflow="fold")
-    for what, text in _facts(view, now):
-        facts.add_row(what, Text(printable(text)))
-    return Group(head, facts)
+    return Group(head, facts_table(_facts(view, now)))
 
 
 def _facts(view: QueryView, now: datetime) -> Iterator[tuple[str, str]]:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any
 
 from kubernetes.client import ApiException, CoreV1Api, CustomObjectsApi
-from kubernetes.utils import Backoff as Retries
+from kubernetes.utils import Backoff as ConflictBackoff
 from kubernetes.utils import retry_on_conflict
 from kubernetes.watch import Watch
 
@@ -25,17 +25,10 @@ from .connection import TIMEOUT, Cluster, MissingError, user_errors
 from .query_view import QueryView
 
 _RESOURCE = f"{PLURAL}.{GROUP}"
-_CONFLICTS = Retries(steps=10, duration=0.02, factor=1.5, jitter=0.5)
+_CONFLICTS = ConflictBackoff(steps=10, duration=0.02, factor=1.5, jitter=0.5)
 
 _WATCH_SECONDS = 50
 """Seconds after which the server ends a watch, so that a lost server is noticed."""
-
-
-class ListedQueries(NamedTuple):
-    """Queries at one resource version."""
-
-    items: list[QueryView]
-    version: str
 
 
 class UserQueries:
@@ -51,12 +44,12 @@ class UserQueries:
             found: Any = self._objects.get_namespaced_custom_object(*self._place(name), _request_timeout=TIMEOUT)
         return QueryView(found)
 
-    def all(self, *, everywhere: bool) -> ListedQueries:
-        """Return the queries of the namespace or of all namespaces, without canaries."""
+    def all(self, *, everywhere: bool) -> tuple[list[QueryView], str]:
+        """Return the queries of the namespace or of all namespaces, without canaries, and their resource version."""
         namespace = None if everywhere else self._cluster.namespace
         with user_errors(self._cluster, "list", _RESOURCE, namespace):
             found = _list_function(self._cluster, namespace)(_request_timeout=TIMEOUT)
-        return ListedQueries([QueryView(item) for item in found["items"]], found["metadata"]["resourceVersion"])
+        return [QueryView(item) for item in found["items"]], found["metadata"]["resourceVersion"]
 
     def change(self, name: str, patch: Mapping[str, Any]) -> QueryView:
         """Merge fields into a query and return the result."""
@@ -121,7 +114,7 @@ class UserQueries:
         """Return the problem of a missing query, with similar names as a hint."""
         problem = f'there is no StreamQuery "{name}" in namespace {self._cluster.namespace}'
         try:
-            names = [query.name for query in self.all(everywhere=False).items]
+            names = [query.name for query in self.all(everywhere=False)[0]]
         except MillraceError:  # a user who may get queries may not be allowed to list them
             return Problem(problem, "look at another namespace with -n")
         similar = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
@@ -142,18 +135,14 @@ class WatchedQueries:
         self._cluster, self._everywhere = cluster, everywhere
         self._stopped = threading.Event()
         self._items: dict[tuple[str, str], QueryView] = {}
-        self._problem = ""
+        self.problem = ""
+        """Reason why the queries are not being followed now; empty if they are."""
         self._version = self._listed()
 
     @property
     def items(self) -> list[QueryView]:
         """Queries as last observed."""
         return list(self._items.values())
-
-    @property
-    def problem(self) -> str:
-        """Reason why the queries are not being followed now; empty if they are."""
-        return self._problem
 
     def start(self) -> None:
         """Start following the queries."""
@@ -170,7 +159,7 @@ class WatchedQueries:
                 self._watch()
                 backoff.reset()
             except MillraceError as error:
-                self._problem = str(error)
+                self.problem = str(error)
                 self._stopped.wait(backoff.next())
                 self._version = ""
 
@@ -196,10 +185,10 @@ class WatchedQueries:
                 self._version = ""  # the version is too old to watch from: list again
 
     def _listed(self) -> str:
-        listed = UserQueries(self._cluster).all(everywhere=self._everywhere)
-        self._items = {_key(query): query for query in listed.items}
-        self._problem = ""
-        return listed.version
+        queries, version = UserQueries(self._cluster).all(everywhere=self._everywhere)
+        self._items = {_key(query): query for query in queries}
+        self.problem = ""
+        return version
 
     def _handle(self, kind: str, query: QueryView) -> None:
         # the dictionary is replaced, never changed in place: the drawing thread may be reading it

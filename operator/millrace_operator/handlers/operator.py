@@ -70,7 +70,8 @@ class Operator:
         self._leader: Leader | None = None
         if options.leader_elect:
             leases = LeaseApi(Client(self._metrics), home, self._shard.name(options.lease_name))
-            self._leader = Leader(leases, _identity(), options.timing, self._on_lead, _exit_at_once)
+            identity = f"{socket.gethostname()}_{uuid.uuid4()}"
+            self._leader = Leader(leases, identity, options.timing, self._on_lead, _exit_at_once)
         client = Client(self._metrics, self._leader.require if self._leader else unfenced)
         objects, queries = ObjectApi(client), QueryApi(client)
         queries.require_kind(options.namespaces)
@@ -168,11 +169,6 @@ def canary_of(lease: str) -> str:
 def _home(options: OperatorOptions) -> str:
     """Return the pod's namespace; outside a pod, the first watched namespace or ``default``."""
     return own_namespace() or (options.namespaces[0] if options.namespaces else "default")
-
-
-def _identity() -> str:
-    """Return a unique identity of this process that includes its host name."""
-    return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
 def _exit_at_once() -> None:

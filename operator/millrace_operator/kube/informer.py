@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -26,7 +26,7 @@ WATCH_SECONDS, SILENCE_SECONDS = 300, 100
 The API server sends a bookmark every minute.
 """
 
-_KEPT = ("name", "namespace", "uid", "labels", "resourceVersion")
+_KEPT = frozenset({"name", "namespace", "uid", "labels", "resourceVersion"})
 
 log = logging.getLogger(__name__)
 
@@ -134,6 +134,12 @@ class Informer:
         return str(body["metadata"]["resourceVersion"])
 
     def _report_seen(self, body: Manifest) -> None:
-        metadata = {name: body["metadata"][name] for name in _KEPT if name in body["metadata"]}
-        self._known[metadata["uid"]] = {**self._kind.type_meta, "metadata": metadata}
-        self._on_event("SEEN", body | self._kind.type_meta)
+        body = body | self._kind.type_meta
+        self._known[body["metadata"]["uid"]] = identity(body)
+        self._on_event("SEEN", body)
+
+
+def identity(body: Mapping[str, Any]) -> Manifest:
+    """Return the fields of an object that identify it, which are enough to report its deletion."""
+    metadata = {name: value for name, value in body["metadata"].items() if name in _KEPT}
+    return {"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": metadata}

@@ -17,13 +17,11 @@ from kopf._cogs.structs.references import Namespace, Resource
 from millrace_support.backoff import Backoff
 
 from ..telemetry.logs import in_short
+from .informer import identity
 
 log = logging.getLogger(__name__)
 
-_KEPT = ("apiVersion", "kind")
-_KEPT_METADATA = ("name", "namespace", "uid", "labels", "resourceVersion")
-
-_Told: TypeAlias = "RawEvent | watching.Bookmark"
+_Event: TypeAlias = "RawEvent | watching.Bookmark"
 _Watch: TypeAlias = "tuple[Resource, Namespace]"
 
 _of_kopf = watching.continuous_watch
@@ -49,7 +47,7 @@ class PatchedWatches:
         """Identifying fields of the known objects, by watch and uid."""
         self._backoffs: defaultdict[_Watch, Backoff] = defaultdict(Backoff)
 
-    async def follow(self, *, resource: Resource, namespace: Namespace, **others: Any) -> AsyncIterator[_Told]:
+    async def follow(self, *, resource: Resource, namespace: Namespace, **others: Any) -> AsyncIterator[_Event]:
         """List all objects, then watch them; replaces kopf's ``continuous_watch``."""
         watch = resource, namespace
         known, listed, backoff = self._known[watch], set[str](), self._backoffs[watch]
@@ -68,7 +66,7 @@ class PatchedWatches:
                     listed.add(event["object"]["metadata"]["uid"])
                 _note(known, event)
         except (APIError, watching.WatchingError) as error:
-            if not _passes(error):
+            if not _is_temporary(error):
                 raise
             log.warning("the watch of %s is restarted: %s", resource.plural, in_short(error))
         await asyncio.sleep(backoff.next())
@@ -79,11 +77,10 @@ def _note(known: dict[str, RawBody], event: RawEvent) -> None:
     if event["type"] == "DELETED":
         known.pop(body["metadata"]["uid"], None)
     elif event["type"] != "BOOKMARK":
-        metadata = {name: body["metadata"][name] for name in _KEPT_METADATA if name in body["metadata"]}
-        known[metadata["uid"]] = {**{name: body[name] for name in _KEPT}, "metadata": metadata}  # type: ignore[typeddict-item]
+        known[body["metadata"]["uid"]] = identity(body)  # type: ignore[assignment]
 
 
-def _passes(error: Exception) -> bool:
+def _is_temporary(error: Exception) -> bool:
     """Return whether an error may pass; kopf has already retried a refusal for a minute by then."""
     if not isinstance(error, APIError):
         return True

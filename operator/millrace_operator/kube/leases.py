@@ -5,13 +5,17 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from http import HTTPStatus
 
-from kubernetes.client import ApiClient, ApiException, CoordinationV1Api, V1Lease, V1LeaseSpec, V1ObjectMeta
+from kubernetes.client import ApiException
 
 from ..leadership.election import Record
+from ..resources.names import Manifest
+from .client import Client, ResourceKind
+
+_LEASES = ResourceKind("Lease", "apis/coordination.k8s.io/v1", "leases")
 
 
 class LeaseApi:
-    """API for one Lease. Raises ApiException for a refusal and urllib3's errors if the API server is unreachable.
+    """API for one Lease. Raises the errors of ``Client.request``.
 
     Args:
         client: an unfenced client, because a candidate changes the lease before it holds it.
@@ -19,15 +23,15 @@ class LeaseApi:
         name: name of the Lease.
     """
 
-    def __init__(self, client: ApiClient, namespace: str, name: str) -> None:
-        self._api = CoordinationV1Api(client)
+    def __init__(self, client: Client, namespace: str, name: str) -> None:
+        self._client = client
         self._namespace = namespace
         self._name = name
 
     def read(self, seconds: float) -> Record | None:
         """Read the record within ``seconds``; return None if the Lease does not exist."""
         try:
-            lease = self._api.read_namespaced_lease(self._name, self._namespace, _request_timeout=seconds)
+            lease = self._client.request("GET", _LEASES.path(self._namespace, self._name), {}, timeout=seconds)
         except ApiException as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None
@@ -36,34 +40,29 @@ class LeaseApi:
 
     def write(self, record: Record, seconds: float) -> Record:
         """Create the Lease, or replace the version that the record names; return the new record."""
-        lease = self._lease_of(record)
+        now = datetime.now(UTC).isoformat(timespec="microseconds")  # informational: no decision depends on it
+        spec = {
+            "holderIdentity": record.holder,
+            "leaseDurationSeconds": record.seconds,
+            "acquireTime": record.acquired or now,
+            "renewTime": now,
+            "leaseTransitions": record.transitions,
+        }
+        metadata = {"name": self._name, "namespace": self._namespace}
+        method, path = "POST", _LEASES.path(self._namespace)
         if record.version:
-            return _record_of(
-                self._api.replace_namespaced_lease(self._name, self._namespace, lease, _request_timeout=seconds)
-            )
-        return _record_of(self._api.create_namespaced_lease(self._namespace, lease, _request_timeout=seconds))
-
-    def _lease_of(self, record: Record) -> V1Lease:
-        """Build the Lease; its timestamps are informational, no decision depends on them."""
-        now = datetime.now(UTC)
-        return V1Lease(
-            metadata=V1ObjectMeta(name=self._name, namespace=self._namespace, resource_version=record.version or None),
-            spec=V1LeaseSpec(
-                holder_identity=record.holder,
-                lease_duration_seconds=record.seconds,
-                acquire_time=record.acquired or now,
-                renew_time=now,
-                lease_transitions=record.transitions,
-            ),
-        )
+            metadata["resourceVersion"] = record.version
+            method, path = "PUT", _LEASES.path(self._namespace, self._name)
+        lease = {**_LEASES.type_meta, "metadata": metadata, "spec": spec}
+        return _record_of(self._client.request(method, path, {}, lease, timeout=seconds))
 
 
-def _record_of(lease: V1Lease) -> Record:
-    spec, metadata = lease.spec or V1LeaseSpec(), lease.metadata or V1ObjectMeta()
+def _record_of(lease: Manifest) -> Record:
+    spec = lease.get("spec") or {}
     return Record(
-        holder=spec.holder_identity or "",
-        seconds=spec.lease_duration_seconds or 1,
-        version=metadata.resource_version or "",
-        transitions=spec.lease_transitions or 0,
-        acquired=spec.acquire_time,
+        holder=spec.get("holderIdentity") or "",
+        seconds=spec.get("leaseDurationSeconds") or 1,
+        version=lease["metadata"]["resourceVersion"],
+        transitions=spec.get("leaseTransitions") or 0,
+        acquired=spec.get("acquireTime"),
     )

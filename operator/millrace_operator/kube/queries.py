@@ -60,24 +60,21 @@ class QueryApi:
         Raises:
             GoneError: the query does not exist, or another query has its name now.
         """
-        return self._apply(key, "/status", {"uid": uid}, status=status.to_document())
+        return self._apply(key, {"uid": uid}, {"status": status.to_document()}, "/status")
 
     def add_finalizer(self, key: QueryKey, uid: str, finalizer: str) -> Manifest:
-        """Set a finalizer and return the query. Raises GoneError like ``write_status``."""
-        return self._apply(key, "", {"uid": uid, "finalizers": [finalizer]})
+        """Add a finalizer and return the query. Raises GoneError like ``write_status``."""
+        return self._apply(key, {"uid": uid, "finalizers": [finalizer]}, {})
 
     def remove_finalizer(self, key: QueryKey, body: Mapping[str, Any], finalizer: str) -> None:
-        """Remove a finalizer from the observed version of a query, even one that came with a restored backup."""
+        """Remove a finalizer from the observed version of a query, even one that came with a restored backup.
+
+        Raises GoneError like ``write_status``.
+        """
         metadata = body["metadata"]
         rest = [each for each in metadata.get("finalizers") or () if each != finalizer]
         change = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"], "finalizers": rest}
-        try:
-            path = QUERIES.path(key.namespace, key.name)
-            self._client.request("PATCH", path, {"fieldManager": MANAGER}, {"metadata": change}, MERGE)
-        except ApiException as error:
-            if error.status == HTTPStatus.NOT_FOUND:
-                raise GoneError from None
-            raise
+        self._patch(key, {"metadata": change}, MERGE, {"fieldManager": MANAGER})
 
     def post_event(self, key: QueryKey, uid: str, event: StatusEvent) -> None:
         """Post an event about a query, as shown by ``kubectl describe`` and ``kubectl events``.
@@ -102,18 +99,19 @@ class QueryApi:
             text = server_message(error) if isinstance(error, ApiException) else error
             log.warning("%s: no event of %s: %s", key, event.reason, text)
 
-    def _apply(self, key: QueryKey, subresource: str, metadata: Manifest, **parts: Any) -> Manifest:
-        document = {
-            **QUERIES.type_meta,
-            "metadata": {"name": key.name, "namespace": key.namespace, **metadata},
-            **parts,
-        }
+    def _apply(self, key: QueryKey, metadata: Manifest, parts: Manifest, subresource: str = "") -> Manifest:
+        metadata = {"name": key.name, "namespace": key.namespace, **metadata}
+        document = {**QUERIES.type_meta, "metadata": metadata, **parts}
+        return self._patch(key, document, APPLY, {"fieldManager": MANAGER, "force": "true"}, subresource)
+
+    def _patch(
+        self, key: QueryKey, body: Manifest, content_type: str, query: Manifest, subresource: str = ""
+    ) -> Manifest:
         path = QUERIES.path(key.namespace, key.name) + subresource
         try:
-            return self._client.request("PATCH", path, {"fieldManager": MANAGER, "force": "true"}, document, APPLY)
+            return self._client.request("PATCH", path, query, body, content_type)
         except ApiException as error:
-            if error.status == HTTPStatus.NOT_FOUND or (
-                error.status == HTTPStatus.CONFLICT and "uid mismatch" in str(error.body)
-            ):
+            replaced = error.status == HTTPStatus.CONFLICT and "uid mismatch" in str(error.body)
+            if replaced or error.status == HTTPStatus.NOT_FOUND:
                 raise GoneError from None
             raise

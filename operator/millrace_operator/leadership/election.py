@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
 from enum import Enum, auto
-
-RELEASED_SECONDS = 1
-"""Lease duration of a released record; the API server rejects 0."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +33,15 @@ class Record:
     """Content of a Lease.
 
     ``holder`` is empty after a release. ``seconds`` is how long the others wait for the holder's next renewal.
-    ``version`` is the version that was read; a write replaces this version only. ``acquired`` is informational; None
-    means now.
+    ``version`` is the version that was read; a write replaces this version only. ``acquired`` is an informational
+    timestamp; None means now.
     """
 
     holder: str
     seconds: int
     version: str = ""
     transitions: int = 0
-    acquired: datetime | None = None
+    acquired: str | None = None
 
 
 class ElectionStep(Enum):
@@ -110,7 +106,7 @@ class Election:
         """Stop leading; return the record to write, or None if this candidate does not hold the lease."""
         held = self._record if self._holds() else None
         self._renewed = None
-        return held and replace(held, holder="", seconds=RELEASED_SECONDS, acquired=None)
+        return held and replace(held, holder="", seconds=1, acquired=None)  # the API server rejects 0 seconds
 
     def read(self, record: Record | None, now: float) -> None:
         """Note a record that was read, or None if there is none; ``now`` is when the answer arrived."""
