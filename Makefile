@@ -80,13 +80,13 @@ lint: setup  ## Check style, types, the direction of imports, and that generated
 	$(BIN)/lint-imports
 	$(BIN)/millrace crd | diff crds/streamqueries.millrace.io.yaml -
 	$(BIN)/millrace crd --format json-schema | diff crds/streamquery.schema.json -
-	$(BIN)/python -m millrace_operator.commands.reference | diff docs/reference/streamquery.md -
+	$(BIN)/python -m tools.reference | diff docs/reference/streamquery.md -
 	diff crds/streamqueries.millrace.io.yaml charts/millrace/files/streamqueries.millrace.io.yaml
 	diff monitoring/rules/millrace.yaml charts/millrace/files/rules/millrace.yaml
 	rm -rf out/dashboards && mkdir -p out/dashboards
 	$(BIN)/python -m monitoring.dashboards out/dashboards
 	diff -r out/dashboards charts/millrace/files/dashboards
-	$(BIN)/python -m millrace_api.crd.compatibility crds/released/v1alpha1.yaml crds/streamqueries.millrace.io.yaml
+	$(BIN)/python -m tools.crd_compatibility crds/released/v1alpha1.yaml crds/streamqueries.millrace.io.yaml
 
 format: setup  ## Sort imports and format the code
 	$(BIN)/ruff check --fix-only
@@ -98,7 +98,7 @@ generate: setup  ## Write the files that are generated: from the API's models, a
 	cp monitoring/rules/millrace.yaml charts/millrace/files/rules/millrace.yaml
 	$(BIN)/python -m monitoring.dashboards charts/millrace/files/dashboards
 	$(BIN)/millrace crd --format json-schema >crds/streamquery.schema.json
-	$(BIN)/python -m millrace_operator.commands.reference >docs/reference/streamquery.md
+	$(BIN)/python -m tools.reference >docs/reference/streamquery.md
 
 bench: setup  ## Measure rows/s of the pipeline under each partitioner
 	$(BIN)/python -m bench.pipeline

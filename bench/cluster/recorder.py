@@ -14,8 +14,7 @@ from typing import Any
 from kubernetes.client import CoreV1Api
 from urllib3.exceptions import HTTPError
 
-from millrace_api.model.applied import APPLIED_KEY, PLAN_KEY, Applied
-from millrace_api.model.plan import Plan
+from millrace_api.model.plan import APPLIED_KEY, PLAN_KEY, Applied, Plan
 
 PERIOD = 0.5
 """Seconds between two samples."""

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bench.kafka.topics import SCHEMA
-from millrace_api.model.query import Query
-from millrace_api.model.streamquery import StreamQuery
+from millrace_api.model.streamquery import Query, StreamQuery
 
 DELAY = "5 seconds"
 

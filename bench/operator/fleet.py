@@ -9,7 +9,7 @@ from typing import Any
 
 from kubernetes.client import ApiClient, CoreV1Api, CustomObjectsApi, V1Namespace
 
-from millrace_api.crd.document import GROUP, PLURAL, VERSION
+from millrace_api.crd import GROUP, PLURAL, VERSION
 
 NAMESPACES = 10
 TIMEOUT = (5.0, 60.0)

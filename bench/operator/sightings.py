@@ -14,8 +14,8 @@ from kubernetes.client import ApiClient, CoreV1Api, CustomObjectsApi
 from urllib3.exceptions import HTTPError
 
 from bench.operator.fleet import Key
-from millrace_api.crd.document import GROUP, PLURAL, VERSION
-from millrace_api.model.labels import DRIVER, QUERY, ROLE
+from millrace_api.crd import GROUP, PLURAL, VERSION
+from millrace_api.model.streamquery import DRIVER, QUERY_LABEL, ROLE_LABEL
 
 _LONGEST = 7200
 """Longest duration of a watch, in seconds."""
@@ -52,7 +52,7 @@ class Sightings:
                 self.query_seen(event)
 
         def follow_pods() -> None:
-            drivers = f"{QUERY},{ROLE}={DRIVER}"
+            drivers = f"{QUERY_LABEL},{ROLE_LABEL}={DRIVER}"
             for event in _events(pods.list_pod_for_all_namespaces(label_selector=drivers, **how)):
                 self.pod_seen(event)
 
@@ -79,7 +79,7 @@ class Sightings:
         )
         if ready:
             namespace, _ = _key(body)
-            self.ready.setdefault((namespace, body["metadata"]["labels"][QUERY]), time.monotonic())
+            self.ready.setdefault((namespace, body["metadata"]["labels"][QUERY_LABEL]), time.monotonic())
 
 
 def _key(body: dict[str, Any]) -> Key:

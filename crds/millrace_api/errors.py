@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millrace_api.failures import FailureClass
+    from millrace_api.model.status import FailureClass
 
 
 @dataclass(frozen=True)
@@ -46,3 +48,26 @@ class MillraceError(Exception):
 
 class TransientError(MillraceError):
     """A fault of the environment that may pass by itself, such as an unreachable broker. A retry may help."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name most similar to ``name``, or None if none is similar."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.65)
+    return by_lower[close[0]] if close else None
+
+
+def suggest(name: str, known: Collection[str], otherwise: str = "") -> str:
+    """Return a hint that names the nearest of the known names, else ``otherwise``, by default all of them."""
+    close = nearest(name, known)
+    if close is not None:
+        return f'did you mean "{close}"?'
+    return otherwise or (f"write one of {', '.join(known)}" if known else "remove it")
+
+
+def quote(value: object, limit: int = 80) -> str:
+    """Return the value as messages show it: text in double quotes, cut to ``limit`` characters."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = f'"{value}"' if isinstance(value, str) else str(value)
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."

@@ -192,7 +192,7 @@ def crd(
     ),
 ) -> None:
     """Print the CustomResourceDefinition of StreamQuery."""
-    from millrace_api.crd.document import crd_yaml, json_schema
+    from millrace_api.crd import crd_yaml, json_schema
 
     typer.echo(crd_yaml() if format is CrdFormat.YAML else json_schema(), nl=False)
 

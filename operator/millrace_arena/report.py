@@ -12,8 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from millrace_api.errors import MillraceError, Problem
-from millrace_api.explain_errors import suggest
+from millrace_api.errors import MillraceError, Problem, suggest
 from millrace_arena.figures import Figures
 from millrace_arena.plot import write_plot
 from millrace_arena.registry import POLICIES

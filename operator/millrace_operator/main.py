@@ -6,7 +6,7 @@ from typing import Any
 
 import kopf
 
-from millrace_api.crd.document import GROUP, PLURAL, VERSION
+from millrace_api.crd import GROUP, PLURAL, VERSION
 
 from .handlers.operator import Operator, OperatorOptions
 from .kube.kopf_watches import patch_watches

@@ -19,9 +19,8 @@ from builders import PIN, a_batch
 from lab.control_plane import ControlPlane, running_control_plane
 from lab.waiting import wait_until
 from millrace_api.errors import MillraceError
-from millrace_api.model.applied import APPLIED_KEY
 from millrace_api.model.deployment import Algorithm
-from millrace_api.model.plan import Plan
+from millrace_api.model.plan import APPLIED_KEY, Plan
 from millrace_jobs.plan.plan_source import pin_of
 from millrace_jobs.pod.agent import Agent
 from millrace_jobs.pod.plan_watch import PlanWatch

@@ -17,8 +17,7 @@ import yaml
 
 from lab.control_plane import ControlPlane
 from lab.prometheus import PrometheusServer, running_prometheus
-from millrace_api.model.applied import APPLIED_KEY, Applied
-from millrace_api.model.plan import Plan
+from millrace_api.model.plan import APPLIED_KEY, Applied, Plan
 from spark.cli import Project, Running, fields
 
 from .operators import running_operator

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from millrace_api.model.applied import APPLIED_KEY
+from millrace_api.model.plan import APPLIED_KEY
 
 from .installation import CLAIM, SMALL, Installation
 from .waiting import wait_until

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlglot import exp
 
-from millrace_api.sql.parsing import parse_expression
+from millrace_api.sql.dialect import parse_expression
 from millrace_jobs.aggregates.builtin import plan_aggregate
 
 pytestmark = pytest.mark.spark

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from millrace_api.errors import MillraceError
-from millrace_api.sql.parsing import parse_expression, to_sql
+from millrace_api.sql.dialect import parse_expression, to_sql
 from millrace_jobs.pipeline.expressions.compiler import compile_expression, compile_projection
 from millrace_jobs.pipeline.expressions.programs import evaluate, lower, upper
 from millrace_jobs.pipeline.projection import Projection

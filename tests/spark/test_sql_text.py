@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace_api.errors import MillraceError
-from millrace_api.sql.parsing import parse_query, to_sql
+from millrace_api.sql.dialect import parse_query, to_sql
 
 pytestmark = pytest.mark.spark
 

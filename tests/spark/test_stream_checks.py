@@ -12,8 +12,7 @@ from sqlglot import exp
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec
-from millrace_api.sql.functions import AGGREGATES, BUILTIN, SYNTAX
-from millrace_api.sql.parsing import parse_query
+from millrace_api.sql.dialect import AGGREGATES, BUILTIN, SYNTAX, parse_query
 from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.build import check_streaming
 from millrace_jobs.pipeline.compile import CompiledQuery, compile_query

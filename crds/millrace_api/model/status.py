@@ -1,4 +1,4 @@
-"""What the operator reports about a query."""
+"""What the operator reports about a query, and what a driver reports about its failure."""
 
 from __future__ import annotations
 
@@ -155,3 +155,44 @@ class Status(Model):
     retry_time: _Time | None = Field(default=None, description="When the driver is started again after a failure.")
     rejected: RejectedSpec | None = Field(default=None, description="The spec that was rolled back, if one was.")
     selector: str | None = Field(default=None, description="Selects the executor pods.")
+
+
+class FailureClass(StrEnum):
+    """Why a run of a driver failed. How patient the operator is depends on the class; see its ``failures``."""
+
+    IMAGE = "ImageUnavailable"
+    """The container image cannot be pulled."""
+    SCHEDULING = "Unschedulable"
+    """No node has room for the driver, or fits it."""
+    CONFIG = "InvalidConfiguration"
+    """The spec asks for something that does not exist, such as a Secret or a column."""
+    USER_CODE = "UserCodeFailed"
+    """The query's own Python code raised an error."""
+    SOURCE = "SourceFailed"
+    """A source cannot be read."""
+    SINK = "SinkFailed"
+    """The sink cannot be written."""
+    STATE = "StateUnusable"
+    """The checkpoint cannot be read, written, or resumed from."""
+    OUT_OF_MEMORY = "OutOfMemory"
+    """The driver needed more memory than it has."""
+    LOST_NODE = "NodeLost"
+    """The driver's node is gone, or has evicted it."""
+    HUNG = "Hung"
+    """The driver no longer answered, and was killed."""
+    OTHER = "DriverFailed"
+    """Anything else."""
+
+
+REPORT_VARIABLE = "MILLRACE_FAILURE_REPORT"
+"""Environment variable that names the file for the failure report of a run; in a pod, the termination message."""
+
+LONGEST = 4096
+"""Maximum length of a report in bytes: as much as Kubernetes keeps of a termination message."""
+
+
+class FailureReport(Model):
+    """Why a run failed, in its own words."""
+
+    failure: FailureClass = Field(description="Class of the failure.")
+    message: Annotated[str, Field(max_length=4096)] = Field(description="The error, as the command line says it.")

@@ -1,13 +1,14 @@
-"""StreamQuery: a streaming query as the user applies it."""
+"""StreamQuery: a streaming query as the user applies it, with its annotations and the labels of its objects."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from millrace_api.model.base import Model, Rule
+from millrace_api.model.base import Model, Rule, exactly_one
 from millrace_api.model.deployment import (
     CheckpointSpec,
     ExecutorsSpec,
@@ -17,14 +18,53 @@ from millrace_api.model.deployment import (
     Pod,
     Scaling,
 )
-from millrace_api.model.query import Query
 from millrace_api.model.sinks import SinkSpec
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.status import Status
-from millrace_api.model.values import SOURCE_NAME, ObjectName, PositiveDuration, SourceName, Text, WholeNumber
+from millrace_api.model.values import (
+    SOURCE_NAME,
+    ColumnName,
+    ObjectName,
+    PositiveDuration,
+    SourceName,
+    Text,
+    WholeNumber,
+    text,
+)
 
 API_VERSION = "millrace.io/v1alpha1"
 KIND = "StreamQuery"
+
+QUERY_LABEL = "millrace.io/query"
+"""Label with the name of the query that an object belongs to."""
+
+ROLE_LABEL = "millrace.io/role"
+"""Label that says what a pod of a query does: ``DRIVER`` or ``EXECUTOR``."""
+
+DRIVER, EXECUTOR = "driver", "executor"
+
+CANARY_LABEL = "millrace.io/canary"
+"""Label of a StreamQuery that no operator deploys."""
+
+
+class Annotation(StrEnum):
+    """Annotations by which people steer the operator for a while, without changing the spec."""
+
+    PAUSED = "millrace.io/paused"
+    """Nothing is changed: no scaling, no replacement, nothing put right.
+
+    What runs goes on; a deletion is carried out.
+    """
+    PAUSED_SCALE_IN = "millrace.io/paused-scale-in"
+    """No cores are given back."""
+    PAUSED_SCALE_OUT = "millrace.io/paused-scale-out"
+    """No cores are added."""
+    SKIP_DRAIN = "millrace.io/skip-drain"
+    """A deletion does not wait for the driver's running batch."""
+
+    def is_set(self, annotations: Mapping[str, str]) -> bool:
+        """Return whether the annotation is among these and is not ``"false"``."""
+        return annotations.get(self, "false").lower() != "false"
 
 
 class QueryState(StrEnum):
@@ -59,6 +99,58 @@ class ObjectMeta(Model):
     owner_references: tuple[dict[str, Any], ...] = Field(default=(), description="Set by controllers.")
     managed_fields: tuple[dict[str, Any], ...] = Field(default=(), description="Set by Kubernetes.")
     self_link: str | None = Field(default=None, description="Set by Kubernetes.")
+
+
+AggregatorPath = Annotated[
+    str,
+    *text(
+        "[A-Za-z_][A-Za-z0-9_]*(\\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*",
+        512,
+        "an aggregator",
+        'write "module:Name", such as "mypackage.routes:TopRoutes"',
+    ),
+]
+
+
+class WindowSpec(Model):
+    """A tumbling window on event time, or a hopping one where ``slide`` is given."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "slide is longer than size",
+            "write a slide of at most the size, or leave it out for a tumbling window",
+            ("size", "slide"),
+            None,  # the lengths are text to CEL
+            lambda w: w.slide is None or w.slide.microseconds <= w.size.microseconds,
+        ),
+    )
+
+    column: ColumnName = Field(description="TIMESTAMP column with the event time.", examples=["pickup"])
+    size: PositiveDuration = Field(description="Length of the window.", examples=["10 minutes"])
+    slide: PositiveDuration | None = Field(default=None, description="Distance between windows; default: the size.")
+
+
+class PythonQuery(Model):
+    """An aggregation by a Python class that follows the Aggregator protocol."""
+
+    aggregator: AggregatorPath = Field(description="The class, module:Name.", examples=["mypackage.routes:TopRoutes"])
+    source: SourceName | None = Field(default=None, description="Source it reads; needed where there are several.")
+    group_by: tuple[ColumnName, ...] = Field(
+        default=(), max_length=32, description="Columns of the key; default: one group for all."
+    )
+    window: WindowSpec | None = Field(default=None, description="Event-time window that is part of the key.")
+    options: dict[str, Any] = Field(default={}, description="Keyword arguments of the class.")
+
+
+class Query(Model):
+    """What is computed."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        exactly_one("sql", "python", hint="write sql: SELECT ... FROM a source, or python: {aggregator: ...}"),
+    )
+
+    sql: Text | None = Field(default=None, description="One SELECT in Spark SQL; the sources are its tables.")
+    python: PythonQuery | None = Field(default=None, description="A Python aggregator.")
 
 
 def _python_source_known(spec: Spec) -> bool:

@@ -8,11 +8,8 @@ from dataclasses import dataclass
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
-from millrace_api.errors import MillraceError, Problem
-from millrace_api.explain_errors import nearest
-from millrace_api.sql.functions import FUNCTIONS
-from millrace_api.sql.parsing import StreamingSql, parse_query
-from millrace_api.sql.places import problem_at
+from millrace_api.errors import MillraceError, Problem, nearest
+from millrace_api.sql.dialect import FUNCTIONS, StreamingSql, parse_query, problem_at
 from millrace_api.sql.schema_ddl import Column
 from millrace_api.sql.stream_checks import stream_problems
 

@@ -10,8 +10,7 @@ from typing import Literal
 from sqlglot import exp
 
 from millrace_api.model.values import PositiveDuration
-from millrace_api.sql.functions import AGGREGATES
-from millrace_api.sql.parsing import StreamingSql, to_sql
+from millrace_api.sql.dialect import AGGREGATES, StreamingSql, to_sql
 
 _WINDOWS = ("window", "session_window")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from millrace_api.errors import MillraceError, Problem
-from millrace_api.explain_errors import nearest
+from millrace_api.errors import MillraceError, Problem, nearest
 
 if TYPE_CHECKING:
     from sqlglot.tokenizer_core import Token

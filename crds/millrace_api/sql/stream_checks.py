@@ -13,8 +13,8 @@ from sqlglot.optimizer.scope import Scope
 from sqlglot.tokenizer_core import TokenType
 
 from millrace_api.errors import Problem
+from millrace_api.sql.dialect import Keywords, problem_at, start_of
 from millrace_api.sql.groups import aggregates, is_aggregate
-from millrace_api.sql.places import Keywords, problem_at, start_of
 
 _TOP_N = "for the top N of a key or window write a Python aggregator, as in examples/02-top-destinations.yaml"
 _RANGE = "AND b.at BETWEEN a.at AND a.at + INTERVAL 1 MINUTE"

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from millrace_api.errors import MillraceError, Problem
-from millrace_api.explain_errors import Location, dotted, nearest
+from millrace_api.errors import MillraceError, Problem, nearest
 from millrace_api.model.kafka import KafkaConnection
-from millrace_api.model.query import PythonQuery
 from millrace_api.model.sources import SourceSpec
-from millrace_api.model.streamquery import Emit, StreamQuery
+from millrace_api.model.streamquery import Emit, PythonQuery, StreamQuery
 from millrace_api.sql.schema_ddl import Column, parse_schema
+from millrace_api.validation.pydantic_errors import Location, dotted
 from millrace_api.validation.yaml_nodes import Document
 
 _TIME_ZONE = "spark.sql.session.timeZone"
@@ -149,11 +148,11 @@ class _Check:
                 )
 
     def _check_row_key(self) -> None:
-        from millrace_api.validation.result_groups import (  # loads sqlglot, only needed here
+        from millrace_api.validation.results import (  # loads sqlglot, only needed here
             result_columns,
             result_groups,
+            row_key,
         )
-        from millrace_api.validation.row_keys import row_key
 
         sink = self._spec.sink
         if sink.kafka is None and sink.table is None:

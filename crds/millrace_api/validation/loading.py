@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from millrace_api.errors import MillraceError, Problem
-from millrace_api.explain_errors import Location, dotted, explain, field_location, quote
+from millrace_api.errors import MillraceError, Problem, quote
 from millrace_api.model.base import Model
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.checking import check_query
-from millrace_api.validation.salvage import details, is_consequence, nulls, salvage
+from millrace_api.validation.pydantic_errors import (
+    Location,
+    details,
+    dotted,
+    explain,
+    field_location,
+    is_consequence,
+    nulls,
+    salvage,
+)
 from millrace_api.validation.yaml_nodes import Document, read_documents
 
 AnyModel = TypeVar("AnyModel", bound=Model)
@@ -140,3 +148,22 @@ def _explained(document: Document, model: type[Model], detail: ErrorDetails) -> 
 
 def _problem(document: Document, location: Location, message: str, hint: str) -> Problem:
     return Problem(message, hint, document.file, document.line(location), dotted(location))
+
+
+def read_query(value: Mapping[str, Any]) -> StreamQuery:
+    """Return the query of a StreamQuery object; its status is ignored because the user does not write it.
+
+    Raises:
+        MillraceError: if the query is invalid, with all problems, each with its field.
+    """
+    wanted = {name: part for name, part in value.items() if name != "status"}
+    try:
+        query = StreamQuery.model_validate(wanted, by_name=False)
+    except ValidationError as error:
+        found = details(error)
+        raise MillraceError(
+            *(Problem(*explain(StreamQuery, each), field=dotted(field_location(each))) for each in found)
+        ) from None
+    if problems := check_query(query):
+        raise MillraceError(*problems)
+    return query

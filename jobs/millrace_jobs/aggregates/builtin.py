@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from millrace_api.sql.parsing import to_sql
+from millrace_api.sql.dialect import to_sql
 from millrace_jobs.aggregates.reducing import Reduce
 
 TypeOf = Callable[[str], str]

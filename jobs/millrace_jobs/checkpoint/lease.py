@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Self
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.failures import FailureClass
+from millrace_api.model.status import FailureClass
 
 SECONDS = 30.0
 """Length of a lease in seconds: a driver that is dead or cut off blocks other machines for that long."""

@@ -10,8 +10,7 @@ from typing import NamedTuple, TypeVar
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription
 
-from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_api.explain_errors import nearest
+from millrace_api.errors import MillraceError, Problem, TransientError, nearest
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.kafka.errors import PATIENCE, Complaints, error_of, is_login, kafka_problem, patiently
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millrace_api.model.values import PositiveDuration
+from millrace_api.sql.dialect import StreamingSql, parse_expression, parse_query, to_sql
 from millrace_api.sql.groups import aggregates, group_expressions, is_aggregate, is_window, select_aliases
-from millrace_api.sql.parsing import StreamingSql, parse_expression, parse_query, to_sql
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, TypeOf, is_scalar, plan_aggregate
 from millrace_jobs.windows import Window
 

@@ -20,10 +20,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import Emit, Spec
+from millrace_api.sql.dialect import parse_query
 from millrace_api.sql.groups import Group, filters_groups
-from millrace_api.sql.parsing import parse_query
-from millrace_api.validation.result_groups import result_groups
-from millrace_api.validation.row_keys import row_key
+from millrace_api.validation.results import result_groups, row_key
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.pipeline import blocks
 from millrace_jobs.pipeline.aggregation import Native

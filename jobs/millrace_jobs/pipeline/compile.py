@@ -13,8 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.query import PythonQuery
-from millrace_api.model.streamquery import Spec
+from millrace_api.model.streamquery import PythonQuery, Spec
 from millrace_jobs.aggregates.protocol import load_aggregator
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.aggregates.reducing import ColumnarReduction, PartColumn, ReducerFactory

@@ -11,7 +11,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from millrace_api.sql.parsing import parse_expression, parse_query, to_sql
+from millrace_api.sql.dialect import parse_expression, parse_query, to_sql
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.compile import STATE_BUCKETS, CompiledQuery, Routed

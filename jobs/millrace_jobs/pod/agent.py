@@ -11,8 +11,8 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql import SparkSession
 from urllib3.exceptions import HTTPError
 
-from millrace_api.model.applied import APPLIED_KEY, Applied
 from millrace_api.model.deployment import Algorithm
+from millrace_api.model.plan import APPLIED_KEY, Applied
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.pod.plan_watch import TIMEOUT, PlanWatch, error_line

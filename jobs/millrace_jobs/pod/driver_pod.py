@@ -15,8 +15,7 @@ from pyspark.sql import SparkSession
 from urllib3.exceptions import HTTPError
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.labels import EXECUTOR, QUERY, ROLE
-from millrace_api.model.streamquery import Spec, StreamQuery
+from millrace_api.model.streamquery import EXECUTOR, QUERY_LABEL, ROLE_LABEL, Spec, StreamQuery
 from millrace_jobs import jvm
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
@@ -122,7 +121,9 @@ class DriverPod:
         try:
             self._agent.forget()
             self._api.delete_collection_namespaced_pod(
-                self._pod.namespace, label_selector=f"{QUERY}={query},{ROLE}={EXECUTOR}", _request_timeout=TIMEOUT
+                self._pod.namespace,
+                label_selector=f"{QUERY_LABEL}={query},{ROLE_LABEL}={EXECUTOR}",
+                _request_timeout=TIMEOUT,
             )
         except (ApiException, HTTPError, OSError) as error:
             problem = f"what an earlier run has left cannot be removed: {error_line(error)}"

@@ -13,8 +13,7 @@ from pydantic import ValidationError
 from urllib3.exceptions import HTTPError
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.applied import PLAN_KEY
-from millrace_api.model.plan import Plan
+from millrace_api.model.plan import PLAN_KEY, Plan
 from millrace_api.validation.loading import load_plan
 from millrace_jobs.plan.plan_source import pin_of
 from millrace_support.backoff import Backoff

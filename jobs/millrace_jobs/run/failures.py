@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_api.failures import LONGEST, REPORT_VARIABLE, FailureClass, FailureReport
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
+from millrace_api.model.status import LONGEST, REPORT_VARIABLE, FailureClass, FailureReport
 from millrace_support.backoff import Backoff
 
 _OURS = re.compile(

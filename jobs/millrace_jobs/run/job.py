@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_api.failures import FailureClass
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT, Algorithm
 from millrace_api.model.plan import Plan
 from millrace_api.model.sources import FileFormat
+from millrace_api.model.status import FailureClass
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import locate
 from millrace_jobs import jvm

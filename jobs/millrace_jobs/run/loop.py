@@ -18,7 +18,7 @@ from pyspark.sql.streaming.listener import QueryTerminatedEvent
 from pyspark.sql.streaming.query import StreamingQuery
 
 from millrace_api.errors import MillraceError, TransientError
-from millrace_api.failures import FailureClass
+from millrace_api.model.status import FailureClass
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_jobs import jvm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint

@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from millrace_api.errors import MillraceError
-from millrace_api.failures import FailureClass
 from millrace_api.model.sources import ReplaySourceSpec as ReplaySpec
 from millrace_api.model.sources import SourceSpec
+from millrace_api.model.status import FailureClass
 from millrace_api.sql.schema_ddl import parse_schema
 from millrace_jobs.sources.base import CorruptRecords, Source
 from millrace_jobs.sources.files import FilesSource

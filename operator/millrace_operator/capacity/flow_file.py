@@ -10,11 +10,10 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from millrace_api.errors import MillraceError, Problem
-from millrace_api.explain_errors import Location, dotted, explain, field_location, quote, suggest
+from millrace_api.errors import MillraceError, Problem, quote, suggest
 from millrace_api.model.base import Model, problem
 from millrace_api.model.values import Count, Positive, text
-from millrace_api.validation.salvage import details
+from millrace_api.validation.pydantic_errors import Location, details, dotted, explain, field_location
 from millrace_api.validation.yaml_nodes import Document, read_documents
 
 from .flow import Flow, FlowError, FlowOperator, Mistake, Sizing, StreamConnection

@@ -9,9 +9,8 @@ from typing import Any
 import typer
 
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_api.model.annotations import PAUSED, PAUSED_SCALE_IN, PAUSED_SCALE_OUT
 from millrace_api.model.status import ConditionStatus, ConditionType, Phase
-from millrace_api.model.streamquery import QueryState
+from millrace_api.model.streamquery import Annotation, QueryState
 
 from .connection import Cluster
 from .formatting import printable
@@ -27,7 +26,7 @@ Reached = Callable[[QueryView], bool]
 def pause(cluster: Cluster, name: str, *, scale_in: bool, scale_out: bool) -> None:
     """Pause everything, or only scale-in or scale-out; other pauses stay."""
     queries = UserQueries(cluster)
-    names = [PAUSED_SCALE_IN] * scale_in + [PAUSED_SCALE_OUT] * scale_out or [PAUSED]
+    names = [Annotation.PAUSED_SCALE_IN] * scale_in + [Annotation.PAUSED_SCALE_OUT] * scale_out or [Annotation.PAUSED]
     before = queries.get(name)
     after = queries.change(name, {"metadata": {"annotations": dict.fromkeys(names, "true")}})
     _print(before, after, _paused)

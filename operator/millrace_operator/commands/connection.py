@@ -28,8 +28,7 @@ from urllib3.exceptions import (
     TimeoutError,
 )
 
-from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_api.explain_errors import suggest
+from millrace_api.errors import MillraceError, Problem, TransientError, suggest
 
 from ..kube.client import own_namespace, server_message
 

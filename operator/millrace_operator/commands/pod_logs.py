@@ -13,7 +13,7 @@ import typer
 from kubernetes.client import ApiException, CoreV1Api
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.labels import DRIVER, EXECUTOR
+from millrace_api.model.streamquery import DRIVER, EXECUTOR
 from millrace_api.model.values import PositiveDuration
 
 from ..resources.names import Owner

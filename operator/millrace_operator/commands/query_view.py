@@ -9,11 +9,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from millrace_api.model.annotations import PAUSED, PAUSED_SCALE_IN, PAUSED_SCALE_OUT, is_set
 from millrace_api.model.status import Condition, ConditionStatus, ConditionType, LastScaling, Status
-from millrace_api.model.streamquery import QueryState
+from millrace_api.model.streamquery import Annotation, QueryState
 
-PAUSES = {PAUSED: "everything", PAUSED_SCALE_IN: "scale-in", PAUSED_SCALE_OUT: "scale-out"}
+PAUSES = {
+    Annotation.PAUSED: "everything",
+    Annotation.PAUSED_SCALE_IN: "scale-in",
+    Annotation.PAUSED_SCALE_OUT: "scale-out",
+}
 """Annotations that pause a query, each with what it pauses."""
 
 _ABNORMAL = {ConditionType.PROGRESSING, ConditionType.AT_CAPACITY, ConditionType.DEGRADED}
@@ -63,7 +66,7 @@ class QueryView:
     def pauses(self) -> list[str]:
         """Paused operations: ``everything``, ``scale-in``, ``scale-out``."""
         annotations = self.body["metadata"].get("annotations") or {}
-        return [what for name, what in PAUSES.items() if is_set(annotations, name)]
+        return [what for name, what in PAUSES.items() if name.is_set(annotations)]
 
     @property
     def pending(self) -> bool:

@@ -15,9 +15,9 @@ from kubernetes.utils import Backoff as ConflictBackoff
 from kubernetes.utils import retry_on_conflict
 from kubernetes.watch import Watch
 
-from millrace_api.crd.document import GROUP, PLURAL, VERSION
+from millrace_api.crd import GROUP, PLURAL, VERSION
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.labels import CANARY
+from millrace_api.model.streamquery import CANARY_LABEL
 from millrace_support.backoff import Backoff
 
 from ..kube.client import MERGE
@@ -203,8 +203,10 @@ def _list_function(cluster: Cluster, namespace: str | None) -> Callable[..., Any
     """Return a function that lists the queries of a namespace, or of all, without canaries."""
     api = CustomObjectsApi(cluster.client)
     if namespace is None:
-        return partial(api.list_cluster_custom_object, GROUP, VERSION, PLURAL, label_selector=f"!{CANARY}")
-    return partial(api.list_namespaced_custom_object, GROUP, VERSION, namespace, PLURAL, label_selector=f"!{CANARY}")
+        return partial(api.list_cluster_custom_object, GROUP, VERSION, PLURAL, label_selector=f"!{CANARY_LABEL}")
+    return partial(
+        api.list_namespaced_custom_object, GROUP, VERSION, namespace, PLURAL, label_selector=f"!{CANARY_LABEL}"
+    )
 
 
 def _key(query: QueryView) -> tuple[str, str]:

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from millrace_api.crd.document import GROUP
-from millrace_api.model.labels import CANARY
+from millrace_api.crd import GROUP
+from millrace_api.model.streamquery import CANARY_LABEL
 
 from ..kube.client import APPLY, MANAGER, Client
 from ..kube.queries import QUERIES
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 def is_canary(body: Mapping[str, Any]) -> bool:
     """Return whether a query is a canary, which is never deployed."""
-    return CANARY in body["metadata"].get("labels", {})
+    return CANARY_LABEL in body["metadata"].get("labels", {})
 
 
 class CanaryApi:
@@ -63,7 +63,7 @@ class CanaryApi:
         metadata = {
             "name": self._name,
             "namespace": self._namespace,
-            "labels": {CANARY: "true"},
+            "labels": {CANARY_LABEL: "true"},
             "annotations": {TOUCHED: stamp},
         }
         document = {**QUERIES.type_meta, "metadata": metadata, "spec": _SPEC}

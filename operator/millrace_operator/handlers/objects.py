@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from millrace_api.model.labels import QUERY
+from millrace_api.model.streamquery import QUERY_LABEL
 
 from ..kube.client import Client
 from ..kube.informer import Informer
@@ -69,6 +69,6 @@ class OwnedObjects:
 
     def _on_event(self, type: str, body: Manifest) -> None:
         metadata = body["metadata"]
-        if self._owns(metadata["namespace"], metadata["labels"][QUERY]):
+        if self._owns(metadata["namespace"], metadata["labels"][QUERY_LABEL]):
             update = self._observations.object_gone if type == "DELETED" else self._observations.object_seen
             self._queue.add_later(update(body), TOGETHER_SECONDS)

@@ -10,7 +10,7 @@ from typing import Any
 
 from kubernetes.client import ApiException
 
-from millrace_api.model.labels import QUERY
+from millrace_api.model.streamquery import QUERY_LABEL
 from millrace_support.backoff import Backoff
 
 from ..resources.names import Manifest
@@ -89,7 +89,7 @@ class Informer:
 
     def _list(self) -> str:
         """Report all objects and the deletions since the last list; return the list's resource version."""
-        query = {"labelSelector": QUERY, "limit": str(PAGE)}
+        query = {"labelSelector": QUERY_LABEL, "limit": str(PAGE)}
         found: set[str] = set()
         while True:
             page = self._client.request("GET", self._path, query)
@@ -106,7 +106,7 @@ class Informer:
 
     def _watch(self, version: str) -> Any:
         query = {
-            "labelSelector": QUERY,
+            "labelSelector": QUERY_LABEL,
             "watch": "true",
             "resourceVersion": version,
             "allowWatchBookmarks": "true",

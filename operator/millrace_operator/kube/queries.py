@@ -11,7 +11,7 @@ from typing import Any
 from kubernetes.client import ApiException
 from urllib3.exceptions import HTTPError
 
-from millrace_api.crd.document import GROUP, PLURAL, VERSION
+from millrace_api.crd import GROUP, PLURAL, VERSION
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.status import Status
 from millrace_api.model.streamquery import KIND

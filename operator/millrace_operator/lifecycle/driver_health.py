@@ -12,9 +12,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from millrace_api.failures import FailureClass, FailureReport
-from millrace_api.model.labels import DRIVER
-from millrace_api.model.status import Attempt
+from millrace_api.model.status import Attempt, FailureClass, FailureReport
+from millrace_api.model.streamquery import DRIVER
 
 from ..resources.names import Manifest
 from .conditions import format_time, parse_time, shortened

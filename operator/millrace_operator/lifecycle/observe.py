@@ -14,12 +14,9 @@ from typing import Any, NamedTuple, TypeVar
 from kubernetes.utils.quantity import parse_quantity
 from pydantic import ValidationError
 
-from millrace_api.model.annotations import is_set
-from millrace_api.model.applied import APPLIED_KEY, PLAN_KEY, Applied
-from millrace_api.model.labels import QUERY
-from millrace_api.model.plan import Plan
+from millrace_api.model.plan import APPLIED_KEY, PLAN_KEY, Applied, Plan
 from millrace_api.model.status import Status
-from millrace_api.model.streamquery import Spec
+from millrace_api.model.streamquery import QUERY_LABEL, Annotation, Spec
 
 from ..resources.names import Manifest, Owner
 from ..resources.objects import PLAN_SETTINGS
@@ -140,9 +137,9 @@ class ObservedQuery:
         text = self.body["metadata"].get("deletionTimestamp")
         return None if text is None else parse_time(text)
 
-    def is_set(self, annotation: str) -> bool:
-        """Return whether one of ``millrace_api.model.annotations`` is set on the query."""
-        return is_set(self.body["metadata"].get("annotations") or {}, annotation)
+    def is_set(self, annotation: Annotation) -> bool:
+        """Return whether the annotation is set on the query."""
+        return annotation.is_set(self.body["metadata"].get("annotations") or {})
 
     def missing(self, desired: Iterable[Manifest]) -> list[Manifest]:
         """Return the desired objects that are missing or differ, in the given order."""
@@ -254,7 +251,7 @@ def _readable(read: Callable[[], Found]) -> Found | None:
 
 def _query_of(body: Manifest) -> QueryKey:
     metadata = body["metadata"]
-    return QueryKey(metadata["namespace"], metadata["labels"][QUERY])
+    return QueryKey(metadata["namespace"], metadata["labels"][QUERY_LABEL])
 
 
 def _key_of(body: Manifest) -> ObjectKey:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from millrace_api.errors import MillraceError
 from millrace_api.model.status import Status
 from millrace_api.model.streamquery import StreamQuery
-from millrace_api.validation.objects import read_query
+from millrace_api.validation.loading import read_query
 from millrace_support.backoff import Backoff
 
 from ..resources.names import Manifest

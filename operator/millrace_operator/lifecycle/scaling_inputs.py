@@ -10,11 +10,9 @@ import logging
 from dataclasses import asdict
 from datetime import datetime
 
-from millrace_api.model.annotations import PAUSED, PAUSED_SCALE_IN, PAUSED_SCALE_OUT
 from millrace_api.model.deployment import ScalingMode
-from millrace_api.model.labels import EXECUTOR, ROLE
 from millrace_api.model.plan import Plan
-from millrace_api.model.streamquery import Spec
+from millrace_api.model.streamquery import EXECUTOR, ROLE_LABEL, Annotation, Spec
 
 from ..resources.names import Manifest, Owner
 from ..scaling.decision.decision import Decision, Situation
@@ -72,9 +70,9 @@ def situation_of(observed: ObservedQuery, plan: Plan, now: datetime) -> Situatio
         epoch=plan.epoch,
         executors_ready=ready,
         executors_pending_since=min(pending, default=None),
-        paused=observed.is_set(PAUSED),
-        scale_in_paused=observed.is_set(PAUSED_SCALE_IN),
-        scale_out_paused=observed.is_set(PAUSED_SCALE_OUT),
+        paused=observed.is_set(Annotation.PAUSED),
+        scale_in_paused=observed.is_set(Annotation.PAUSED_SCALE_IN),
+        scale_out_paused=observed.is_set(Annotation.PAUSED_SCALE_OUT),
     )
 
 
@@ -113,7 +111,7 @@ def _live_executors(observed: ObservedQuery) -> list[Manifest]:
         each
         for (kind, _), each in observed.objects.items()
         if kind == "Pod"
-        and each["metadata"]["labels"].get(ROLE) == EXECUTOR
+        and each["metadata"]["labels"].get(ROLE_LABEL) == EXECUTOR
         and "deletionTimestamp" not in each["metadata"]
         and each.get("status", {}).get("phase") not in ("Failed", "Succeeded")
     ]

@@ -8,13 +8,10 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from millrace_api.errors import MillraceError
-from millrace_api.failures import FailureClass
-from millrace_api.model.applied import Applied
 from millrace_api.model.deployment import Algorithm
-from millrace_api.model.labels import EXECUTOR
-from millrace_api.model.plan import Plan
-from millrace_api.model.status import Condition, ConditionType, DriverStatus, Phase, PlanStatus, Status
-from millrace_api.model.streamquery import Spec
+from millrace_api.model.plan import Applied, Plan
+from millrace_api.model.status import Condition, ConditionType, DriverStatus, FailureClass, Phase, PlanStatus, Status
+from millrace_api.model.streamquery import EXECUTOR, Spec
 
 from ..resources.names import Manifest
 from .conditions import DegradedReason, ProgressingReason, ReadyReason, condition, format_time, merged

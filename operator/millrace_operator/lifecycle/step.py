@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from millrace_api.errors import MillraceError
-from millrace_api.model.annotations import PAUSED, SKIP_DRAIN
 from millrace_api.model.status import Status
-from millrace_api.model.streamquery import ObjectMeta, QueryState, StreamQuery
+from millrace_api.model.streamquery import Annotation, ObjectMeta, QueryState, StreamQuery
 
 from ..resources.names import Manifest
 from ..resources.objects import healthy_spec, objects
@@ -90,8 +89,10 @@ def next_step(
     if _healthy_is_lost(observed, query):
         return Step(healthy_lost_status(observed, now))
     target = target_of(observed, query, now)
-    if observed.is_set(PAUSED):
-        paused = StepReport(progress=(ProgressingReason.PAUSED, f"the annotation {PAUSED} is set: nothing is changed"))
+    if observed.is_set(Annotation.PAUSED):
+        paused = StepReport(
+            progress=(ProgressingReason.PAUSED, f"the annotation {Annotation.PAUSED} is set: nothing is changed")
+        )
         return Step(status_of(observed, target, paused, now), requeue_at=target.failed.retry_time)
     if _must_drain(observed, target):
         return _drain(observed, target, image, now)
@@ -110,7 +111,7 @@ def _keep_running(observed: ObservedQuery, error: MillraceError, image: str, now
     """Keep the driver running after an invalid change; restart a drained one with the last healthy spec."""
     suspended = (observed.body.get("spec") or {}).get("state") == QueryState.SUSPENDED
     restarts = observed.stateful_set is not None and observed.is_drained and not suspended
-    if observed.healthy is None or not restarts or observed.is_set(PAUSED):
+    if observed.healthy is None or not restarts or observed.is_set(Annotation.PAUSED):
         return Step(invalid_status(observed, error, now))
     metadata = ObjectMeta(name=observed.owner.name, namespace=observed.owner.namespace)
     spec = observed.healthy[1]
@@ -177,7 +178,7 @@ def _delete(observed: ObservedQuery, deleted_at: datetime, now: datetime) -> Ste
         return Step(observed.status)
     grace = int((observed.driver or {}).get("spec", {}).get("terminationGracePeriodSeconds", 30))
     until = deleted_at + timedelta(seconds=grace) + DRAIN_MARGIN
-    if observed.is_drained or observed.is_set(SKIP_DRAIN) or now >= until:
+    if observed.is_drained or observed.is_set(Annotation.SKIP_DRAIN) or now >= until:
         return Step(observed.status, (Finalize(present=False),))
     actions = (Drain(),) if observed.wants_pods else ()
     return Step(deleting_status(observed, until, now), actions, until)

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from millrace_api.model.labels import QUERY, ROLE
-from millrace_api.model.streamquery import API_VERSION, KIND
+from millrace_api.model.streamquery import API_VERSION, KIND, QUERY_LABEL, ROLE_LABEL
 
 Manifest = dict[str, Any]
 
@@ -60,7 +59,7 @@ class Owner:
 
     def selector(self, role: str | None = None) -> dict[str, str]:
         """Return the labels that select the query's pods, or its pods of one role."""
-        return {QUERY: self.name} | ({ROLE: role} if role else {})
+        return {QUERY_LABEL: self.name} | ({ROLE_LABEL: role} if role else {})
 
     def labels(self, role: str | None = None) -> dict[str, str]:
         """Return Kubernetes' recommended labels and the selector labels."""

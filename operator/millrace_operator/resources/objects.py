@@ -7,10 +7,8 @@ from typing import Any
 
 import yaml
 
-from millrace_api.model.applied import PLAN_KEY
-from millrace_api.model.labels import DRIVER, EXECUTOR
-from millrace_api.model.plan import Plan
-from millrace_api.model.streamquery import StreamQuery
+from millrace_api.model.plan import PLAN_KEY, Plan
+from millrace_api.model.streamquery import DRIVER, EXECUTOR, StreamQuery
 
 from .driver_config import mounted_query, spark_defaults
 from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, Manifest, Owner

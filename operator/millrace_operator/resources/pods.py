@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from millrace_api.failures import REPORT_VARIABLE
-from millrace_api.model.applied import PLAN_KEY
-from millrace_api.model.labels import DRIVER, EXECUTOR
-from millrace_api.model.streamquery import Spec, StreamQuery
+from millrace_api.model.plan import PLAN_KEY
+from millrace_api.model.status import REPORT_VARIABLE
+from millrace_api.model.streamquery import DRIVER, EXECUTOR, Spec, StreamQuery
 
 from .driver_config import CHECKPOINT, LOCAL, SECRETS, MountedQuery, grace
 from .memory import driver_limit

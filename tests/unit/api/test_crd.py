@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 import yaml
 
-from millrace_api.crd import document as crd
+from millrace_api import crd
 from millrace_api.model.base import Model
 from millrace_api.model.streamquery import StreamQuery
 

@@ -2,7 +2,7 @@ import pytest
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.sinks import SinkSpec
-from millrace_api.validation.row_keys import row_key
+from millrace_api.validation.results import row_key
 
 from .documents import MINIMAL, PYTHON, changed, problems
 

@@ -1,7 +1,7 @@
 import pytest
 
+from millrace_api.sql.dialect import parse_query
 from millrace_api.sql.groups import filters_groups, query_groups
-from millrace_api.sql.parsing import parse_query
 
 COLUMNS = {"cell", "fare", "at", "day"}
 

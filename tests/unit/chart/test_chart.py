@@ -10,7 +10,7 @@ import pytest
 import typer.main
 import yaml
 
-from millrace_api.validation.objects import read_query
+from millrace_api.validation.loading import read_query
 from millrace_operator.commands import operator, queries
 from unit.resources.cases import SMALLEST, objects_of
 

@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import yaml
 
-from millrace_api.model.applied import APPLIED_KEY, Applied
-from millrace_api.model.plan import Plan
+from millrace_api.model.plan import APPLIED_KEY, Applied, Plan
 from millrace_api.model.status import Status
 from millrace_operator.lifecycle.observe import QueryKey
 from millrace_operator.lifecycle.reconcile import GoneError, ObjectRefusedError, Reconciler

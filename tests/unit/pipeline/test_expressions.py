@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_api.sql.parsing import parse_expression, to_sql
+from millrace_api.sql.dialect import parse_expression, to_sql
 from millrace_jobs.pipeline.expressions.compiler import compile_expression, compile_projection
 from millrace_jobs.pipeline.expressions.programs import evaluate
 from millrace_jobs.pipeline.projection import KEEP, ArrowProjection, Projection, SparkProjection

@@ -4,7 +4,7 @@ from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec
 from millrace_api.sql.checks import output_names
-from millrace_api.sql.parsing import parse_query
+from millrace_api.sql.dialect import parse_query
 from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.build import result_keys
 from millrace_jobs.pipeline.compile import CompiledQuery, Routed

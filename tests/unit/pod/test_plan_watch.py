@@ -5,9 +5,8 @@ from __future__ import annotations
 from kubernetes.client import ApiException, CoreV1Api, V1ConfigMap
 from urllib3.exceptions import HTTPError
 
-from millrace_api.model.applied import PLAN_KEY
 from millrace_api.model.deployment import Algorithm
-from millrace_api.model.plan import Plan
+from millrace_api.model.plan import PLAN_KEY, Plan
 from millrace_jobs.pod.plan_watch import PlanWatch, error_line
 
 

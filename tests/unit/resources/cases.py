@@ -6,7 +6,7 @@ import yaml
 
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import QueryState, StreamQuery
-from millrace_api.validation.objects import read_query
+from millrace_api.validation.loading import read_query
 from millrace_operator.resources.names import Manifest, Owner
 from millrace_operator.resources.objects import objects, to_yaml
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from millrace_api.model.labels import DRIVER, EXECUTOR
+from millrace_api.model.streamquery import DRIVER, EXECUTOR
 
 from .cases import CASES, UID, golden, objects_of, query_of
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.failures import REPORT_VARIABLE
+from millrace_api.model.status import REPORT_VARIABLE
 from millrace_jobs import sinks, sources
 from millrace_jobs.run.failures import class_of, class_of_text, write_report
 

@@ -10,7 +10,7 @@ import pytest
 
 from builders import a_query
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_api.failures import FailureClass
+from millrace_api.model.status import FailureClass
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.lease import Holder
 from millrace_jobs.run import job as module

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_api.errors import MillraceError
-from millrace_api.failures import FailureClass
 from millrace_api.model.sources import SourceSpec
+from millrace_api.model.status import FailureClass
 from millrace_jobs.sources import opening
 from millrace_jobs.sources.files import FilesSource
 from millrace_jobs.sources.formats.schema import arrow_schema

@@ -2,7 +2,7 @@
 
 import pytest
 
-from millrace_api.model.labels import CANARY
+from millrace_api.model.streamquery import CANARY_LABEL
 from millrace_operator.handlers import canary as canaries
 from millrace_operator.handlers.canary import TOUCHED, Canary, is_canary
 from millrace_operator.telemetry.staleness import MISSED, Staleness
@@ -138,5 +138,5 @@ def test_a_standby_whose_watch_shows_touches_asks_nothing(standby, monkeypatch):
 
 
 def test_a_canary_is_known_by_its_label():
-    assert is_canary({"metadata": {"labels": {CANARY: "true"}}})
+    assert is_canary({"metadata": {"labels": {CANARY_LABEL: "true"}}})
     assert not is_canary({"metadata": {}})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from sqlglot import exp
 
-from millrace_api.sql.parsing import parse_expression
+from millrace_api.sql.dialect import parse_expression
 from millrace_jobs.pipeline.expressions import compiled as literals
 from millrace_jobs.pipeline.expressions import conditions
 from millrace_jobs.pipeline.expressions import conditions as comparisons

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 from sqlglot import exp
 
-from millrace_api.sql.parsing import to_sql
+from millrace_api.sql.dialect import to_sql
 from millrace_jobs.pipeline.expressions.compiled import (
     Compile,
     Compiled,

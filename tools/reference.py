@@ -1,4 +1,9 @@
-"""The API reference in Markdown, made from the CRD, from docstrings of constants, and from the operator's behaviour."""
+"""Write the API reference, docs/reference/streamquery.md, from the CRD and from the operator's reasons.
+
+    python -m tools.reference >docs/reference/streamquery.md
+
+The reasons' meanings are the docstrings of the operator's enumerations.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +16,17 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
 from textwrap import dedent
-from types import ModuleType
 
-from millrace_api.crd.document import GROUP, PRINTER_COLUMNS, VERSION, Schema, openapi_schema
-from millrace_api.failures import FailureClass
-from millrace_api.model import annotations as steering
+from millrace_api.crd import GROUP, PRINTER_COLUMNS, VERSION, Schema, openapi_schema
+from millrace_api.model.status import ConditionType, FailureClass
+from millrace_api.model.streamquery import Annotation
 from millrace_api.model.values import ByteSize, Duration, PositiveDuration
+from millrace_operator.lifecycle.conditions import DegradedReason, ProgressingReason, ReadyReason
+from millrace_operator.lifecycle.driver_health import RESTART_POLICIES
+from millrace_operator.lifecycle.scaling_status import ActiveReason, CapacityReason, MetricsReason
+from millrace_operator.resources.spec_fields import EFFECTS, Effect
+from millrace_operator.scaling.decision.decision import Reason
+from millrace_operator.scaling.decision.settings import Guard
 
 Meanings = Mapping[str, str]
 """Meanings by name, one line each."""
@@ -33,33 +43,14 @@ _LIMITS = (
 )
 
 
-@dataclass(frozen=True)
-class Behaviour:
-    """The operator's behaviour, as far as the reference describes it.
-
-    Attributes:
-        effects: what a change of a field requires, by its path below ``spec``. A path covers everything below it.
-        changes: meanings of these effects.
-        reasons: reasons of each type of condition.
-        decisions: reasons of scaling decisions.
-        patience: what happens to a driver that fails, by class of failure.
-    """
-
-    effects: Meanings
-    changes: Meanings
-    reasons: Mapping[str, Meanings]
-    decisions: Meanings
-    patience: Meanings
-
-
-def reference(behaviour: Behaviour) -> str:
+def reference() -> str:
     """Return the whole page."""
-    levels = _Levels(behaviour.effects)
+    levels = _Levels()
     levels.add("", openapi_schema())
     columns = [(name, f"`{path}`", kind, description) for name, kind, path, description in PRINTER_COLUMNS]
-    by_name = docstrings(steering)
-    by_people = [(f"`{getattr(steering, name)}`", meaning) for name, meaning in by_name.items()]
-    failures = [(f"`{name}`", meaning, behaviour.patience[name]) for name, meaning in docstrings(FailureClass).items()]
+    failures = [
+        (f"`{name}`", meaning, _patience(FailureClass(name))) for name, meaning in docstrings(FailureClass).items()
+    ]
     parts = [
         "# StreamQuery",
         f"The fields of a `StreamQuery` of `{GROUP}/{VERSION}`, and what the operator says of one. This page is "
@@ -67,16 +58,16 @@ def reference(behaviour: Behaviour) -> str:
         "In a path, `*` is any entry of a map and `[]` any item of a list. "
         f"For a duration, {Duration.hint}; for a size, {ByteSize.hint}.",
         "The last column of tables below `spec` is what a change of the field takes:",
-        _table(("a change", "meaning"), behaviour.changes.items()),
+        _table(("a change", "meaning"), docstrings(Effect).items()),
         *levels.sections(),
         "## Annotations",
         "They steer the operator for a while, without a change of the spec; any value but `false` sets one.",
-        _table(("annotation", "meaning"), by_people),
+        _table(("annotation", "meaning"), _in_code(docstrings(Annotation))),
         "## Conditions",
-        *(part for name, reasons in behaviour.reasons.items() for part in _condition(name, reasons)),
+        *(part for name, reasons in _reasons().items() for part in _condition(name, reasons)),
         "## Scaling decisions",
         "Reasons in `status.lastScaling`, and of what holds a decision back:",
-        _table(("reason", "meaning"), _in_code(behaviour.decisions)),
+        _table(("reason", "meaning"), _in_code(docstrings(Reason) | docstrings(Guard))),
         "## Failures",
         "Classes of failures in `status.attempts` and of the condition `Degraded`:",
         _table(("class", "meaning", "the driver is"), failures),
@@ -87,24 +78,19 @@ def reference(behaviour: Behaviour) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def docstrings(of: type[Enum] | ModuleType) -> dict[str, str]:
-    """Return the docstrings of an enumeration's members, by value, or of a module's constants, by name, as Markdown.
+def docstrings(of: type[Enum]) -> dict[str, str]:
+    """Return the docstrings of an enumeration's members as Markdown, by value.
 
     Raises:
-        ValueError: a member of the enumeration has no docstring.
+        ValueError: a member has no docstring.
     """
-    [*body] = ast.parse(dedent(inspect.getsource(of))).body
-    if isinstance(of, type):
-        [definition] = body
-        assert isinstance(definition, ast.ClassDef)
-        body = definition.body
+    [definition] = ast.parse(dedent(inspect.getsource(of))).body
+    assert isinstance(definition, ast.ClassDef)
     found = {}
-    for statement, below in pairwise(body):
+    for statement, below in pairwise(definition.body):
         if isinstance(statement, ast.Assign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
             [target] = statement.targets
             found[ast.unparse(target)] = inspect.cleandoc(str(below.value.value)).replace("``", "`")
-    if isinstance(of, ModuleType):
-        return found
     if missing := [name for name in of.__members__ if name not in found]:
         raise ValueError(f"{of.__name__}.{missing[0]} has no docstring")
     return {str(member.value): found[name] for name, member in of.__members__.items()}
@@ -114,7 +100,6 @@ def docstrings(of: type[Enum] | ModuleType) -> dict[str, str]:
 class _Levels:
     """Sections, one for each level of objects. Levels that differ only in their place share one."""
 
-    effects: Meanings
     _places: dict[str, list[str]] = field(default_factory=dict)
     _parts: dict[str, list[str]] = field(default_factory=dict)
 
@@ -179,14 +164,14 @@ class _Levels:
 
     def _effect(self, path: str) -> str:
         """Return what a change requires. For an object whose parts differ, its own section lists it by field."""
-        for covered, effect in self.effects.items():
+        for covered, effect in EFFECTS.items():
             if f"{path}.".startswith((f"spec.{covered}.", f"spec.{covered}[")):
                 return effect
         return "by field" if self._effects_below(path) else ""
 
     def _effects_below(self, path: str) -> list[tuple[str, str]]:
         above = f"{path}."
-        below = ((f"spec.{name}", effect) for name, effect in self.effects.items())
+        below = ((f"spec.{name}", effect) for name, effect in EFFECTS.items())
         return [(name.removeprefix(above), effect) for name, effect in below if name.startswith(above)]
 
 
@@ -242,3 +227,26 @@ def _cell(text: str) -> str:
 def _anchor(path: str) -> str:
     """Return the anchor that GitHub makes for a heading."""
     return re.sub(r"[^\w -]", "", path or "StreamQuery").lower().replace(" ", "-")
+
+
+def _reasons() -> dict[str, Meanings]:
+    """Return the reasons of each condition type, in the order of a status."""
+    short = {Reason.AT_CAPACITY.value: docstrings(Reason)[Reason.AT_CAPACITY]} | docstrings(Guard)
+    reasons: dict[ConditionType, Meanings] = {
+        ConditionType.READY: docstrings(ReadyReason),
+        ConditionType.PROGRESSING: docstrings(ProgressingReason),
+        ConditionType.METRICS_AVAILABLE: docstrings(MetricsReason),
+        ConditionType.AT_CAPACITY: docstrings(CapacityReason) | short,
+        ConditionType.SCALING_ACTIVE: docstrings(ActiveReason),
+        ConditionType.DEGRADED: docstrings(DegradedReason) | docstrings(FailureClass),
+    }
+    return {each.value: reasons[each] for each in ConditionType}
+
+
+def _patience(name: FailureClass) -> str:
+    runs = RESTART_POLICIES[name].runs
+    return "started again as often as it takes" if runs is None else f"given up after {runs} runs in a row"
+
+
+if __name__ == "__main__":
+    print(reference(), end="")

@@ -1,6 +1,6 @@
 """Check that a change of the CRD is compatible with the objects that users have stored and with their clients.
 
-    python -m millrace_api.crd.compatibility crds/released/v1alpha1.yaml crds/streamqueries.millrace.io.yaml
+    python -m tools.crd_compatibility crds/released/v1alpha1.yaml crds/streamqueries.millrace.io.yaml
 
 New optional fields, wider bounds, further values of an enumeration and other descriptions are allowed. Any other
 difference is a problem, even in keywords that this module does not know.
@@ -262,7 +262,7 @@ def _below(path: str, name: str) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Compare two files, print the problems, and return the exit status: 1 if there are any, else 0."""
-    parser = argparse.ArgumentParser("millrace_api.crd.compatibility", description="Compare a CRD with a released one.")
+    parser = argparse.ArgumentParser("tools.crd_compatibility", description="Compare a CRD with a released one.")
     parser.add_argument("released", type=Path, help="the CRD that users have")
     parser.add_argument("present", type=Path, help="the CRD that is to take its place")
     given = parser.parse_args(arguments)

@@ -1,0 +1,1 @@
+"""Developer tools: what `make` runs and no user does."""
