@@ -140,14 +140,14 @@ def _stateful_set(owner: Owner, template: Manifest, *, running: bool) -> Manifes
     return owner.manifest("apps/v1", "StatefulSet", owner.driver, {"spec": spec}, DRIVER)
 
 
-class _ManifestDumper(yaml.SafeDumper):
+class _ManifestDumper(yaml.CSafeDumper):
     """YAML dumper without anchors and with ``|`` for multi-line text."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
-def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+def _text(dumper: yaml.CSafeDumper, value: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
 
 

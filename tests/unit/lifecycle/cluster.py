@@ -1,7 +1,7 @@
 """A cluster in memory, with what of an API server, a StatefulSet's controller and a kubelet the operator sees."""
 
-import copy
 import itertools
+import pickle
 from datetime import UTC, datetime, timedelta
 
 import yaml
@@ -19,6 +19,11 @@ SET = ("StatefulSet", "trips-by-cell-driver")
 
 def stamp(time):
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def copied(value):
+    """A deep copy; of plain data, pickling makes one several times faster than ``copy`` does."""
+    return pickle.loads(pickle.dumps(value))
 
 
 class ConflictError(Exception):
@@ -82,7 +87,7 @@ class Cluster:
     def add_finalizer(self, key, uid, finalizer):
         self._act(("finalizer", True))
         self.query["metadata"]["finalizers"] = [finalizer]
-        return copy.deepcopy(self.query)
+        return copied(self.query)
 
     def remove_finalizer(self, key, body, finalizer):
         self._act(("finalizer", False))
@@ -103,7 +108,7 @@ class Cluster:
         version = manifest["metadata"].get("resourceVersion")
         if version is not None and version != self.objects[key]["metadata"]["resourceVersion"]:
             raise ConflictError
-        held = copy.deepcopy(manifest) | {"extra": "the API server's"}
+        held = copied(manifest) | {"extra": "the API server's"}
         held["metadata"]["uid"] = f"uid of {key}"
         if APPLIED_KEY in (told := self.objects.get(key, {}).get("data", {})):  # another manager's
             held["data"][APPLIED_KEY] = told[APPLIED_KEY]
@@ -126,7 +131,7 @@ class Cluster:
         held = self.objects.get(SET)
         wanted = held is not None and held["spec"]["replicas"] == 1 and self.query is not None
         if wanted and self.pod is None:
-            template = copy.deepcopy(held["spec"]["template"])
+            template = copied(held["spec"]["template"])
             template["metadata"] |= {
                 "name": POD[1],
                 "namespace": KEY.namespace,
@@ -188,14 +193,14 @@ class Cluster:
         """A new process, which knows nothing but what the API server says."""
         self.reconciler = Reconciler(self, self, "example.org/jobs", lambda: self.time)
         if self.query is not None:
-            self.reconciler.observations.query_seen(copy.deepcopy(self.query))
+            self.reconciler.observations.query_seen(copied(self.query))
         for each in self.objects.values():
-            self.reconciler.observations.object_seen(copy.deepcopy(each))
+            self.reconciler.observations.object_seen(copied(each))
 
     def settle(self):
         """Let the operator and the controllers work until nothing changes any more; the status."""
         for _ in range(50):
-            before = copy.deepcopy((self.query, self.objects))
+            before = copied((self.query, self.objects))
             self.reconciler._backoff.forget(KEY)  # no time passes here
             self.show()
             self.reconciler.reconcile(KEY)
@@ -215,9 +220,9 @@ class Cluster:
     def show(self):
         """The watches tell the operator what there is."""
         if self.query is not None:
-            self.reconciler.observations.query_seen(copy.deepcopy(self.query))
+            self.reconciler.observations.query_seen(copied(self.query))
         for each in self.objects.values():
-            self.reconciler.observations.object_seen(copy.deepcopy(each))
+            self.reconciler.observations.object_seen(copied(each))
 
     def _act(self, action):
         if self.dies_at is not None:
@@ -228,7 +233,7 @@ class Cluster:
 
     def _changed(self, body):
         body["metadata"]["resourceVersion"] = str(next(self._versions))
-        return copy.deepcopy(body)
+        return copied(body)
 
     def _collect_query(self):
         """What is being deleted is gone when nobody holds it, and what it owns goes with it."""
