@@ -1,4 +1,5 @@
 import threading
+import time
 from dataclasses import replace
 from datetime import timedelta
 
@@ -225,6 +226,7 @@ def test_a_scrape_sees_whole_batches_only():
         while not done.is_set():
             for report in batches:
                 metrics.record(report)
+                time.sleep(0)  # lets a scrape begin: a lock that is taken again at once is rarely given to another
 
     recorder = threading.Thread(target=record)
     recorder.start()
