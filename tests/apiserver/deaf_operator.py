@@ -1,4 +1,4 @@
-"""The operator, whose kopf does not notice that a watch has died: ``python -m apiserver.deaf_operator operator ...``.
+"""The operator, whose kopf does not notice that a watch has died.
 
 The canary is touched every second, and looked at every two seconds by a standby.
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 import kopf
 
-from millrace_jobs.cli import main
+from millrace_jobs import cli
 from millrace_operator.handlers import canary
 
 
@@ -18,6 +18,7 @@ def wait_for_ever(settings: kopf.OperatorSettings, **_: Any) -> None:
     settings.watching.inactivity_timeout = 3600
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Be the operator."""
     canary.TOUCH_SECONDS, canary.CHECK_SECONDS = 1.0, 2.0
-    main()
+    cli.main()

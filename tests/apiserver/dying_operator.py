@@ -1,4 +1,4 @@
-"""The operator, which dies at a certain request: ``python -m apiserver.dying_operator operator ...``.
+"""The operator, which dies at a certain request.
 
 MILLRACE_DIES is ``before N`` or ``after N``: the N-th request that changes something is not made, or its answer is not
 seen. From 1; 0 is never. What touches the canary does not count.
@@ -13,7 +13,7 @@ from typing import Any
 
 from kubernetes.client import ApiClient
 
-from millrace_jobs.cli import main
+from millrace_jobs.cli import main  # noqa: F401 - the program, in which the client then is this one
 from millrace_operator.handlers.operator import LEASE, canary_of
 
 _WHEN, _, _NUMBER = os.environ["MILLRACE_DIES"].partition(" ")
@@ -42,6 +42,3 @@ def _dying_call(self: ApiClient, method: str, url: str, *arguments: Any, **optio
 
 
 ApiClient.call_api = _dying_call  # type: ignore[method-assign]
-
-if __name__ == "__main__":
-    main()

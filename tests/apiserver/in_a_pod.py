@@ -1,4 +1,4 @@
-"""The program as it runs in a pod without a kubeconfig: ``python -m apiserver.in_a_pod status ...``.
+"""The program as it runs in a pod without a kubeconfig.
 
 The pod's service account is in the folder MILLRACE_ACCOUNT, in place of where it is mounted.
 """
@@ -6,8 +6,6 @@ The pod's service account is in the folder MILLRACE_ACCOUNT, in place of where i
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,10 +13,9 @@ from urllib.parse import urlsplit
 from kubernetes.config import incluster_config
 
 from lab.control_plane import ControlPlane
-from millrace_jobs.cli import main
+from lab.forked import run_forked
+from millrace_jobs import cli
 from spark.cli import PATIENCE, Result
-
-TESTS = Path(__file__).parents[1]
 
 
 def run_in_a_pod(plane: ControlPlane, folder: Path, namespace: str, token: str, command: Sequence[str]) -> Result:
@@ -34,21 +31,15 @@ def run_in_a_pod(plane: ControlPlane, folder: Path, namespace: str, token: str, 
         "KUBERNETES_SERVICE_HOST": str(server.hostname),
         "KUBERNETES_SERVICE_PORT": str(server.port),
         "MILLRACE_ACCOUNT": str(folder),
-        "PYTHONPATH": str(TESTS),
+        "KUBECONFIG": None,
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "apiserver.in_a_pod", *arguments],
-        env={name: value for name, value in os.environ.items() if name != "KUBECONFIG"} | pod,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    done = run_forked(*arguments, environment=pod, patience=PATIENCE, entry="apiserver.in_a_pod:main")
     return Result(done.returncode, done.stdout, done.stderr)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Be the program."""
     account = Path(os.environ["MILLRACE_ACCOUNT"])
     incluster_config.SERVICE_TOKEN_FILENAME = str(account / "token")
     incluster_config.SERVICE_CERT_FILENAME = str(account / "ca.crt")
-    main()
+    cli.main()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -13,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from lab.control_plane import ControlPlane
+from lab.forked import MILLRACE, Forked
 from lab.processes import Process
 
-TESTS = Path(__file__).parents[1]
 PATIENCE = 120.0
 
 
@@ -33,17 +32,13 @@ def start_operator(
     ``options``: further ones. ``dies``: at which request, as ``dying_operator`` says. ``deaf``: as ``deaf_operator``.
     """
     where = [] if namespace is None else ["--namespace", namespace]
-    program: list[str | Path] = [Path(sys.executable).with_name("millrace")]
-    if dies is not None or deaf:
-        program = [sys.executable, "-m", "apiserver.deaf_operator" if deaf else "apiserver.dying_operator"]
-    environment = {
-        "KUBECONFIG": str(kubeconfig or plane.kubeconfig),
-        "PYTHONPATH": str(TESTS),
-        "MILLRACE_DIES": dies or "",
-    }
+    entry = (
+        "apiserver.deaf_operator:main" if deaf else "apiserver.dying_operator:main" if dies is not None else MILLRACE
+    )
+    environment = {"KUBECONFIG": str(kubeconfig or plane.kubeconfig), "MILLRACE_DIES": dies or ""}
     elect = [] if "--leader-elect" in options else ["--no-leader-elect"]
-    command = [*program, "operator", "--bind", "127.0.0.1", "--port", "0", *where, *elect, *options]
-    return Process(command, log, environment=environment)
+    arguments = ["operator", "--bind", "127.0.0.1", "--port", "0", *where, *elect, *options]
+    return Forked(arguments, log, entry=entry, environment=environment)
 
 
 @contextmanager

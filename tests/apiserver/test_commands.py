@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import yaml
 
+from lab.forked import run_forked
 from spark.cli import MILLRACE, PATIENCE, Result, Running
 from unit.api.documents import ON_CLUSTER
 from unit.commands.queries import BUSY, as_written, condition, decision
@@ -39,7 +39,7 @@ def millrace(kubeconfig, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
 
     def run(*arguments):
-        done = subprocess.run([MILLRACE, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False)
+        done = run_forked(*arguments, patience=PATIENCE)
         return Result(done.returncode, done.stdout, done.stderr)
 
     return run
