@@ -50,6 +50,8 @@ class Forked(Process):
         environment: Mapping[str, str | None] | None = None,
     ) -> None:
         self.log = log
+        for file in (log, errors or log):
+            file.touch()
         changed = {**os.environ, **(environment or {})}
         variables = {name: value for name, value in changed.items() if value is not None}
         files = [str(log.absolute()), str((errors or log).absolute())]
