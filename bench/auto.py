@@ -24,11 +24,18 @@ from rich.table import Table
 
 from bench.recorded_work import RecordedWork, record, zipf_stream
 from millrace_jobs.partitioners.registry import ALGORITHMS, NATIVE
-from millrace_jobs.selection.costs import MeasuredBatch, Resources
-from millrace_jobs.selection.prior import TASK_SECONDS, Prior, python_prior, sql_prior
-from millrace_jobs.selection.rule import starting_algorithm
+from millrace_jobs.selection.costs import (
+    TASK_SECONDS,
+    MeasuredBatch,
+    Prior,
+    Resources,
+    Task,
+    makespan,
+    python_prior,
+    sql_prior,
+)
+from millrace_jobs.selection.selection_rule import starting_algorithm
 from millrace_jobs.selection.selector import Selector
-from millrace_jobs.selection.work import Task, makespan
 
 SKEWS = (0.0, 0.5, 1.0, 1.5, 2.0)
 WORKERS = (4, 16, 64)

@@ -7,7 +7,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from millrace_jobs.partitioners.base import Hashes
-from millrace_jobs.partitioners.hashing import hash_columns
+from millrace_jobs.partitioners.key_hashes import hash_columns
 
 KEYS = 1_000_000
 SKEWS = {"uniform": 0.0, "Zipf 1.0": 1.0, "Zipf 1.5": 1.5, "Zipf 2.0": 2.0}

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from millrace_jobs.kernels.mixing import Hashes, seeded
 from millrace_jobs.partitioners.registry import NATIVE, make
-from millrace_jobs.sketches.key_counts import KeyCounts
-from millrace_jobs.sketches.key_profile import KeyProfile, decode, encode, profile, union
+from millrace_jobs.sketches.key_profile import KeyCounts, KeyProfile, decode, encode, profile, union
 
 
 @dataclass(frozen=True, eq=False)

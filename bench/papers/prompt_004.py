@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from statistics import mean
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.papers.claims import Claim, Outcome
 from bench.papers.figures import Figures, share, spread
 from bench.papers.placing import SEED, new_replica, place, window_costs
 from bench.papers.streams import SKEWS, real, zipf
-from millrace_jobs.partitioners.base import Hashes, Workers
-from millrace_jobs.partitioners.fields import Hash
+from millrace_jobs.partitioners.base import Hashes, Workers, whole_number
+from millrace_jobs.partitioners.hash import Hash
 from millrace_jobs.partitioners.metrics import PartitioningImbalance, imbalance
-from millrace_jobs.partitioners.prompt.buckets import allocate
 from millrace_jobs.partitioners.prompt.partitioner import PromptPartitioner
-from millrace_jobs.partitioners.prompt.timed import time_blocks
+from millrace_jobs.partitioners.prompt.reduce_buckets import allocate
 
 BLOCKS = (8, 16, 32, 64)
 BATCH = {"w106": 100_000, "zipf 0": 100_000, "debs-taxis": 2_500, "gcm-jobs": 5_000}
@@ -71,6 +71,25 @@ def _time_based(records: int, blocks: int, amplitude: float) -> Workers:
     arrived = at + amplitude * (1 - np.cos(2 * np.pi * at)) / (2 * np.pi)
     times = np.interp((np.arange(records) + 0.5) / records, arrived, at)
     return time_blocks((times * 1_000_000).astype(np.int64), 0, 1_000_000, blocks)
+
+
+def time_blocks(times: NDArray[np.int64], start: int, interval: int, blocks: int) -> Workers:
+    """Return the block of each record, shape ``(records,)``, in the batch that lasts from ``start`` for ``interval``.
+
+    This is Spark Streaming's own way (paper 004, section 2.2.1). The interval is split into ``blocks`` equal,
+    consecutive block intervals, and a record goes to the block whose interval contains its time. ``times``, of the same
+    shape, ``start`` and ``interval`` are in one unit. Raises ValueError on a time outside the interval.
+    """
+    whole_number("interval", interval, 1)
+    whole_number("blocks", blocks, 1)
+    since = times - np.int64(start)
+    if len(since) and not 0 <= int(since.min()) <= int(since.max()) < interval:
+        raise ValueError(
+            f"times go from {times.min()} to {times.max()}; a batch from {start} for {interval} has those from "
+            f"{start} to {start + interval - 1}"
+        )
+    ends = np.array([-(-interval * block // blocks) for block in range(1, blocks)], np.int64)
+    return np.searchsorted(ends, since, side="right").astype(np.int32)
 
 
 def _compare(

@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from millrace_jobs.kernels.mixing import Hashes
-from millrace_jobs.partitioners.hashing import hash_columns
+from millrace_jobs.partitioners.key_hashes import hash_columns
 
 DATA = Path(os.environ.get("MILLRACE_DATA") or Path(__file__).parents[3] / "shared" / "data")
 _EXTRACTS = "cppstream_debs_google_tpch"

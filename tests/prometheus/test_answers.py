@@ -10,7 +10,7 @@ import pytest
 from builders import PIN, a_batch, a_native_batch
 from lab.waiting import wait_until
 from millrace_jobs.run.metrics import JobMetrics
-from millrace_jobs.selection.work import Task
+from millrace_jobs.selection.costs import Task
 from millrace_operator.metrics_source.job_metrics import newest_answer
 from millrace_operator.scaling.answers import MAX_AGE
 from millrace_operator.scaling.observation import Answer

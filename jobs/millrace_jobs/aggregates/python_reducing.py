@@ -15,8 +15,8 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.aggregates.protocol import Aggregator, State
 from millrace_jobs.aggregates.reducing import RECORDS
 from millrace_jobs.kernels.mixing import Hashes
-from millrace_jobs.partitioners.hashing import hash_columns
-from millrace_jobs.sketches.key_counts import KeyCounts, added
+from millrace_jobs.partitioners.key_hashes import hash_columns
+from millrace_jobs.sketches.key_profile import KeyCounts, added
 from millrace_jobs.windows import AT, Window, pane_starts
 
 Key = tuple[Any, ...]

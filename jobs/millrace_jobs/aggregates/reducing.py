@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.kernels.mixing import Hashes
-from millrace_jobs.partitioners.hashing import hash_columns
-from millrace_jobs.sketches.key_counts import KeyCounts, added
+from millrace_jobs.partitioners.key_hashes import hash_columns
+from millrace_jobs.sketches.key_profile import KeyCounts, added
 from millrace_jobs.windows import AT, Window, pane_starts
 
 RECORDS = "records"

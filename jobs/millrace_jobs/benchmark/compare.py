@@ -15,7 +15,7 @@ from millrace_jobs.benchmark.report import ComparisonReport, InputStream, Result
 from millrace_jobs.benchmark.stream import Slides, cut, parse_spans, read_stream
 from millrace_jobs.partitioners import registry
 from millrace_jobs.partitioners.base import Hashes, Partitioner, Workers
-from millrace_jobs.partitioners.moved_keys import MovedKeys, moved_on_resize
+from millrace_jobs.partitioners.metrics import MovedKeys, moved_on_resize
 
 _MOST_WORKERS = 1_000_000
 

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from millrace_jobs.benchmark.stream import Slides
 from millrace_jobs.partitioners.base import BatchPartitioner, Hashes, Partitioner, Workers
-from millrace_jobs.partitioners.metrics import PlacementCost, cost_of_counts
-from millrace_jobs.partitioners.moved_keys import MovedKeys
+from millrace_jobs.partitioners.metrics import MovedKeys, PlacementCost, cost_of_counts
 from millrace_jobs.sources.slicing import bounds
 
 BLOCK = 131_072

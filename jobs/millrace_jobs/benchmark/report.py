@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from millrace_jobs.benchmark.contenders import ComparisonSetting, Contender
 from millrace_jobs.benchmark.stream import Spans
-from millrace_jobs.partitioners.metrics import PartitioningImbalance, PlacementCost
-from millrace_jobs.partitioners.moved_keys import MovedKeys
+from millrace_jobs.partitioners.metrics import MovedKeys, PartitioningImbalance, PlacementCost
 
 EXACT = "all placement metrics, and moved keys: counted from the worker and the 64-bit key hash of every record"
 MEASURED = "seconds and records/s: processor time of one thread in this run, with kernels compiled before"

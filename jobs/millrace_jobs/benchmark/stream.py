@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.values import PositiveDuration
 from millrace_jobs.partitioners.base import Hashes
-from millrace_jobs.partitioners.hashing import hash_columns
+from millrace_jobs.partitioners.key_hashes import hash_columns
 from millrace_jobs.sources.formats.columns import to_declared
 from millrace_jobs.sources.formats.schema import TIMESTAMP
 

@@ -1,1 +1,1 @@
-"""The basis of compiled loops: how Numba compiles them, their hashes and their hash table. No Spark."""
+"""The basis of compiled loops: how Numba compiles them, their hashes and their hash table. Imports no other room."""

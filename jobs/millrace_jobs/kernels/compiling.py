@@ -1,4 +1,4 @@
-"""Compilation of kernels: by Numba at their first call, cached on disk for later processes."""
+"""Compilation of kernels: by Numba at their first call, cached on disk for later processes, or into their callers."""
 
 from __future__ import annotations
 
@@ -88,3 +88,13 @@ def read_only(array: NDArray[Scalar]) -> NDArray[Scalar]:
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view
+
+
+def inlined(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile ``function`` into each kernel that calls it; for a few steps on arrays that are done per record.
+
+    A call from one kernel to another counts references to the arrays that it passes, atomically, which can take longer
+    than the steps themselves. Only the callers are cached on disk: called from Python, the function is compiled again
+    in every process.
+    """
+    return cast("Callable[P, R]", njit(nogil=True, error_model="numpy", forceinline=True)(function))

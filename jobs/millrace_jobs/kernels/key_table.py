@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .compiling import kernel
-from .inlining import inlined
+from .compiling import inlined, kernel
 from .mixing import splitmix64
 
 Rows = NDArray[np.uint64]

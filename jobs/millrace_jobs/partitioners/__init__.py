@@ -1,1 +1,4 @@
-"""Partitioning algorithms on arrays: blocks of key hashes in, worker ids out. See ``registry.make``."""
+"""Partitioning algorithms on arrays: blocks of key hashes in, worker ids out. See ``registry.make``.
+
+Imports ``sketches`` and ``kernels``, and no framework.
+"""

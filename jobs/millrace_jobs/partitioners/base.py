@@ -1,4 +1,4 @@
-"""The interface of every partitioner: blocks of key hashes in, worker ids out.
+"""The interface of every partitioner, blocks of key hashes in and worker ids out, and the checks of its arguments.
 
 A *replica* (a source in the papers) is one of ``m`` partitioner instances; a *worker* (the same word in the papers) is
 one of ``n`` combine tasks. A partitioner is deterministic given its seed, its state and its input.
@@ -7,11 +7,12 @@ one of ``n`` combine tasks. A partitioner is deterministic given its seed, its s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from millrace_jobs.kernels.compiling import read_only
 from millrace_jobs.kernels.mixing import Hashes as Hashes
 
 Workers = NDArray[np.int32]
@@ -71,3 +72,20 @@ class BatchPartitioner(Partitioner, Protocol):
     def cut(self) -> Workers:
         """Place all records that were accumulated since the last cut, in arrival order."""
         ...
+
+
+def whole_number(name: str, value: Any, least: int) -> int:
+    """Return ``value`` if it is an integer of at least ``least``. Raises ValueError, which quotes it, if not."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} is {value!r}; write a whole number of at least {least}")
+    return int(value)
+
+
+def key_block(keys: Hashes) -> Hashes:
+    """Return ``keys`` in the layout of the kernels. Raises TypeError unless it is one-dimensional and ``uint64``.
+
+    Other arrays are not converted, because that would hide that replicas disagree on what a key's hash is.
+    """
+    if keys.dtype != np.uint64 or keys.ndim != 1:
+        raise TypeError(f"a block of keys is a uint64 array of one dimension, not {keys.dtype} of {keys.ndim}")
+    return read_only(keys)

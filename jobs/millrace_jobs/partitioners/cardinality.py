@@ -31,11 +31,10 @@ from numpy.typing import NDArray
 
 from millrace_jobs.kernels.mixing import salts
 
-from .arguments import key_block, whole_number
-from .base import Hashes, Workers
-from .cardinality_choice import Cardinalities, Loads
+from .base import Hashes, Workers, key_block, whole_number
 from .cardinality_exact import ExactSets
 from .cardinality_hll import SketchedSets
+from .choices import Cardinalities, Loads
 from .local_loads import LocalLoads
 from .state import PartitionerState, pack, unpack
 

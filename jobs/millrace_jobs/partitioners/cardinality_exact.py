@@ -12,13 +12,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace_jobs.kernels.compiling import kernel
-from millrace_jobs.kernels.inlining import inlined
+from millrace_jobs.kernels.compiling import inlined, kernel
 from millrace_jobs.kernels.key_table import Rows, Slot, empty_table, find, find_from, grown, is_empty, is_full, rows_of
 
 from .base import Hashes, Workers
-from .candidates import draw
-from .cardinality_choice import Cardinalities, Loads, extremes_of, follow, least_burdened
+from .choices import Cardinalities, Loads, draw, extremes_of, follow, least_burdened
 
 
 class ExactSets:

@@ -16,8 +16,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace_jobs.kernels.compiling import kernel
-from millrace_jobs.kernels.inlining import inlined
+from millrace_jobs.kernels.compiling import inlined, kernel
 from millrace_jobs.sketches.hyperloglog import (
     LARGEST,
     REGISTERS,
@@ -29,8 +28,7 @@ from millrace_jobs.sketches.hyperloglog import (
 )
 
 from .base import Hashes, Workers
-from .candidates import draw
-from .cardinality_choice import Cardinalities, Loads, extremes_of, follow, least_burdened
+from .choices import Cardinalities, Loads, draw, extremes_of, follow, least_burdened
 
 
 class SketchedSets:

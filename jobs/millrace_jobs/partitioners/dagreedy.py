@@ -28,14 +28,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace_jobs.kernels.compiling import kernel
-from millrace_jobs.kernels.inlining import inlined
+from millrace_jobs.kernels.compiling import inlined, kernel
 from millrace_jobs.kernels.mixing import salts, seeded_hash
 from millrace_jobs.sketches.space_saving import SpaceSaving, SpaceSavingCounters, count, is_frequent
 
-from .arguments import key_block, whole_number
-from .base import Hashes, Workers
-from .least_loaded import least_loaded
+from .base import Hashes, Workers, key_block, whole_number
+from .choices import least_loaded
 from .parameters import Number
 from .state import PartitionerState, pack, unpack
 

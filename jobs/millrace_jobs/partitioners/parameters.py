@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .arguments import whole_number
+from .base import whole_number
 
 Value = int | float | str
 """Value of a parameter."""

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from millrace_jobs.kernels.compiling import kernel
 from millrace_jobs.kernels.mixing import salts
 
-from .arguments import key_block, whole_number
-from .base import Hashes, Workers
-from .candidates import draw
+from .base import Hashes, Workers, key_block, whole_number
+from .choices import draw
 from .local_loads import LocalLoads
 from .state import PartitionerState, pack, unpack
 

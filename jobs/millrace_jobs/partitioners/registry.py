@@ -1,14 +1,13 @@
-"""The registry of partitioners: which there are, which parameters they take, and how to make one."""
+"""The registry of partitioners: which there are, which parameters they take, how to make one, and with which state."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from .arguments import whole_number
-from .base import Partitioner
+from .base import Partitioner, whole_number
 from .cardinality import (
     CARDINALITIES,
     CardinalityAware,
@@ -20,8 +19,8 @@ from .cardinality import (
 from .dagreedy import HEAD as DAGREEDY_HEAD
 from .dagreedy import DAGreedy
 from .dalton import Dalton
-from .fields import Hash
-from .head import HEAD, DChoices, WChoices
+from .dchoices import HEAD, DChoices, WChoices
+from .hash import Hash
 from .parameters import Number, OneOf, Parameter, Value, WholeNumber, resolve
 from .pkg import PartialKeyGrouping
 from .prompt.partitioner import BUFFERING, PACKING, PromptPartitioner
@@ -170,3 +169,44 @@ def _declaration(algorithm: str) -> Declaration | None:
     if algorithm not in ALGORITHMS:
         raise ValueError(f"there is no partitioner {algorithm!r}; write one of: {', '.join(ALGORITHMS)}")
     return _DECLARED.get(algorithm)
+
+
+def beginnings(
+    algorithm: str,
+    states: Sequence[bytes],
+    *,
+    workers: int,
+    replicas: int,
+    seed: int,
+    parameters: Mapping[str, Any],
+) -> list[bytes]:
+    """Return the initial state of each of ``replicas`` replicas over ``workers`` workers, from the saved ``states``.
+
+    Cooperative replicas all start with the merged state. Other replicas keep their own state. If there are fewer of
+    them than before, the remaining ones take over the states of the others; if there are more, a new one starts with a
+    copy. Returns an empty list if there are no states. Raises ValueError on bytes that are not a state of the
+    algorithm.
+    """
+
+    def successor(replica: int, inherited: Sequence[bytes]) -> bytes:
+        heirs: list[Partitioner] = []
+        for state in inherited:
+            heir = make(
+                algorithm, workers=workers, replica=replica, replicas=replicas, seed=seed, parameters=parameters
+            )
+            heir.restore(state)
+            heirs.append(heir)
+        first, *others = heirs
+        if others:
+            first.merge(others)
+        if first.workers != workers:
+            first.resize(workers)
+        return first.save()
+
+    if not states:
+        return []
+    if is_cooperative(algorithm):
+        return [successor(0, states)] * replicas
+    return [
+        successor(replica, states[replica::replicas] or [states[replica % len(states)]]) for replica in range(replicas)
+    ]

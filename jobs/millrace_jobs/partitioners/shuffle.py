@@ -9,8 +9,7 @@ import numpy as np
 
 from millrace_jobs.kernels.compiling import kernel
 
-from .arguments import key_block, whole_number
-from .base import Hashes, Workers
+from .base import Hashes, Workers, key_block, whole_number
 from .state import PartitionerState, pack, unpack
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arguments import whole_number
+from .base import whole_number
 
 _PREFIX = struct.Struct("<4sII")
 _MAGIC = b"MRPS"

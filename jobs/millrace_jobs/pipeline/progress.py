@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from millrace_jobs.partitioners.metrics import PlacementCost, cost_of_counts
-from millrace_jobs.partitioners.streaming_metrics import PlacementSketch
+from millrace_jobs.partitioners.placement_sketch import PlacementSketch
 from millrace_jobs.pipeline.merge import OBSERVED
 from millrace_jobs.plan.control import Pin
-from millrace_jobs.selection.work import Task
+from millrace_jobs.selection.costs import Task
 from millrace_jobs.sketches import key_profile
 from millrace_jobs.sketches.key_profile import KeyProfile
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace_jobs.partitioners.base import BatchPartitioner, Hashes, Partitioner, Workers
-from millrace_jobs.partitioners.hashing import hash_columns
+from millrace_jobs.partitioners.key_hashes import hash_columns
 from millrace_jobs.partitioners.registry import make
 from millrace_jobs.pipeline import blocks
 from millrace_jobs.plan.control import Pin

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from millrace_jobs.partitioners.handover import beginnings
+from millrace_jobs.partitioners.registry import beginnings
 from millrace_jobs.plan.control import Pin
 
 MAX_STATE = 1 << 18

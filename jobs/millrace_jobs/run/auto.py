@@ -10,9 +10,8 @@ from millrace_jobs.pipeline.compile import Routed
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import PlanSource
-from millrace_jobs.selection.costs import MeasuredBatch, Resources
-from millrace_jobs.selection.prior import Prior, python_prior, sql_prior
-from millrace_jobs.selection.rule import starting_algorithm
+from millrace_jobs.selection.costs import MeasuredBatch, Prior, Resources, python_prior, sql_prior
+from millrace_jobs.selection.selection_rule import starting_algorithm
 from millrace_jobs.selection.selector import CANDIDATES, Selector
 from millrace_jobs.selection.switch import Switch
 

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from millrace_jobs.partitioners.streaming_metrics import PlacementSketch
+from millrace_jobs.partitioners.placement_sketch import PlacementSketch
 from millrace_jobs.pipeline.progress import STEPS, BatchReport, placement_of
 from millrace_jobs.selection.selector import SwitchOutcome
 from millrace_jobs.selection.switch import REASONS, Switch

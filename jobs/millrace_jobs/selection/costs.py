@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -13,9 +14,92 @@ from millrace_jobs.partitioners.registry import NATIVE
 from millrace_jobs.sketches.key_profile import KeyProfile
 
 from .least_squares import fit_costs
-from .prior import TASK_SECONDS, Prior
 from .shadow import ShadowPlacement
-from .work import Task, TaskLoads, makespan
+
+TASK_SECONDS = 0.04
+"""Seconds of one core that Spark takes for a task that has nothing to do."""
+
+REST_SECONDS = 0.3
+"""Seconds of a batch outside its stages: planning, commit, the logs."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """Costs of the stages before they are measured, in seconds of one core.
+
+    ``combine`` is per task, per record and per partial result; ``merge`` is per batch and per partial result.
+    ``route`` is per record and includes projection and cutting into blocks. ``slice_record`` is what Spark's own plan
+    takes per record in the source's tasks; it is None if replicas combine their slices with the same code as workers.
+    ``windows`` is the number of windows that a record is in.
+    """
+
+    route: float
+    combine: NDArray[np.float64]
+    merge: NDArray[np.float64]
+    slice_record: float | None
+    windows: int
+
+
+def sql_prior(windows: int) -> Prior:
+    """Return the prior for SQL with ``windows`` windows per record, which workers assemble from partial results."""
+    return Prior(
+        route=0.35e-6,
+        combine=np.array([0.01, 0.1e-6, 0.5e-6 + 0.1e-6 * windows]),
+        merge=np.array([0.05, 4e-6 + 0.5e-6 * windows]),
+        slice_record=0.5e-6 + 0.12e-6 * windows,
+        windows=windows,
+    )
+
+
+def python_prior() -> Prior:
+    """Return the prior for Python aggregators, whose costs vary most: medium costs until they are measured."""
+    return Prior(
+        route=0.35e-6,
+        combine=np.array([0.01, 0.6e-6, 15e-6]),
+        merge=np.array([0.05, 25e-6]),
+        slice_record=None,
+        windows=1,
+    )
+
+
+@dataclass(frozen=True)
+class Task:
+    """Work of one combine task: its records, its partial results by key and pane, and the seconds it took."""
+
+    rows: int
+    groups: int
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class TaskLoads:
+    """Loads that combine tasks would have in a batch of which ``read`` records are read.
+
+    ``rows`` are the records that pass the filter and ``groups`` the partial results, both of shape ``(tasks,)``.
+    """
+
+    rows: NDArray[np.float64]
+    groups: NDArray[np.float64]
+    read: float
+
+    def scaled(self, read: float) -> TaskLoads:
+        """Return the loads of a batch of another size."""
+        return TaskLoads(self.rows * (read / self.read), self.groups * (read / self.read), read)
+
+    @property
+    def imbalance(self) -> float:
+        """Imbalance as a fraction: the largest load over the mean, less 1 (paper 000, Eq. 1)."""
+        mean = float(self.rows.mean())
+        return float(self.rows.max()) / mean - 1 if mean else 0.0
+
+
+def makespan(seconds: Iterable[float], cores: int) -> float:
+    """Return the seconds until all tasks are done, each started in order on the core that is free first."""
+    free = [0.0] * cores
+    for length in seconds:
+        heapq.heapreplace(free, free[0] + length)
+    return max(free)
+
 
 BATCHES = 32
 """Number of batches whose measurements each cost remembers."""

@@ -11,9 +11,8 @@ from types import MappingProxyType
 
 from millrace_jobs.partitioners.registry import ALGORITHMS, NATIVE
 
-from .costs import MeasuredBatch, Resources
+from .costs import MeasuredBatch, Prior, Resources
 from .forecast import Forecaster
-from .prior import Prior
 from .shadow import Clock
 from .switch import Candidate, Switch
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millrace_jobs.partitioners.base import Hashes, Workers
-from millrace_jobs.partitioners.fields import Hash
+from millrace_jobs.partitioners.hash import Hash
 from millrace_jobs.partitioners.registry import NATIVE, is_cooperative, make
 from millrace_jobs.sketches.key_profile import KeyProfile
 

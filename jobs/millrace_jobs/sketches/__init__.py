@@ -1,1 +1,1 @@
-"""Small summaries of a stream that can be merged."""
+"""Small summaries of a stream that can be merged. Imports ``kernels`` only."""

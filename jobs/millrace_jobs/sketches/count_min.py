@@ -14,8 +14,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace_jobs.kernels.compiling import kernel, read_only
-from millrace_jobs.kernels.inlining import inlined
+from millrace_jobs.kernels.compiling import inlined, kernel, read_only
 from millrace_jobs.kernels.mixing import Hashes, salts, seeded_hash
 
 Cells = NDArray[np.int64]

@@ -21,8 +21,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace_jobs.kernels.compiling import kernel, read_only
-from millrace_jobs.kernels.inlining import inlined
+from millrace_jobs.kernels.compiling import inlined, kernel, read_only
 from millrace_jobs.kernels.key_table import Rows, Slot, empty_table, find, is_empty
 from millrace_jobs.kernels.mixing import Hashes, splitmix64
 

@@ -22,7 +22,7 @@ from millrace_jobs.aggregates.python_reducing import (
     merge_into,
 )
 from millrace_jobs.aggregates.reducing import RECORDS
-from millrace_jobs.partitioners.hashing import hash_columns
+from millrace_jobs.partitioners.key_hashes import hash_columns
 from millrace_jobs.windows import AT, Window, pane_starts
 
 BUCKETS = 4

@@ -12,7 +12,7 @@ from event_time import starts_of_windows_with
 from millrace_api.errors import MillraceError
 from millrace_jobs.aggregates import reducing
 from millrace_jobs.aggregates.reducing import RECORDS, ColumnarReduction, PartColumn
-from millrace_jobs.partitioners.hashing import hash_columns
+from millrace_jobs.partitioners.key_hashes import hash_columns
 from millrace_jobs.windows import AT, Window
 
 MONEY = pa.decimal128(10, 2)

@@ -16,9 +16,8 @@ from millrace_jobs.benchmark.compare import ComparisonRequest, compare
 from millrace_jobs.benchmark.plot import write_plot
 from millrace_jobs.benchmark.table import print_tables
 from millrace_jobs.partitioners import registry
-from millrace_jobs.partitioners.hashing import hash_columns
-from millrace_jobs.partitioners.metrics import placement_cost
-from millrace_jobs.partitioners.moved_keys import moved_keys
+from millrace_jobs.partitioners.key_hashes import hash_columns
+from millrace_jobs.partitioners.metrics import moved_keys, placement_cost
 from millrace_support.plot_files import check_plotting
 
 WORKERS = 4

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.benchmark.stream import NO_TIME, Spans, Stream, cut, parse_spans, read_stream
-from millrace_jobs.partitioners.hashing import NULL, hash_columns
+from millrace_jobs.partitioners.key_hashes import NULL, hash_columns
 
 T = datetime(2024, 1, 1, 10, tzinfo=UTC)
 MICROS = 1_704_103_200_000_000

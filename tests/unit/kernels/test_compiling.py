@@ -66,11 +66,11 @@ print(len(table), sum(key_table.grown.stats.cache_hits.values()))
 def test_a_cached_kernel_over_a_class_that_has_another_name_since_is_compiled_again(copied: Path):
     script = """
 import numpy as np
-from millrace_jobs.partitioners import head
+from millrace_jobs.partitioners import dchoices
 from millrace_jobs.partitioners.registry import make
 partitioner = make("wchoices", workers=4, replica=0, replicas=1, seed=1, parameters={})
 partitioner.route(np.arange(5, dtype=np.uint64))
-print(sum(head._place.stats.cache_hits.values()))
+print(sum(dchoices._place.stats.cache_hits.values()))
 """
     assert run_copy(copied, script) == "0\n"
     assert run_copy(copied, script) == "1\n"
@@ -79,7 +79,7 @@ print(sum(head._place.stats.cache_hits.values()))
     assert run_copy(copied, script) == "0\n"
 
 
-@pytest.mark.parametrize("file", ["kernels/mixing.py", "partitioners/prompt/zigzag.py", "sketches/count_min.py"])
+@pytest.mark.parametrize("file", ["kernels/mixing.py", "partitioners/prompt/packing.py", "sketches/count_min.py"])
 def test_the_digest_covers_all_sources_of_kernels(copied: Path, file: str):
     before = sources_digest(copied)
     with (copied / file).open("a") as source:

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.partitioners.dalton.cooperative import GlobalPolicy, SyncMessage
-from millrace_jobs.partitioners.dalton.syncing import QtableReducer, SyncPhase, SyncTimer
+from millrace_jobs.partitioners.dalton.cooperative import GlobalPolicy, QtableReducer, SyncMessage, SyncPhase, SyncTimer
 
 from .streams import make, zipf
 

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from millrace_jobs.partitioners.handover import beginnings
+from millrace_jobs.partitioners.registry import beginnings
 
 from .streams import make
 

@@ -1,7 +1,7 @@
 import pytest
 
 from millrace_jobs.partitioners import registry
-from millrace_jobs.partitioners.handover import beginnings
+from millrace_jobs.partitioners.registry import beginnings
 
 from .streams import ROUTED, make, zipf
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.partitioners.moved_keys import MovedKeys, moved_keys, moved_on_resize
+from millrace_jobs.partitioners.metrics import MovedKeys, moved_keys, moved_on_resize
 
 from .streams import ROUTED, keys, make, workers, zipf
 

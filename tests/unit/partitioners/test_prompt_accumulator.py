@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from millrace_jobs.kernels.compiling import read_only
 from millrace_jobs.partitioners.prompt import accumulator
-from millrace_jobs.partitioners.prompt.accumulator import ROW, Accumulator, Estimate
-from millrace_jobs.partitioners.prompt.count_tree import in_order
+from millrace_jobs.partitioners.prompt.accumulator import ROW, Accumulator, Estimate, in_order
 
 from . import oracles_prompt as oracles
 from .streams import blocks, keys, zipf

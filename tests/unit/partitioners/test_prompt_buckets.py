@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.partitioners.prompt.buckets import ReferenceTable, allocate
 from millrace_jobs.partitioners.prompt.partitioner import PromptPartitioner
+from millrace_jobs.partitioners.prompt.reduce_buckets import ReferenceTable, allocate
 
 from . import oracles_prompt as oracles
 from .streams import keys, make, seeds, workers, zipf

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.partitioners.prompt.fragments import capacities
+from millrace_jobs.partitioners.prompt.packing import capacities, split_cutoff, zigzag
 from millrace_jobs.partitioners.prompt.partitioner import PACKING
-from millrace_jobs.partitioners.prompt.zigzag import split_cutoff, zigzag
 
 from . import oracles_prompt as oracles
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_jobs.kernels.compiling import read_only
-from millrace_jobs.partitioners.xxh64 import hash_bytes
+from millrace_jobs.partitioners.key_hashes import hash_bytes
 
 from . import oracles
 

@@ -6,9 +6,8 @@ import pytest
 
 from millrace_jobs.pipeline.progress import StageTimes, batch_report
 from millrace_jobs.plan.control import Pin
-from millrace_jobs.selection.work import Task
-from millrace_jobs.sketches.key_counts import added
-from millrace_jobs.sketches.key_profile import encode, profile
+from millrace_jobs.selection.costs import Task
+from millrace_jobs.sketches.key_profile import added, encode, profile
 
 PIN = Pin(3, "pkg", 2, 4, {"choices": 2})
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_jobs.partitioners import registry
-from millrace_jobs.partitioners.hashing import hash_columns
+from millrace_jobs.partitioners.key_hashes import hash_columns
 from millrace_jobs.pipeline.blocks import decode
 from millrace_jobs.pipeline.projection import KEEP, SparkProjection
 from millrace_jobs.pipeline.route import CONTROL, Router, SparkRouteTask

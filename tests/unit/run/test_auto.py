@@ -16,11 +16,9 @@ from millrace_jobs.pipeline.progress import StageTimes
 from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.plan.plan_source import FixedPlan
 from millrace_jobs.run.auto import AutoPlans, first_algorithm, measured, prior_of
-from millrace_jobs.selection.costs import Resources
+from millrace_jobs.selection.costs import Resources, Task
 from millrace_jobs.selection.selector import CANDIDATES
-from millrace_jobs.selection.work import Task
-from millrace_jobs.sketches.key_counts import added
-from millrace_jobs.sketches.key_profile import profile
+from millrace_jobs.sketches.key_profile import added, profile
 from millrace_jobs.windows import Window
 
 PLAN = Plan(epoch=7, algorithm=Algorithm.HASH, parameters={}, replicas=2, parallelism=4)

@@ -13,13 +13,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from builders import PIN, a_batch, a_native_batch
-from millrace_jobs.partitioners.streaming_metrics import PlacementSketch
+from millrace_jobs.partitioners.placement_sketch import PlacementSketch
 from millrace_jobs.pipeline.progress import StageTimes
 from millrace_jobs.run.metrics import CONTRACT, JobMetrics
-from millrace_jobs.selection.costs import BatchTime
+from millrace_jobs.selection.costs import BatchTime, Task
 from millrace_jobs.selection.selector import SwitchOutcome
 from millrace_jobs.selection.switch import Candidate, Switch
-from millrace_jobs.selection.work import Task
 
 QUERY = {"query": "flights"}
 COMBINE = QUERY | {"stage": "combine"}

@@ -6,10 +6,8 @@ import numpy as np
 
 from millrace_jobs.kernels.mixing import seeded
 from millrace_jobs.partitioners.registry import NATIVE, make
-from millrace_jobs.selection.costs import MeasuredBatch
-from millrace_jobs.selection.work import Task, makespan
-from millrace_jobs.sketches.key_counts import added
-from millrace_jobs.sketches.key_profile import profile, union
+from millrace_jobs.selection.costs import MeasuredBatch, Task, makespan
+from millrace_jobs.sketches.key_profile import added, profile, union
 
 
 def zipf(rows, keys, skew, seed=1):

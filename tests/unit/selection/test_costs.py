@@ -3,10 +3,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from millrace_jobs.selection.costs import BATCHES, AlgorithmCosts, MeasuredBatch, Measurements, Resources
-from millrace_jobs.selection.prior import TASK_SECONDS, python_prior, sql_prior
+from millrace_jobs.selection.costs import (
+    BATCHES,
+    TASK_SECONDS,
+    AlgorithmCosts,
+    MeasuredBatch,
+    Measurements,
+    Resources,
+    Task,
+    TaskLoads,
+    python_prior,
+    sql_prior,
+)
 from millrace_jobs.selection.shadow import ShadowPlacement
-from millrace_jobs.selection.work import Task, TaskLoads
 
 COSTS = AlgorithmCosts(
     combine=np.array([0.1, 1e-3, 1e-2]),

@@ -1,8 +1,7 @@
 import numpy as np
 
-from millrace_jobs.selection.prior import REST_SECONDS
-from millrace_jobs.selection.residuals import REMEMBERED, Observed, Residuals
-from millrace_jobs.selection.work import TaskLoads
+from millrace_jobs.selection.costs import REST_SECONDS, TaskLoads
+from millrace_jobs.selection.forecast import REMEMBERED, Observed, Residuals
 
 LOADS = TaskLoads(np.array([100.0]), np.array([1.0]), 100)
 

@@ -4,10 +4,8 @@ from dataclasses import replace
 import pytest
 
 from millrace_jobs.partitioners.registry import NATIVE
-from millrace_jobs.selection.costs import Resources
-from millrace_jobs.selection.prior import python_prior, sql_prior
+from millrace_jobs.selection.costs import Resources, Task, python_prior, sql_prior
 from millrace_jobs.selection.selector import CANDIDATES, LATEST, SOONEST, TRIAL, Selector
-from millrace_jobs.selection.work import Task
 
 from .simulated import SimulatedQuery, zipf
 

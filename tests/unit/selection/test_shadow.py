@@ -6,8 +6,7 @@ from millrace_jobs.partitioners.registry import NATIVE, is_cooperative
 from millrace_jobs.selection.key_stream import estimate_keys, sample_stream
 from millrace_jobs.selection.selector import CANDIDATES
 from millrace_jobs.selection.shadow import Shadow
-from millrace_jobs.sketches.key_counts import KeyCounts
-from millrace_jobs.sketches.key_profile import profile, union
+from millrace_jobs.sketches.key_profile import KeyCounts, profile, union
 
 from .simulated import placed, profile_of, zipf
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.selection.work import TaskLoads, makespan
+from millrace_jobs.selection.costs import TaskLoads, makespan
 
 SECONDS = st.lists(st.floats(0, 100), max_size=30)
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_jobs.kernels.mixing import splitmix64
-from millrace_jobs.sketches.key_counts import KeyCounts, added
-from millrace_jobs.sketches.key_profile import EVERY, HEAVY, K, decode, encode, profile, union
+from millrace_jobs.sketches.key_profile import EVERY, HEAVY, K, KeyCounts, added, decode, encode, profile, union
 
 COUNTS = st.dictionaries(st.integers(0, 2**64 - 1), st.integers(1, 2**40), max_size=40)
 

@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace_jobs.kernels.compiling import kernel
-from millrace_jobs.kernels.inlining import inlined
+from millrace_jobs.kernels.compiling import inlined, kernel
 
 Whole = int | np.int64
 """A whole number in a kernel."""

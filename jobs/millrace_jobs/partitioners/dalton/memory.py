@@ -1,4 +1,15 @@
-"""The state of a Dalton replica, and how it changes when a slide or a STATS_WIN ends or replicas synchronise."""
+"""The state of a Dalton replica, and how it changes when a slide or a STATS_WIN ends or replicas synchronise.
+
+The state also says which keys need no reducer, because one combiner has all of their records: key forwarding (paper
+003, section 4.2). The paper forwards the keys that a partitioner hashes. With several partitioners, it requires a
+synchronisation within the slide, which repairs a wrong decision before the window's result. That is too little: a
+replica may split a key after the last synchronisation, and the global Q-table leaves out keys that only one replica
+split. So here a slide's keys are forwarded only if a synchronisation came after its last record, and replicas report to
+each other which keys they split.
+
+After ``resize`` a cold key goes to another hash worker, and it is unknown which keys had records before. So nothing is
+forwarded until all of these records have left the window.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +18,12 @@ from numpy.typing import NDArray
 
 from millrace_jobs.kernels.mixing import seeded
 from millrace_jobs.partitioners.base import Hashes
-from millrace_jobs.sketches.sliding import SlidingCounts
 
 from .bandit import INITIAL, BanditPolicy, Buffer
 from .cooperative import GlobalPolicy, SyncMessage
-from .forwarding import split_keys
 from .statistics import Frequencies
 from .table import CARRIED, COLD, EXPIRED, FOLLOWED, KEYS, SEEN, TOTAL, KeyTable
+from .windows import SlidingCounts
 
 
 class ReplicaMemory:
@@ -208,3 +218,18 @@ def _columns(array: NDArray[np.float64], workers: int, new: float) -> NDArray[np
     kept = min(workers, array.shape[1])
     out[:, :kept] = array[:, :kept]
     return out
+
+
+def split_keys(table: KeyTable) -> NDArray[np.bool_]:
+    """Return which keys of ``table`` are the bandit's or have records elsewhere than on their hash worker.
+
+    The shape is ``(table.count,)``. Only records in the window that the table's fragmentation covers count.
+    """
+    homes = table.policy.homes[: table.count]
+    return (table.status >= CARRIED) | table.fragmentation.elsewhere(homes)
+
+
+def forwardable(keys: Hashes, table: KeyTable, split_by_others: Hashes) -> NDArray[np.bool_]:
+    """Return which of ``keys`` all replicas have sent to their hash worker only; same shape as ``keys``."""
+    split = np.concatenate([table.keys[split_keys(table)], split_by_others])
+    return ~np.isin(keys, split)

@@ -9,13 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millrace_jobs.kernels.mixing import salts, seeded_hash
-from millrace_jobs.partitioners.arguments import key_block, whole_number
-from millrace_jobs.partitioners.base import Hashes, Workers
+from millrace_jobs.partitioners.base import Hashes, Workers, key_block, whole_number
 from millrace_jobs.partitioners.state import pack, unpack
 
 from .cooperative import GlobalPolicy, SyncMessage, reduce
-from .forwarding import forwardable
-from .memory import ReplicaMemory
+from .memory import ReplicaMemory, forwardable
 from .placing import BlockSetting, Knowledge, WorkerLoads, place
 from .saving import restored, state_of
 from .table import CARRIED, DRAWS, KEYS, SEEN

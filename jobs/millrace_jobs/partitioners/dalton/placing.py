@@ -17,8 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace_jobs.kernels.compiling import kernel
-from millrace_jobs.kernels.inlining import inlined
+from millrace_jobs.kernels.compiling import inlined, kernel
 from millrace_jobs.kernels.key_table import Rows
 from millrace_jobs.kernels.mixing import GOLDEN, Hashes, seeded_hash, splitmix64
 from millrace_jobs.partitioners.base import Workers
@@ -26,7 +25,22 @@ from millrace_jobs.sketches.count_min import Cells
 
 from .bandit import BanditPolicy, Buffer, Whole, forget, learn, postpone, reward
 from .statistics import count, needs_room
-from .table import CARRIED, COLD, DRAWS, FOLLOWED, HOT, KEYS, LIVE, ROWS, SEEN, TOTAL, Followed, Numbers, append, row_of
+from .table import (
+    CARRIED,
+    COLD,
+    DRAWS,
+    FOLLOWED,
+    HOT,
+    KEYS,
+    LIVE,
+    ROWS,
+    SEEN,
+    TOTAL,
+    Followed,
+    Numbers,
+    append,
+    row_of,
+)
 from .windows import Bits, touch
 
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace_jobs.partitioners.arguments import whole_number
+from millrace_jobs.partitioners.base import whole_number
 from millrace_jobs.partitioners.state import PartitionerState
-from millrace_jobs.sketches.sliding import SlidingCounts
 
 from .bandit import INITIAL
 from .memory import ReplicaMemory
 from .statistics import Frequencies
 from .table import CARRIED, DRAWS, EXPIRED, HOT, KEYS, SEEN, TOTAL, KeyTable
+from .windows import SlidingCounts
 
 Vectors = Mapping[str, NDArray[np.int64]]
 

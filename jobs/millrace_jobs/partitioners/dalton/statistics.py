@@ -14,8 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace_jobs.kernels.compiling import kernel
-from millrace_jobs.kernels.inlining import inlined
+from millrace_jobs.kernels.compiling import inlined, kernel
 from millrace_jobs.kernels.key_table import Rows, empty_table, find, grown, is_full, rows_of
 from millrace_jobs.kernels.mixing import splitmix64
 from millrace_jobs.sketches import count_min

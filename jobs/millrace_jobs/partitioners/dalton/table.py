@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace_jobs.kernels.compiling import Scalar, kernel, read_only
-from millrace_jobs.kernels.inlining import inlined
+from millrace_jobs.kernels.compiling import Scalar, inlined, kernel, read_only
 from millrace_jobs.kernels.key_table import Rows, empty_table, find
 
 from .bandit import BanditPolicy, Buffer, Whole, forget, search

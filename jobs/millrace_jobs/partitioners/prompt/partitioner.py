@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace_jobs.partitioners.arguments import key_block, whole_number
-from millrace_jobs.partitioners.base import Hashes, Workers
+from millrace_jobs.partitioners.base import Hashes, Workers, key_block, whole_number
 from millrace_jobs.partitioners.state import PartitionerState, pack, unpack
 
 from .accumulator import MOST_TUPLES, Accumulator, Estimate
-from .buckets import ReferenceTable
-from .fragments import Fragments, place
-from .packing import first_fit, fragmentation_minimization
-from .zigzag import zigzag
+from .packing import Fragments, first_fit, fragmentation_minimization, place, zigzag
+from .reduce_buckets import ReferenceTable
 
 BUFFERING = ("count-tree", "post-sort")
 """Ways to order keys by frequency: as records arrive (Algorithm 1), or by a sort of the exact counts at the end."""
@@ -63,7 +61,7 @@ class Blocks:
 class PromptPartitioner:
     """Partitioner that counts a micro-batch's records by key, then cuts it into equal blocks, one for each worker.
 
-    A record that arrives after a cut belongs to the next batch (early release, see ``release``). Only the sizes of the
+    A record that arrives after a cut belongs to the next batch (see ``EarlyRelease``). Only the sizes of the
     past few batches, N_C and K, are kept from one batch to the next. Their averages, N_Est and K_Avg, set the steps of
     the next batch's CountTree. The first batch has no estimates and is post-sorted. A key that goes to several blocks
     fills them one after the other, its records in arrival order.
@@ -188,3 +186,49 @@ def _vector(saved: PartitionerState, name: str) -> NDArray[np.int64]:
     if name not in saved.vectors:
         raise ValueError(f"the saved state of prompt has no {name}")
     return saved.vectors[name]
+
+
+MOST_SLACK = 0.05
+"""The largest slack, as a fraction of the batch interval."""
+
+_REMEMBERED = 8  # partitioning times that are remembered
+
+
+@dataclass(frozen=True)
+class EarlyRelease:
+    """The moments to cut batches, learned from past partitioning times (paper 004, section 4.2 and Figure 7).
+
+    The batching cut-off comes before the processing cut-off, the heartbeat that ends the batch, by a slack. The
+    partitioner works during this slack, so that the blocks are ready at the heartbeat. The paper found 5 % of the batch
+    interval to be enough. All times are in one unit, of any clock.
+    """
+
+    interval: float
+    """The batch interval."""
+    past: tuple[float, ...] = ()
+    """Partitioning times of the past few batches, the latest last."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless the interval is above 0 and no past time below it."""
+        if not (math.isfinite(self.interval) and self.interval > 0):
+            raise ValueError(f"the batch interval is {self.interval!r}; write a number above 0")
+        for taken in self.past:
+            if not (math.isfinite(taken) and taken >= 0):
+                raise ValueError(f"partitioning took {taken!r}; write a number of at least 0")
+
+    @property
+    def slack(self) -> float:
+        """Time before the heartbeat at which to cut: the longest of the past few partitioning times.
+
+        It is at most ``MOST_SLACK`` of the interval, which is also its value while no past time is known.
+        """
+        most = MOST_SLACK * self.interval
+        return min(most, max(self.past, default=most))
+
+    def cut_off(self, heartbeat: float) -> float:
+        """Return when to cut the batch that is due at ``heartbeat``. Records from then on belong to the next batch."""
+        return heartbeat - self.slack
+
+    def learnt(self, taken: float) -> EarlyRelease:
+        """Return what is known after a batch that took ``taken`` to partition. Raises ValueError if it is below 0."""
+        return replace(self, past=(*self.past, taken)[-_REMEMBERED:])

@@ -15,12 +15,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace_jobs.sketches.key_counts import added
-from millrace_jobs.sketches.key_profile import EVERY, HEAVY, K, KeyProfile, profile, union
+from millrace_jobs.sketches.key_profile import EVERY, HEAVY, K, KeyProfile, added, profile, union
 
 from .base import Hashes, Workers
-from .metrics import PlacementCost, cost_of_counts
-from .moved_keys import MovedKeys, moved_keys
+from .metrics import MovedKeys, PlacementCost, cost_of_counts, moved_keys
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.sketches.sliding import SlidingCounts
+from millrace_jobs.partitioners.dalton.windows import SlidingCounts
 
 # What is counted in each of some slides: counters of three.
 streams = st.lists(st.lists(st.integers(0, 2), max_size=9), max_size=12)

@@ -10,8 +10,7 @@ import numpy as np
 from millrace_jobs.kernels.compiling import kernel
 from millrace_jobs.kernels.mixing import salts, seeded_hash
 
-from .arguments import key_block, whole_number
-from .base import Hashes, Workers
+from .base import Hashes, Workers, key_block, whole_number
 from .state import PartitionerState, pack, unpack
 
 

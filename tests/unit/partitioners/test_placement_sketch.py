@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_jobs.kernels.mixing import seeded
-from millrace_jobs.partitioners.metrics import placement_cost
-from millrace_jobs.partitioners.moved_keys import moved_keys
-from millrace_jobs.partitioners.streaming_metrics import PlacementSketch
+from millrace_jobs.partitioners.metrics import moved_keys, placement_cost
+from millrace_jobs.partitioners.placement_sketch import PlacementSketch
 from millrace_jobs.sketches.key_profile import HEAVY, K
 
 from .streams import blocks, keys, make, workers, zipf

@@ -34,10 +34,8 @@ from millrace_jobs.kernels.compiling import kernel
 from millrace_jobs.kernels.mixing import salts
 from millrace_jobs.sketches.space_saving import SpaceSaving, SpaceSavingCounters, count, is_frequent
 
-from .arguments import key_block, whole_number
-from .base import Hashes, Workers
-from .candidates import draw
-from .least_loaded import least_loaded
+from .base import Hashes, Workers, key_block, whole_number
+from .choices import draw, least_loaded
 from .local_loads import LocalLoads
 from .parameters import Number
 from .state import PartitionerState, pack, unpack

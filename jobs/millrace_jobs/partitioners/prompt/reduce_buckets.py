@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millrace_jobs.kernels.compiling import kernel, read_only
-from millrace_jobs.partitioners.arguments import whole_number
-from millrace_jobs.partitioners.base import Hashes
-from millrace_jobs.partitioners.fields import Hash
+from millrace_jobs.partitioners.base import Hashes, whole_number
+from millrace_jobs.partitioners.hash import Hash
 
 
 @dataclass(frozen=True)

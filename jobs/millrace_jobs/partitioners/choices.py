@@ -1,7 +1,9 @@
-"""Choice of the least burdened candidate, which CM, AM, cAM and LM share (paper 000, Algorithms 2-5).
+"""Choices of a key: the workers it may go to, the same on every replica, and the least loaded one among workers.
 
-LM compares the hybrid load of equation 9, ``p L' + (1 - p) CL'``. With p = 0 it orders workers by cardinality, as CM
-and AM do. With p = 1 it orders them by records, as cAM (and PK) does. These two cases need no normalisation.
+A key's candidates are paper 001's hashes H_1 to H_d, but drawn without replacement, so that d choices are d different
+workers. CM, AM, cAM and LM (paper 000, Algorithms 2-5) choose by the hybrid load of equation 9,
+``p L' + (1 - p) CL'``. With p = 0 it orders workers by cardinality, as CM and AM do. With p = 1 it orders them by
+records, as cAM (and PK) does. These two cases need no normalisation.
 """
 
 from __future__ import annotations
@@ -9,9 +11,48 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace_jobs.kernels.inlining import inlined
+from millrace_jobs.kernels.compiling import inlined
+from millrace_jobs.kernels.mixing import seeded_hash
 
-from .candidates import draw
+
+@inlined
+def draw(key: np.uint64, seeds: NDArray[np.uint64], choice: int, workers: int, drawn: NDArray[np.int64]) -> int:
+    """Return candidate number ``choice`` of ``key`` among ``workers`` workers; call it for 0, 1, ... in turn.
+
+    ``seeds``, shape ``(d,)`` with ``d <= workers``, are ``mixing.salts``. ``drawn`` has the same shape and keeps the
+    key's candidates so far in ascending order; the call for choice 0 resets it. As in ``mixing``, results never change.
+    """
+    # The hash counts only workers that are not drawn yet, so skip the drawn ones below it.
+    worker = np.int64(seeded_hash(key, seeds[choice]) % np.uint64(workers - choice))
+    place = 0
+    while place < choice and worker >= drawn[place]:
+        worker += 1
+        place += 1
+    for later in range(choice, place, -1):
+        drawn[later] = drawn[later - 1]
+    drawn[place] = worker
+    return int(worker)
+
+
+@inlined
+def least_loaded(loads: NDArray[np.int64], search: NDArray[np.int64]) -> int:
+    """Return the first worker with the least load; ``loads`` has shape ``(n,)``.
+
+    ``search`` starts as two zeros and keeps where the last search ended. Between two calls with it, loads may only
+    grow. The first worker with the least load then only moves forward until the least load itself has grown, which
+    takes a record for each worker. So a search takes constant time on average. As in ``mixing``, results never change.
+    """
+    worker: int = search[1]
+    while worker < len(loads) and loads[worker] != search[0]:
+        worker += 1
+    if worker == len(loads):
+        worker = 0
+        for other in range(1, len(loads)):
+            if loads[other] < loads[worker]:
+                worker = other
+    search[0], search[1] = loads[worker], worker
+    return worker
+
 
 Loads = NDArray[np.int64]
 """Shape ``(n,)``: L, the records sent to each worker in this window, less a number that is the same for all."""

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.partitioners.head import DChoices, WChoices, _least_choices
+from millrace_jobs.partitioners.dchoices import DChoices, WChoices, _least_choices
 from millrace_jobs.partitioners.metrics import placement_cost
 from millrace_jobs.partitioners.state import PartitionerState, pack, unpack
 
 from .oracles import candidates
-from .oracles_head import PlainHeadSplitting, balances, least_choices
+from .oracles_dchoices import PlainHeadSplitting, balances, least_choices
 from .oracles_space_saving import counters
 from .streams import blocks, keys, make, seeds, workers, zipf
 
