@@ -8,29 +8,20 @@ from pathlib import Path
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from . import autoscaler, fleet, operator, partitioning, query
+from . import autoscaler, fleet, operator, query
 
-DASHBOARDS = {
+_DASHBOARDS = {
     "autoscaler": autoscaler.dashboard,
     "fleet": fleet.dashboard,
     "operator": operator.dashboard,
-    "partitioning": partitioning.dashboard,
+    "partitioning": query.partitioning,
     "query": query.dashboard,
 }
 """Dashboard factories by file name, without the extension."""
 
-
-def texts() -> dict[str, str]:
-    """Return the text of each dashboard file, by its name."""
-    return {f"{name}.json": _json(make().build()) for name, make in DASHBOARDS.items()}
-
-
-def _json(model: object) -> str:
-    return json.dumps(model, cls=JSONEncoder, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
-
-
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("usage: python -m monitoring.dashboards FOLDER")
-    for file, text in texts().items():
-        Path(sys.argv[1], file).write_text(text, encoding="utf-8")
+    for name, make in _DASHBOARDS.items():
+        text = json.dumps(make().build(), cls=JSONEncoder, sort_keys=True, indent=1, ensure_ascii=False)
+        Path(sys.argv[1], f"{name}.json").write_text(f"{text}\n", encoding="utf-8")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
-from .board import board, choice, plan_changes
-from .panels import Panels, graph, number
+from .parts import Panel, board, choice, graph, number
 
 _SOME = '{namespace=~"$namespace", query=~"$query"}'
 _NAME = "{{namespace}}/{{query}}"
@@ -16,19 +15,19 @@ _OF_ALL = "Of all queries: the operator's metrics do not name them."
 
 def dashboard() -> Dashboard:
     """Build the dashboard: the operator's decisions and predictions, and their effect on the queries."""
-    made = board(
+    return board(
         "autoscaler",
-        "Millrace / Autoscaler",
         "What was decided and why, and was it right? millrace explain NAME shows it for one query.",
-        choice("namespace", "Namespace", "millrace_batches_total", many=True),
-        choice("query", "Query", 'millrace_batches_total{namespace=~"$namespace"}', many=True),
-    ).annotation(plan_changes(_SOME))
-    for panel in (*_numbers(), *_decisions(), *_outcome()):
-        made.with_panel(panel)
-    return made
+        [
+            choice("namespace", "millrace_batches_total", many=True),
+            choice("query", 'millrace_batches_total{namespace=~"$namespace"}', many=True),
+        ],
+        [*_numbers(), *_decisions(), *_outcome()],
+        plans_of=_SOME,
+    )
 
 
-def _numbers() -> Panels:
+def _numbers() -> list[Panel]:
     short = 'reason=~"AtCapacity|AtQuota|AtClusterCapacity"'
     return [
         number(
@@ -64,7 +63,7 @@ def _numbers() -> Panels:
     ]
 
 
-def _decisions() -> Panels:
+def _decisions() -> list[Panel]:
     return [
         graph(
             "What was decided, and why?",
@@ -84,18 +83,13 @@ def _decisions() -> Panels:
     ]
 
 
-def _outcome() -> Panels:
+def _outcome() -> list[Panel]:
     workers = f"max by (namespace, query) (millrace_plan_workers{_SOME})"
     replicas = f"max by (namespace, query) (millrace_plan_replicas{_SOME})"
     errors = f"sum by (le) (increase({_ERROR}_bucket[6h]))"
     return [
         graph("Workers", "Combine tasks n in the plan of the last batch.", {_NAME: workers}, "none"),
-        graph(
-            "Replicas",
-            "Partitioner replicas m in the plan of the last batch.",
-            {_NAME: replicas},
-            "none",
-        ),
+        graph("Replicas", "Partitioner replicas m in the plan of the last batch.", {_NAME: replicas}, "none"),
         graph(
             "Records per second",
             "What drives the plans. Growth asks for replicas, more different keys ask for workers.",

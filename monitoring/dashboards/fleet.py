@@ -5,8 +5,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders import table
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
-from .board import board, choice
-from .panels import Panels, graph, number, rows
+from .parts import Panel, board, choice, graph, number, rows
 
 _ALL = '{namespace=~"$namespace"}'
 _QUERY = "/d/millrace-query?var-namespace=${__data.fields.Namespace}&var-query=${__data.fields.Query}"
@@ -19,18 +18,15 @@ _ROWS = "namespace_query:millrace_input_rows:rate5m" + _ALL
 
 def dashboard() -> Dashboard:
     """Build the dashboard: totals, a table with one row per query, busiest first, and graphs."""
-    made = board(
+    return board(
         "fleet",
-        "Millrace / Fleet",
         "All queries of some namespaces: which of them needs a look?",
-        choice("namespace", "Namespace", "millrace_batches_total", many=True),
+        [choice("namespace", "millrace_batches_total", many=True)],
+        [*_numbers(), _table(), *_graphs()],
     )
-    for panel in (*_numbers(), _table(), *_graphs()):
-        made.with_panel(panel)
-    return made
 
 
-def _numbers() -> Panels:
+def _numbers() -> list[Panel]:
     phase = 'sum(max by (namespace, job) (millrace_operator_queries{{phase="{}"}})) or vector(0)'
     return [
         number("Running", "Queries in the phase Running, in all namespaces.", phase.format("Running")),
@@ -84,7 +80,7 @@ def _table() -> table.Panel:
     )
 
 
-def _graphs() -> Panels:
+def _graphs() -> list[Panel]:
     name = "{{namespace}}/{{query}}"
     return [
         graph(

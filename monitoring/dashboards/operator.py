@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
-from .board import board, choice
-from .panels import Panels, graph, number
+from .parts import Panel, board, choice, graph, number
 
 _OF = '{namespace="$namespace"}'
 _RATE = _OF + "[$__rate_interval]"
@@ -14,18 +13,15 @@ _OPERATORS = " and on (namespace, job, instance) millrace_operator_leader" + _OF
 
 def dashboard() -> Dashboard:
     """Build the dashboard: leader and canary first, then work, API requests, and resources."""
-    made = board(
+    return board(
         "operator",
-        "Millrace / Operator",
         "The operator itself: does it lead, see and keep up?",
-        choice("namespace", "Namespace", "millrace_operator_leader"),
+        [choice("namespace", "millrace_operator_leader")],
+        [*_numbers(), *_work(), *_requests(), *_resources()],
     )
-    for panel in (*_numbers(), *_work(), *_requests(), *_resources()):
-        made.with_panel(panel)
-    return made
 
 
-def _numbers() -> Panels:
+def _numbers() -> list[Panel]:
     phase = 'sum(max by (job, phase) (millrace_operator_queries{{namespace="$namespace", phase="{}"}})) or vector(0)'
     return [
         number(
@@ -53,7 +49,7 @@ def _numbers() -> Panels:
     ]
 
 
-def _work() -> Panels:
+def _work() -> list[Panel]:
     queue = f"sum by (le) (rate(millrace_operator_queue_seconds_bucket{_RATE}))"
     step = f"sum by (le) (rate(millrace_operator_reconcile_seconds_bucket{_RATE}))"
     return [
@@ -70,10 +66,7 @@ def _work() -> Panels:
         graph(
             "How long do queries wait?",
             "p99 of the time in the queue and of a step, estimated by buckets.",
-            {
-                "in the queue": f"histogram_quantile(0.99, {queue})",
-                "a step": f"histogram_quantile(0.99, {step})",
-            },
+            {"in the queue": f"histogram_quantile(0.99, {queue})", "a step": f"histogram_quantile(0.99, {step})"},
             "s",
         ),
         graph(
@@ -98,7 +91,7 @@ def _work() -> Panels:
     ]
 
 
-def _requests() -> Panels:
+def _requests() -> list[Panel]:
     seconds = f"sum by (le, verb) (rate(millrace_operator_api_request_seconds_bucket{_RATE}))"
     return [
         graph(
@@ -123,7 +116,7 @@ def _requests() -> Panels:
     ]
 
 
-def _resources() -> Panels:
+def _resources() -> list[Panel]:
     return [
         graph(
             "Processor",

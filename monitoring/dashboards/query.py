@@ -1,11 +1,10 @@
-"""Dashboard of one query: does it keep up, and what takes its time?"""
+"""Two dashboards of one query. Does it keep up, and what takes its time? Is its load even, and at what cost?"""
 
 from __future__ import annotations
 
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
-from .board import board, choice, plan_changes
-from .panels import Panels, graph, number
+from .parts import Panel, Variable, board, choice, graph, number
 
 _ONE = '{namespace="$namespace", query="$query"}'
 _RECORDED = "namespace_query:millrace_"
@@ -13,19 +12,46 @@ _RECORDED = "namespace_query:millrace_"
 
 def dashboard() -> Dashboard:
     """Build the dashboard: current numbers first, then batches and lag, work by stage, and state."""
-    made = board(
+    return board(
         "query",
-        "Millrace / Query",
         "One query: does it keep up, and what takes its time?",
-        choice("namespace", "Namespace", "millrace_batches_total"),
-        choice("query", "Query", 'millrace_batches_total{namespace="$namespace"}'),
-    ).annotation(plan_changes(_ONE))
-    for panel in (*_numbers(), *_keeping_up(), *_work(), *_kept()):
-        made.with_panel(panel)
-    return made
+        _choices(),
+        [*_numbers(), *_keeping_up(), *_work(), *_kept()],
+        plans_of=_ONE,
+    )
 
 
-def _numbers() -> Panels:
+def partitioning() -> Dashboard:
+    """Build the dashboard: evenness of load and tasks, the cost of evenness, and the behaviour of ``auto``."""
+    return board(
+        "partitioning",
+        "The partitioner of one query: is the load even, and at which price?",
+        _choices(),
+        [*_balance(), *_evenness(), *_price(), *_auto()],
+        plans_of=_ONE,
+    )
+
+
+def _choices() -> list[Variable]:
+    namespace = choice("namespace", "millrace_batches_total")
+    return [namespace, choice("query", 'millrace_batches_total{namespace="$namespace"}')]
+
+
+def _max(metric: str) -> str:
+    return f"max({metric}{_ONE})"
+
+
+def _plan() -> list[Panel]:
+    return [
+        number(
+            "Partitioner", "Algorithm in the plan of the last batch.", f"millrace_plan_info{_ONE}", name="{{algorithm}}"
+        ),
+        number("Workers", "Combine tasks n in the plan of the last batch.", _max("millrace_plan_workers")),
+        number("Replicas", "Partitioner replicas m in the plan of the last batch.", _max("millrace_plan_replicas")),
+    ]
+
+
+def _numbers() -> list[Panel]:
     return [
         number(
             "W",
@@ -50,17 +76,11 @@ def _numbers() -> Panels:
             "s",
             decimals=1,
         ),
-        number(
-            "Partitioner", "Algorithm in the plan of the last batch.", f"millrace_plan_info{_ONE}", name="{{algorithm}}"
-        ),
-        number("Workers", "Combine tasks n in the plan of the last batch.", f"max(millrace_plan_workers{_ONE})"),
-        number(
-            "Replicas", "Partitioner replicas m in the plan of the last batch.", f"max(millrace_plan_replicas{_ONE})"
-        ),
+        *_plan(),
     ]
 
 
-def _keeping_up() -> Panels:
+def _keeping_up() -> list[Panel]:
     seconds = "millrace_batch_processing_seconds"
     buckets = f"sum by (le) (rate({seconds}_bucket{_ONE}[$__rate_interval]))"
     mean = f"sum(rate({seconds}_sum{_ONE}[$__rate_interval])) / sum(rate({seconds}_count{_ONE}[$__rate_interval]))"
@@ -69,7 +89,7 @@ def _keeping_up() -> Panels:
             "Is every batch within its interval?",
             "Processing time of batches, and the interval that it should stay below. Purple marks are changes of plan.",
             {
-                "interval": f"max(millrace_batch_interval_seconds{_ONE})",
+                "interval": _max("millrace_batch_interval_seconds"),
                 "mean": mean,
                 "p50, by buckets": f"histogram_quantile(0.5, {buckets})",
                 "p99, by buckets": f"histogram_quantile(0.99, {buckets})",
@@ -79,14 +99,9 @@ def _keeping_up() -> Panels:
         graph(
             "What waits?",
             "Records that the sources had left when the last batch was planned. It should not grow.",
-            {"records": f"max(millrace_source_lag_rows{_ONE})"},
+            {"records": _max("millrace_source_lag_rows")},
             "short",
         ),
-    ]
-
-
-def _work() -> Panels:
-    return [
         graph(
             "What comes in, and what is lost?",
             "Records per second that are read; of them those that could not be decoded (rejected), and those "
@@ -98,6 +113,11 @@ def _work() -> Panels:
             },
             "short",
         ),
+    ]
+
+
+def _work() -> list[Panel]:
+    return [
         graph(
             "Where does the time go?",
             "Cores that the tasks of each stage keep busy: route reads and places records, combine aggregates them, "
@@ -113,7 +133,7 @@ def _work() -> Panels:
             "Is a worker hot?",
             "Load of the busiest worker less that of the average one, as a share of the latter; 0 is even. At 100% the "
             "busiest does twice the average. Absent while no record is routed.",
-            {"imbalance": f"max(millrace_load_imbalance_ratio{_ONE})"},
+            {"imbalance": _max("millrace_load_imbalance_ratio")},
             "percentunit",
             steps={1: "orange"},
         ),
@@ -121,9 +141,9 @@ def _work() -> Panels:
             "Which plan?",
             "Workers n, replicas m, and the plan's number (epoch, right).",
             {
-                "workers": f"max(millrace_plan_workers{_ONE})",
-                "replicas": f"max(millrace_plan_replicas{_ONE})",
-                "epoch": f"max(millrace_plan_epoch{_ONE})",
+                "workers": _max("millrace_plan_workers"),
+                "replicas": _max("millrace_plan_replicas"),
+                "epoch": _max("millrace_plan_epoch"),
             },
             "none",
             right="epoch",
@@ -132,13 +152,13 @@ def _work() -> Panels:
     ]
 
 
-def _kept() -> Panels:
+def _kept() -> list[Panel]:
     return [
         graph(
             "How much is kept?",
             "Rows in the state store, and the memory they take (right). Where they grow without end, the watermark "
             "stands still, or the query has no window.",
-            {"rows": f"max(millrace_state_rows{_ONE})", "memory": f"max(millrace_state_bytes{_ONE})"},
+            {"rows": _max("millrace_state_rows"), "memory": _max("millrace_state_bytes")},
             "short",
             right="memory",
             right_unit="bytes",
@@ -146,7 +166,91 @@ def _kept() -> Panels:
         graph(
             "How late are final results?",
             "Event time by which the watermark is behind the newest record.",
-            {"watermark delay": f"max(millrace_watermark_delay_seconds{_ONE})"},
+            {"watermark delay": _max("millrace_watermark_delay_seconds")},
             "s",
+        ),
+    ]
+
+
+def _balance() -> list[Panel]:
+    return [
+        *_plan(),
+        number("Keys", "Different keys in the last batch.", _max("millrace_distinct_keys"), "short"),
+        number(
+            "Load imbalance",
+            "Load of the busiest worker less that of the average one, as a share of the latter; 0 is even.",
+            _max("millrace_load_imbalance_ratio"),
+            "percentunit",
+            steps={0.5: "orange", 1: "red"},
+            decimals=0,
+        ),
+        number(
+            "Workers per key",
+            "Workers that a key was sent to, on average; 1 splits no key.",
+            _max("millrace_replication_factor_ratio"),
+            decimals=2,
+        ),
+    ]
+
+
+def _evenness() -> list[Panel]:
+    tasks = f"sum by (stage, le) (rate(millrace_stage_task_seconds_bucket{_ONE}[$__rate_interval]))"
+    return [
+        graph(
+            "Is a worker hot?",
+            "Largest load of a worker less the average, as a share of the average: of records, and of different keys. "
+            "Absent while no record is routed, as under the algorithm native.",
+            {"records": _max("millrace_load_imbalance_ratio"), "keys": _max("millrace_cardinality_imbalance_ratio")},
+            "percentunit",
+            steps={1: "orange"},
+        ),
+        graph(
+            "Are tasks equally long?",
+            "Time of tasks, estimated by buckets. Where p99 is far above p50, the batch waits for few tasks.",
+            {
+                "{{stage}} p50": f"histogram_quantile(0.5, {tasks})",
+                "{{stage}} p99": f"histogram_quantile(0.99, {tasks})",
+            },
+            "s",
+        ),
+    ]
+
+
+def _price() -> list[Panel]:
+    return [
+        graph(
+            "What does it cost?",
+            "Aggregation cost: different keys of each worker, added up over the workers. It lies between the different "
+            "keys of the batch, where no key is split, and that times the workers.",
+            {
+                "aggregation cost": _max("millrace_aggregation_cost_keys"),
+                "different keys": _max("millrace_distinct_keys"),
+            },
+            "short",
+        ),
+        graph(
+            "Do keys stay where they are?",
+            "Of the keys that were also in the batch before, the share that went to other workers than there.",
+            {"moved keys": _max("millrace_moved_keys_ratio")},
+            "percentunit",
+        ),
+    ]
+
+
+def _auto() -> list[Panel]:
+    return [
+        graph(
+            "Which algorithm, and why another one?",
+            "Switches of algorithm auto within an hour, by their reason. Many of them mean that it cannot "
+            "distinguish the algorithms.",
+            {"{{reason}}": f"sum by (reason) (increase(millrace_auto_switches_total{_ONE}[1h]))"},
+            "none",
+            stacked=True,
+        ),
+        graph(
+            "Does auto predict well?",
+            "Batch time that algorithm auto predicted, less the one observed, as a share of the latter, without sign.",
+            {"error": f"max(abs(millrace_auto_prediction_error_ratio{_ONE}))"},
+            "percentunit",
         ),
     ]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, at_most_one, exactly_one
-from millrace_api.model.kafka import KafkaConnection
+from millrace_api.model.kafka import KafkaSourceSpec
 from millrace_api.model.values import (
-    ByteSize,
     ColumnName,
     Count,
     Delimiter,
@@ -22,7 +20,6 @@ from millrace_api.model.values import (
     Positive,
     PositiveDuration,
     Text,
-    Timestamp,
     Topic,
     WholeNumber,
 )
@@ -117,106 +114,6 @@ class NexmarkSourceSpec(Model):
         "or 1000 more people, have come.",
     )
     seed: WholeNumber = Field(default=0, description="Seed of the generator.")
-
-
-class KafkaOffsets(StrEnum):
-    """A position in every Kafka partition."""
-
-    EARLIEST = "earliest"
-    LATEST = "latest"
-
-
-class TopicPartition(Model):
-    """One partition of a topic, with its own range of offsets where wanted."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "startingOffset <= endingOffset does not hold",
-            "write values in that order",
-            ("starting_offset", "ending_offset"),
-            "!has(self.startingOffset) || !has(self.endingOffset) || self.startingOffset <= self.endingOffset",
-            lambda p: p.ending_offset is None or (p.starting_offset or 0) <= p.ending_offset,
-        ),
-    )
-
-    topic: Topic = Field(description="Topic.", examples=["trips"])
-    partition: WholeNumber = Field(description="Number of the partition.", examples=[0])
-    starting_offset: WholeNumber | None = Field(default=None, description="First offset to read.")
-    ending_offset: WholeNumber | None = Field(default=None, description="Offset to stop before.")
-
-
-class KafkaSourceSpec(KafkaConnection):
-    """Kafka topics."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        exactly_one("topic", "topics", "topic_pattern", "partitions", hint="write one, such as topic: trips"),
-        at_most_one("starting_offsets", "starting_timestamp", hint="keep the one to start from"),
-        at_most_one("ending_offsets", "ending_timestamp", hint="keep the one to stop at"),
-        Rule(
-            "endingOffsets earliest would read nothing",
-            "write latest, or leave it out to go on for ever",
-            ("ending_offsets",),
-            "!has(self.endingOffsets) || self.endingOffsets == 'latest'",
-            lambda kafka: kafka.ending_offsets in (None, KafkaOffsets.LATEST),
-        ),
-        Rule(
-            "topicPattern is not a regular expression",
-            "write one that matches whole names, such as trips-.*",
-            ("topic_pattern",),
-            None,
-            lambda kafka: _is_pattern(kafka.topic_pattern or ""),
-        ),
-        Rule(
-            "a partition is there more than once",
-            "name each partition once",
-            ("partitions",),
-            None,
-            lambda kafka: _differ([(each.topic, each.partition) for each in kafka.partitions or ()]),
-        ),
-    )
-
-    topic: Topic | None = Field(default=None, description="One topic.")
-    topics: tuple[Topic, ...] | None = Field(default=None, min_length=1, max_length=64, description="Several topics.")
-    topic_pattern: Text | None = Field(default=None, description="Regular expression of topics, also of new ones.")
-    partitions: tuple[TopicPartition, ...] | None = Field(
-        default=None, min_length=1, max_length=256, description="Exactly these partitions."
-    )
-    starting_offsets: KafkaOffsets | None = Field(
-        default=None, description="Where a new query starts: earliest (default) or latest."
-    )
-    starting_timestamp: Timestamp | None = Field(
-        default=None, description="Start at the first record not before this time."
-    )
-    ending_offsets: KafkaOffsets | None = Field(default=None, description="latest: stop at the end as of the start.")
-    ending_timestamp: Timestamp | None = Field(
-        default=None, description="Stop before the first record from this time on."
-    )
-    include_metadata: Flag = Field(
-        default=False, description="Add columns _key, _headers, _topic, _partition, _offset and _timestamp."
-    )
-    max_records_per_batch: WholeNumber | None = Field(
-        default=None,
-        ge=1,
-        description="Most records one batch reads; default: what the measured capacity allows.",
-    )
-    max_bytes_per_batch: ByteSize | None = Field(default=None, description="Most bytes one batch reads.")
-
-    def reads(self, topic: str) -> bool:
-        """Whether a topic of this name is one of those it reads."""
-        named = {self.topic, *(self.topics or ()), *(each.topic for each in self.partitions or ())}
-        return topic in named or (self.topic_pattern is not None and bool(re.fullmatch(self.topic_pattern, topic)))
-
-
-def _is_pattern(text: str) -> bool:
-    try:
-        re.compile(text)
-    except re.error:
-        return False
-    return True
-
-
-def _differ(values: list[tuple[str, int]]) -> bool:
-    return len(set(values)) == len(values)
 
 
 class Avro(Model):

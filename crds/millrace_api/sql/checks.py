@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
-from millrace_api.errors import MillraceError, Problem, nearest
+from millrace_api.errors import MillraceError, Problem, suggest
 from millrace_api.sql.dialect import FUNCTIONS, StreamingSql, parse_query, problem_at
+from millrace_api.sql.groups import is_any_window
 from millrace_api.sql.schema_ddl import Column
 from millrace_api.sql.stream_checks import stream_problems
 
-_WINDOW_CALLS = ("window", "session_window")
-
 
 @dataclass(frozen=True)
-class Table:
+class SourceTable:
     """A source as the checks see it: its columns (None if unknown), and its watermark column (None without one)."""
 
     columns: tuple[Column, ...] | None
@@ -26,7 +25,7 @@ class Table:
 
 def check_sql(
     text: str,
-    tables: Mapping[str, Table],
+    tables: Mapping[str, SourceTable],
     *,
     on_window_close: bool,
     more_functions: bool = False,
@@ -64,15 +63,14 @@ def check_sql(
     return list(dict.fromkeys(problems))
 
 
-def _unknown_tables(text: str, query: exp.Query, tables: Mapping[str, Table]) -> Iterator[Problem]:
+def _unknown_tables(text: str, query: exp.Query, tables: Mapping[str, SourceTable]) -> Iterator[Problem]:
     defined = {cte.alias.lower() for cte in query.find_all(exp.CTE)}
     for table in query.find_all(exp.Table):
         if not isinstance(table.this, exp.Identifier):
             continue  # a table-valued function
         name = ".".join(part.name for part in table.parts)
         if name.lower() not in tables and name.lower() not in defined:
-            close = nearest(name, tables)
-            hint = f'did you mean "{close}"?' if close else f"write one of the sources: {', '.join(tables)}"
+            hint = suggest(name, tables, f"write one of the sources: {', '.join(tables)}")
             yield _at(text, table.this, f'there is no source "{name}"', hint)
 
 
@@ -84,15 +82,14 @@ def _unknown_functions(text: str, query: exp.Query) -> Iterator[Problem]:
         written = text[call.meta["start"] : call.meta["end"] + 1].strip("`")
         called = text[call.meta["end"] + 1 :].lstrip().startswith("(")
         if called and written.lower() not in FUNCTIONS:
-            close = nearest(written, FUNCTIONS)
-            hint = f'did you mean "{close}"?' if close else "write one of Spark's functions"
+            hint = suggest(written, FUNCTIONS, "write one of Spark's functions")
             yield problem_at(text, call.meta["start"], f'there is no function "{written}"', hint)
 
 
 class _ScopeCheck:
     """The names that one SELECT may use: its own and, in a subquery, the names of the enclosing SELECT."""
 
-    def __init__(self, text: str, scope: Scope, tables: Mapping[str, Table]) -> None:
+    def __init__(self, text: str, scope: Scope, tables: Mapping[str, SourceTable]) -> None:
         self._text = text
         self._scope = scope
         self._tables = tables
@@ -119,10 +116,8 @@ class _ScopeCheck:
                 yield self._problem(first, visible, f'there is no {what} "{first.name}"')
 
     def _problem(self, name: exp.Expr, known: Mapping[str, str], message: str) -> Problem:
-        close = nearest(name.name, known.values())
-        names = ", ".join(dict.fromkeys(known.values()))
-        every = f"write one of {names}" if names else "add FROM and the name of a source"
-        return _at(self._text, name, message, f'did you mean "{close}"?' if close else every)
+        otherwise = "" if known else "add FROM and the name of a source"
+        return _at(self._text, name, message, suggest(name.name, dict.fromkeys(known.values()), otherwise))
 
     def _source_names(self) -> set[str]:
         return set(self._sources) | (self._outer._source_names() if self._outer else set())
@@ -179,7 +174,7 @@ class _ScopeCheck:
 def output_names(select: exp.Query) -> list[str]:
     """Return the column names of a SELECT, without stars; Spark names a column without an alias by its text."""
     return [
-        call.name.lower() if _is_window_call(call) else call.alias_or_name or call.sql(dialect=StreamingSql)
+        call.name.lower() if is_any_window(call) else call.alias_or_name or call.sql(dialect=StreamingSql)
         for call in select.selects
         if not call.is_star
     ]
@@ -191,22 +186,18 @@ def _aliases(select: exp.Select, column: exp.Column) -> list[str]:
     return [item.alias for item in select.selects if isinstance(item, exp.Alias) and item is not own]
 
 
-def _is_window_call(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Anonymous) and node.name.lower() in _WINDOW_CALLS
-
-
 def _window_calls(select: exp.Expr) -> Iterator[exp.Expr]:
-    return (node for node in select.find_all(exp.Anonymous) if _is_window_call(node))
+    return (node for node in select.find_all(exp.Anonymous) if is_any_window(node))
 
 
 def _window_problems(
-    text: str, scopes: list[Scope], tables: Mapping[str, Table], on_window_close: bool
+    text: str, scopes: list[Scope], tables: Mapping[str, SourceTable], on_window_close: bool
 ) -> Iterator[Problem]:
     """Yield windows over columns that are not event time, and missing requirements of ``OnWindowClose``."""
     windows = 0
     for scope in scopes:
         for call in scope.find_all(exp.Anonymous):
-            if not _is_window_call(call) or not call.expressions:
+            if not is_any_window(call) or not call.expressions:
                 continue
             windows += 1
             column = call.expressions[0]
@@ -223,7 +214,9 @@ def _window_problems(
         yield Problem(f"emit OnWindowClose needs a watermark, and {_listed(sorted(read))} has none", hint)
 
 
-def _tables_with(column: exp.Column, scope: Scope, tables: Mapping[str, Table]) -> Iterator[tuple[str, Table]]:
+def _tables_with(
+    column: exp.Column, scope: Scope, tables: Mapping[str, SourceTable]
+) -> Iterator[tuple[str, SourceTable]]:
     """Yield the sources that the column can come from directly."""
     for alias, source in scope.sources.items():
         if isinstance(source, exp.Table) and column.table.lower() in ("", alias.lower()):
@@ -233,7 +226,7 @@ def _tables_with(column: exp.Column, scope: Scope, tables: Mapping[str, Table]) 
 
 
 def _window_column_problems(
-    text: str, node: exp.Column, name: str, table: Table, on_window_close: bool
+    text: str, node: exp.Column, name: str, table: SourceTable, on_window_close: bool
 ) -> Iterator[Problem]:
     column = _find(table, node.name)
     if column is not None and not column.type.startswith("TIMESTAMP"):
@@ -244,7 +237,7 @@ def _window_column_problems(
         yield _at(text, node.this, message, "use one column for both, or write emit: OnUpdate")
 
 
-def _find(table: Table, name: str) -> Column | None:
+def _find(table: SourceTable, name: str) -> Column | None:
     return next((c for c in table.columns or () if c.name.lower() == name.lower()), None)
 
 

@@ -14,8 +14,8 @@ from millrace_api.sql.dialect import AGGREGATES, StreamingSql, to_sql
 
 _WINDOWS = ("window", "session_window")
 
-Part = Literal["window", "start", "end"]
-_PARTS: tuple[Part, ...] = ("window", "start", "end")
+WindowPart = Literal["window", "start", "end"]
+_PARTS: tuple[WindowPart, ...] = ("window", "start", "end")
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class GroupColumn:
     """
 
     position: int
-    part: Part | None = None
+    part: WindowPart | None = None
 
 
 @dataclass(frozen=True)
@@ -122,10 +122,15 @@ def is_window(node: exp.Expr) -> bool:
     return isinstance(node, exp.Anonymous) and node.name.lower() == "window"
 
 
+def is_any_window(node: exp.Expr) -> bool:
+    """Return whether ``node`` is a call of ``window`` or ``session_window``."""
+    return isinstance(node, exp.Anonymous) and node.name.lower() in _WINDOWS
+
+
 def _group(query: exp.Select, node: exp.Expr, aliases: Mapping[str, exp.Expr]) -> Group:
     tables = _tables(query)
-    wanted: dict[str, Part | None] = {_normal(node, tables): None}
-    if _is_any_window(node):
+    wanted: dict[str, WindowPart | None] = {_normal(node, tables): None}
+    if is_any_window(node):
         own = [alias for alias, meaning in aliases.items() if _normal(meaning, tables) in wanted]
         wanted = dict(_window_texts(node, tables, own))
     texts = [_normal(item.unalias(), tables) for item in query.expressions]
@@ -139,17 +144,13 @@ def _group(query: exp.Select, node: exp.Expr, aliases: Mapping[str, exp.Expr]) -
     return Group(to_sql(node), tuple(found), event_time, size)
 
 
-def _window_texts(call: exp.Expr, tables: Collection[str], aliases: Iterable[str]) -> Iterator[tuple[str, Part]]:
+def _window_texts(call: exp.Expr, tables: Collection[str], aliases: Iterable[str]) -> Iterator[tuple[str, WindowPart]]:
     """Yield the ways to write a window, its start and its end in the SELECT list."""
     names = [call, *(exp.column(name) for name in (call.name, *aliases))]
     for text in (_normal(name, tables) for name in names):
         yield text, "window"
         for part in ("start", "end"):
             yield f"{text}.`{part}`", part
-
-
-def _is_any_window(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Anonymous) and node.name.lower() in _WINDOWS
 
 
 def _tables(query: exp.Select) -> set[str]:

@@ -57,7 +57,7 @@ class Column:
     nullable: bool = True
 
     @property
-    def scalar(self) -> bool:
+    def is_scalar(self) -> bool:
         """Whether the type is not nested, so that the column can be part of a key."""
         return not self.type.startswith(_NESTED)
 

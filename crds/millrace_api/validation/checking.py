@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from millrace_api.errors import MillraceError, Problem, nearest
+from millrace_api.errors import MillraceError, Problem, suggest
 from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import Emit, PythonQuery, StreamQuery
@@ -107,7 +107,7 @@ class _Check:
             return
         for index, group in enumerate(python.group_by):
             column = self._column((*at, "groupBy", index), group, columns)
-            if column is not None and not column.scalar:
+            if column is not None and not column.is_scalar:
                 message = f'"{group}" is {column.type}, which cannot be a key'
                 self._add((*at, "groupBy", index), message, "write a column of a scalar type")
         if python.window is None:
@@ -123,10 +123,10 @@ class _Check:
             self._add((*at, "window", "column"), message, "use one column for both, or write emit: OnUpdate")
 
     def _check_sql(self, text: str, schemas: Schemas) -> None:
-        from millrace_api.sql.checks import Table, check_sql  # loads sqlglot, only needed with SQL
+        from millrace_api.sql.checks import SourceTable, check_sql  # loads sqlglot, only needed with SQL
 
         tables = {
-            name: Table(schemas[name], source.watermark.column if source.watermark else None)
+            name: SourceTable(schemas[name], source.watermark.column if source.watermark else None)
             for name, source in self._spec.sources.items()
         }
         close = self._spec.emit is Emit.ON_WINDOW_CLOSE
@@ -174,10 +174,7 @@ class _Check:
     def _column(self, at: Location, name: str, columns: tuple[Column, ...]) -> Column | None:
         known = {column.name.lower(): column for column in columns}
         if name.lower() not in known:
-            names = [column.name for column in columns]
-            close = nearest(name, names)
-            hint = f'did you mean "{close}"?' if close else f"write one of {', '.join(names)}"
-            self._add(at, f'the schema has no column "{name}"', hint)
+            self._add(at, f'the schema has no column "{name}"', suggest(name, [column.name for column in columns]))
         return known.get(name.lower())
 
     def _add(self, at: Location, message: str, hint: str) -> None:

@@ -62,14 +62,10 @@ def load_plan(path: Path | str) -> Plan:
     if len(documents) > 1:
         second = documents[1].node.start_mark.line + 1
         problems.append(Problem("a plan file has one document", "remove the others", str(path), second))
-    plans: list[Plan] = []
-    for document in documents[:1]:
-        plan, found = _validate(Plan, document)
-        problems += found
-        plans += [plan] if plan is not None else []
-    if problems:
-        raise MillraceError(*_in_order(problems))
-    return plans[0]
+    plan, found = _validate(Plan, documents[0]) if documents else (None, [])
+    if plan is None or problems:
+        raise MillraceError(*_in_order(problems + found))
+    return plan
 
 
 def locate(problems: Iterable[Problem], path: Path | str, query: str) -> list[Problem]:

@@ -18,20 +18,16 @@ from millrace_api.model.streamquery import API_VERSION, KIND, StreamQuery
 
 Location = tuple[str | int, ...]
 
-_TYPES = {
-    "string_type": ("text", "write it in quotes"),
-    "int_type": ("a whole number", "write a number without quotes, such as 4"),
-    "int_from_float": ("a whole number", "write a number such as 4"),
-    "float_type": ("a number", "write a number without quotes, such as 0.9"),
-    "bool_type": ("true or false", "write true or false, without quotes"),
-    "dict_type": ("a mapping", "write names and values below it"),
-    "mapping_type": ("a mapping", "write names and values below it"),
-    "model_type": ("a mapping", "write its fields below it"),
-    "tuple_type": ("a list", "write a list such as [a, b]"),
-}
-
-
-_LIMITS = {
+_WORDINGS = {
+    "string_type": ("{value} is not text", "write it in quotes"),
+    "int_type": ("{value} is not a whole number", "write a number without quotes, such as 4"),
+    "int_from_float": ("{value} is not a whole number", "write a number such as 4"),
+    "float_type": ("{value} is not a number", "write a number without quotes, such as 0.9"),
+    "bool_type": ("{value} is not true or false", "write true or false, without quotes"),
+    "dict_type": ("{value} is not a mapping", "write names and values below it"),
+    "mapping_type": ("{value} is not a mapping", "write names and values below it"),
+    "model_type": ("{value} is not a mapping", "write its fields below it"),
+    "tuple_type": ("{value} is not a list", "write a list such as [a, b]"),
     "greater_than": ("{value} is not greater than {gt}", "write a number greater than {gt}"),
     "greater_than_equal": ("{value} is less than {ge}", "write a number of at least {ge}"),
     "less_than": ("{value} is not less than {lt}", "write a number less than {lt}"),
@@ -42,6 +38,7 @@ _LIMITS = {
     "too_long": ("there are more than {max_length} entries", "write at most {max_length}"),
     "finite_number": ("{value} is not a finite number", "write an ordinary number"),
 }
+"""Message and hint by pydantic's type of error; ``value`` is the user's."""
 
 _FREE_FORM = {"options", "podTemplate"}
 """Fields with free-form content, in which null is a valid value."""
@@ -81,12 +78,9 @@ def explain(root: type[Model], error: ErrorDetails) -> tuple[str, str]:
         allowed = _allowed(root, location)
         hint = suggest(value, allowed) if isinstance(value, str) else f"write one of {', '.join(allowed)}"
         return f"{quote(value)} is not one of {', '.join(allowed)}", hint
-    if kind in _TYPES:
-        what, hint = _TYPES[kind]
-        return f"{_shown(value)} is not {what}", hint
-    if kind in _LIMITS:
-        what, hint = _LIMITS[kind]
-        return what.format(value=_shown(value), **context), hint.format(**context)
+    if kind in _WORDINGS:
+        message, hint = _WORDINGS[kind]
+        return message.format(value=_shown(value), **context), hint.format(**context)
     return f"{_shown(value)}: {error['msg']}", "correct the value"
 
 

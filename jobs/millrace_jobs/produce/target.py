@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.kafka import KafkaConnection
-from millrace_api.model.sources import KafkaSourceSpec, RecordFormat, SourceSpec
+from millrace_api.model.kafka import KafkaConnection, KafkaSourceSpec
+from millrace_api.model.sources import RecordFormat, SourceSpec
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import load_queries
 from millrace_jobs.kafka.cluster import KafkaCluster

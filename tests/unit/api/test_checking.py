@@ -1,22 +1,22 @@
 import pytest
 
 from millrace_api.model.streamquery import StreamQuery
-from millrace_api.sql.checks import Table, check_sql
+from millrace_api.sql.checks import SourceTable, check_sql
 from millrace_api.sql.schema_ddl import parse_schema
 from millrace_api.validation.checking import check_query
 
 from .documents import MINIMAL, PYTHON, changed, problems
 
 TABLES = {
-    "trips": Table(
+    "trips": SourceTable(
         parse_schema(
             "medallion STRING, cell STRING, fare DOUBLE, pickup TIMESTAMP, tags ARRAY<STRING>, "
             "info STRUCT<a: INT, b: STRUCT<c: INT>>"
         ),
         "pickup",
     ),
-    "zones": Table(parse_schema("cell STRING, borough STRING, since TIMESTAMP")),
-    "blob": Table(None),
+    "zones": SourceTable(parse_schema("cell STRING, borough STRING, since TIMESTAMP")),
+    "blob": SourceTable(None),
 }
 
 SOUND = [

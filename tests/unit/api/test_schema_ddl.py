@@ -24,7 +24,7 @@ def test_nested_types_are_accepted_but_no_scalars():
         "STRUCT<x: INT NOT NULL, y: STRING>",
         "CHAR(3)",
     ]
-    assert [c.scalar for c in columns] == [False, False, False, True]
+    assert [c.is_scalar for c in columns] == [False, False, False, True]
 
 
 def test_keywords_are_column_names():

@@ -1,14 +1,14 @@
 import pytest
 
 from millrace_api.model.streamquery import StreamQuery
-from millrace_api.sql.checks import Table, check_sql
+from millrace_api.sql.checks import SourceTable, check_sql
 from millrace_api.sql.schema_ddl import parse_schema
 from millrace_api.validation.checking import check_query
 from stream_queries import COLUMNS, ONLY_SPARK, REFUSED, RUNS
 
 
 def check(sql, setting):
-    table = Table(parse_schema(COLUMNS), None if setting == "bare" else "at")
+    table = SourceTable(parse_schema(COLUMNS), None if setting == "bare" else "at")
     return check_sql(sql, {"e": table, "c": table}, on_window_close=setting == "close")
 
 

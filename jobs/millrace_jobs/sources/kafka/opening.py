@@ -9,8 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.sources import Avro, KafkaOffsets, RecordFormat, SourceSpec
-from millrace_api.model.sources import KafkaSourceSpec as KafkaSpec
+from millrace_api.model.kafka import KafkaOffsets
+from millrace_api.model.kafka import KafkaSourceSpec as KafkaSpec
+from millrace_api.model.sources import Avro, RecordFormat, SourceSpec
 from millrace_api.sql.schema_ddl import parse_schema
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.kafka.connection import Connection
