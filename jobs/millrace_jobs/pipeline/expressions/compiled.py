@@ -1,9 +1,10 @@
-"""The result of compiling an expression, and the types that Spark gives to its operands."""
+"""Compiled expressions: their types, literals and casts, as in Spark."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -21,6 +22,11 @@ NOTHING = pa.null()
 
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
 _MAX_DIGITS = 38
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d{1,6})?)?")
+_DOUBLE = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|nan|[+-]?inf(inity)?", re.IGNORECASE)
+_LARGEST_BIGINT = 2**63 - 1
+_INTEGERS = {"tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64()}
 
 
 @dataclass(frozen=True)
@@ -47,10 +53,14 @@ class Compiled:
         return self.program[1]
 
 
-Compile = Callable[[exp.Expr], Compiled | None]
-"""Function that compiles an operand; it returns None if only Spark can evaluate it."""
+class OnlySparkError(Exception):
+    """Error that ends the compilation of an expression that only Spark can evaluate exactly as Spark does."""
 
-Rule = Callable[[exp.Expr, Compile], Compiled | None]
+
+Compile = Callable[[exp.Expr], Compiled]
+"""Function that compiles an operand, or raises OnlySparkError."""
+
+Rule = Callable[[exp.Expr, Compile], Compiled]
 """Function that compiles one kind of expression, given the function that compiles its operands."""
 
 
@@ -98,18 +108,18 @@ def is_number(kind: pa.DataType) -> bool:
     return is_integer(kind) or kind in (pa.float32(), pa.float64()) or bool(pa.types.is_decimal128(kind))
 
 
-def common_type(kinds: Sequence[pa.DataType]) -> pa.DataType | None:
-    """Return the type to which Spark casts operands of these types; None if no type keeps all values."""
+def common_type(kinds: Iterable[pa.DataType]) -> pa.DataType:
+    """Return the type to which Spark casts operands of these types. Raises OnlySparkError if it may lose values."""
     return reduce(_wider, kinds)
 
 
-def _wider(one: pa.DataType | None, other: pa.DataType | None) -> pa.DataType | None:
+def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     if one == other or other == NOTHING:
         return one
     if one == NOTHING:
         return other
-    if one is None or other is None or not (is_number(one) and is_number(other)):
-        return None
+    if not (is_number(one) and is_number(other)):
+        raise OnlySparkError
     if is_integer(one) and is_integer(other):
         return max(one, other, key=lambda kind: kind.bit_width)
     if pa.types.is_floating(one) or pa.types.is_floating(other):
@@ -119,9 +129,11 @@ def _wider(one: pa.DataType | None, other: pa.DataType | None) -> pa.DataType | 
     return decimal(max(left.precision - left.scale, right.precision - right.scale) + scale, scale)
 
 
-def decimal(precision: int, scale: int) -> pa.DataType | None:
-    """Return DECIMAL(precision, scale); None beyond 38 digits, where Spark would round."""
-    return pa.decimal128(precision, scale) if precision <= _MAX_DIGITS else None
+def decimal(precision: int, scale: int) -> pa.DataType:
+    """Return DECIMAL(precision, scale). Raises OnlySparkError beyond 38 digits, where Spark would round."""
+    if precision > _MAX_DIGITS:
+        raise OnlySparkError
+    return pa.decimal128(precision, scale)
 
 
 def _as_decimal(kind: pa.DataType) -> pa.DataType:
@@ -135,8 +147,8 @@ def decimal_type(operand: Compiled) -> pa.DataType:
     return _as_decimal(operand.type)
 
 
-def cast(operand: Compiled, kind: pa.DataType) -> Compiled | None:
-    """Cast the operand to a type to which Spark casts it implicitly; None if the value might change.
+def cast(operand: Compiled, kind: pa.DataType) -> Compiled:
+    """Cast the operand to a type to which Spark casts it implicitly. Raises OnlySparkError if the value might change.
 
     A DECIMAL that is not a literal is not cast to DOUBLE, because Arrow does not always take the nearest one.
     """
@@ -144,17 +156,16 @@ def cast(operand: Compiled, kind: pa.DataType) -> Compiled | None:
         return operand
     if operand.is_literal:
         return _literal_as(operand.value, kind)
-    from_number = is_integer(operand.type) or operand.type == pa.float32()
-    if kind == pa.float64() and from_number:
-        return Compiled(("cast", operand.program, kind), kind, operand.raises)
-    widens = is_integer(operand.type) and is_integer(kind) and operand.type.bit_width < kind.bit_width
-    exact = pa.types.is_decimal128(kind) and (is_integer(operand.type) or pa.types.is_decimal128(operand.type))
-    if not widens and not exact:
-        return None
+    from_integer = is_integer(operand.type)
+    to_double = kind == pa.float64() and (from_integer or operand.type == pa.float32())
+    widens = from_integer and is_integer(kind) and operand.type.bit_width < kind.bit_width
+    exact = pa.types.is_decimal128(kind) and (from_integer or pa.types.is_decimal128(operand.type))
+    if not (to_double or widens or exact):
+        raise OnlySparkError
     return Compiled(("cast", operand.program, kind), kind, operand.raises)
 
 
-def _literal_as(value: Any, kind: pa.DataType) -> Compiled | None:
+def _literal_as(value: Any, kind: pa.DataType) -> Compiled:
     if value is None:
         return literal(None, kind)
     is_exact = isinstance(value, int | Decimal) and not isinstance(value, bool)
@@ -166,43 +177,43 @@ def _literal_as(value: Any, kind: pa.DataType) -> Compiled | None:
         return literal(value, kind)
     if kind == TIMESTAMP and isinstance(value, date) and not isinstance(value, datetime):
         return literal(datetime.combine(value, time(), UTC), kind)
-    return None
+    raise OnlySparkError
 
 
-_DAY = re.compile(r"\d{4}-\d\d-\d\d")
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d{1,6})?)?")
-_DOUBLE = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|nan|[+-]?inf(inity)?", re.IGNORECASE)
-
-_LARGEST_BIGINT = 2**63 - 1
-_INTEGERS = {"tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64()}
-
-
-def literal_of(node: exp.Expr, _: Compile | None = None) -> Compiled | None:
+def literal_of(node: exp.Expr, _: Compile) -> Compiled:
     """Compile a string or number literal."""
-    if node.args["is_string"]:
-        return literal(node.name, pa.string())
-    return number(node.name)
+    return literal(node.name, pa.string()) if node.args["is_string"] else number(node.name)
 
 
-def number(text: str) -> Compiled | None:
+def number(text: str) -> Compiled:
     """Return a number with Spark's type: the smallest of INT, BIGINT and DECIMAL, or DOUBLE if it has an exponent.
 
-    A number beyond BIGINT returns None: Spark takes every integer, and even NULL, to be smaller.
+    Raises:
+        OnlySparkError: the number is beyond BIGINT; Spark takes every integer, and even NULL, to be smaller.
     """
     if re.fullmatch(r"-?\d+", text):
-        value = int(text)
         for kind in (pa.int32(), pa.int64()):
-            if -(2 ** (kind.bit_width - 1)) <= value < 2 ** (kind.bit_width - 1):
-                return literal(value, kind)
+            if _fits(int(text), kind):
+                return literal(int(text), kind)
     if re.fullmatch(r"-?(\d+\.?\d*|\.\d+)", text):
         exact = Decimal(text) or Decimal(text).copy_abs()  # Spark has only one DECIMAL zero
-        _, digits, exponent = exact.as_tuple()
-        assert isinstance(exponent, int)
-        kind = decimal(max(len(digits), -exponent), -exponent)
-        return literal(exact, kind) if kind is not None and abs(exact) <= _LARGEST_BIGINT else None
+        digits, scale = _digits_and_scale(exact)
+        if abs(exact) <= _LARGEST_BIGINT:
+            return literal(exact, decimal(max(digits, scale), scale))
     if re.fullmatch(r"-?(\d+\.?\d*|\.\d+)[eE][+-]?\d+", text):
         return literal(float(text), pa.float64())
-    return None
+    raise OnlySparkError
+
+
+def _fits(value: int, kind: pa.DataType) -> bool:
+    bound = 2 ** (kind.bit_width - 1)
+    return bool(-bound <= value < bound)
+
+
+def _digits_and_scale(value: Decimal) -> tuple[int, int]:
+    _, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    return len(digits), -exponent
 
 
 def boolean(node: exp.Expr, _: Compile) -> Compiled:
@@ -215,65 +226,58 @@ def null(_: exp.Expr, __: Compile) -> Compiled:
     return literal(None, NOTHING)
 
 
-def cast_to(node: exp.Expr, compile_: Compile) -> Compiled | None:
+def cast_to(node: exp.Expr, compile_: Compile) -> Compiled:
     """Compile CAST of a literal, or of any number to DOUBLE or to a type that has all its values."""
     target = node.args["to"]
     inner = compile_(node.this)
-    if inner is None:
-        return None
     if inner.is_literal and inner.type == pa.string():
         return _parsed(inner.value, target)
     if target.is_type("double"):
-        return inner if inner.type == pa.float64() else cast(inner, pa.float64())
+        return cast(inner, pa.float64())
     for name, kind in _INTEGERS.items():
         if target.is_type(name) and is_integer(inner.type):
-            return _as_integer(inner, kind)
-    return None
+            if not inner.is_literal:
+                return cast(inner, kind)
+            if _fits(inner.value, kind):
+                return literal(inner.value, kind)
+    raise OnlySparkError
 
 
-def _as_integer(inner: Compiled, kind: pa.DataType) -> Compiled | None:
-    if not inner.is_literal:
-        return inner if inner.type == kind else cast(inner, kind)
-    bound = 2 ** (kind.bit_width - 1)
-    return literal(inner.value, kind) if -bound <= inner.value < bound else None
-
-
-def _parsed(text: str, target: exp.Expr) -> Compiled | None:
-    """Return a string cast to another type; None if Spark may read it differently from Python, or not at all."""
-    if target.is_type("double"):
-        return literal(float(text), pa.float64()) if _DOUBLE.fullmatch(text) else None
+def _parsed(text: str, target: exp.Expr) -> Compiled:
+    """Return a string cast to another type, unless Spark may read it differently from Python, or not at all."""
+    if target.is_type("double") and _DOUBLE.fullmatch(text):
+        return literal(float(text), pa.float64())
     if target.is_type("date"):
         return day(text)
     if target.is_type("timestamp", "timestamptz", "timestampltz"):
         return moment(text)
     if target.is_type("decimal"):
-        return _exact(text, [int(parameter.name) for parameter in target.expressions])
-    return None
+        return _decimal_literal(text, [int(parameter.name) for parameter in target.expressions])
+    raise OnlySparkError
 
 
-def _exact(text: str, size: list[int]) -> Compiled | None:
+def _decimal_literal(text: str, size: list[int]) -> Compiled:
     exact = number(text)
-    if exact is None or exact.type == pa.float64() or len(size) != 2:
-        return None
-    precision, scale = size
-    value = Decimal(exact.value)
-    _, digits, exponent = value.as_tuple()
-    assert isinstance(exponent, int)
-    fits = -exponent <= scale and len(digits) + exponent <= precision - scale
-    return literal(value, pa.decimal128(precision, scale)) if fits else None
+    if exact.type != pa.float64() and len(size) == 2:
+        precision, scale = size
+        value = Decimal(exact.value)
+        digits, digits_after = _digits_and_scale(value)
+        if digits_after <= scale and digits - digits_after <= precision - scale:
+            return literal(value, pa.decimal128(precision, scale))
+    raise OnlySparkError
 
 
-def day(text: str) -> Compiled | None:
-    """Return a DATE literal; None if the text is not in ISO 8601 format or not in the calendar."""
-    try:
-        return literal(date.fromisoformat(text), pa.date32()) if _DAY.fullmatch(text) else None
-    except ValueError:
-        return None
+def day(text: str) -> Compiled:
+    """Return a DATE literal. Raises OnlySparkError if the text is not in ISO 8601 format or not in the calendar."""
+    with suppress(ValueError):
+        if _DAY.fullmatch(text):
+            return literal(date.fromisoformat(text), pa.date32())
+    raise OnlySparkError
 
 
-def moment(text: str) -> Compiled | None:
-    """Return a TIMESTAMP literal in UTC; None if the text is not in ISO 8601 format or not in the calendar."""
-    try:
-        return literal(datetime.fromisoformat(text).replace(tzinfo=UTC), TIMESTAMP) if _MOMENT.fullmatch(text) else None
-    except ValueError:
-        return None
+def moment(text: str) -> Compiled:
+    """Return a TIMESTAMP literal in UTC. Raises OnlySparkError as ``day`` does."""
+    with suppress(ValueError):
+        if _MOMENT.fullmatch(text):
+            return literal(datetime.fromisoformat(text).replace(tzinfo=UTC), TIMESTAMP)
+    raise OnlySparkError

@@ -6,12 +6,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millrace_api.sql.dialect import parse_expression
-from millrace_jobs.pipeline.expressions import compiled as literals
-from millrace_jobs.pipeline.expressions import conditions
-from millrace_jobs.pipeline.expressions import conditions as comparisons
-from millrace_jobs.pipeline.expressions import functions as arithmetic
-from millrace_jobs.pipeline.expressions import functions as texts
-from millrace_jobs.pipeline.expressions.compiled import NOTHING, Compile, Compiled, Rule
+from millrace_jobs.pipeline.expressions import compiled, conditions, functions
+from millrace_jobs.pipeline.expressions.compiled import NOTHING, Compiled, OnlySparkError, Rule
 from millrace_jobs.pipeline.projection import ArrowProjection, Projection
 
 
@@ -19,14 +15,18 @@ def compile_expression(sql: str, schema: pa.Schema) -> Compiled | None:
     """Compile one SQL expression over a batch with this schema; None if only Spark can evaluate it."""
     fields = {field.name.lower(): field for field in schema}
 
-    def compile_(node: exp.Expr) -> Compiled | None:
+    def compile_(node: exp.Expr) -> Compiled:
         if isinstance(node, exp.Column):
             return _column(node, fields)
-        rule = _RULES.get(type(node))
-        return rule(node, compile_) if rule else None
+        if type(node) not in _RULES:
+            raise OnlySparkError
+        return _RULES[type(node)](node, compile_)
 
-    compiled = compile_(parse_expression(sql))
-    return None if compiled is None or compiled.type == NOTHING else compiled
+    try:
+        result = compile_(parse_expression(sql))
+    except OnlySparkError:
+        return None
+    return None if result.type == NOTHING else result
 
 
 def compile_projection(projection: Projection, source: pa.Schema) -> ArrowProjection | str:
@@ -38,10 +38,10 @@ def compile_projection(projection: Projection, source: pa.Schema) -> ArrowProjec
         return projection.where
     programs = []
     for (_, sql), field in zip(projection.columns, projection.schema, strict=True):
-        compiled = compile_expression(sql, source)
-        if compiled is None or not _same_values(compiled.type, field.type):
+        column = compile_expression(sql, source)
+        if column is None or not _same_values(column.type, field.type):
             return sql
-        programs.append(compiled.program)
+        programs.append(column.program)
     return ArrowProjection(where.program if where else None, tuple(programs), projection.schema)
 
 
@@ -52,45 +52,41 @@ def _same_values(computed: pa.DataType, wanted: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(computed) and pa.types.is_timestamp(wanted))
 
 
-def _column(node: exp.Column, fields: dict[str, pa.Field]) -> Compiled | None:
+def _column(node: exp.Column, fields: dict[str, pa.Field]) -> Compiled:
     field = fields.get(node.name.lower())
     if field is None or node.table:
-        return None
+        raise OnlySparkError
     return Compiled(("field", field.name), field.type)
 
 
-def _inner(node: exp.Expr, compile_: Compile) -> Compiled | None:
-    return compile_(node.this)
-
-
 _RULES: dict[type[exp.Expr], Rule] = {
-    exp.Literal: literals.literal_of,
-    exp.Boolean: literals.boolean,
-    exp.Null: literals.null,
-    exp.Cast: literals.cast_to,
-    exp.Paren: _inner,
+    exp.Literal: compiled.literal_of,
+    exp.Boolean: compiled.boolean,
+    exp.Null: compiled.null,
+    exp.Cast: compiled.cast_to,
+    exp.Paren: lambda node, compile_: compile_(node.this),
     exp.And: conditions.both,
     exp.Or: conditions.either,
     exp.Not: conditions.not_,
     exp.Is: conditions.is_null,
     exp.Case: conditions.case,
     exp.If: conditions.case,
-    exp.EQ: comparisons.comparison("equal"),
-    exp.NEQ: comparisons.comparison("not_equal"),
-    exp.GT: comparisons.comparison("greater"),
-    exp.GTE: comparisons.comparison("greater_equal"),
-    exp.LT: comparisons.comparison("less"),
-    exp.LTE: comparisons.comparison("less_equal"),
-    exp.In: comparisons.is_in,
-    exp.Between: comparisons.between,
-    exp.Neg: arithmetic.minus,
-    exp.Add: arithmetic.sum_or_product("add"),
-    exp.Sub: arithmetic.sum_or_product("subtract"),
-    exp.Mul: arithmetic.sum_or_product("multiply"),
-    exp.Div: arithmetic.quotient,
-    exp.IntDiv: arithmetic.integer_quotient,
-    exp.Mod: arithmetic.remainder,
-    exp.Upper: texts.letters("upper"),
-    exp.Lower: texts.letters("lower"),
-    exp.Substring: texts.substring,
+    exp.EQ: conditions.comparison("equal"),
+    exp.NEQ: conditions.comparison("not_equal"),
+    exp.GT: conditions.comparison("greater"),
+    exp.GTE: conditions.comparison("greater_equal"),
+    exp.LT: conditions.comparison("less"),
+    exp.LTE: conditions.comparison("less_equal"),
+    exp.In: conditions.is_in,
+    exp.Between: conditions.between,
+    exp.Neg: functions.minus,
+    exp.Add: functions.sum_or_product("add"),
+    exp.Sub: functions.sum_or_product("subtract"),
+    exp.Mul: functions.sum_or_product("multiply"),
+    exp.Div: functions.quotient,
+    exp.IntDiv: functions.integer_quotient,
+    exp.Mod: functions.remainder,
+    exp.Upper: functions.letters("upper"),
+    exp.Lower: functions.letters("lower"),
+    exp.Substring: functions.substring,
 }

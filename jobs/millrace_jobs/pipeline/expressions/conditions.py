@@ -1,4 +1,8 @@
-"""Comparisons, IN and BETWEEN over operands that Spark casts to one type."""
+"""Conditions: comparisons, IN, BETWEEN, AND, OR, NOT, IS NULL and CASE.
+
+Spark casts the operands of a comparison to one type. It evaluates conditions from left to right, and no further than
+needed.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from millrace_jobs.pipeline.expressions.compiled import (
     TIMESTAMP,
     Compile,
     Compiled,
+    OnlySparkError,
     Rule,
     after,
     call,
@@ -40,27 +45,22 @@ This concerns columns, and floats because Arrow's value sets distinguish 0.0 fro
 
 def comparison(function: str) -> Rule:
     """Return the rule for a comparison; ``function`` is its name in Arrow."""
-
-    def rule(node: exp.Expr, compile_: Compile) -> Compiled | None:
-        return _compare(function, node.this, node.expression, compile_)
-
-    return rule
+    return lambda node, compile_: _compare(function, *_operands([node.this, node.expression], compile_))
 
 
-def is_in(node: exp.Expr, compile_: Compile) -> Compiled | None:
+def is_in(node: exp.Expr, compile_: Compile) -> Compiled:
     """Compile ``value IN (options)``.
 
     The result is NULL if the value is NULL, or if an option is NULL and none equals the value.
     """
-    operands = _operands([node.this, *node.args.get("expressions", [])], compile_)
-    if operands is None or len(operands) == 1:
-        return None
-    value, *options = operands
+    value, *options = _operands([node.this, *node.args.get("expressions", [])], compile_)
+    if not options:
+        raise OnlySparkError
     if not pa.types.is_floating(value.type) and all(option.is_literal for option in options):
         return _among(value, options)
     if len(options) > _MOST_COMPARISONS or any(option.raises for option in options):
-        return None
-    tests = [compare("equal", value, option) for option in options]
+        raise OnlySparkError
+    tests = [_compare("equal", value, option) for option in options]
     return reduce(lambda one, other: call("or_kleene", pa.bool_(), one, other), tests)
 
 
@@ -72,31 +72,20 @@ def _among(value: Compiled, options: Sequence[Compiled]) -> Compiled:
     return call("or_kleene", pa.bool_(), found, literal(None, pa.bool_()))
 
 
-def between(node: exp.Expr, compile_: Compile) -> Compiled | None:
+def between(node: exp.Expr, compile_: Compile) -> Compiled:
     """Compile ``value BETWEEN low AND high``."""
-    low = _compare("greater_equal", node.this, node.args["low"], compile_)
-    high = _compare("less_equal", node.this, node.args["high"], compile_)
-    if low is None or high is None or high.raises or node.args.get("symmetric"):
-        return None
+    low = _compare("greater_equal", *_operands([node.this, node.args["low"]], compile_))
+    high = _compare("less_equal", *_operands([node.this, node.args["high"]], compile_))
+    if high.raises or node.args.get("symmetric"):
+        raise OnlySparkError
     return call("and_kleene", pa.bool_(), low, high)
 
 
-def _compare(function: str, left: exp.Expr, right: exp.Expr, compile_: Compile) -> Compiled | None:
-    operands = _operands([left, right], compile_)
-    return None if operands is None else compare(function, *operands)
-
-
-def _operands(nodes: Sequence[exp.Expr], compile_: Compile) -> list[Compiled] | None:
-    """Return the operands cast to the type in which Spark compares them; None if only Spark can compare them."""
+def _operands(nodes: Sequence[exp.Expr], compile_: Compile) -> list[Compiled]:
+    """Return the operands cast to the type in which Spark compares them."""
     if any(isinstance(node, _CHAINED) for node in nodes):
-        return None
-    compiled = [compile_(node) for node in nodes]
-    if any(operand is None for operand in compiled):
-        return None
-    same = unified(_dated([operand for operand in compiled if operand is not None]))
-    if same is None or same[0].type == NOTHING or pa.types.is_nested(same[0].type):
-        return None
-    return same
+        raise OnlySparkError
+    return _comparable(_dated([compile_(node) for node in nodes]))
 
 
 def _dated(operands: list[Compiled]) -> list[Compiled]:
@@ -105,28 +94,33 @@ def _dated(operands: list[Compiled]) -> list[Compiled]:
     if len(kinds) != 1 or not kinds <= {pa.date32(), TIMESTAMP}:
         return operands
     (kind,) = kinds
-    read = day if kind == pa.date32() else moment
 
     def dated(operand: Compiled) -> Compiled:
         if not operand.is_literal or operand.value is None:
             return operand
         if operand.type == pa.string():
-            return read(operand.value) or operand
-        return (cast(operand, kind) or operand) if kind == TIMESTAMP else operand
+            return day(operand.value) if kind == pa.date32() else moment(operand.value)
+        return cast(operand, kind)
 
     return [dated(operand) for operand in operands]
 
 
-def unified(operands: Sequence[Compiled]) -> list[Compiled] | None:
-    """Return the operands cast to their common type; None if no type keeps their values."""
-    kind = common_type([operand.type for operand in operands])
-    if kind is None:
-        return None
-    same = [cast(operand, kind) for operand in operands]
-    return None if any(operand is None for operand in same) else [operand for operand in same if operand is not None]
+def _comparable(operands: Sequence[Compiled]) -> list[Compiled]:
+    same = _unified(operands)
+    if pa.types.is_nested(same[0].type):
+        raise OnlySparkError
+    return same
 
 
-def compare(function: str, left: Compiled, right: Compiled) -> Compiled:
+def _unified(operands: Sequence[Compiled]) -> list[Compiled]:
+    """Return the operands cast to their common type."""
+    kind = common_type(operand.type for operand in operands)
+    if kind == NOTHING:
+        raise OnlySparkError
+    return [cast(operand, kind) for operand in operands]
+
+
+def _compare(function: str, left: Compiled, right: Compiled) -> Compiled:
     """Compare two operands of one type."""
     right = after(left, right)
     if pa.types.is_floating(left.type):
@@ -158,76 +152,54 @@ def _is_no_nan(operand: Compiled) -> bool:
     return operand.is_literal and operand.value == operand.value  # NaN differs from itself
 
 
-def both(node: exp.Expr, compile_: Compile) -> Compiled | None:
+def both(node: exp.Expr, compile_: Compile) -> Compiled:
     """Compile ``AND``: the right operand is not evaluated where the left one is false."""
-    operands = _truths(node, compile_)
-    if operands is None:
-        return None
-    left, right = operands
-    open_ = call("coalesce", pa.bool_(), left, literal(True, pa.bool_()))
-    return call("and_kleene", pa.bool_(), left, guarded(right, open_))
+    left, right = _truth(compile_(node.this)), _truth(compile_(node.expression))
+    not_false = call("coalesce", pa.bool_(), left, literal(True, pa.bool_()))
+    return call("and_kleene", pa.bool_(), left, guarded(right, not_false))
 
 
-def either(node: exp.Expr, compile_: Compile) -> Compiled | None:
+def either(node: exp.Expr, compile_: Compile) -> Compiled:
     """Compile ``OR``: the right operand is not evaluated where the left one is true."""
-    operands = _truths(node, compile_)
-    if operands is None:
-        return None
-    left, right = operands
+    left, right = _truth(compile_(node.this)), _truth(compile_(node.expression))
     return call("or_kleene", pa.bool_(), left, guarded(right, negated(is_true(left))))
 
 
-def _truths(node: exp.Expr, compile_: Compile) -> tuple[Compiled, Compiled] | None:
-    left, right = _truth(compile_(node.this)), _truth(compile_(node.expression))
-    return None if left is None or right is None else (left, right)
-
-
-def _truth(operand: Compiled | None) -> Compiled | None:
-    """Return the operand as a BOOLEAN; None if it is not a condition."""
-    if operand is None or operand.type not in (pa.bool_(), NOTHING):
-        return None
+def _truth(operand: Compiled) -> Compiled:
+    """Return the operand as a BOOLEAN."""
+    if operand.type not in (pa.bool_(), NOTHING):
+        raise OnlySparkError
     return cast(operand, pa.bool_())
 
 
-def not_(node: exp.Expr, compile_: Compile) -> Compiled | None:
+def not_(node: exp.Expr, compile_: Compile) -> Compiled:
     """Compile ``NOT``."""
-    inner = _truth(compile_(node.this))
-    return None if inner is None else negated(inner)
+    return negated(_truth(compile_(node.this)))
 
 
-def is_null(node: exp.Expr, compile_: Compile) -> Compiled | None:
+def is_null(node: exp.Expr, compile_: Compile) -> Compiled:
     """Compile ``IS NULL``."""
-    inner = compile_(node.this)
-    if inner is None or not isinstance(node.expression, exp.Null):
-        return None
-    return call("is_null", pa.bool_(), inner)
+    if not isinstance(node.expression, exp.Null):
+        raise OnlySparkError
+    return call("is_null", pa.bool_(), compile_(node.this))
 
 
-def case(node: exp.Expr, compile_: Compile) -> Compiled | None:
+def case(node: exp.Expr, compile_: Compile) -> Compiled:
     """Compile ``CASE``, with or without ELSE, and ``IF``; FILTER (WHERE ...) arrives here as a CASE too."""
     branches = [node] if isinstance(node, exp.If) else node.args["ifs"]
     subject = node.this if isinstance(node, exp.Case) else None
     conditions = [_condition(subject, branch.this, compile_) for branch in branches]
     default = node.args.get("false" if isinstance(node, exp.If) else "default")
     values = [compile_(value) for value in (*(branch.args["true"] for branch in branches), default or exp.Null())]
-    same = None if None in values else unified([value for value in values if value is not None])
-    if same is None or same[0].type == NOTHING:
-        return None
-    *chosen, result = same
+    *chosen, result = _unified(values)
     for condition, value in zip(reversed(conditions), reversed(chosen), strict=True):
-        if condition is None:
-            return None
         holds = is_true(condition)
         result = call("if_else", value.type, holds, guarded(value, holds), guarded(result, negated(holds)))
     return result
 
 
-def _condition(subject: exp.Expr | None, when: exp.Expr, compile_: Compile) -> Compiled | None:
+def _condition(subject: exp.Expr | None, when: exp.Expr, compile_: Compile) -> Compiled:
     """Return the condition of a branch; for CASE with a subject, that the subject equals the branch's value."""
     if subject is None:
         return _truth(compile_(when))
-    one, other = compile_(subject), compile_(when)
-    same = None if one is None or other is None else unified([one, other])
-    if same is None or same[0].type == NOTHING or pa.types.is_nested(same[0].type):
-        return None
-    return compare("equal", *same)
+    return _compare("equal", *_comparable([compile_(subject), compile_(when)]))
