@@ -1,13 +1,13 @@
-"""Delivery of messages to a topic, until the brokers have confirmed each of them."""
+"""Delivery of messages to a topic, at a pace, until the brokers have confirmed each of them."""
 
 from __future__ import annotations
 
-import itertools
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from threading import Event
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -36,6 +36,11 @@ _BATCH_BYTES = 1 << 20
 
 _POLL = 0.1
 """Seconds to wait at a time, short enough to react to Ctrl-C."""
+
+_AT_ONCE = 10_000
+"""Most messages that are handed over at a time."""
+_IDLE = 0.01
+"""Seconds to wait if no message is due."""
 
 
 class Delivery:
@@ -136,24 +141,6 @@ class Delivery:
         return topic.problem(message, topic.alter(f"max.message.bytes={max(2 * self._largest, _BATCH_BYTES)}"))
 
 
-_AT_ONCE = 10_000
-"""Most messages that are handed over at a time."""
-_IDLE = 0.01
-"""Seconds to wait if no message is due."""
-
-
-class Outlet(Protocol):
-    """The destination of messages, such as :class:`millrace_jobs.produce.delivery.Delivery`."""
-
-    def send(self, values: Sequence[bytes], keys: Sequence[bytes | None] | None, stopped: Callable[[], bool]) -> None:
-        """Send messages in order; return early if ``stopped``."""
-        ...
-
-    def poll(self, seconds: float) -> None:
-        """Wait for this many seconds."""
-        ...
-
-
 @dataclass(frozen=True)
 class SendLimits:
     """The limits of a run: ``count`` messages and ``duration`` seconds; None means no limit."""
@@ -169,7 +156,7 @@ Messages = tuple[list[bytes], list[bytes | None] | None]
 def send_all(
     batches: Iterator[pa.RecordBatch],
     encode: Callable[[pa.RecordBatch], Messages],
-    outlet: Outlet,
+    delivery: Delivery,
     *,
     pace: Pace | None,
     limits: SendLimits,
@@ -177,14 +164,14 @@ def send_all(
     advanced: Callable[[int], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Send records at a pace, or as fast as the outlet accepts them.
+    """Send records at a pace, or as fast as the client accepts them.
 
     Returns when the records end, ``limits`` are reached, or ``stop`` is set.
 
     Args:
         batches: the records.
         encode: turns records into messages.
-        outlet: the destination.
+        delivery: the destination.
         pace: when records are due; None sends them as fast as possible.
         limits: when to stop.
         stop: ends the loop when set.
@@ -205,10 +192,10 @@ def send_all(
                 return
             due = pacer.due(sent) - sent if pacer is not None else _AT_ONCE
             if due <= 0:
-                outlet.poll(_IDLE)
+                delivery.poll(_IDLE)
                 continue
             part = slice(done, min(done + due, done + _AT_ONCE))
-            outlet.send(values[part], keys[part] if keys is not None else None, over)
+            delivery.send(values[part], keys[part] if keys is not None else None, over)
             taken = len(values[part])
             done += taken
             sent += taken
@@ -217,15 +204,11 @@ def send_all(
 
 def _at_most(batches: Iterator[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:
     """Yield the batches in parts of at most ``_AT_ONCE`` records, ``count`` records in all."""
-    left = count
-    parts = itertools.chain.from_iterable(
-        (batch.slice(row, _AT_ONCE) for row in range(0, batch.num_rows, _AT_ONCE)) for batch in batches
-    )
-    for part in parts:
-        if left is None:
+    left = sys.maxsize if count is None else count
+    for batch in batches:
+        for row in range(0, batch.num_rows, _AT_ONCE):
+            part = batch.slice(row, min(_AT_ONCE, left))
             yield part
-        else:
-            yield part.slice(0, left)
-            left -= min(left, part.num_rows)
+            left -= part.num_rows
             if not left:
                 return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import fastavro
@@ -131,9 +131,8 @@ def _quoted(texts: pa.Array, name: str) -> pa.Array:
     needed = pc.match_substring_regex(texts, '[",]')
     unclear = pc.any(pc.match_substring_regex(pc.if_else(needed, texts, ""), r'\\("|$)'))
     if _holds(texts, "\r\n") or unclear.as_py():
-        message = (
-            f"column {name} has a value that a line of CSV cannot hold: a line break, or a backslash before a quote"
-        )
+        why = "a line break, or a backslash before a quote"
+        message = f"column {name} has a value that a line of CSV cannot hold: {why}"
         raise MillraceError(Problem(message, "produce json instead"))
     inside = pc.replace_substring(texts, '"', '""')
     return pc.if_else(needed, pc.binary_join_element_wise('"', inside, '"', ""), texts)
@@ -151,12 +150,12 @@ def _holds(texts: pa.Array, characters: str) -> bool:
 
 
 def _values(texts: pa.Array) -> list[Any]:
-    values: Sequence[Any] = texts.cast(pa.binary()).to_pylist()
-    return list(values)
+    values: list[Any] = texts.cast(pa.binary()).to_pylist()
+    return values
 
 
 def avro_encoder(writer_schema: str) -> Encode:
-    """Return an encoder for an Avro schema given as JSON text.
+    """Return an encoder for an Avro schema given as JSON text; messages lack the framing of a schema registry.
 
     Raises:
         MillraceError: the schema is not valid. The encoder raises it for a record that does not fit the schema.
@@ -168,18 +167,15 @@ def avro_encoder(writer_schema: str) -> Encode:
     schema = fastavro.parse_schema(json.loads(writer_schema))
 
     def encode(records: pa.RecordBatch) -> list[bytes]:
-        return [_message(write, record) for record in records.to_pylist()]
-
-    def write(target: io.BytesIO, record: object) -> None:
-        fastavro.schemaless_writer(target, schema, record)
+        return [_avro(schema, record) for record in records.to_pylist()]
 
     return encode
 
 
-def _message(write: Callable[[io.BytesIO, object], None], record: dict[str, object]) -> bytes:
+def _avro(schema: fastavro.types.Schema, record: dict[str, object]) -> bytes:
     target = io.BytesIO()
     try:
-        write(target, record)
+        fastavro.schemaless_writer(target, schema, record)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         message = f"record {record} does not fit avro.writerSchema: {error}"
         raise MillraceError(Problem(message, "correct the writer schema, or the schema of the input")) from None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.csv
@@ -16,8 +16,7 @@ import pyarrow.json
 import pyarrow.parquet as pq
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.sources import NexmarkSourceSpec as NexmarkSpec
-from millrace_api.model.sources import NexmarkStream, SourceSpec
+from millrace_api.model.sources import NexmarkSourceSpec, NexmarkStream, SourceSpec
 from millrace_api.sql.schema_ddl import parse_schema
 from millrace_jobs.sources.base import Rejected
 from millrace_jobs.sources.formats.decoding import BadRecord
@@ -36,85 +35,24 @@ _ROWS = 10_000
 """Rows that are generated at a time."""
 
 
-class RecordInput(Protocol):
-    """A finite or endless sequence of records."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Columns of the records."""
-        ...
-
-    def records(self) -> Iterator[pa.RecordBatch]:
-        """Yield all records in order. Raises MillraceError if one cannot be read."""
-        ...
-
-
 @dataclass(frozen=True)
-class FileInput:
-    """The records of a CSV, JSON or Parquet file."""
+class RecordInput:
+    """A finite or endless sequence of records: their columns, and a function that yields them in order.
 
-    path: str
-    format: str
+    The function raises MillraceError if a record cannot be read.
+    """
+
     schema: pa.Schema
-    header: bool
-    delimiter: str
-    timestamp_format: str
-
-    def records(self) -> Iterator[pa.RecordBatch]:
-        """Yield the records in the order of the file."""
-        reader = file_format(
-            self.format,
-            self.schema,
-            header=self.header,
-            delimiter=self.delimiter,
-            timestamp_format=self.timestamp_format,
-        )
-        extent = reader.extent(self.path, Path(self.path).stat().st_size)
-        yield from reader.read(self.path, 0, extent, _refuse)
-
-
-@dataclass(frozen=True)
-class LinesInput:
-    """The lines of a text file that are not blank, unparsed."""
-
-    path: str
-    schema: pa.Schema = RAW
-
-    def records(self) -> Iterator[pa.RecordBatch]:
-        """Yield the lines in the order of the file."""
-        with open_text(self.path) as stream:
-            for _, block in blocks(stream, self.path, first_byte(stream), 0, sys.maxsize):
-                lines = [line.removesuffix(b"\r") for line in block.split(b"\n") if line.strip()]
-                yield pa.RecordBatch.from_arrays([pa.array(lines, pa.binary())], schema=RAW)
-
-
-@dataclass(frozen=True)
-class GeneratorInput:
-    """The rows of a generated stream, which has no end."""
-
-    source: GeneratedSource
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Columns of the generated rows."""
-        return self.source.schema
-
-    def records(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows from row 0 on, without end."""
-        epoch = int(self.source.initial()["epoch"])
-        for begin in itertools.count(step=_ROWS):
-            for records in self.source.read(GeneratedRows(begin, begin + _ROWS, epoch), "produce"):
-                assert not isinstance(records, Rejected)
-                yield records
+    records: Callable[[], Iterator[pa.RecordBatch]]
 
 
 def file_input(
     path: Path, ddl: str | None, *, raw: bool, header: bool, delimiter: str, timestamp_format: str
-) -> FileInput | LinesInput:
+) -> RecordInput:
     """Return the input for a file, in the format of its suffix.
 
-    The columns are those of ``ddl`` if given, otherwise they are inferred from the file. ``raw`` sends its lines
-    unparsed.
+    The columns are those of ``ddl`` if given, otherwise they are inferred from the file. ``raw`` sends those of its
+    lines that are not blank, unparsed.
 
     Raises:
         MillraceError: the file does not exist, has an unknown suffix, or its columns cannot be inferred or sent.
@@ -128,12 +66,20 @@ def file_input(
     if raw:
         if format == "parquet":
             raise MillraceError(Problem("has no lines to send as they are", "send a text file, or --format json", name))
-        return LinesInput(name)
+        return RecordInput(RAW, partial(_lines, name))
     if ddl is not None:
         schema = arrow_schema([(column.name, column.type) for column in parse_schema(ddl)])
     else:
-        schema = inferred_schema(name, format, header=header, delimiter=delimiter)
-    return FileInput(name, format, schema, header, delimiter, timestamp_format)
+        schema = _inferred_schema(name, format, header=header, delimiter=delimiter)
+    reader = file_format(format, schema, header=header, delimiter=delimiter, timestamp_format=timestamp_format)
+    return RecordInput(schema, lambda: reader.read(name, 0, reader.extent(name, path.stat().st_size), _refuse))
+
+
+def _lines(path: str) -> Iterator[pa.RecordBatch]:
+    with open_text(path) as stream:
+        for _, block in blocks(stream, path, first_byte(stream), 0, sys.maxsize):
+            lines = [line.removesuffix(b"\r") for line in block.split(b"\n") if line.strip()]
+            yield pa.RecordBatch.from_arrays([pa.array(lines, pa.binary())], schema=RAW)
 
 
 def _refuse(path: str, bad: BadRecord) -> None:
@@ -148,12 +94,8 @@ _TEXTS = (pa.types.is_null, pa.types.is_time, pa.types.is_large_string, pa.types
 _HINT = "say by --schema what its columns are"
 
 
-def inferred_schema(path: str, format: str, *, header: bool, delimiter: str) -> pa.Schema:
-    """Return the schema of a Parquet file, or infer it from the first megabyte of a CSV or JSON file.
-
-    Raises:
-        MillraceError: the file cannot be read, names no columns, or has a column of a type that sources do not support.
-    """
+def _inferred_schema(path: str, format: str, *, header: bool, delimiter: str) -> pa.Schema:
+    """Return the schema of a Parquet file, or infer it from the first megabyte of a CSV or JSON file."""
     if format == "csv" and not header:
         raise MillraceError(Problem("a csv file without a header does not name its columns", _HINT, path))
     try:
@@ -188,28 +130,32 @@ def _type(field: pa.Field, path: str) -> pa.DataType:
     return kind
 
 
-NAMES = ("rate", *(stream.value for stream in NexmarkStream))
+_GENERATORS = ("rate", *(stream.value for stream in NexmarkStream))
 
 
-def generator(
-    name: str,
-    pace: RatePace,
-    *,
-    keys: int,
-    skew: float,
-    drift: float | None,
-    seed: int,
-    start: datetime | None,
-) -> GeneratedSource:
-    """Return a generator whose event times follow ``pace``: ``rate``, or a NEXMark stream.
+def generator_input(
+    name: str, pace: RatePace, *, keys: int, skew: float, drift: float | None, seed: int, start: datetime | None
+) -> RecordInput:
+    """Return the endless rows of a generator whose event times follow ``pace``: ``rate``, or a NEXMark stream.
 
     Raises:
         MillraceError: the name is unknown.
     """
+    source: GeneratedSource
     if name == "rate":
-        return RateSource(name, pace, keys=keys, skew=skew, drift=drift, seed=seed, start_time=start)
-    if name not in NAMES:
-        raise MillraceError(Problem(f"--generate {name} is unknown", f"write one of {', '.join(NAMES)}"))
-    schema = schema_of(name, SourceSpec(nexmark=NexmarkSpec(stream=NexmarkStream(name))))
-    events = pace.scaled(1 / share(name))
-    return NexmarkSource(name, schema, name, events, skew=skew, drift=drift, seed=seed, start_time=start)
+        source = RateSource(name, pace, keys=keys, skew=skew, drift=drift, seed=seed, start_time=start)
+    elif name in _GENERATORS:
+        schema = schema_of(name, SourceSpec(nexmark=NexmarkSourceSpec(stream=NexmarkStream(name))))
+        events = pace.scaled(1 / share(name))
+        source = NexmarkSource(name, schema, name, events, skew=skew, drift=drift, seed=seed, start_time=start)
+    else:
+        raise MillraceError(Problem(f"--generate {name} is unknown", f"write one of {', '.join(_GENERATORS)}"))
+    return RecordInput(source.schema, partial(_generated, source))
+
+
+def _generated(source: GeneratedSource) -> Iterator[pa.RecordBatch]:
+    epoch = int(source.initial()["epoch"])
+    for begin in itertools.count(step=_ROWS):
+        for records in source.read(GeneratedRows(begin, begin + _ROWS, epoch), "produce"):
+            assert not isinstance(records, Rejected)
+            yield records

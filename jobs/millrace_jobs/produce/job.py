@@ -23,7 +23,7 @@ from millrace_api.model.sources import RecordFormat
 from millrace_api.model.values import PositiveDuration
 from millrace_jobs.produce.delivery import Delivery, Messages, SendLimits, send_all
 from millrace_jobs.produce.encoding import Encode, avro_encoder, csv_encoder, json_encoder, key_encoder
-from millrace_jobs.produce.inputs import GeneratorInput, RecordInput, file_input, generator
+from millrace_jobs.produce.inputs import RecordInput, file_input, generator_input
 from millrace_jobs.produce.target import ProduceTarget, named_target, query_target, require_topic
 from millrace_jobs.sources.pacing import RatePace, read_rate_trace
 
@@ -75,7 +75,7 @@ def run(request: ProduceRequest) -> None:
     delivery = Delivery(target.connection, target.topic)
     console = Console()
     began = time.monotonic()
-    with _stop_on_signals() as stop, progress(console) as bar:
+    with _stop_on_signals() as stop, _progress(console) as bar:
         task = bar.add_task(target.topic, total=limits.count, rate="-")
 
         def advanced(messages: int) -> None:
@@ -86,10 +86,41 @@ def run(request: ProduceRequest) -> None:
         delivery.flush()
         outcome = "stopped" if stop.is_set() else "finished"
     seconds = time.monotonic() - began
-    print_summary(
-        console,
-        Sent(target.topic, partitions, outcome, delivery.sent, delivery.delivered, delivery.bytes, seconds),
+    _print_summary(console, outcome, target.topic, partitions, delivery, seconds)
+
+
+def _progress(console: Console) -> Progress:
+    """Return a progress line that redraws itself; it shows nothing if the output is not a terminal."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]} messages/s"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
     )
+
+
+def _print_summary(
+    console: Console, outcome: str, topic: str, partitions: int, delivery: Delivery, seconds: float
+) -> None:
+    """Print the summary: a sentence in a terminal, otherwise a line of ``key=value`` pairs."""
+    per_second = delivery.delivered / seconds if seconds else 0.0
+    if console.is_terminal:
+        text = (
+            f"{topic}: {delivery.delivered:,} messages delivered in {seconds:.1f} s"
+            f" ({per_second:,.0f} messages/s, {decimal(delivery.bytes)}, {partitions} partitions)"
+        )
+        if outcome == "stopped":
+            text += "; stopped before the end"
+    else:
+        text = (
+            f"{outcome}={topic} messages={delivery.sent} delivered={delivery.delivered} bytes={delivery.bytes}"
+            f" partitions={partitions} seconds={seconds:.1f} messages_per_s={per_second:.0f}"
+        )
+    console.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 @contextmanager
@@ -146,16 +177,14 @@ def _input(request: ProduceRequest, target: ProduceTarget, pace: RatePace | None
     assert request.generate is not None
     if target.format is RecordFormat.RAW:
         raise MillraceError(Problem("format raw sends the lines of a file as they are", "write --input FILE"))
-    return GeneratorInput(
-        generator(
-            request.generate,
-            pace or RatePace.constant(_EVENT_RATE),
-            keys=request.keys,
-            skew=request.skew,
-            drift=_seconds(request.drift, "--drift"),
-            seed=request.seed,
-            start=_moment(request.start),
-        )
+    return generator_input(
+        request.generate,
+        pace or RatePace.constant(_EVENT_RATE),
+        keys=request.keys,
+        skew=request.skew,
+        drift=_seconds(request.drift, "--drift"),
+        seed=request.seed,
+        start=_moment(request.start),
     )
 
 
@@ -205,55 +234,3 @@ def _moment(text: str | None) -> datetime | None:
         hint = "write it as 2026-01-31T12:00:00Z"
         raise MillraceError(Problem(f"--start {text} is not a time", hint)) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-@dataclass(frozen=True)
-class Sent:
-    """The outcome of a run: messages handed over, messages confirmed, and bytes of all values.
-
-    ``outcome`` is ``finished`` or ``stopped``.
-    """
-
-    topic: str
-    partitions: int
-    outcome: str
-    messages: int
-    delivered: int
-    bytes: int
-    seconds: float
-
-    @property
-    def per_second(self) -> float:
-        """Messages confirmed per second."""
-        return self.delivered / self.seconds if self.seconds else 0.0
-
-
-def progress(console: Console) -> Progress:
-    """Return a progress line that redraws itself; it shows nothing if the output is not a terminal."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]} messages/s"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-
-
-def print_summary(console: Console, sent: Sent) -> None:
-    """Print the summary: a sentence in a terminal, otherwise a line of ``key=value`` pairs."""
-    if console.is_terminal:
-        text = (
-            f"{sent.topic}: {sent.delivered:,} messages delivered in {sent.seconds:.1f} s"
-            f" ({sent.per_second:,.0f} messages/s, {decimal(sent.bytes)}, {sent.partitions} partitions)"
-        )
-        if sent.outcome == "stopped":
-            text += "; stopped before the end"
-    else:
-        text = (
-            f"{sent.outcome}={sent.topic} messages={sent.messages} delivered={sent.delivered} bytes={sent.bytes}"
-            f" partitions={sent.partitions} seconds={sent.seconds:.1f} messages_per_s={sent.per_second:.0f}"
-        )
-    console.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)

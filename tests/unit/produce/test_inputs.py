@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.produce.inputs import LinesInput, file_input
+from millrace_jobs.produce.inputs import file_input
+from millrace_jobs.sources.formats.messages import RAW
 
 CSV = 'city,fare,at,note\nParis,12.5,2024-05-01T10:00:00Z,\n"Bonn, am Rhein",7,2024-05-01T11:00:00Z,yes\n'
 JSON = '{"city": "Paris", "fare": 12.5, "at": "2024-05-01T10:00:00Z"}\n\n{"city": "Bonn", "fare": 7}\n'
@@ -63,7 +64,7 @@ def test_declared_columns_come_before_how_they_look(tmp_path):
 
 def test_lines_as_they_are(tmp_path):
     source = opened(written(tmp_path, "lines.csv", "a,b\r\n\n  \r\nc\rd\r\r\n\re\nlast"), raw=True)
-    assert isinstance(source, LinesInput)
+    assert source.schema == RAW
     assert rows(source) == [(b"a,b",), (b"c\rd\r",), (b"\re",), (b"last",)]
 
 
