@@ -132,15 +132,15 @@ class Bench:
         source = self._source(corner, rows, batches)
         query = stream_query(corner.query, parallelism={"initial": corner.workers, "max": 64})
         planned = compile_query(self._spark, query.spec, {"s": source.schema})
-        assert isinstance(planned.plan, Routed)
-        first = first_algorithm(planned.plan) if plan == "auto" else Algorithm(plan)
+        assert isinstance(planned.execution, Routed)
+        first = first_algorithm(planned.execution) if plan == "auto" else Algorithm(plan)
         start = Plan(epoch=1, algorithm=first, replicas=REPLICAS, parallelism=corner.workers)
         collector = Collector()
         checkpoint = Checkpoint(Path(tempfile.mkdtemp(dir=self._folder)))
         checkpoint.open(query)
         if plan == "auto":
             resources = Resources(os.cpu_count() or 1, checkpoint.state_partitions)
-            collector.auto = AutoPlans(FixedPlan(start), first, planned.plan, lambda: resources, collector.message)
+            collector.auto = AutoPlans(FixedPlan(start), first, planned.execution, lambda: resources, collector.message)
         QueryRun(
             spark=self._spark,
             name=query.name,

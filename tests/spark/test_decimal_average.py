@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from sqlglot import exp
 
 from millrace_api.sql.dialect import parse_expression
-from millrace_jobs.aggregates.builtin import plan_aggregate
+from millrace_jobs.aggregates.builtin import compile_aggregate
 
 pytestmark = pytest.mark.spark
 
@@ -35,7 +35,7 @@ def test_an_average_of_partial_sums(spark: SparkSession, precision: int, scale: 
 
     call = parse_expression("avg(d)")
     assert isinstance(call, exp.Avg)
-    planned = plan_aggregate(call, 0, type_of)
+    planned = compile_aggregate(call, 0, type_of)
     assert not isinstance(planned, str)
     partial = spark.sql("SELECT g, part, sum(d) AS a0_sum, count(d) AS a0_count FROM decimals GROUP BY g, part")
     partial.createOrReplaceTempView("partial")
@@ -48,6 +48,6 @@ def test_an_average_of_partial_sums(spark: SparkSession, precision: int, scale: 
 
 @pytest.mark.parametrize("kind", ["DECIMAL(15,0)", "DECIMAL(38,18)"])
 def test_one_with_too_many_digits_is_left_to_spark(kind: str) -> None:
-    said = plan_aggregate(parse_expression("avg(d)"), 0, lambda _: kind.lower())
+    said = compile_aggregate(parse_expression("avg(d)"), 0, lambda _: kind.lower())
     assert isinstance(said, str)
     assert f"the average of a {kind}" in said

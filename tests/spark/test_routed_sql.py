@@ -82,14 +82,14 @@ def test_a_routed_query_gives_what_spark_gives(spark: SparkSession, workspace: P
     if not path.exists():
         pq.write_table(TABLE, path)
     spec = spec_of(sql, path)
-    planned = compile_query(spark, spec, {"t": TABLE.schema})
-    assert isinstance(planned.plan, Routed), planned.plan
-    assert planned.plan.aggregation is not None
+    compiled = compile_query(spark, spec, {"t": TABLE.schema})
+    assert isinstance(compiled.execution, Routed), compiled.execution
+    assert compiled.execution.aggregation is not None
     records = spark.read.parquet(str(path))
-    types = from_arrow_schema(planned.plan.reduction.schema)
-    partials = single_record_partials(records, planned.plan.aggregation, types)
-    merged = merge_partials(partials, planned.plan.aggregation)
-    given = finish(merged, planned.plan.aggregation, planned.result, retracts=False)
+    types = from_arrow_schema(compiled.execution.reduction.schema)
+    partials = single_record_partials(records, compiled.execution.aggregation, types)
+    merged = merge_partials(partials, compiled.execution.aggregation)
+    given = finish(merged, compiled.execution.aggregation, compiled.result, retracts=False)
     records.createOrReplaceTempView("t")
     expected = spark.sql(sql)
     assert given.columns == expected.columns
@@ -97,17 +97,19 @@ def test_a_routed_query_gives_what_spark_gives(spark: SparkSession, workspace: P
 
 
 def test_a_setting_that_changes_what_expressions_mean_leaves_them_to_spark(spark: SparkSession) -> None:
-    def planned() -> Routed:
-        plan = compile_query(spark, spec_of("SELECT sum(b + 1) FROM t", Path("t.parquet")), {"t": TABLE.schema}).plan
+    def compiled() -> Routed:
+        plan = compile_query(
+            spark, spec_of("SELECT sum(b + 1) FROM t", Path("t.parquet")), {"t": TABLE.schema}
+        ).execution
         assert isinstance(plan, Routed)
         return plan
 
-    assert isinstance(compile_projection(planned().projection, TABLE.schema), ArrowProjection)
+    assert isinstance(compile_projection(compiled().projection, TABLE.schema), ArrowProjection)
     for name, value in (("spark.sql.ansi.enabled", "false"), ("spark.sql.session.timeZone", "Europe/Berlin")):
         usual = spark.conf.get(name)
         spark.conf.set(name, value)
         try:
-            assert compile_projection(planned().projection, TABLE.schema) == f"{name}={value}"
+            assert compile_projection(compiled().projection, TABLE.schema) == f"{name}={value}"
         finally:
             spark.conf.set(name, usual or "")
 

@@ -47,7 +47,7 @@ class BuiltinAggregate:
     finish: str
 
 
-def plan_aggregate(call: exp.Expr, index: int, type_of: TypeOf) -> BuiltinAggregate | str:
+def compile_aggregate(call: exp.Expr, index: int, type_of: TypeOf) -> BuiltinAggregate | str:
     """Split one aggregate call into parts, or return a text that says why it cannot be split.
 
     Args:
@@ -72,20 +72,8 @@ def plan_aggregate(call: exp.Expr, index: int, type_of: TypeOf) -> BuiltinAggreg
     return BuiltinAggregate(to_sql(call), parts, f"CAST({finish} AS {type_of(to_sql(call))})")
 
 
-_SCALARS = {
-    "tinyint",
-    "smallint",
-    "int",
-    "bigint",
-    "float",
-    "double",
-    "boolean",
-    "string",
-    "date",
-    "timestamp",
-    "binary",
-}
 _NUMBERS = {"tinyint", "smallint", "int", "bigint", "float", "double"}
+_SCALARS = _NUMBERS | {"boolean", "string", "date", "timestamp", "binary"}
 
 
 def is_scalar(spark_type: str) -> bool:
@@ -179,30 +167,23 @@ def _moments(value: str, name: str, type_of: TypeOf) -> tuple[tuple[Part, ...], 
     when the mean is large relative to the deviations.
     """
     number = _as_double(value, type_of)
+    zero = f"CASE WHEN ({number}) IS NOT NULL THEN ({number}) - ({number}) END"  # NaN for infinities and NaN
     count, mean, within = f"{name}_count", f"{name}_mean", f"{name}_within"
     parts = (
         _count_part(count, value),
         Part(mean, "mean", number, number, "", weight=count),
-        _part(
-            within, "squared_deviations", number, f"CASE WHEN ({number}) IS NOT NULL THEN ({number}) - ({number}) END"
-        ),
+        _part(within, "squared_deviations", number, zero),
     )
     return parts, count, f"CASE WHEN {count} > 0L THEN {within} + {mean} END"
 
 
-def _sample(root: bool) -> Callable[[exp.Expr, str, str, TypeOf], Split]:
+def _spread(*, root: bool, correction: int) -> Callable[[exp.Expr, str, str, TypeOf], Split]:
+    """Return the split of a variance or, with ``root``, a deviation; ``correction`` is 1 for those of a sample."""
+
     def split(_: exp.Expr, value: str, name: str, type_of: TypeOf) -> Split:
         parts, count, deviations = _moments(value, name, type_of)
-        variance = f"({deviations}) / nullif({count} - 1L, 0L)"
-        return parts, f"sqrt({variance})" if root else variance
-
-    return split
-
-
-def _population(root: bool) -> Callable[[exp.Expr, str, str, TypeOf], Split]:
-    def split(_: exp.Expr, value: str, name: str, type_of: TypeOf) -> Split:
-        parts, count, deviations = _moments(value, name, type_of)
-        variance = f"({deviations}) / nullif({count}, 0L)"
+        divisor = f"{count} - {correction}L" if correction else count
+        variance = f"({deviations}) / nullif({divisor}, 0L)"
         return parts, f"sqrt({variance})" if root else variance
 
     return split
@@ -221,10 +202,10 @@ _SPLITTERS: dict[type[exp.Expr], Callable[[exp.Expr, str, str, TypeOf], Split]] 
     exp.Avg: _avg,
     exp.Min: _min,
     exp.Max: _max,
-    exp.Stddev: _sample(root=True),
-    exp.StddevSamp: _sample(root=True),
-    exp.StddevPop: _population(root=True),
-    exp.Variance: _sample(root=False),
-    exp.VariancePop: _population(root=False),
+    exp.Stddev: _spread(root=True, correction=1),
+    exp.StddevSamp: _spread(root=True, correction=1),
+    exp.StddevPop: _spread(root=True, correction=0),
+    exp.Variance: _spread(root=False, correction=1),
+    exp.VariancePop: _spread(root=False, correction=0),
     exp.ApproxDistinct: _approx_count_distinct,
 }

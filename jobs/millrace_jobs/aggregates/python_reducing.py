@@ -1,4 +1,9 @@
-"""Reducing records on a worker with a Python aggregator: one state per key and pane, shipped as blobs."""
+"""Reducing records on a worker with a Python aggregator: one state per key and pane.
+
+States are shipped and stored as *blobs*: one Arrow record batch with the key columns and state columns of many keys.
+Spark's state store holds one blob per window and bucket of keys, so a batch costs a few state accesses, not one per
+key.
+"""
 
 from __future__ import annotations
 
@@ -153,8 +158,8 @@ class _Group:
 class PythonReducer:
     """A reducer that groups records by key and pane, and updates the state of each group."""
 
-    def __init__(self, plan: PythonReduction) -> None:
-        self._plan = plan
+    def __init__(self, reduction: PythonReduction) -> None:
+        self._reduction = reduction
         self._pending: list[pa.RecordBatch] = []
         self._pending_records = 0
         self._groups: dict[tuple[int, int], _Group] = defaultdict(_Group)
@@ -174,10 +179,10 @@ class PythonReducer:
         columns = {
             AT: [pane for (pane, _), _ in groups],
             BUCKET: [bucket for (_, bucket), _ in groups],
-            BLOB: [self._plan.codec.encode(group.states.items()) for _, group in groups],
+            BLOB: [self._reduction.codec.encode(group.states.items()) for _, group in groups],
             RECORDS: [group.records for _, group in groups],
         }
-        schema = self._plan.schema.append(pa.field(RECORDS, pa.int64()))
+        schema = self._reduction.schema.append(pa.field(RECORDS, pa.int64()))
         yield pa.Table.from_arrays([pa.array(columns[f.name], f.type) for f in schema], schema=schema)
 
     def records(self) -> int:
@@ -201,12 +206,12 @@ class PythonReducer:
         records = pa.Table.from_batches(self._pending).combine_chunks()
         self._pending, self._pending_records = [], 0
         groups, rows = self._group(records)
-        inputs = records.select(list(self._plan.aggregator.columns)).take(rows.values).combine_chunks()
+        inputs = records.select(list(self._reduction.aggregator.columns)).take(rows.values).combine_chunks()
         (batch,) = inputs.to_batches() or [pa.RecordBatch.from_pylist([], schema=inputs.schema)]
-        key_columns = groups.columns[: len(self._plan.keys)]
+        key_columns = groups.columns[: len(self._reduction.keys)]
         keys = key_tuples(key_columns, groups.num_rows)
         hashes = hash_columns(key_columns, groups.num_rows)
-        buckets = hashes % np.uint64(self._plan.buckets)
+        buckets = hashes % np.uint64(self._reduction.buckets)
         panes = groups.column(_PANE).to_pylist()
         ends = rows.offsets.to_pylist()
         self._counts.append((hashes, np.diff(rows.offsets.to_numpy()).astype(np.int64)))
@@ -217,16 +222,16 @@ class PythonReducer:
     def _group(self, records: pa.Table) -> tuple[pa.Table, pa.ListArray]:
         """Return the distinct groups by key and pane, and the row numbers of each."""
         panes = np.zeros(records.num_rows, np.int64)  # without a window all time is one pane
-        if self._plan.window is not None:
-            panes = pane_starts(records.column(AT), self._plan.window)
-        table = records.select(self._plan.keys.names).append_column(_PANE, pa.array(panes))
+        if self._reduction.window is not None:
+            panes = pane_starts(records.column(AT), self._reduction.window)
+        table = records.select(self._reduction.keys.names).append_column(_PANE, pa.array(panes))
         by = table.column_names
         table = table.append_column("row", pa.array(np.arange(records.num_rows)))
         grouped = table.group_by(by, use_threads=False).aggregate([("row", "list")]).combine_chunks()
         return grouped, grouped.column("row_list").combine_chunks()
 
     def _update(self, group: _Group, key: Key, batch: pa.RecordBatch) -> None:
-        aggregator = self._plan.aggregator
+        aggregator = self._reduction.aggregator
         held = group.states.get(key)
         group.states[key] = aggregator.update(aggregator.init() if held is None else held, batch)
         group.records += batch.num_rows

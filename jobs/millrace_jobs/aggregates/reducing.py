@@ -1,4 +1,7 @@
-"""Reducing records on a worker to the parts of the built-in aggregates, with PyArrow's hash aggregation."""
+"""Reducing records on a worker: what combine asks of a reducer, and the reducer of the built-in aggregates.
+
+That reducer uses PyArrow's hash aggregation.
+"""
 
 from __future__ import annotations
 
@@ -107,9 +110,9 @@ class ColumnarReduction:
 class ColumnarReducer:
     """A reducer that reduces records by key and pane, a million at a time, and then by key and window."""
 
-    def __init__(self, plan: ColumnarReduction) -> None:
-        self._plan = plan
-        self._groups = [field.name for field in plan.keys] + ([AT] if plan.window else [])
+    def __init__(self, reduction: ColumnarReduction) -> None:
+        self._reduction = reduction
+        self._groups = [field.name for field in reduction.keys] + ([AT] if reduction.window else [])
         self._pending: list[pa.RecordBatch] = []
         self._pending_records = 0
         self._reduced: list[pa.Table] = []
@@ -126,7 +129,7 @@ class ColumnarReducer:
 
         Column ``at`` is the start of the window. This gives fewer rows than shipping one row per pane and window.
         """
-        panes, window = self._by_pane(), self._plan.window
+        panes, window = self._by_pane(), self._reduction.window
         if window is None or window.per_record == 1:
             yield panes
             return
@@ -146,7 +149,7 @@ class ColumnarReducer:
 
     def key_counts(self) -> KeyCounts:
         """Return the distinct keys among the records, by ascending hash, each with its number of records."""
-        names = [field.name for field in self._plan.keys]
+        names = [field.name for field in self._reduction.keys]
         panes = self._by_pane().select([*names, RECORDS])
         if not names:
             rows = self.records()
@@ -155,7 +158,7 @@ class ColumnarReducer:
         return added([(self._hashes(keys), keys.column(f"{RECORDS}_sum").to_numpy())])
 
     def _hashes(self, groups: pa.Table) -> Hashes:
-        return hash_columns(groups.select([field.name for field in self._plan.keys]).columns, groups.num_rows)
+        return hash_columns(groups.select([field.name for field in self._reduction.keys]).columns, groups.num_rows)
 
     def _by_pane(self) -> pa.Table:
         """Return one row per key and pane, and one more per distinct value; ``at`` is the start of the pane."""
@@ -173,39 +176,39 @@ class ColumnarReducer:
         return expanded if self._is_reduced_once() else self._reduce_again(expanded)
 
     def _is_reduced_once(self) -> bool:
-        return any(part.reduce in _ONCE for part in self._plan.parts)
+        return any(part.reduce in _ONCE for part in self._reduction.parts)
 
     def _reduce_pending(self) -> None:
         if not self._pending:
             return
         records = pa.Table.from_batches(self._pending)
         self._pending, self._pending_records = [], 0
-        if self._plan.window is not None:
-            records = _at(records, pane_starts(records.column(AT), self._plan.window))
+        if self._reduction.window is not None:
+            records = _at(records, pane_starts(records.column(AT), self._reduction.window))
         self._reduced.append(self._reduce(records))
 
     def _reduce(self, records: pa.Table) -> pa.Table:
         wanted: list[tuple[str, pa.ChunkedArray | None, str]] = [(RECORDS, None, "count_all")]
-        for part in self._plan.parts:
+        for part in self._reduction.parts:
             if part.reduce != "distinct":
                 wanted.append((part.name, *_first_step(part, records)))
             if part.reduce == "squared_deviations":
                 wanted.append((_VALUES + part.name, records.column(part.column), "count"))
         tables = [self._aggregate(records, wanted)]
-        for part in self._plan.parts:
+        for part in self._reduction.parts:
             if part.reduce == "distinct":
                 tables.append(self._distinct(records, part.column, part))
         return pa.concat_tables(tables)
 
     def _reduce_again(self, reduced: pa.Table) -> pa.Table:
         wanted: list[tuple[str, pa.ChunkedArray | None, str]] = [(RECORDS, reduced.column(RECORDS), "sum")]
-        for part in self._plan.parts:
+        for part in self._reduction.parts:
             if part.reduce != "distinct":
                 function = _REDUCE_AGAIN[part.reduce]
                 column = reduced.column(part.name)
                 wanted.append((part.name, _widened(column) if function == "sum" else column, function))
         tables = [self._aggregate(reduced, wanted)]
-        for part in self._plan.parts:
+        for part in self._reduction.parts:
             if part.reduce == "distinct":
                 tables.append(self._distinct(reduced, part.name, part))
         return pa.concat_tables(tables)
@@ -240,7 +243,7 @@ class ColumnarReducer:
 
     def _conform(self, given: dict[str, pa.ChunkedArray], rows: int) -> pa.Table:
         """Return a table in the schema of the partial results; missing parts are NULL, a missing record count is 0."""
-        schema = self._plan.schema.append(pa.field(RECORDS, pa.int64()))
+        schema = self._reduction.schema.append(pa.field(RECORDS, pa.int64()))
         arrays = []
         for field in schema:
             if field.name in given:

@@ -63,23 +63,18 @@ def compare(request: ComparisonRequest) -> ComparisonReport:
         results.append(result)
         if request.assignments is not None:
             np.save(request.assignments / f"{contender.file_stem}.npy", ids)
-    return ComparisonReport(
-        InputStream(
-            str(request.file),
-            list(request.keys),
-            request.time,
-            len(stream.hashes),
-            keys,
-            slides.late,
-            slides.without_time,
-            stream.hashing_seconds,
-        ),
-        setting,
-        spans,
-        results,
-        hashing=bench.reference("hash", results).mean_imbalance,
-        shuffle=bench.reference("shuffle", results).mean_imbalance,
+    recorded = InputStream(
+        file=str(request.file),
+        keys=list(request.keys),
+        time=request.time,
+        rows=len(stream.hashes),
+        distinct_keys=keys,
+        late=slides.late,
+        without_time=slides.without_time,
+        hashing_seconds=stream.hashing_seconds,
     )
+    hashing, shuffle = (bench.reference(algorithm, results).mean_imbalance for algorithm in ("hash", "shuffle"))
+    return ComparisonReport(recorded, setting, spans, results, hashing, shuffle)
 
 
 class _Bench:
@@ -103,8 +98,8 @@ class _Bench:
         numbers = self._slides.numbers.tolist()
         costs = placed.windows(self._slides, self._setting.slides)
         windows = [
-            StreamWindow(number, cost, moved if place else None)
-            for place, (number, (cost, moved)) in enumerate(zip(numbers, costs, strict=True))
+            StreamWindow(number, cost, moved if index else None)
+            for index, (number, (cost, moved)) in enumerate(zip(numbers, costs, strict=True))
         ]
         rows = np.diff(self._slides.edges).tolist()
         slides = [
@@ -133,10 +128,8 @@ class _Bench:
 
     def reference(self, algorithm: str, results: Sequence[Result]) -> Result:
         """Return the result of ``algorithm``; measure it if it is not among ``results``."""
-        for result in results:
-            if result.contender.label == algorithm:
-                return result
-        return self.measure(parse_contender(algorithm, self._setting.slides))[0]
+        known = next((result for result in results if result.contender.label == algorithm), None)
+        return known or self.measure(parse_contender(algorithm, self._setting.slides))[0]
 
 
 def _check_count(option: str, value: int, least: int, most: int = _MOST_WORKERS) -> None:
@@ -150,6 +143,5 @@ def _make_folder(folder: Path) -> None:
         (folder / ".writable").touch()
         (folder / ".writable").unlink()
     except OSError as error:
-        raise MillraceError(
-            Problem(f"assignments cannot be written to {folder}: {error.strerror}", "name another folder")
-        ) from None
+        message = f"assignments cannot be written to {folder}: {error.strerror}"
+        raise MillraceError(Problem(message, "name another folder")) from None

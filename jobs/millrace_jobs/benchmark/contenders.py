@@ -12,21 +12,15 @@ from millrace_jobs.partitioners import registry
 from millrace_jobs.partitioners.base import Partitioner
 from millrace_jobs.partitioners.parameters import Number, Parameter, Value, WholeNumber
 
-SLIDES = "slides"
-"""Name of the parameter for slides per window, which algorithms with windows take."""
-
 ROUTED = tuple(name for name in registry.ALGORITHMS if registry.is_routed(name))
 """Names of the algorithms that can be compared."""
 
-ALL = "all"
-"""Name that stands for all of ``ROUTED``."""
-
 _NOT_ONE = {
-    ALL: "all takes no parameters",
+    "all": "all takes no parameters",
     "auto": "auto is not one algorithm but chooses among them",
     registry.NATIVE: "native routes nothing",
 }
-_HINT = f"write {ALL}, or some of: {', '.join(ROUTED)}"
+_HINT = f"write all, or some of: {', '.join(ROUTED)}"
 
 
 @dataclass(frozen=True)
@@ -84,12 +78,12 @@ def parse_contenders(text: str, slides: int) -> list[Contender]:
     labels = [label.strip() for label in text.split(",")]
     if "" in labels:
         raise MillraceError(Problem(f"--algorithm {text}: there is an empty name", "remove the comma"))
-    named = [name for label in labels for name in (ROUTED if label == ALL else (label,))]
+    named = [name for label in labels for name in (ROUTED if label == "all" else (label,))]
     contenders = [parse_contender(label, slides) for label in named]
     stems = [contender.file_stem for contender in contenders]
-    for place, stem in enumerate(stems):
-        if stem in stems[:place]:
-            raise MillraceError(Problem(f"--algorithm names {contenders[place].label} twice", "name it once"))
+    for index, stem in enumerate(stems):
+        if stem in stems[:index]:
+            raise MillraceError(Problem(f"--algorithm names {contenders[index].label} twice", "name it once"))
     return contenders
 
 
@@ -99,13 +93,12 @@ def parse_contender(label: str, slides: int) -> Contender:
     _check_name(label, algorithm)
     try:
         declared = registry.parameters_of(algorithm)
-        given: dict[str, Value] = {SLIDES: slides} if SLIDES in declared else {}
+        given: dict[str, Value] = {"slides": slides} if "slides" in declared else {}
         for setting in settings:
             name, sign, value = setting.partition("=")
             if not sign:
-                raise MillraceError(
-                    Problem(f"--algorithm {label}: {setting!r} is no parameter", "write name=value after each ':'")
-                )
+                message = f"--algorithm {label}: {setting!r} is no parameter"
+                raise MillraceError(Problem(message, "write name=value after each ':'"))
             given[name] = _value(declared.get(name), value)
         return Contender(label, algorithm, registry.resolve_parameters(algorithm, given))
     except ValueError as error:

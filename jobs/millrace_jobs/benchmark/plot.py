@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.filesize import decimal
 
-from millrace_jobs.benchmark.report import ComparisonReport, Result, StreamWindow
+from millrace_jobs.benchmark.report import ComparisonReport, StreamWindow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,8 +37,8 @@ def write_plot(report: ComparisonReport, file: Path) -> None:
     ):
         figure = Figure(figsize=(14, 8), layout="constrained")
         axes = figure.subplots(2, 3)
-        for place, (title, value) in enumerate(_OVER_TIME):
-            _draw_over_time(axes.flat[place], report, title, value, percent=place in _PERCENT)
+        for index, (title, value) in enumerate(_OVER_TIME):
+            _draw_over_time(axes.flat[index], report, title, value, percent=index in _PERCENT)
         _draw_trade_off(axes.flat[4], report)
         _draw_speed(axes.flat[5], report)
         handles, labels = axes.flat[0].get_legend_handles_labels()
@@ -50,28 +50,21 @@ def write_plot(report: ComparisonReport, file: Path) -> None:
         figure.savefig(file, format="svg", metadata={"Date": None})
 
 
-def _style(place: int) -> dict[str, Any]:
-    """Return the line style of the algorithm at ``place``: ten colors, then the same colors dashed, then dotted."""
-    return {"color": f"C{place % 10}", "linestyle": _DASHES[place // 10 % len(_DASHES)]}
+def _style(index: int) -> dict[str, Any]:
+    """Return the line style of the algorithm at ``index``: ten colors, then the same colors dashed, then dotted."""
+    return {"color": f"C{index % 10}", "linestyle": _DASHES[index // 10 % len(_DASHES)]}
 
 
 def _draw_over_time(
     axes: Axes, report: ComparisonReport, title: str, value: Callable[[StreamWindow], float | None], *, percent: bool
 ) -> None:
-    for place, result in enumerate(report.results):
+    for index, result in enumerate(report.results):
         drawn = [(window, figure) for window in result.windows if (figure := value(window)) is not None]
         ends: list[Any] = [report.end_of(window.number) for window, _ in drawn]
         if report.spans.timed:
             ends = [datetime.fromtimestamp(end, UTC) for end in ends]
-        marker = "." if len(drawn) <= _LONGEST_MARKED else ""
-        axes.plot(
-            ends,
-            [figure for _, figure in drawn],
-            label=result.contender.label,
-            linewidth=1.2,
-            marker=marker,
-            **_style(place),
-        )
+        style = _style(index) | {"linewidth": 1.2, "marker": "." if len(drawn) <= _LONGEST_MARKED else ""}
+        axes.plot(ends, [figure for _, figure in drawn], label=result.contender.label, **style)
     axes.set_title(title, loc="left")
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
@@ -83,15 +76,11 @@ def _draw_over_time(
 
 def _draw_trade_off(axes: Axes, report: ComparisonReport) -> None:
     """Draw balance against aggregation, as in Figure 4 of paper 000: nearer to the corner is better at both."""
-    for place, result in enumerate(report.results):
+    for index, result in enumerate(report.results):
         means = result.means()
-        axes.plot(means["load_imbalance_ratio"], means["replication_factor"], "o", color=_style(place)["color"])
-        axes.annotate(
-            result.contender.label,
-            (means["load_imbalance_ratio"], means["replication_factor"]),
-            xytext=(5, 3),
-            textcoords="offset points",
-        )
+        point = means["load_imbalance_ratio"], means["replication_factor"]
+        axes.plot(*point, "o", color=_style(index)["color"])
+        axes.annotate(result.contender.label, point, xytext=(5, 3), textcoords="offset points")
     axes.set_title("balance against aggregation, means", loc="left")
     axes.set_xlabel("load imbalance, of the mean load")
     axes.set_ylabel("replication factor")
@@ -103,16 +92,11 @@ def _draw_trade_off(axes: Axes, report: ComparisonReport) -> None:
 def _draw_speed(axes: Axes, report: ComparisonReport) -> None:
     labels = [result.contender.label for result in report.results]
     speeds = [result.records_per_second / 1e6 for result in report.results]
-    bars = axes.barh(labels, speeds, color=[_style(place)["color"] for place in range(len(labels))])
-    axes.bar_label(
-        bars, [_sizes(result, speed) for result, speed in zip(report.results, speeds, strict=True)], padding=3
-    )
+    bars = axes.barh(labels, speeds, color=[_style(index)["color"] for index in range(len(labels))])
+    states = [decimal(result.peak_state_bytes) for result in report.results]
+    axes.bar_label(bars, [f"{speed:.1f}, {state}" for speed, state in zip(speeds, states, strict=True)], padding=3)
     axes.invert_yaxis()
     axes.set_xscale("log")
     axes.set_xlim(min(speeds) / 3, max(speeds) * 30)  # room for the labels
     axes.set_title("million records/s on one core; largest state", loc="left")
     axes.grid(axis="x", alpha=0.3)
-
-
-def _sizes(result: Result, speed: float) -> str:
-    return f"{speed:.1f}, {decimal(result.peak_state_bytes)}"

@@ -74,8 +74,8 @@ class Result:
     @property
     def moved(self) -> MovedKeys:
         """Moved keys, summed over all pairs of consecutive windows."""
-        all_moved = [window.moved for window in self.windows if window.moved is not None]
-        return MovedKeys(sum(moved.keys for moved in all_moved), sum(moved.moved for moved in all_moved))
+        pairs = [window.moved for window in self.windows if window.moved is not None]
+        return MovedKeys(sum(moved.keys for moved in pairs), sum(moved.moved for moved in pairs))
 
     @property
     def peak_state_bytes(self) -> int:

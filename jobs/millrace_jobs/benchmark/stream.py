@@ -1,6 +1,10 @@
-"""Reading a recorded stream: key hashes and event times from a file of CSV, JSON lines or Parquet.
+"""A recorded stream: reading it from a file of CSV, JSON lines or Parquet, and cutting it into slides.
 
 Keys are kept only as hashes: 8 bytes per record, and 8 more for its time.
+
+A stream with event times is cut at multiples of the slide since 1970, as Spark aligns its windows. Without event times,
+it is cut after a fixed number of records. Records keep their input order, in which partitioners place them. The current
+slide is that of the latest time so far. A record that is late, or has no time, belongs to the current slide.
 """
 
 from __future__ import annotations
@@ -197,19 +201,11 @@ def parse_spans(window: str, slide: str, *, timed: bool) -> Spans:
     """
     spans = Spans(_length(window, "--window", timed), _length(slide, "--slide", timed), timed)
     if spans.window % spans.slide:
-        raise MillraceError(
-            Problem(
-                f"--slide {slide} does not divide --window {window}",
-                "write a window that is a whole number of slides long",
-            )
-        )
+        hint = "write a window that is a whole number of slides long"
+        raise MillraceError(Problem(f"--slide {slide} does not divide --window {window}", hint))
     if spans.slides > _MOST_SLIDES:
-        raise MillraceError(
-            Problem(
-                f"--window {window} is {spans.slides:,} slides of {slide} long",
-                f"write a longer --slide: at most {_MOST_SLIDES:,} make up a window",
-            )
-        )
+        message = f"--window {window} is {spans.slides:,} slides of {slide} long"
+        raise MillraceError(Problem(message, f"write a longer --slide: at most {_MOST_SLIDES:,} make up a window"))
     return spans
 
 
@@ -230,31 +226,19 @@ def cut(stream: Stream, spans: Spans) -> Slides:
 
 def _few(slides: Slides) -> Slides:
     if len(slides.numbers) > _MOST_SLIDES:
-        raise MillraceError(
-            Problem(
-                f"--slide cuts the input into {len(slides.numbers):,} slides",
-                f"write a longer one: at most {_MOST_SLIDES:,}",
-            )
-        )
+        message = f"--slide cuts the input into {len(slides.numbers):,} slides"
+        raise MillraceError(Problem(message, f"write a longer one: at most {_MOST_SLIDES:,}"))
     return slides
 
 
 def _length(text: str, option: str, timed: bool) -> int:
-    if timed:
-        try:
-            return PositiveDuration(text).microseconds
-        except ValueError:
-            raise MillraceError(
-                Problem(
-                    f"{option} {text} is not a duration longer than zero",
-                    "with --time, write a whole number and a unit, such as 500ms, 60s or 10 minutes",
-                )
-            ) from None
-    if not re.fullmatch("0*[1-9][0-9]{0,14}", text):
-        raise MillraceError(
-            Problem(
-                f"{option} {text} is not a number of records",
-                "write a whole number of at least 1, or name the column of event time by --time",
-            )
-        )
-    return int(text)
+    if not timed:
+        if re.fullmatch("0*[1-9][0-9]{0,14}", text):
+            return int(text)
+        hint = "write a whole number of at least 1, or name the column of event time by --time"
+        raise MillraceError(Problem(f"{option} {text} is not a number of records", hint))
+    try:
+        return PositiveDuration(text).microseconds
+    except ValueError:
+        hint = "with --time, write a whole number and a unit, such as 500ms, 60s or 10 minutes"
+        raise MillraceError(Problem(f"{option} {text} is not a duration longer than zero", hint)) from None

@@ -12,7 +12,7 @@ from sqlglot import exp
 from millrace_api.model.values import PositiveDuration
 from millrace_api.sql.dialect import StreamingSql, parse_expression, parse_query, to_sql
 from millrace_api.sql.groups import aggregates, group_expressions, is_aggregate, is_window, select_aliases
-from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, TypeOf, is_scalar, plan_aggregate
+from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, TypeOf, compile_aggregate, is_scalar
 from millrace_jobs.windows import Window
 
 
@@ -57,7 +57,7 @@ class _NotRoutableError(Exception):
     """Error that carries the reason a query stays with Spark's own plan."""
 
 
-def plan_sql(sql: str, schemas: Mapping[str, pa.Schema], type_of: TypeOf) -> Aggregation | Native:
+def compile_sql(sql: str, schemas: Mapping[str, pa.Schema], type_of: TypeOf) -> Aggregation | Native:
     """Translate the SQL of a query to an aggregation, or to Spark's own plan with the reason.
 
     Args:
@@ -217,19 +217,17 @@ def _aggregate_calls(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _aggregates(select: exp.Select, type_of: TypeOf) -> Iterator[BuiltinAggregate]:
-    places = [*select.expressions]
-    if select.args.get("having"):
-        places.append(select.args["having"])
+    items = [*select.expressions, *filter(None, [select.args.get("having")])]
     seen: set[str] = set()
-    for call in (call for place in places for call in _aggregate_calls(place)):
+    for call in (call for item in items for call in _aggregate_calls(item)):
         text = to_sql(call)
         if text in seen:
             continue
-        planned = plan_aggregate(call, len(seen), type_of)
-        if isinstance(planned, str):
-            raise _NotRoutableError(planned)
+        compiled = compile_aggregate(call, len(seen), type_of)
+        if isinstance(compiled, str):
+            raise _NotRoutableError(compiled)
         seen.add(text)
-        yield planned
+        yield compiled
 
 
 def _over_parts(item: exp.Expr, keys: tuple[Key, ...], aggregates: tuple[BuiltinAggregate, ...]) -> str:

@@ -1,7 +1,7 @@
 """Blocks: the records of one replica for one worker, in Arrow's format, shuffled by Spark as single values.
 
-Spark moves a few large values per task instead of one row per record, and neither side converts records to
-rows. A row of this stream is ``worker INT, place INT, block BINARY, note STRING``. Spark shuffles by ``place``, so that
+Spark moves a few large values per task instead of one row per record, and neither side converts records to rows. A row
+of this stream is ``worker INT, shuffle_key INT, block BINARY, note STRING``. Spark shuffles by ``shuffle_key``, so that
 each worker has a task of its own. ``note`` carries, as JSON, what a replica reports to the driver.
 """
 
@@ -16,7 +16,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-ARROW_SCHEMA = pa.schema([("worker", pa.int32()), ("place", pa.int32()), ("block", pa.binary()), ("note", pa.string())])
+ARROW_SCHEMA = pa.schema(
+    [("worker", pa.int32()), ("shuffle_key", pa.int32()), ("block", pa.binary()), ("note", pa.string())]
+)
 
 
 def split(batch: pa.RecordBatch, workers: NDArray[np.int32], n: int) -> pa.RecordBatch:
@@ -43,7 +45,7 @@ def split(batch: pa.RecordBatch, workers: NDArray[np.int32], n: int) -> pa.Recor
     ]
     columns = [
         pa.array(busy.astype(np.int32)),
-        pa.array(places(n)[busy]),
+        pa.array(shuffle_keys(n)[busy]),
         pa.array(encoded, pa.binary()),
         pa.nulls(len(busy), pa.string()),
     ]
@@ -67,12 +69,16 @@ def decode(rows: pa.RecordBatch, schema: pa.Schema) -> Iterator[tuple[int, pa.Re
             yield worker, pa.ipc.read_record_batch(block.as_buffer(), schema)
 
 
-_SEED = np.uint32(42)
+_SPARK_SEED = np.uint32(42)
 
 
 @lru_cache(maxsize=64)
-def places(n: int) -> NDArray[np.int32]:
-    """Return for each of ``n`` partitions an INT that Spark puts there; shape ``(n,)``."""
+def shuffle_keys(n: int) -> NDArray[np.int32]:
+    """Return for each of ``n`` partitions an INT that Spark's hash partitioning puts there; shape ``(n,)``.
+
+    The number of tasks of a ``repartition(column)`` without a number follows a setting that may change from batch to
+    batch; that of ``repartitionById`` does not. ``repartition`` hashes its column, so the hash is inverted here.
+    """
     found = np.full(n, -1, dtype=np.int32)
     begin = 0
     while (found < 0).any():
@@ -89,7 +95,7 @@ def _murmur3(values: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return Murmur3 x86 32 of INTs with Spark's seed, as ``hash(column)`` (Appleby, MurmurHash3, public domain)."""
     with np.errstate(over="ignore"):
         k = _rotate(values.astype(np.uint32) * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
-        h = _rotate(_SEED ^ k, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+        h = _rotate(_SPARK_SEED ^ k, 13) * np.uint32(5) + np.uint32(0xE6546B64)
         h ^= np.uint32(4)  # length in bytes
         h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
         h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)

@@ -1,8 +1,8 @@
-"""Build the streaming DataFrame of a compiled query, in one of two forms.
+"""Build the streaming DataFrame of a compiled query, and say what its sink has to know about the results.
 
-*Routed*: route -> shuffle to workers -> combine -> shuffle by key -> merge. *Native*: no routing; a SQL query runs by
-Spark's own plan. The merge is the same operator over the same state in both forms, so a query can change its form
-between two batches.
+The DataFrame has one of two forms. *Routed*: route -> shuffle to workers -> combine -> shuffle by key -> merge.
+*Native*: no routing; a SQL query runs by Spark's own plan. The merge is the same operator over the same state in both
+forms, so a query can change its form between two batches.
 """
 
 from __future__ import annotations
@@ -58,41 +58,43 @@ class RunContext:
     everything: bool
 
 
-def build(query: CompiledQuery, spec: Spec, around: RunContext, *, routed: bool) -> DataFrame:
+def build(query: CompiledQuery, spec: Spec, context: RunContext, *, routed: bool) -> DataFrame:
     """Return the streaming DataFrame of a query's results."""
-    plan = query.plan
-    if isinstance(plan, Native):
+    execution = query.execution
+    if isinstance(execution, Native):
         for name in spec.sources:
-            records(name, spec, around).createOrReplaceTempView(name)
-        return around.spark.sql(plan.sql)
-    partials = _routed_partials(plan, spec, around) if routed else _native_partials(plan, spec, around)
-    if isinstance(plan.reduction, PythonReduction):
-        on_close, closes = spec.emit is Emit.ON_WINDOW_CLOSE, _closing_watermark(plan, spec) is not None
-        return merge_states(partials, plan.reduction, on_close=on_close, closes=closes)
-    assert plan.aggregation is not None
-    if routed and plan.window is not None:
-        partials = partials.withColumn("window", started_window(partials, plan.window))
-    merged = merge_partials(partials, plan.aggregation)
-    return finish(merged, plan.aggregation, query.result, retracts=retracts(query, spec))
+            records(name, spec, context).createOrReplaceTempView(name)
+        return context.spark.sql(execution.sql)
+    partials = _routed_partials(execution, spec, context) if routed else _native_partials(execution, spec, context)
+    if isinstance(execution.reduction, PythonReduction):
+        on_close, closes = spec.emit is Emit.ON_WINDOW_CLOSE, _closing_watermark(execution, spec) is not None
+        return merge_states(partials, execution.reduction, on_close=on_close, closes=closes)
+    assert execution.aggregation is not None
+    if routed and execution.window is not None:
+        partials = partials.withColumn("window", started_window(partials, execution.window))
+    merged = merge_partials(partials, execution.aggregation)
+    return finish(merged, execution.aggregation, query.result, retracts=retracts(query, spec))
 
 
-def is_per_record(query: CompiledQuery, around: RunContext, *, routed: bool) -> bool:
+def is_per_record(query: CompiledQuery, context: RunContext, *, routed: bool) -> bool:
     """Whether Spark's own operators process single records, rather than what Millrace has made of many."""
-    plan = query.plan
-    if isinstance(plan, Native):
+    execution = query.execution
+    if isinstance(execution, Native):
         return True
-    return isinstance(_router(plan, around).project, SparkProjection) if routed else plan.aggregation is not None
+    if routed:
+        return isinstance(_router(execution, context).project, SparkProjection)
+    return execution.aggregation is not None
 
 
-def records(name: str, spec: Spec, around: RunContext) -> DataFrame:
+def records(name: str, spec: Spec, context: RunContext) -> DataFrame:
     """Return a source as a table with its watermark; its control rows are observed and dropped."""
-    return watched(_rows(name, spec, around), name, CONTROL, _watermark(spec, name))
+    return watched(_rows(name, spec, context), name, CONTROL, _watermark(spec, name))
 
 
-def _rows(name: str, spec: Spec, around: RunContext) -> DataFrame:
+def _rows(name: str, spec: Spec, context: RunContext) -> DataFrame:
     watermark = spec.sources[name].watermark
-    schema = around.sources[name].schema.append(pa.field(CONTROL, pa.string()))
-    return _read(name, SourceTask("rows", watermark.column if watermark else None), schema, around)
+    schema = context.sources[name].schema.append(pa.field(CONTROL, pa.string()))
+    return _read(name, SourceTask("rows", watermark.column if watermark else None), schema, context)
 
 
 def _watermark(spec: Spec, name: str, column: str | None = None) -> tuple[str, str] | None:
@@ -102,45 +104,45 @@ def _watermark(spec: Spec, name: str, column: str | None = None) -> tuple[str, s
     return column or watermark.column, f"{watermark.delay.microseconds} microseconds"
 
 
-def _routed_partials(plan: Routed, spec: Spec, around: RunContext) -> DataFrame:
+def _routed_partials(query: Routed, spec: Spec, context: RunContext) -> DataFrame:
     """Return the partial results of the workers that the records are routed to."""
-    router = _router(plan, around)
+    router = _router(query, context)
     if isinstance(router.project, ArrowProjection):
-        stream = _read(plan.source, SourceTask("blocks", None, router), blocks.ARROW_SCHEMA, around)
+        stream = _read(query.source, SourceTask("blocks", None, router), blocks.ARROW_SCHEMA, context)
     else:
         task = SparkRouteTask(router)
-        stream = _projected(plan, spec, around).mapInArrow(task, from_arrow_schema(blocks.ARROW_SCHEMA))
-    combiner = _combiner(plan)
-    placed = stream.repartition(F.col("place"))  # as many tasks as the run loop has set for the batch
-    return _partials(placed.mapInArrow(combiner, from_arrow_schema(combiner.schema)), plan, spec)
+        stream = _projected(query, spec, context).mapInArrow(task, from_arrow_schema(blocks.ARROW_SCHEMA))
+    combiner = Combiner(query.projection.schema, query.reduction)
+    placed = stream.repartition(F.col("shuffle_key"))  # as many tasks as the run loop has set for the batch
+    return _partials(placed.mapInArrow(combiner, from_arrow_schema(combiner.schema)), query, spec)
 
 
-def _native_partials(plan: Routed, spec: Spec, around: RunContext) -> DataFrame:
+def _native_partials(query: Routed, spec: Spec, context: RunContext) -> DataFrame:
     """Return partial results without routing: of single records, or of each replica's slice."""
-    if plan.aggregation is not None:
-        types = from_arrow_schema(plan.reduction.schema)
-        return single_record_partials(records(plan.source, spec, around), plan.aggregation, types)
-    router, combiner = _router(plan, around), _combiner(plan)
-    task = SourceTask("partials", None, router, combiner)
-    return _partials(_read(plan.source, task, combiner.schema, around), plan, spec)
+    if query.aggregation is not None:
+        types = from_arrow_schema(query.reduction.schema)
+        return single_record_partials(records(query.source, spec, context), query.aggregation, types)
+    combiner = Combiner(query.projection.schema, query.reduction)
+    task = SourceTask("partials", None, _router(query, context), combiner)
+    return _partials(_read(query.source, task, combiner.schema, context), query, spec)
 
 
-def _partials(stream: DataFrame, plan: Routed, spec: Spec) -> DataFrame:
-    return watched(stream, plan.source, REPORT, _closing_watermark(plan, spec))
+def _partials(stream: DataFrame, query: Routed, spec: Spec) -> DataFrame:
+    return watched(stream, query.source, REPORT, _closing_watermark(query, spec))
 
 
-def _closing_watermark(plan: Routed, spec: Spec) -> tuple[str, str] | None:
+def _closing_watermark(query: Routed, spec: Spec) -> tuple[str, str] | None:
     """Return the watermark on partial results; None unless the source's is on the column of the window."""
-    declared = spec.sources[plan.source].watermark
-    on_window = plan.window and declared and plan.window.column.lower() == declared.column.lower()
-    return _watermark(spec, plan.source, AT) if on_window else None
+    declared = spec.sources[query.source].watermark
+    on_window = query.window and declared and query.window.column.lower() == declared.column.lower()
+    return _watermark(spec, query.source, AT) if on_window else None
 
 
-def _projected(plan: Routed, spec: Spec, around: RunContext) -> DataFrame:
+def _projected(query: Routed, spec: Spec, context: RunContext) -> DataFrame:
     """Return the block columns and the filter as computed by Spark, for expressions that Arrow lacks."""
-    keep = f"({CONTROL} IS NULL) AND coalesce({plan.projection.where or 'true'}, false) AS {KEEP}"
-    columns = [f"{_filtered(name, sql, plan.projection.where)} AS `{name}`" for name, sql in plan.projection.columns]
-    return _rows(plan.source, spec, around).selectExpr(*columns, keep, CONTROL)
+    keep = f"({CONTROL} IS NULL) AND coalesce({query.projection.where or 'true'}, false) AS {KEEP}"
+    columns = [f"{_filtered(name, sql, query.projection.where)} AS `{name}`" for name, sql in query.projection.columns]
+    return _rows(query.source, spec, context).selectExpr(*columns, keep, CONTROL)
 
 
 def _filtered(name: str, sql: str, where: str) -> str:
@@ -151,32 +153,28 @@ def _filtered(name: str, sql: str, where: str) -> str:
     return sql if name == AT or not where else f"CASE WHEN {where} THEN {sql} END"
 
 
-def _router(plan: Routed, around: RunContext) -> Router:
-    compiled = compile_projection(plan.projection, around.sources[plan.source].schema)
-    time = plan.window.column if plan.window else ""
+def _router(query: Routed, context: RunContext) -> Router:
+    compiled = compile_projection(query.projection, context.sources[query.source].schema)
+    time = query.window.column if query.window else ""
     if isinstance(compiled, str):
-        return Router(SparkProjection(plan.projection.schema), plan.projection.keys, plan.window, time and AT)
-    return Router(compiled, plan.projection.keys, plan.window, time)
+        return Router(SparkProjection(query.projection.schema), query.projection.keys, query.window, time and AT)
+    return Router(compiled, query.projection.keys, query.window, time)
 
 
-def _combiner(plan: Routed) -> Combiner:
-    return Combiner(plan.projection.schema, plan.reduction)
-
-
-def _read(name: str, task: SourceTask, schema: pa.Schema, around: RunContext) -> DataFrame:
+def _read(name: str, task: SourceTask, schema: pa.Schema, context: RunContext) -> DataFrame:
     config = ReaderConfig(
         name=name,
-        source=around.sources[name],
+        source=context.sources[name],
         task=task,
         spark_schema=from_arrow_schema(schema),
-        control=around.control,
-        checkpoint=around.checkpoint,
-        policies=around.policies,
-        everything=around.everything,
+        control=context.control,
+        checkpoint=context.checkpoint,
+        policies=context.policies,
+        everything=context.everything,
     )
     made = data_source(config)
-    around.spark.dataSource.register(made)
-    return around.spark.readStream.format(made.name()).load()
+    context.spark.dataSource.register(made)
+    return context.spark.readStream.format(made.name()).load()
 
 
 _CHECKED = "spark.sql.streaming.unsupportedOperationCheck"
@@ -195,22 +193,22 @@ def check_streaming(query: CompiledQuery, spec: Spec, spark: SparkSession, sourc
     Raises:
         MillraceError: Spark supports the query on tables, but not on streams.
     """
-    if not isinstance(query.plan, Native) or spark.conf.get(_CHECKED) != "true":
+    if not isinstance(query.execution, Native) or spark.conf.get(_CHECKED) != "true":
         return
     nowhere = Path("nowhere")  # no folder is read before the first batch
-    around = RunContext(spark, sources, nowhere, nowhere, nowhere, everything=True)
+    context = RunContext(spark, sources, nowhere, nowhere, nowhere, everything=True)
     jvm = spark._jvm
     assert jvm is not None
     modes = jvm.org.apache.spark.sql.streaming.OutputMode
     mode = modes.Update() if output_mode(query, spec) == "update" else modes.Append()
     try:
-        plan = build(query, spec, around, routed=False)._jdf.queryExecution().analyzed()
+        plan = build(query, spec, context, routed=False)._jdf.queryExecution().analyzed()
         jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, mode)
     except AnalysisException as error:
         raise MillraceError(sql_problem(error)) from None
 
 
-def result_keys(planned: CompiledQuery, spec: Spec) -> ResultKeys:
+def result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
     """Return what the sink of a spec has to know about its results.
 
     Raises:
@@ -219,21 +217,21 @@ def result_keys(planned: CompiledQuery, spec: Spec) -> ResultKeys:
     """
     if spec.sink.kafka is None and spec.sink.table is None:
         return ResultKeys()
-    require_json(planned.result, f"spec.sink.{spec.sink.kind}")
-    names = planned.result.names
+    require_json(query.result, f"spec.sink.{spec.sink.kind}")
+    names = query.result.names
     groups = result_groups(spec)
     columns = row_key(spec.sink, names, None if groups is None else [group.known_by(names) for group in groups])
     if columns is None or not _updates_table(spec):
         return ResultKeys(columns)
-    _require_retractable(planned, spec)
+    _require_retractable(query, spec)
     windows = (window for window in _closing_windows(groups or (), names, spec) if window.name in columns)
-    return ResultKeys(columns, next(windows, None), retracts(planned, spec))
+    return ResultKeys(columns, next(windows, None), retracts(query, spec))
 
 
-def retracts(planned: CompiledQuery, spec: Spec) -> bool:
+def retracts(query: CompiledQuery, spec: Spec) -> bool:
     """Whether HAVING marks the rows that it does not admit, for a table to retract, instead of dropping them."""
-    plan = planned.plan
-    having = isinstance(plan, Routed) and plan.aggregation is not None and plan.aggregation.having
+    routed = query.execution
+    having = isinstance(routed, Routed) and routed.aggregation is not None and routed.aggregation.having
     return bool(having) and _updates_table(spec)
 
 
@@ -251,9 +249,9 @@ def _closing_windows(groups: tuple[Group, ...], names: list[str], spec: Spec) ->
                     yield WindowColumn(names[column.position], column.part, group.size)
 
 
-def _require_retractable(planned: CompiledQuery, spec: Spec) -> None:
+def _require_retractable(query: CompiledQuery, spec: Spec) -> None:
     """Reject HAVING in Spark's own plan, which keeps no record of the rows that were admitted before."""
-    if isinstance(planned.plan, Native) and filters_groups(parse_query(planned.plan.sql)):
-        message = f"a table cannot take back rows that HAVING no longer admits, since {planned.plan.reason}"
+    if isinstance(query.execution, Native) and filters_groups(parse_query(query.execution.sql)):
+        message = f"a table cannot take back rows that HAVING no longer admits, since {query.execution.reason}"
         hint = "leave HAVING to the readers of the table, or write emit: OnWindowClose"
         raise MillraceError(Problem(message, hint, field="spec.query.sql"))

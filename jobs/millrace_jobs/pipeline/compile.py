@@ -17,7 +17,7 @@ from millrace_api.model.streamquery import PythonQuery, Spec
 from millrace_jobs.aggregates.protocol import load_aggregator
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.aggregates.reducing import ColumnarReduction, PartColumn, ReducerFactory
-from millrace_jobs.pipeline.aggregation import Aggregation, Native, groups, longest_window, plan_sql
+from millrace_jobs.pipeline.aggregation import Aggregation, Native, compile_sql, groups, longest_window
 from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.windows import AT, Window
 
@@ -59,7 +59,7 @@ class CompiledQuery:
     microseconds.
     """
 
-    plan: Routed | Native
+    execution: Routed | Native
     result: StructType
     aggregates: bool
     longest_window: int
@@ -74,12 +74,12 @@ def compile_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Sche
     for name, schema in schemas.items():
         spark.createDataFrame([], from_arrow_schema(schema)).createOrReplaceTempView(name)
     if spec.query.python is not None:
-        return _plan_python(spec.query.python, schemas)
+        return _compile_python(spec.query.python, schemas)
     assert spec.query.sql is not None
-    return _plan_sql(spark, spec.query.sql, schemas)
+    return _compile_sql(spark, spec.query.sql, schemas)
 
 
-def _plan_sql(spark: SparkSession, sql: str, schemas: Mapping[str, pa.Schema]) -> CompiledQuery:
+def _compile_sql(spark: SparkSession, sql: str, schemas: Mapping[str, pa.Schema]) -> CompiledQuery:
     try:
         result = spark.sql(sql).schema
     except (AnalysisException, ParseException) as error:
@@ -92,9 +92,9 @@ def _plan_sql(spark: SparkSession, sql: str, schemas: Mapping[str, pa.Schema]) -
             types[expression] = spark.sql(f"SELECT {expression} FROM {name}").schema[0].dataType.simpleString()
         return types[expression]
 
-    logical = plan_sql(sql, schemas, type_of)
-    plan = logical if isinstance(logical, Native) else _routed(spark, logical)
-    return CompiledQuery(plan, result, groups(sql), longest_window(sql))
+    compiled = compile_sql(sql, schemas, type_of)
+    execution = compiled if isinstance(compiled, Native) else _routed(spark, compiled)
+    return CompiledQuery(execution, result, groups(sql), longest_window(sql))
 
 
 def sql_problem(error: AnalysisException | ParseException) -> Problem:
@@ -159,7 +159,7 @@ def _part_type(reduce: str, kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _plan_python(query: PythonQuery, schemas: Mapping[str, pa.Schema]) -> CompiledQuery:
+def _compile_python(query: PythonQuery, schemas: Mapping[str, pa.Schema]) -> CompiledQuery:
     source = query.source or next(iter(schemas))
     schema = schemas[source]
     aggregator = load_aggregator(query.aggregator, query.options)

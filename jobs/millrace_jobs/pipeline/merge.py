@@ -1,4 +1,8 @@
-"""Merging of partial results into results by key and window, in Spark's own state store."""
+"""Merging of partial results into results by key and window, in Spark's own state store.
+
+Parts of built-in aggregates are merged by Spark's aggregation. The states of Python aggregators are merged by its
+``transformWithState``, as one blob per window and bucket.
+"""
 
 from __future__ import annotations
 
@@ -130,25 +134,25 @@ _STATE = StructType([StructField(BLOB, BinaryType())])
 _EMITTED = StructType([StructField(_START, LongType()), StructField(BLOB, BinaryType())])
 
 
-def merge_states(partials: DataFrame, plan: PythonReduction, *, on_close: bool, closes: bool) -> DataFrame:
+def merge_states(partials: DataFrame, reduction: PythonReduction, *, on_close: bool, closes: bool) -> DataFrame:
     """Merge blobs by window and bucket, and finish them: columns window_start, window_end, keys, results.
 
     ``closes``: a watermark closes windows, and their state is then removed. ``on_close``: results are emitted when
     their window closes, instead of at every change.
     """
     start = F.lit(0).cast("bigint")
-    if plan.window is not None:
+    if reduction.window is not None:
         # The window stays a plain column: Spark recognizes late partial results by it, as for its own aggregates.
-        partials = partials.select(window_column(plan.window), BUCKET, BLOB)
+        partials = partials.select(window_column(reduction.window), BUCKET, BLOB)
         start = F.unix_micros("window.start")
     grouped = partials.withColumn(_START, start).groupBy(_START, BUCKET)
     merged = grouped.transformWithState(
-        StateMerger(plan, on_close=on_close, closes=closes),
+        StateMerger(reduction, on_close=on_close, closes=closes),
         _EMITTED,
         outputMode="append" if on_close else "update",
         timeMode="eventTime" if closes else "none",
     )
-    return merged.mapInArrow(Finisher(plan), from_arrow_schema(plan.result_schema))
+    return merged.mapInArrow(Finisher(reduction), from_arrow_schema(reduction.result_schema))
 
 
 class StateMerger(StatefulProcessor):
@@ -157,8 +161,8 @@ class StateMerger(StatefulProcessor):
     It emits states at every change, or once the window has closed.
     """
 
-    def __init__(self, plan: PythonReduction, *, on_close: bool, closes: bool) -> None:
-        self._plan = plan
+    def __init__(self, reduction: PythonReduction, *, on_close: bool, closes: bool) -> None:
+        self._reduction = reduction
         self._on_close = on_close
         self._closes = closes
 
@@ -174,15 +178,15 @@ class StateMerger(StatefulProcessor):
         timerValues: TimerValues,  # noqa: N803
     ) -> Iterator[Row]:
         """Merge the blobs of a batch into the state; called by Spark."""
-        codec, start = self._plan.codec, key[0]
+        codec, aggregator, start = self._reduction.codec, self._reduction.aggregator, key[0]
         held = self._blob.get()
         states: dict[Key, State] = dict(codec.decode(bytes(held[0]))) if held else {}
         changed: dict[Key, None] = {}
         for row in rows:
-            changed.update(dict.fromkeys(merge_into(self._plan.aggregator, states, codec.decode(bytes(row[BLOB])))))
+            changed.update(dict.fromkeys(merge_into(aggregator, states, codec.decode(bytes(row[BLOB])))))
         self._blob.update((codec.encode(states.items()),))
-        if held is None and self._closes and self._plan.window is not None:
-            self._handle.registerTimer(-(-(start + self._plan.window.size) // 1000))
+        if held is None and self._closes and self._reduction.window is not None:
+            self._handle.registerTimer(-(-(start + self._reduction.window.size) // 1000))
         if not self._on_close and changed:
             yield Row(start=start, blob=codec.encode((k, states[k]) for k in changed))
 
@@ -206,7 +210,7 @@ class StateMerger(StatefulProcessor):
 class Finisher:
     """Function that turns blobs of merged states into result rows."""
 
-    plan: PythonReduction
+    reduction: PythonReduction
 
     def __call__(self, stream: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Finish the states of every blob."""
@@ -215,13 +219,13 @@ class Finisher:
                 yield self._results(start, blob)
 
     def _results(self, start: int, blob: bytes) -> pa.RecordBatch:
-        states = list(self.plan.codec.decode(blob))
+        states = list(self.reduction.codec.decode(blob))
         columns: list[Sequence[Any]] = []
-        if self.plan.window is not None:
-            columns = [[start] * len(states), [start + self.plan.window.size] * len(states)]
+        if self.reduction.window is not None:
+            columns = [[start] * len(states), [start + self.reduction.window.size] * len(states)]
         columns.extend(zip(*(key for key, _ in states), strict=True))
-        schema = self.plan.result_schema
+        schema = self.reduction.result_schema
         arrays = [pa.array(values, schema.field(index).type) for index, values in enumerate(columns)]
-        rows = [self.plan.aggregator.finish(state) for _, state in states]
-        arrays.extend(field_array(rows, field, "result") for field in self.plan.aggregator.result_schema)
+        rows = [self.reduction.aggregator.finish(state) for _, state in states]
+        arrays.extend(field_array(rows, field, "result") for field in self.reduction.aggregator.result_schema)
         return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -59,19 +59,19 @@ def outline(sql: str, columns: AbstractSet[str]) -> Outline:
 
 def layout(query: CompiledQuery) -> dict[str, Any]:
     """Return how a compiled query lays out its state, as plain values that can be stored and compared."""
-    plan = query.plan
-    if not isinstance(plan, Routed):
-        return dict(outline(plan.sql, frozenset()).state)
-    reduction = plan.reduction
-    window = [plan.window.size, plan.window.slide, plan.window.offset] if plan.window else None
+    routed = query.execution
+    if not isinstance(routed, Routed):
+        return dict(outline(routed.sql, frozenset()).state)
+    reduction = routed.reduction
+    window = [routed.window.size, routed.window.slide, routed.window.offset] if routed.window else None
     if isinstance(reduction, PythonReduction):
         keys, states = reduction.keys, reduction.aggregator.state_schema
         return {"keys": _types(keys), "window": window, "states": _types(states), "buckets": STATE_BUCKETS}
-    assert plan.aggregation is not None
+    assert routed.aggregation is not None
     return {
-        "keys": [key.sql for key in plan.aggregation.keys],
+        "keys": [key.sql for key in routed.aggregation.keys],
         "window": window,
-        "aggregates": [aggregate.call for aggregate in plan.aggregation.aggregates],
+        "aggregates": [aggregate.call for aggregate in routed.aggregation.aggregates],
         "types": [str(field.type) for field in reduction.schema],
     }
 
@@ -82,9 +82,9 @@ def as_before(query: CompiledQuery, sql: str | None, before: Mapping[str, Any] |
     A query that was not routable can become so with a new version, or when it is written differently. Neither kind of
     plan can read the state of the other.
     """
-    if sql is None or not before or not isinstance(query.plan, Routed) or not _NATIVE.intersection(before):
+    if sql is None or not before or not isinstance(query.execution, Routed) or not _NATIVE.intersection(before):
         return query
-    return replace(query, plan=Native(sql, "the state in its checkpoint was built by Spark's own plan"))
+    return replace(query, execution=Native(sql, "the state in its checkpoint was built by Spark's own plan"))
 
 
 def same_sql(one: Any, other: Any) -> bool:
@@ -123,9 +123,9 @@ def _meant(node: exp.Expr, items: Sequence[exp.Expr], aliases: dict[str, exp.Exp
     return node
 
 
-def _aggregates(places: Sequence[exp.Expr]) -> list[str]:
+def _aggregates(items: Sequence[exp.Expr]) -> list[str]:
     """Return the distinct aggregate calls in order, each with its FILTER."""
-    found = (node for place in places for node in place.find_all(exp.AggFunc, exp.Filter))
+    found = (node for item in items for node in item.find_all(exp.AggFunc, exp.Filter))
     return list(dict.fromkeys(to_sql(node) for node in found if not isinstance(node.parent, exp.Filter)))
 
 

@@ -279,9 +279,9 @@ class Job:
     def _as_before(self, planned: CompiledQuery, checkpoint: Checkpoint, display: Display) -> CompiledQuery:
         """Return the query with the plan that can continue from the state in the checkpoint."""
         continued = as_before(planned, self.query.spec.query.sql, checkpoint.layout)
-        if isinstance(continued.plan, Native) and continued is not planned:
+        if isinstance(continued.execution, Native) and continued is not planned:
             hint = f"choose {ANOTHER_CHECKPOINT} to have it routed"
-            display.message(f"the query runs natively, though it can be routed: {continued.plan.reason}: {hint}")
+            display.message(f"the query runs natively, though it can be routed: {continued.execution.reason}: {hint}")
         return continued
 
     def _prepared_sink(self, planned: CompiledQuery, checkpoint: Checkpoint, display: Display) -> Sink:
@@ -309,17 +309,17 @@ class Job:
         first = self._first_plan(planned, checkpoint.last_pin())
         plans = given or FixedPlan(first)
         chosen = self.query.spec.partitioner.algorithm is Algorithm.AUTO and self.platform.chooses_algorithm
-        if not chosen or not isinstance(planned.plan, Routed):
+        if not chosen or not isinstance(planned.execution, Routed):
             return plans
 
         def resources() -> Resources:
             return Resources(self.platform.cores(spark), checkpoint.state_partitions)
 
-        return AutoPlans(plans, first.algorithm, planned.plan, resources, display.message)
+        return AutoPlans(plans, first.algorithm, planned.execution, resources, display.message)
 
     def _first_plan(self, planned: CompiledQuery, last: Pin | None = None) -> Plan:
         """Return the plan of a run without a plan source; a query that is not routed has only ``native``."""
-        routed = planned.plan if isinstance(planned.plan, Routed) else None
+        routed = planned.execution if isinstance(planned.execution, Routed) else None
         return Plan.initial(self.query.spec, auto=first_algorithm(routed, last) if routed else Algorithm.NATIVE)
 
     def _given_plans(self) -> PlanSource | None:

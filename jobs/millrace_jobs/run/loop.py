@@ -131,7 +131,7 @@ class QueryRun:
             self.checkpoint.policies,
             self.workspace / "control.json",
             self.watcher,
-            routable=not isinstance(self.query.plan, Native),
+            routable=not isinstance(self.query.execution, Native),
             once=self.once,
         )
 

@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.pipeline.aggregation import Aggregation, Native, groups, longest_window, plan_sql
+from millrace_jobs.pipeline.aggregation import Aggregation, Native, compile_sql, groups, longest_window
 from millrace_jobs.windows import Window
 
 MINUTE = 60_000_000
@@ -18,12 +18,12 @@ def type_of(sql):
     return types.get(sql.strip("`"), "double" if "DOUBLE" in sql else "bigint")
 
 
-def planned(sql, **more):
-    return plan_sql(sql, {"t": SCHEMA, **more}, type_of)
+def compiled(sql, **more):
+    return compile_sql(sql, {"t": SCHEMA, **more}, type_of)
 
 
 def routed(sql):
-    plan = planned(sql)
+    plan = compiled(sql)
     assert isinstance(plan, Aggregation), plan
     return plan
 
@@ -213,7 +213,7 @@ def test_a_window_may_be_named_by_alias_or_ordinal():
     ],
 )  # fmt: skip
 def test_why_a_query_is_not_routed(sql, reason):
-    assert planned(sql) == Native(sql, reason)
+    assert compiled(sql) == Native(sql, reason)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_the_fields_of_a_window_may_be_named_by_its_alias(group_by):
 @pytest.mark.parametrize("alias", ["AS w", "w", "AS w, a", "w HAVING count(*) > 1"])
 def test_group_by_takes_no_alias_as_it_does_not_to_spark(alias):
     with pytest.raises(MillraceError) as told:
-        planned(f"SELECT w.start, count(*)\nFROM t GROUP BY window(at, '5 minutes') {alias}")
+        compiled(f"SELECT w.start, count(*)\nFROM t GROUP BY window(at, '5 minutes') {alias}")
     (problem,) = told.value.problems
     assert (problem.line, "GROUP BY takes no alias" in problem.message) == (2, True)
     assert (
@@ -284,13 +284,13 @@ def test_group_by_takes_no_alias_as_it_does_not_to_spark(alias):
 
 @pytest.mark.parametrize("length", ["'1 hour 30 minutes'", "'P1D'", "concat('1', ' day')", "'1 minute', '-1 minute'"])
 def test_a_window_of_odd_length_is_spark_s(length):
-    plan = planned(f"SELECT count(*) FROM t GROUP BY window(at, {length})")
+    plan = compiled(f"SELECT count(*) FROM t GROUP BY window(at, {length})")
     assert isinstance(plan, Native)
     assert plan.reason.startswith("the length of its window is not a literal: ")
 
 
 def test_of_several_sources_none_is_routed():
-    plan = planned("SELECT count(*) FROM t", u=SCHEMA)
+    plan = compiled("SELECT count(*) FROM t", u=SCHEMA)
     assert plan == Native("SELECT count(*) FROM t", "it does not read from one source")
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.pipeline.blocks import ARROW_SCHEMA, decode, note, places, split
+from millrace_jobs.pipeline.blocks import ARROW_SCHEMA, decode, note, shuffle_keys, split
 
 SCHEMA = pa.schema(
     [("row", pa.int64()), ("s", pa.string()), ("d", pa.float64()), ("p", pa.bool_()), ("at", pa.timestamp("us", "UTC")),
@@ -67,7 +67,7 @@ def test_a_block_is_as_large_as_its_records():
 def test_each_row_goes_to_the_place_of_its_worker(case):
     n, workers = case
     cut = split(batch_of(len(workers)), workers, n)
-    assert cut.column("place").to_pylist() == places(n)[cut.column("worker").to_numpy()].tolist()
+    assert cut.column("shuffle_key").to_pylist() == shuffle_keys(n)[cut.column("worker").to_numpy()].tolist()
     assert cut.column("note").null_count == cut.num_rows
 
 
@@ -125,4 +125,4 @@ def test_the_oracle_is_spark_s_hash():
 
 @pytest.mark.parametrize("n", [*range(1, 66), 100, 127, 128, 255, 256, 257, 999, 1000])
 def test_worker_w_is_shuffled_to_partition_w(n):
-    assert [murmur3(place) % n for place in places(n).tolist()] == list(range(n))
+    assert [murmur3(key) % n for key in shuffle_keys(n).tolist()] == list(range(n))

@@ -26,8 +26,8 @@ def spec(sql, kind="table", emit="OnUpdate", watermark="at", **sink):
     return Spec.model_validate({"sources": {"trips": source}, "query": query, "sink": target, "emit": emit})
 
 
-def planned(names, plan):
-    """A planned query; its columns have some types."""
+def compiled(names, plan):
+    """A compiled query; its columns have some types."""
     result = StructType()
     for name in names:
         kind = TimestampType() if name in ("since", "until", "window_start", "window_end") else StringType()
@@ -37,7 +37,7 @@ def planned(names, plan):
 
 def native(sql):
     """A query that Spark runs by its own plan."""
-    return planned(output_names(parse_query(sql)), Native(sql, "the test wants it"))
+    return compiled(output_names(parse_query(sql)), Native(sql, "the test wants it"))
 
 
 def keys(sql, **more):
@@ -64,7 +64,7 @@ def test_an_aggregator_s_rows_expire_by_their_window():
     python = {
         "aggregator": "m:A", "groupBy": ["cell"], "window": {"column": "at", "size": "10 minutes", "slide": "1 minute"}
     }  # fmt: skip
-    aggregating = planned(["window_start", "window_end", "cell", "n"], Routed("trips", None, None, None, None))
+    aggregating = compiled(["window_start", "window_end", "cell", "n"], Routed("trips", None, None, None, None))
     assert result_keys(aggregating, spec(python)) == ResultKeys(
         ("window_start", "cell"), WindowColumn("window_start", "start", 10 * MINUTE)
     )
