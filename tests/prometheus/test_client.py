@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from lab.cache import require
 from millrace_operator.metrics_source import client
 from millrace_operator.metrics_source.client import Prometheus, PrometheusError
-from millrace_operator.metrics_source.job_metrics import equal, like, literal
+from millrace_operator.metrics_source.job_metrics import equal, like
 from millrace_operator.metrics_source.result import Sample, Series
 from millrace_operator.metrics_source.settings import PrometheusSettings
 
@@ -37,9 +38,8 @@ def test_scalars_vectors_and_matrices(shared, connect):
         Series({"a": "b"}, (Sample(1, float("-inf")),)),
     )
     assert prometheus.instant("nothing") == ()
-    three = (Series({}, (Sample(10, 10), Sample(10.5, 10.5), Sample(11, 11))),)
-    assert prometheus.range("time()", 10, 11, 0.5) == three
-    assert prometheus.instant("vector(time())[1s:500ms]", 11)[0].samples[-1] == Sample(11, 11)
+    (series,) = prometheus.instant("vector(time())[1s:500ms]", 11)
+    assert series.samples[-2:] == (Sample(10.5, 10.5), Sample(11, 11))
 
 
 def test_without_a_time_it_is_now(shared, connect):
@@ -63,7 +63,7 @@ def test_any_text_comes_back_from_a_matcher(shared, value):
 def test_any_text_is_a_pattern_for_itself(shared, value):
     """Prometheus reads the pattern, and takes one that has nothing but plain text for an equality."""
     prometheus = Prometheus(PrometheusSettings(shared.url))
-    assert prometheus.instant(f"nothing{{{like('label', literal(value))}}}") == ()
+    assert prometheus.instant(f"nothing{{{like('label', re.escape(value))}}}") == ()
     prometheus.close()
 
 

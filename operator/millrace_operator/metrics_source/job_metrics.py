@@ -1,4 +1,7 @@
-"""Metrics of one query in the form that scaling reads."""
+"""Metrics of one query in the form that scaling reads: the newest scrape of its driver, and the CPU of its executors.
+
+Prometheus stores series; they are put together again to scrapes, whose values belong together.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,46 @@ from ..scaling.observation import Answer
 from .client import Prometheus
 from .result import Series
 
-_CPU = "container_cpu_usage_seconds_total"
-_EXECUTOR = "executor"
-"""Name of Spark's container in executor pods."""
+FIELDS: Mapping[tuple[str, str], str] = {
+    ("millrace_batches_total", ""): "batches_total",
+    ("millrace_input_rows_total", ""): "rows_total",
+    ("millrace_batch_processing_seconds_sum", ""): "processing_seconds_total",
+    ("millrace_stage_task_seconds_count", "route"): "route_tasks_total",
+    ("millrace_stage_task_seconds_sum", "route"): "route_seconds_total",
+    ("millrace_stage_task_seconds_count", "combine"): "combine_tasks_total",
+    ("millrace_stage_task_seconds_sum", "combine"): "combine_seconds_total",
+    ("millrace_merge_task_seconds_total", ""): "merge_seconds_total",
+    ("millrace_partial_results_total", ""): "partials_total",
+    ("millrace_state_updates_total", ""): "updates_total",
+    ("millrace_batch_interval_seconds", ""): "interval_seconds",
+    ("millrace_source_lag_rows", ""): "lag_rows",
+    ("millrace_distinct_keys", ""): "keys",
+    ("millrace_load_imbalance_ratio", "combine"): "imbalance",
+    ("millrace_plan_epoch", ""): "epoch",
+    ("millrace_plan_workers", ""): "parallelism",
+    ("millrace_plan_replicas", ""): "replicas",
+}
+"""Field of an ``Answer`` by metric name and ``stage`` label; other metrics of the job are not queried."""
+
+CREATED = "millrace_batches_created"
+"""Metric with the creation time of the driver's counters, in seconds since 1970; the client library exports it."""
+
+NAMES = (*dict.fromkeys(name for name, _ in FIELDS), CREATED)
+
+_COUNTERS = frozenset({"batches_total", "rows_total", "merge_seconds_total", "partials_total", "updates_total"})
+"""Counters that a driver exports from its start; other fields come and go with the batches."""
+
+
+@dataclass(frozen=True)
+class Scrape:
+    """Values by ``Answer`` field, all scraped at ``time`` from a driver started at ``begun``; Unix seconds.
+
+    If the driver does not export its start time, ``begun`` is when its target was first seen.
+    """
+
+    time: float
+    begun: float
+    values: Mapping[str, float]
 
 
 def newest_answer(
@@ -55,59 +95,14 @@ def newest_answer(
 def _busy_core_seconds(prometheus: Prometheus, namespace: str, query: str, time: float, executors: int) -> float | None:
     """Return the CPU seconds of all executors so far, as counted by cAdvisor in each node's kubelet."""
     matchers = [
-        equal("__name__", _CPU),
+        equal("__name__", "container_cpu_usage_seconds_total"),
         equal("namespace", namespace),
-        equal("container", _EXECUTOR),
-        like("pod", literal(f"{query}-") + "[0-9a-f]{6}-exec-[0-9]+"),
+        equal("container", "executor"),  # Spark's name for it
+        like("pod", re.escape(f"{query}-") + "[0-9a-f]{6}-exec-[0-9]+"),
     ]
     found = prometheus.instant(raw_samples(matchers, MAX_AGE), time)
     newest = {one.labels["pod"]: one.samples[-1].value for one in found if one.samples}
     return sum(newest.values()) if len(newest) == executors else None
-
-
-FIELDS: Mapping[tuple[str, str], str] = {
-    ("millrace_batches_total", ""): "batches_total",
-    ("millrace_input_rows_total", ""): "rows_total",
-    ("millrace_batch_processing_seconds_sum", ""): "processing_seconds_total",
-    ("millrace_stage_task_seconds_count", "route"): "route_tasks_total",
-    ("millrace_stage_task_seconds_sum", "route"): "route_seconds_total",
-    ("millrace_stage_task_seconds_count", "combine"): "combine_tasks_total",
-    ("millrace_stage_task_seconds_sum", "combine"): "combine_seconds_total",
-    ("millrace_merge_task_seconds_total", ""): "merge_seconds_total",
-    ("millrace_partial_results_total", ""): "partials_total",
-    ("millrace_state_updates_total", ""): "updates_total",
-    ("millrace_batch_interval_seconds", ""): "interval_seconds",
-    ("millrace_source_lag_rows", ""): "lag_rows",
-    ("millrace_distinct_keys", ""): "keys",
-    ("millrace_load_imbalance_ratio", "combine"): "imbalance",
-    ("millrace_plan_epoch", ""): "epoch",
-    ("millrace_plan_workers", ""): "parallelism",
-    ("millrace_plan_replicas", ""): "replicas",
-}
-"""Field of an ``Answer`` by metric name and ``stage`` label; other metrics of the job are not queried."""
-
-CREATED = "millrace_batches_created"
-"""Metric with the creation time of the driver's counters, in seconds since 1970.
-
-The client library exports one with each counter.
-"""
-
-NAMES = (*dict.fromkeys(name for name, _ in FIELDS), CREATED)
-
-_COUNTERS = frozenset({"batches_total", "rows_total", "merge_seconds_total", "partials_total", "updates_total"})
-"""Counters that a driver exports from its start; other fields come and go with the batches."""
-
-
-@dataclass(frozen=True)
-class Scrape:
-    """Values by ``Answer`` field, all scraped at ``time`` from a driver started at ``begun``; Unix seconds.
-
-    If the driver does not export its start time, ``begun`` is when its target was first seen.
-    """
-
-    time: float
-    begun: float
-    values: Mapping[str, float]
 
 
 def whole_scrapes(series: Iterable[Series]) -> list[Scrape]:
@@ -163,17 +158,12 @@ def equal(label: str, value: str) -> str:
 
 def one_of(label: str, values: Iterable[str]) -> str:
     """Return a matcher for any of the values."""
-    return like(label, "|".join(map(literal, values)))
+    return like(label, "|".join(map(re.escape, values)))
 
 
 def like(label: str, expression: str) -> str:
     """Return a matcher for values that a regular expression matches in full."""
     return f"{label}=~{quoted(expression)}"
-
-
-def literal(text: str) -> str:
-    """Return a regular expression that matches exactly this text."""
-    return re.escape(text)
 
 
 def quoted(text: str) -> str:

@@ -75,18 +75,18 @@ def read(body: bytes) -> tuple[Series, ...]:
         ValueError: the body is not an answer of the API.
     """
     try:
-        said = _RESPONSE.validate_json(body)
+        response = _RESPONSE.validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         raise ValueError(f"{place}: {first['msg']}" if place else first["msg"]) from None
-    if isinstance(said, _Failure):
-        raise QueryRefusedError(f"{said.kind}: {said.error}")
-    if said.warnings:
-        raise QueryRefusedError(f"warning: {'; '.join(said.warnings)}")
-    if isinstance(said.data, _Scalar):
-        return (Series({}, (Sample(*said.data.result),)),)
-    return tuple(_series(found) for found in said.data.result)
+    if isinstance(response, _Failure):
+        raise QueryRefusedError(f"{response.kind}: {response.error}")
+    if response.warnings:
+        raise QueryRefusedError(f"warning: {'; '.join(response.warnings)}")
+    if isinstance(response.data, _Scalar):
+        return (Series({}, (Sample(*response.data.result),)),)
+    return tuple(_series(found) for found in response.data.result)
 
 
 def _series(found: _Labelled) -> Series:

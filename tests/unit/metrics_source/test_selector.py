@@ -1,9 +1,10 @@
+import json
 import re
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_operator.metrics_source.job_metrics import equal, like, literal, one_of, quoted, raw_samples
+from millrace_operator.metrics_source.job_metrics import equal, like, one_of, quoted, raw_samples
 
 
 def test_a_selector():
@@ -25,6 +26,7 @@ def test_a_quoted_text_ends_where_it_should(text):
 
 
 @given(st.text(), st.text())
-def test_a_literal_matches_itself_alone(text, other):
-    assert re.fullmatch(literal(text), text)
-    assert (re.fullmatch(literal(text), other) is not None) == (text == other)
+def test_a_value_matches_itself_alone(text, other):
+    expression = json.loads(one_of("label", [text]).removeprefix("label=~"))
+    assert re.fullmatch(expression, text)
+    assert (re.fullmatch(expression, other) is not None) == (text == other)
