@@ -104,22 +104,18 @@ class Autoscaler:
         self._states: dict[QueryKey, _ScalerState] = {}
         self._queue: WorkQueue[QueryKey] = WorkQueue()
         self._stopped = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._queue.work, args=(self._work_on,), name=f"scale-{i}") for i in range(WORKERS)
-        ]
-        self._threads.append(threading.Thread(target=self._tick, name="scale-clock"))
+        self._ticker = threading.Thread(target=self._tick, name="scale-clock")
 
     def start(self) -> None:
         """Start checking queries."""
-        for thread in self._threads:
-            thread.start()
+        self._queue.start(self._work_on, WORKERS, "scale")
+        self._ticker.start()
 
     def stop(self) -> None:
         """Stop after the checks in progress have finished."""
         self._stopped.set()
-        self._queue.close()
-        for thread in self._threads:
-            thread.join()
+        self._queue.stop()
+        self._ticker.join()
 
     def check(self, key: QueryKey) -> None:
         """Fetch a query's metrics, decide on its size, and notify the reconciler if the result is worth reporting."""

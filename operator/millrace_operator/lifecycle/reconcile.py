@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -47,19 +46,15 @@ class Queries(Protocol):
 
     def write_status(self, key: QueryKey, uid: str, status: Status) -> Manifest:
         """Replace the status of the query with this uid and return the query. Raises GoneError if it is gone."""
-        ...
 
     def add_finalizer(self, key: QueryKey, uid: str, finalizer: str) -> Manifest:
         """Set a query's finalizer and return the query. Raises GoneError if it is gone."""
-        ...
 
     def remove_finalizer(self, key: QueryKey, body: Mapping[str, Any], finalizer: str) -> None:
         """Remove the finalizer from the observed version of a query. Raises GoneError if it is gone."""
-        ...
 
     def post_event(self, key: QueryKey, uid: str, event: StatusEvent) -> None:
         """Post an event about a query."""
-        ...
 
 
 class Objects(Protocol):
@@ -70,11 +65,9 @@ class Objects(Protocol):
 
         Raises ObjectRefusedError if the object is rejected.
         """
-        ...
 
     def drain(self, namespace: str, stateful_set: str) -> Manifest:
         """Scale a StatefulSet to zero pods and return the result."""
-        ...
 
 
 class ApplyBackoff:
@@ -137,21 +130,14 @@ class Reconciler:
         self._backoff = ApplyBackoff()
         self._events = EventBudget()
         self._valid: dict[QueryKey, tuple[str, int, StreamQuery | MillraceError]] = {}
-        self._threads = [
-            threading.Thread(target=self.queue.work, args=(self._work_on,), name=f"reconcile-{i}")
-            for i in range(WORKERS)
-        ]
 
     def start(self) -> None:
         """Start reconciling."""
-        for thread in self._threads:
-            thread.start()
+        self.queue.start(self._work_on, WORKERS, "reconcile")
 
     def stop(self) -> None:
         """Stop after the steps in progress; the next start finds the remaining work again."""
-        self.queue.close()
-        for thread in self._threads:
-            thread.join()
+        self.queue.stop()
 
     def reconcile(self, key: QueryKey) -> None:
         """Take the next step for one query; do nothing if it matches its spec.

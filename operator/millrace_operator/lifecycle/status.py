@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -19,25 +17,6 @@ from .driver_health import blocked, ready_since, waiting_for
 from .observe import ObservedQuery
 from .scaling_status import ScalingResult
 from .target import POD_MISSING, DriverTarget, is_pod_missing
-
-
-@dataclass(frozen=True)
-class StepReport:
-    """Facts about a step that the observations do not show.
-
-    Attributes:
-        progress: reason and message of Progressing; None derives both from the phase.
-        draining: whether the driver is about to end.
-        applying: objects about to be applied.
-        plan: plan to follow from now on; None keeps the reported one.
-        scaling: the last scaling result; None keeps the reported one.
-    """
-
-    progress: tuple[ProgressingReason, str] | None = None
-    draining: bool = False
-    applying: Sequence[Manifest] = ()
-    plan: Plan | None = None
-    scaling: ScalingResult | None = None
 
 
 class _Summary(NamedTuple):
@@ -58,14 +37,30 @@ _AT_REST = (
 )
 
 
-def status_of(observed: ObservedQuery, target: DriverTarget, report: StepReport, now: datetime) -> Status:
-    """Return the status of a valid query; equal to the current one if nothing has changed."""
-    summary = _summary(observed, target, report)
-    if report.applying:
-        names = ", ".join(f"{each['kind']} {each['metadata']['name']}" for each in report.applying)
-        summary = summary._replace(progress=ProgressingReason.APPLYING, progress_message=names)
-    elif report.progress is not None:
-        summary = summary._replace(progress=report.progress[0], progress_message=report.progress[1])
+def status_of(
+    observed: ObservedQuery,
+    target: DriverTarget,
+    now: datetime,
+    *,
+    progress: tuple[ProgressingReason, str] | None = None,
+    draining: bool = False,
+    plan: Plan | None = None,
+    scaling: ScalingResult | None = None,
+) -> Status:
+    """Return the status of a valid query; equal to the current one if nothing has changed.
+
+    Args:
+        observed: the query and its objects.
+        target: what the driver should run.
+        now: the time of the step.
+        progress: reason and message of Progressing; None derives both from the phase.
+        draining: whether the driver is about to end.
+        plan: plan to follow from now on; None keeps the reported one.
+        scaling: the last scaling result; None keeps the reported one.
+    """
+    summary = _summary(observed, target, draining=draining)
+    if progress is not None:
+        summary = summary._replace(progress=progress[0], progress_message=progress[1])
     before, failed, running = observed.status, target.failed, summary.phase is Phase.RUNNING
     changes = {
         **_changes(observed, summary, now, _degraded(observed, target, now)),
@@ -77,11 +72,11 @@ def status_of(observed: ObservedQuery, target: DriverTarget, report: StepReport,
         "retry_time": None if failed.retry_time is None else format_time(failed.retry_time),
         "rejected": target.rejected,
     }
-    if report.plan is not None:
-        changes["plan"] = _plan_status(report.plan, observed.applied, target.query.spec)
+    if plan is not None:
+        changes["plan"] = _plan_status(plan, observed.applied, target.query.spec)
     if not running:
         changes["load"] = None
-    elif (scaling := report.scaling) is not None:
+    elif scaling is not None:
         changes["load"] = scaling.load
         changes["last_scaling"] = scaling.last_scaling or before.last_scaling
         changes["conditions"] = merged(changes["conditions"], scaling.conditions)
@@ -135,7 +130,7 @@ def _changes(
     }
 
 
-def _summary(observed: ObservedQuery, target: DriverTarget, report: StepReport) -> _Summary:
+def _summary(observed: ObservedQuery, target: DriverTarget, *, draining: bool) -> _Summary:
     failed = target.failed
     if failed.last is not None and target.is_wanted:
         message = failed.last.message
@@ -149,7 +144,7 @@ def _summary(observed: ObservedQuery, target: DriverTarget, report: StepReport) 
     if not target.is_wanted and observed.is_drained:
         message = "spec.state is Suspended"
         return _Summary(Phase.SUSPENDED, ReadyReason.SUSPENDED, message, ProgressingReason.SETTLED)
-    if not target.is_wanted or report.draining:
+    if not target.is_wanted or draining:
         message = "the driver ends after its running batch"
         return _Summary(Phase.DRAINING, ReadyReason.DRAINING, message, ProgressingReason.DRAINING)
     return _of_driver(observed)

@@ -18,7 +18,7 @@ from .driver_health import STUCK_AFTER, UNSCHEDULABLE_AFTER, created
 from .observe import ObservedQuery
 from .scaling_inputs import shape_of
 from .scaling_status import ScalingResult
-from .status import StepReport, deleting_status, healthy_lost_status, invalid_status, status_of
+from .status import deleting_status, healthy_lost_status, invalid_status, status_of
 from .target import POD_MISSING_AFTER, DriverTarget, healthy_from, plan_for, pod_missing_since, target_of
 
 FINALIZER = "millrace.io/drain"
@@ -90,10 +90,8 @@ def next_step(
         return Step(healthy_lost_status(observed, now))
     target = target_of(observed, query, now)
     if observed.is_set(Annotation.PAUSED):
-        paused = StepReport(
-            progress=(ProgressingReason.PAUSED, f"the annotation {Annotation.PAUSED} is set: nothing is changed")
-        )
-        return Step(status_of(observed, target, paused, now), requeue_at=target.failed.retry_time)
+        paused = (ProgressingReason.PAUSED, f"the annotation {Annotation.PAUSED} is set: nothing is changed")
+        return Step(status_of(observed, target, now, progress=paused), requeue_at=target.failed.retry_time)
     if _must_drain(observed, target):
         return _drain(observed, target, image, now)
     return _apply(observed, target, image, now, scaling)
@@ -132,22 +130,22 @@ def _drain(observed: ObservedQuery, target: DriverTarget, image: str, now: datet
     if target.may_run:
         trial = objects(target.query, observed.owner, plan_for(observed, target.query), image, running=True)[-1]
     actions = (Drain(trial),) if observed.wants_pods else ()
-    status = status_of(observed, target, _drain_report(observed, target), now)
+    status = status_of(observed, target, now, progress=_why_drained(observed, target), draining=True)
     return Step(status, actions, _soonest((target.failed.retry_time, _stuck_at(observed)), now))
 
 
-def _drain_report(observed: ObservedQuery, target: DriverTarget) -> StepReport:
-    """Return the report that explains why the driver is drained."""
+def _why_drained(observed: ObservedQuery, target: DriverTarget) -> tuple[ProgressingReason, str] | None:
+    """Return why the driver is drained; None if its last failure says it."""
     if target.rejected is not None and observed.revision == target.rejected.revision:
-        return StepReport(progress=(ProgressingReason.ROLLING_BACK, target.rejected.message), draining=True)
+        return ProgressingReason.ROLLING_BACK, target.rejected.message
     if not target.is_wanted:
-        return StepReport(progress=(ProgressingReason.DRAINING, "spec.state is Suspended"), draining=True)
+        return ProgressingReason.DRAINING, "spec.state is Suspended"
     if target.failed.last is not None and observed.revision == target.revision:
-        return StepReport(draining=True)
+        return None
     changed = [] if observed.healthy is None else replaced_fields(observed.healthy[1], target.query.spec)
     fields = ", ".join(changed) or "the spec"
     message = f"{fields} changed: the driver ends after its running batch, and another goes on from the checkpoint"
-    return StepReport(progress=(ProgressingReason.REPLACING, message), draining=True)
+    return ProgressingReason.REPLACING, message
 
 
 def _apply(
@@ -168,8 +166,10 @@ def _apply(
             actions.append(Apply(healthy_spec(target.query, observed.owner)))
     if scaling is not None and scaling.change is not None and scaling.change != shape_of(plan):
         scaling = replace(scaling, last_scaling=None)  # a spec change took precedence, so the decision was not applied
-    report = StepReport(applying=missing, plan=plan, scaling=scaling)
-    return Step(status_of(observed, target, report, now), tuple(actions), _soonest(times, now))
+    names = ", ".join(f"{each['kind']} {each['metadata']['name']}" for each in missing)
+    applying = (ProgressingReason.APPLYING, names) if missing else None
+    status = status_of(observed, target, now, progress=applying, plan=plan, scaling=scaling)
+    return Step(status, tuple(actions), _soonest(times, now))
 
 
 def _delete(observed: ObservedQuery, deleted_at: datetime, now: datetime) -> Step:

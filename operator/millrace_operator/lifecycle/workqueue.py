@@ -42,6 +42,7 @@ class WorkQueue(Generic[Key]):
         self._numbers = itertools.count()
         self._backoffs: dict[Key, Backoff] = {}
         self._closed = False
+        self._threads: list[threading.Thread] = []
 
     def __len__(self) -> int:
         """Return the number of keys ready for a worker."""
@@ -94,13 +95,17 @@ class WorkQueue(Generic[Key]):
                 self._changed.wait(pause)
             return None
 
-    def work(self, do: Callable[[Key], None]) -> None:
-        """Call ``do`` with one key after another until the queue is closed; each worker's thread runs this."""
-        while (key := self.get()) is not None:
-            try:
-                do(key)
-            finally:
-                self.done(key)
+    def start(self, work: Callable[[Key], None], workers: int, name: str) -> None:
+        """Start threads that call ``work`` with one key after another until ``stop``."""
+        self._threads = [threading.Thread(target=self._run, args=(work,), name=f"{name}-{i}") for i in range(workers)]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Close the queue and wait until the threads have finished their keys."""
+        self.close()
+        for thread in self._threads:
+            thread.join()
 
     def done(self, key: Key) -> None:
         """Release a key after its work, successful or not."""
@@ -115,6 +120,13 @@ class WorkQueue(Generic[Key]):
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+    def _run(self, work: Callable[[Key], None]) -> None:
+        while (key := self.get()) is not None:
+            try:
+                work(key)
+            finally:
+                self.done(key)
 
     def _add(self, key: Key, *, new: bool = False) -> None:
         if key in self._waiting:

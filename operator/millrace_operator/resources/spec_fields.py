@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -115,14 +115,3 @@ def _put(document: dict[str, Any], field: str, value: Any) -> None:
     document.pop(last, None)
     if value is not None:
         document[last] = value
-
-
-def fields_of(model: type, above: str = "") -> Iterator[str]:
-    """Yield all fields of a spec that ``EFFECTS`` must list; a field it does not list is replaced by its parts."""
-    for name, field in model.model_fields.items():  # type: ignore[attr-defined]
-        path = f"{above}{field.alias or name}"
-        part = field.annotation
-        if path not in EFFECTS and hasattr(part, "model_fields"):
-            yield from fields_of(part, f"{path}.")
-        else:
-            yield path
