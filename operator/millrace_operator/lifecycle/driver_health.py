@@ -134,11 +134,11 @@ def blocked(pod: Manifest, now: datetime) -> tuple[FailureClass, str] | None:
     for state in _driver_states(pod):
         waiting = state.get("state", {}).get("waiting") or {}
         reason = waiting.get("reason", "")
-        said = f"{reason}: {waiting['message']}" if waiting.get("message") else reason
+        message = f"{reason}: {waiting['message']}" if waiting.get("message") else reason
         if reason in _IMAGE:
-            return FailureClass.IMAGE, said
+            return FailureClass.IMAGE, message
         if reason in _CONFIG:
-            return FailureClass.CONFIG, said
+            return FailureClass.CONFIG, message
     for each in pod.get("status", {}).get("conditions", ()):
         lasts = now >= created(pod) + UNSCHEDULABLE_AFTER
         if lasts and each["type"] == "PodScheduled" and each.get("reason") == "Unschedulable":
@@ -169,15 +169,15 @@ def _attempt(ended: Mapping[str, Any], state: Mapping[str, Any]) -> Attempt:
 
 def _classify(ended: Mapping[str, Any]) -> tuple[FailureClass, str]:
     """Return the failure's class and message; the driver's own report if it wrote one."""
-    code, said = ended.get("exitCode"), (ended.get("message") or "").strip()
+    code, message = ended.get("exitCode"), (ended.get("message") or "").strip()
     if ended.get("reason") == "OOMKilled":
         hint = "give the driver more by spec.driver.memory"
         return FailureClass.OUT_OF_MEMORY, f"the driver used more memory than it may; {hint}"
     try:
-        report = FailureReport.model_validate_json(said, by_name=False)
+        report = FailureReport.model_validate_json(message, by_name=False)
     except ValidationError:
         failure = FailureClass.HUNG if code == _HUNG else FailureClass.OTHER
-        return failure, said or f"the driver ended with status {code} and said nothing"
+        return failure, message or f"the driver ended with status {code} and said nothing"
     return report.failure, report.message
 
 
@@ -189,11 +189,7 @@ def _lost(pod: Manifest) -> Attempt | None:
     reason, message = status.get("reason", ""), status.get("message", "")
     disrupted = [each for each in status.get("conditions", ()) if each["type"] == "DisruptionTarget"]
     failure = FailureClass.LOST_NODE if disrupted or reason in _LOST else FailureClass.OTHER
-    when = max((each["lastTransitionTime"] for each in status.get("conditions", ())), default=None)
-    said = f"{reason}: {message}" if message else reason or "the driver's pod failed"
-    return Attempt(
-        time=when or format_time(created(pod)),
-        run=pod["metadata"]["uid"],
-        reason=failure.value,
-        message=shortened(said),
-    )
+    changes = (each["lastTransitionTime"] for each in status.get("conditions", ()))
+    time = max(changes, default=format_time(created(pod)))
+    text = f"{reason}: {message}" if message else reason or "the driver's pod failed"
+    return Attempt(time=time, run=pod["metadata"]["uid"], reason=failure.value, message=shortened(text))

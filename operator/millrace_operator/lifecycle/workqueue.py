@@ -58,7 +58,7 @@ class WorkQueue(Generic[Key]):
             self._add(key, new=new)
 
     def add_later(self, key: Key, seconds: float) -> None:
-        """Queue a key after a delay; an earlier due time of the same key is kept."""
+        """Queue a key after a delay; an earlier due time of the same key stays."""
         with self._changed:
             due = self._clock() + seconds
             if due < self._due.get(key, float("inf")):

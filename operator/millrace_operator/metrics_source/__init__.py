@@ -1,1 +1,1 @@
-"""Metrics of running jobs from Prometheus: one function per question, with typed and timestamped answers."""
+"""Metrics of running jobs from Prometheus, typed and timestamped; imports the API and the types of scaling."""

@@ -1,4 +1,4 @@
-"""Spark settings of a driver pod in client mode, as a ``spark-defaults.conf`` file."""
+"""Configuration files of a driver in client mode: its query document and ``spark-defaults.conf``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,18 @@ SECRETS = "/etc/millrace/secrets"
 CHECKPOINT = "/var/lib/millrace/checkpoint"
 """Mount path of the checkpoint's volume claim in driver and executors, with one folder per query name."""
 
+LOCAL = "/var/lib/millrace/local"
+"""Folder for shuffle files and RocksDB's local files."""
+
+_OPERATOR_FIELDS = frozenset({"state", "image", "serviceAccountName", "restartNonce", "replanNonce"})
+"""Fields of a spec that only the operator uses."""
+
+_GRACE = 30
+"""Seconds that a pod may take to end, in addition to its running batch."""
+
+_BATCHES = 5
+"""Batch intervals that the running batch may take to end."""
+
 
 @dataclass
 class MountedQuery:
@@ -26,13 +38,13 @@ class MountedQuery:
 
 
 def mounted_query(query: StreamQuery) -> MountedQuery:
-    """Return the query without the parts that only the operator uses.
+    """Return the query without the parts that only the operator uses, and with files instead of references to Secrets.
 
     A Secret is mounted and read as a file on use. So no ConfigMap contains it, and a rotated Secret takes effect.
     """
     document = query.to_document()
     name = document["metadata"]["name"]
-    spec = {part: value for part, value in document["spec"].items() if part not in _OPERATORS}
+    spec = {part: value for part, value in document["spec"].items() if part not in _OPERATOR_FIELDS}
     for pod in ("driver", "executors"):
         spec[pod].pop("podTemplate", None)
     mounted = MountedQuery({"apiVersion": document["apiVersion"], "kind": document["kind"], "metadata": {"name": name}})
@@ -40,43 +52,6 @@ def mounted_query(query: StreamQuery) -> MountedQuery:
     if query.spec.checkpoint is not None and query.spec.checkpoint.claim is not None:
         mounted.document["spec"]["checkpoint"] = {"uri": f"file://{CHECKPOINT}/{name}"}
     return mounted
-
-
-_OPERATORS = frozenset({"state", "image", "serviceAccountName", "restartNonce", "replanNonce"})
-"""Fields of a spec that only the operator uses."""
-
-
-def _with_files(value: Any, secrets: dict[str, set[str]]) -> Any:
-    """Replace each ``secretKeyRef`` by ``file: PATH`` and add its entry to ``secrets``."""
-    if isinstance(value, dict):
-        if set(value) == {"secretKeyRef"}:
-            name, key = value["secretKeyRef"]["name"], value["secretKeyRef"]["key"]
-            secrets.setdefault(name, set()).add(key)
-            return {"file": f"{SECRETS}/{name}/{key}"}
-        return {part: _with_files(below, secrets) for part, below in value.items()}
-    return [_with_files(each, secrets) for each in value] if isinstance(value, list) else value
-
-
-LOCAL = "/var/lib/millrace/local"
-"""Folder for shuffle files and RocksDB's local files."""
-
-EXECUTOR_TEMPLATE = "/etc/millrace/query/executor-pod.yaml"
-
-FAILURES = 50
-"""Executor failures allowed within ten minutes; with more, the query ends and is restarted.
-
-Without a window, Spark would count a stream's failures forever.
-"""
-
-_GRACE = 30
-"""Seconds that a pod may take to end, in addition to its running batch."""
-
-_BATCHES = 5
-"""Batch intervals that the running batch may take to end."""
-
-
-DECOMMISSION = "/opt/millrace/bin/decommission"
-"""Program in the image that Kubernetes runs before it ends an executor."""
 
 
 def spark_defaults(query: StreamQuery, owner: Owner, image: str, executor: Manifest) -> str:
@@ -99,21 +74,23 @@ def spark_defaults(query: StreamQuery, owner: Owner, image: str, executor: Manif
         "spark.executor.memoryOverhead": f"{executor_overhead(query.spec)}m",
         "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
         "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": state_store(query.spec),
-        "spark.executor.maxNumFailures": FAILURES,
+        # more in ten minutes end the query, which is restarted; without a window, Spark would count failures forever
+        "spark.executor.maxNumFailures": 50,
         "spark.executor.failuresValidityInterval": "10m",
         "spark.executor.decommission.forceKillTimeout": f"{grace(query)}s",
         "spark.local.dir": LOCAL,
         "spark.kubernetes.namespace": owner.namespace,
         "spark.kubernetes.driver.pod.name": owner.driver_pod,
         "spark.kubernetes.executor.container.image": image,
-        "spark.kubernetes.executor.podTemplateFile": EXECUTOR_TEMPLATE,
+        "spark.kubernetes.executor.podTemplateFile": "/etc/millrace/query/executor-pod.yaml",
         "spark.kubernetes.executor.podTemplateContainerName": "executor",
         "spark.kubernetes.executor.disableConfigMap": "true",
         "spark.kubernetes.executor.request.cores": resources.get("requests", {}).get("cpu", executors.cores),
         "spark.kubernetes.driver.service.deleteOnTermination": "false",
         # each driver lists its executors twice a minute: read from the API server's cache, not from etcd
         "spark.kubernetes.executor.enablePollingWithResourceVersion": "true",
-        "spark.kubernetes.decommission.script": DECOMMISSION,
+        # a program in the image that Kubernetes runs before it ends an executor
+        "spark.kubernetes.decommission.script": "/opt/millrace/bin/decommission",
         "spark.dynamicAllocation.enabled": "false",
         "spark.decommission.enabled": "true",
         "spark.storage.decommission.enabled": "true",
@@ -133,6 +110,17 @@ def spark_defaults(query: StreamQuery, owner: Owner, image: str, executor: Manif
 def grace(query: StreamQuery) -> int:
     """Return the grace period of a pod in seconds; with a backlog, a batch runs longer than its interval."""
     return _GRACE + int(_BATCHES * query.spec.batch_interval.seconds)
+
+
+def _with_files(value: Any, secrets: dict[str, set[str]]) -> Any:
+    """Replace each ``secretKeyRef`` by ``file: PATH`` and add its entry to ``secrets``."""
+    if isinstance(value, dict):
+        if set(value) == {"secretKeyRef"}:
+            name, key = value["secretKeyRef"]["name"], value["secretKeyRef"]["key"]
+            secrets.setdefault(name, set()).add(key)
+            return {"file": f"{SECRETS}/{name}/{key}"}
+        return {part: _with_files(below, secrets) for part, below in value.items()}
+    return [_with_files(each, secrets) for each in value] if isinstance(value, list) else value
 
 
 def _escaped(value: object) -> str:

@@ -19,6 +19,20 @@ PLAN_SETTINGS = "millrace.io/asked"
 """Annotation of the plan's ConfigMap: the result of ``plan_settings`` for the spec that the plan follows."""
 
 
+class _ManifestDumper(yaml.CSafeDumper):
+    """YAML dumper without anchors and with ``|`` for multi-line text."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: yaml.CSafeDumper, value: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+_ManifestDumper.add_representer(str, _text)
+
+
 def objects(query: StreamQuery, owner: Owner, plan: Plan, default_image: str, *, running: bool) -> list[Manifest]:
     """Return the desired objects of a query under this plan; the driver last, because it needs all the others.
 
@@ -50,9 +64,10 @@ def objects(query: StreamQuery, owner: Owner, plan: Plan, default_image: str, *,
 
 def healthy_spec(query: StreamQuery, owner: Owner) -> Manifest:
     """Return the ConfigMap with the spec to roll back to if a later one does not become healthy."""
-    made = owner.manifest("v1", "ConfigMap", owner.healthy, {"data": {"spec.json": to_json(query.spec.to_document())}})
-    made["metadata"]["annotations"] = {REVISION: revision(query.spec)}
-    return made
+    data = {"spec.json": to_json(query.spec.to_document())}
+    config_map = owner.manifest("v1", "ConfigMap", owner.healthy, {"data": data})
+    config_map["metadata"]["annotations"] = {REVISION: revision(query.spec)}
+    return config_map
 
 
 def plan_settings(query: StreamQuery) -> str:
@@ -62,9 +77,9 @@ def plan_settings(query: StreamQuery) -> str:
 
 
 def _plan(query: StreamQuery, owner: Owner, plan: Plan) -> Manifest:
-    made = owner.manifest("v1", "ConfigMap", owner.plan, {"data": {PLAN_KEY: plan.to_json()}})
-    made["metadata"]["annotations"] = {PLAN_SETTINGS: plan_settings(query)}
-    return made
+    config_map = owner.manifest("v1", "ConfigMap", owner.plan, {"data": {PLAN_KEY: plan.to_json()}})
+    config_map["metadata"]["annotations"] = {PLAN_SETTINGS: plan_settings(query)}
+    return config_map
 
 
 def _role(owner: Owner) -> Manifest:
@@ -138,20 +153,6 @@ def _stateful_set(owner: Owner, template: Manifest, *, running: bool) -> Manifes
         "template": template,
     }
     return owner.manifest("apps/v1", "StatefulSet", owner.driver, {"spec": spec}, DRIVER)
-
-
-class _ManifestDumper(yaml.CSafeDumper):
-    """YAML dumper without anchors and with ``|`` for multi-line text."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-def _text(dumper: yaml.CSafeDumper, value: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
-
-
-_ManifestDumper.add_representer(str, _text)
 
 
 def to_yaml(*documents: Any) -> str:

@@ -1,4 +1,4 @@
-"""Pod templates of a query's driver and executors, both at the restricted pod security level."""
+"""Pod templates of a query's driver and executors, merged with the user's; both at the restricted security level."""
 
 from __future__ import annotations
 
@@ -14,15 +14,55 @@ from .memory import driver_limit
 from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, Manifest, Owner
 from .spec_fields import REVISION, revision
 
-USER = 10001
+_USER = 10001
 """User id in the image; it owns no files there."""
 
 _CONFIGURATION = "/etc/millrace"
+
 _REPORT = "/dev/termination-log"
 """Path of the container's termination message."""
 
 _HUNG_GRACE = 30
 """Grace period in seconds of a driver that fails its liveness probe."""
+
+_SCRAPED = {
+    "prometheus.io/scrape": "true",
+    "prometheus.io/port": str(METRICS_PORT),
+    "prometheus.io/path": "/metrics",
+}
+_TEMPORARY = "/tmp"  # noqa: S108 - a volume of the pod's own
+_HOME = {"name": "HOME", "value": _TEMPORARY}
+_LOCAL = "spark-local-dir-1"
+"""Volume for local files; Spark recognizes the name and adds no volume of its own."""
+
+_RESTRICTED: Manifest = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+_CONTAINER_SECURITY = _RESTRICTED | {"readOnlyRootFilesystem": True}
+_POD_SECURITY: Manifest = {
+    "runAsNonRoot": True,
+    "runAsUser": _USER,
+    "runAsGroup": _USER,
+    "fsGroup": _USER,
+    "fsGroupChangePolicy": "OnRootMismatch",
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+_MERGE_KEYS: Mapping[str, str] = {
+    "containers": "name",
+    "initContainers": "name",
+    "env": "name",
+    "volumeMounts": "mountPath",
+    "volumeDevices": "devicePath",
+    "ports": "containerPort",
+    "volumes": "name",
+    "imagePullSecrets": "name",
+    "hostAliases": "ip",
+    "resourceClaims": "name",
+    "topologySpreadConstraints": "topologyKey",
+}
+"""Merged lists and the key field of their entries (``patchMergeKey`` in Kubernetes' API)."""
+
+_WHOLE = frozenset({"volumes", "env"})
+"""Lists whose entries are replaced as a whole, because an entry may have only one type or source."""
 
 
 def driver_pod(query: StreamQuery, owner: Owner, image: str, mounted: MountedQuery) -> Manifest:
@@ -63,8 +103,8 @@ def driver_pod(query: StreamQuery, owner: Owner, image: str, mounted: MountedQue
     pod["serviceAccountName"] = query.spec.service_account_name or owner.driver
     pod["terminationGracePeriodSeconds"] = grace(query)
     template = {"metadata": {"labels": owner.labels(DRIVER), "annotations": _SCRAPED}, "spec": pod}
-    of_this_spec = {"metadata": {"annotations": {REVISION: revision(query.spec)}}}
-    return _restricted(merged(merged(template, query.spec.driver.pod_template or {}), of_this_spec))
+    our_revision = {"metadata": {"annotations": {REVISION: revision(query.spec)}}}
+    return _restricted(strategic_merge(strategic_merge(template, query.spec.driver.pod_template or {}), our_revision))
 
 
 def executor_pod(query: StreamQuery, owner: Owner, mounted: MountedQuery) -> Manifest:
@@ -87,7 +127,7 @@ def executor_pod(query: StreamQuery, owner: Owner, mounted: MountedQuery) -> Man
         "metadata": {"labels": owner.labels(EXECUTOR)},
         "spec": pod,
     }
-    return _restricted(merged(template, query.spec.executors.pod_template or {}))
+    return _restricted(strategic_merge(template, query.spec.executors.pod_template or {}))
 
 
 def _restricted(template: Manifest) -> Manifest:
@@ -102,49 +142,31 @@ def _restricted(template: Manifest) -> Manifest:
     return template | {"spec": spec | contained | context}
 
 
-def _over(ours: Manifest, theirs: Mapping[str, Any] | None) -> Manifest:
-    return merged(ours, {name: value for name, value in (theirs or {}).items() if value is not None})
-
-
-_SCRAPED = {
-    "prometheus.io/scrape": "true",
-    "prometheus.io/port": str(METRICS_PORT),
-    "prometheus.io/path": "/metrics",
-}
-_TEMPORARY = "/tmp"  # noqa: S108 - a volume of the pod's own
-_HOME = {"name": "HOME", "value": _TEMPORARY}
-_LOCAL = "spark-local-dir-1"
-"""Volume for local files; Spark recognizes the name and adds no volume of its own."""
-
-_RESTRICTED: Manifest = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-_CONTAINER_SECURITY = _RESTRICTED | {"readOnlyRootFilesystem": True}
-_POD_SECURITY: Manifest = {
-    "runAsNonRoot": True,
-    "runAsUser": USER,
-    "runAsGroup": USER,
-    "fsGroup": USER,
-    "fsGroupChangePolicy": "OnRootMismatch",
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
+def _over(context: Manifest, changes: Mapping[str, Any] | None) -> Manifest:
+    """Merge changes into a security context; null removes nothing from it."""
+    return strategic_merge(context, {name: value for name, value in (changes or {}).items() if value is not None})
 
 
 def _pod(
     query: StreamQuery, container: dict[str, Any], volumes: Mapping[str, tuple[str, Manifest]], mounted: MountedQuery
 ) -> Manifest:
     """Return the common part of driver and executor pods; ``volumes`` are mounted read-only, by name."""
-    places: dict[str, tuple[str, Manifest]] = {"tmp": (_TEMPORARY, {"emptyDir": {}}), _LOCAL: (LOCAL, {"emptyDir": {}})}
+    writable: dict[str, tuple[str, Manifest]] = {
+        "tmp": (_TEMPORARY, {"emptyDir": {}}),
+        _LOCAL: (LOCAL, {"emptyDir": {}}),
+    }
     checkpoint = query.spec.checkpoint
     if checkpoint is not None and checkpoint.claim is not None:
-        places["checkpoint"] = (CHECKPOINT, {"persistentVolumeClaim": {"claimName": checkpoint.claim}})
+        writable["checkpoint"] = (CHECKPOINT, {"persistentVolumeClaim": {"claimName": checkpoint.claim}})
     read = dict(volumes) | {
         f"secret-{number}": (f"{SECRETS}/{name}", _secret(name, keys))
         for number, (name, keys) in enumerate(sorted(mounted.secrets.items()))
     }
-    mounts: list[Manifest] = [{"name": name, "mountPath": path} for name, (path, _) in places.items()]
+    mounts: list[Manifest] = [{"name": name, "mountPath": path} for name, (path, _) in writable.items()]
     mounts += [{"name": name, "mountPath": path, "readOnly": True} for name, (path, _) in read.items()]
     return {
         "containers": [container | {"volumeMounts": mounts}],
-        "volumes": [{"name": name, **source} for name, (_, source) in (places | read).items()],
+        "volumes": [{"name": name, **source} for name, (_, source) in (writable | read).items()],
         "securityContext": _POD_SECURITY,
         "enableServiceLinks": False,
     }
@@ -174,51 +196,32 @@ def _from_pod(name: str, path: str) -> Manifest:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
-_KEYS: Mapping[str, str] = {
-    "containers": "name",
-    "initContainers": "name",
-    "env": "name",
-    "volumeMounts": "mountPath",
-    "volumeDevices": "devicePath",
-    "ports": "containerPort",
-    "volumes": "name",
-    "imagePullSecrets": "name",
-    "hostAliases": "ip",
-    "resourceClaims": "name",
-    "topologySpreadConstraints": "topologyKey",
-}
-"""Merged lists and the key field of their entries (``patchMergeKey`` in Kubernetes' API)."""
-
-_WHOLE = frozenset({"volumes", "env"})
-"""Lists whose entries are replaced as a whole, because an entry may have only one type or source."""
-
-
-def merged(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+def strategic_merge(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     """Merge ``patch`` into ``base``: null removes a field, unkeyed lists and other values are replaced.
 
     Entries of merged lists stay in the order of ``base``; new ones follow.
     """
     result = dict(base)
     for name, value in patch.items():
-        held = result.get(name)
+        old = result.get(name)
         if value is None:
             result.pop(name, None)
         elif isinstance(value, Mapping):
-            result[name] = merged(held if isinstance(held, Mapping) else {}, value)
-        elif name in _KEYS and isinstance(value, list):
-            result[name] = _merged_list(held if isinstance(held, list) else [], value, name)
+            result[name] = strategic_merge(old if isinstance(old, Mapping) else {}, value)
+        elif name in _MERGE_KEYS and isinstance(value, list):
+            result[name] = _merged_list(old if isinstance(old, list) else [], value, name)
         else:
             result[name] = value
     return result
 
 
 def _merged_list(base: list[Any], patch: list[Any], name: str) -> list[Any]:
-    key = _KEYS[name]
+    key = _MERGE_KEYS[name]
     result: dict[Any, Any] = {entry[key]: entry for entry in base}
     for entry in patch:
         if not isinstance(entry, Mapping) or key not in entry:
             result["unnamed", len(result)] = entry  # left for the API server to reject
             continue
-        held = {} if name in _WHOLE else result.get(entry[key], {})
-        result[entry[key]] = merged(held, entry)
+        old = {} if name in _WHOLE else result.get(entry[key], {})
+        result[entry[key]] = strategic_merge(old, entry)
     return list(result.values())

@@ -84,10 +84,10 @@ def replaced_fields(before: Spec, after: Spec) -> list[str]:
 
 def with_in_place(spec: Spec, wanted: Spec) -> Spec:
     """Return ``spec`` with the in-place fields of ``wanted``; if the result is invalid, only with its ``state``."""
-    document, theirs = spec.to_document(), wanted.to_document()
+    document, source = spec.to_document(), wanted.to_document()
     for field, effect in EFFECTS.items():
         if effect is Effect.IN_PLACE:
-            _put(document, field, _at(theirs, field))
+            _put(document, field, _at(source, field))
     try:
         return Spec.model_validate(document, by_name=False)
     except ValidationError:

@@ -1,1 +1,1 @@
-"""Telemetry of the operator itself: metrics, probes and logs."""
+"""Metrics and logs of the operator itself, and the detection of dead watches; imports no other room."""

@@ -44,7 +44,7 @@ class Staleness:
             self._unseen = 0
 
     def seen(self, stamp: str) -> None:
-        """Note a touch shown by the watch, made by this operator or another one."""
+        """Record a touch shown by the watch, made by this operator or another one."""
         with self._lock:
             self._seen_at = self._clock()
             if stamp in self._outstanding:

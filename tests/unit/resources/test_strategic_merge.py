@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_operator.resources.pods import merged
+from millrace_operator.resources.pods import strategic_merge
 
 BASE = {
     "metadata": {"labels": {"a": "1"}, "annotations": {"b": "2"}},
@@ -23,7 +23,7 @@ BASE = {
 
 
 def spec(**patch):
-    return merged(BASE, {"spec": patch})["spec"]
+    return strategic_merge(BASE, {"spec": patch})["spec"]
 
 
 def test_named_things_are_merged_by_name_and_new_ones_follow():
@@ -45,7 +45,7 @@ def test_a_volume_of_the_same_name_takes_the_place_of_the_old_one():
 
 def test_other_lists_are_replaced_and_null_takes_away():
     assert spec(tolerations=[{"key": "new"}])["tolerations"] == [{"key": "new"}]
-    assert merged(BASE, {"metadata": {"labels": {"a": None}}})["metadata"]["labels"] == {}
+    assert strategic_merge(BASE, {"metadata": {"labels": {"a": None}}})["metadata"]["labels"] == {}
     assert "tolerations" not in spec(tolerations=None)
 
 
@@ -63,7 +63,7 @@ _VALUES = st.recursive(
 @given(st.dictionaries(st.sampled_from(["a", "b", "c"]), _VALUES, max_size=3))
 def test_merging_twice_is_merging_once_and_the_base_stays(patch):
     before = str(BASE)
-    once = merged(BASE, patch)
-    assert merged(once, patch) == once
+    once = strategic_merge(BASE, patch)
+    assert strategic_merge(once, patch) == once
     assert str(BASE) == before
-    assert merged(BASE, {}) == BASE
+    assert strategic_merge(BASE, {}) == BASE
