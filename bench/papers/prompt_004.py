@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from bench.papers.claims import Claim, Outcome
 from bench.papers.figures import Figures, share, spread
 from bench.papers.placing import SEED, new_replica, place, window_costs
+from bench.papers.reduce_buckets import allocate, reference_table
 from bench.papers.streams import SKEWS, real, zipf
-from millrace_jobs.partitioners.base import Hashes, Workers, whole_number
+from millrace_jobs.partitioners.base import Hashes, Workers
 from millrace_jobs.partitioners.hash import Hash
 from millrace_jobs.partitioners.metrics import PartitioningImbalance, imbalance
+from millrace_jobs.partitioners.parameters import whole_number
 from millrace_jobs.partitioners.prompt.partitioner import PromptPartitioner
-from millrace_jobs.partitioners.prompt.reduce_buckets import allocate
 
 BLOCKS = (8, 16, 32, 64)
 BATCH = {"w106": 100_000, "zipf 0": 100_000, "debs-taxis": 2_500, "gcm-jobs": 5_000}
@@ -128,7 +129,7 @@ def _buckets(figures: Figures, stream: str, batches: Sequence[Hashes], blocks: i
         plan = prompt.partition()
         sizes = {name: np.zeros(blocks, np.int64) for name in found}
         for block in range(blocks):
-            table = plan.reference_table(block, shared=False)
+            table = reference_table(plan, block, shared=False)
             tuples = table.sizes.astype(np.int64)
             np.add.at(sizes["hashing"], Hash(workers=blocks, seed=SEED).route(table.keys), tuples)
             for name, task in (("Algorithm 3", block), ("Algorithm 3, first", 0)):

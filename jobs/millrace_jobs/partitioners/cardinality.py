@@ -24,72 +24,35 @@ which refers to equation 9.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Protocol, Self
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import ClassVar, Self
 
 from millrace_jobs.kernels.mixing import salts
 
-from .base import Hashes, Workers, key_block, whole_number
+from .base import Hashes, Partitioner, Workers, key_block
 from .cardinality_exact import ExactSets
 from .cardinality_hll import SketchedSets
 from .choices import Cardinalities, Loads
 from .local_loads import LocalLoads
-from .state import PartitionerState, pack, unpack
+from .parameters import whole_number
+from .state import PartitionerState, SavedCounter, Vectors
 
+KeySets = ExactSets | SketchedSets
+"""The sets of keys sent to each worker in this window (C), exact or estimated."""
 
-class WorkerSets(Protocol):
-    """The sets of keys sent to each worker in this window (C), exact or estimated."""
-
-    def __init__(self, workers: int) -> None: ...
-
-    @property
-    def cardinalities(self) -> Cardinalities:
-        """Distinct keys of each worker; not a copy."""
-        ...
-
-    def route(self, keys: Hashes, seeds: NDArray[np.uint64], affinity: bool, weight: float, loads: Loads) -> Workers:
-        """Place ``keys``, and count them here and in ``loads``. With ``affinity`` a worker that has the key gets it."""
-        ...
-
-    def emptied(self) -> Self:
-        """Return sets without keys."""
-        ...
-
-    def union(self, other: Self) -> None:
-        """Add the keys of each of the other's workers."""
-        ...
-
-    def resized(self, workers: int) -> Self:
-        """Return the sets over ``workers`` workers: the remaining ones keep their keys, new ones have none."""
-        ...
-
-    def vectors(self) -> dict[str, NDArray[np.int64]]:
-        """Return the arrays that ``from_vectors`` needs; small while there are no keys."""
-        ...
-
-    @classmethod
-    def from_vectors(cls, workers: int, vectors: Mapping[str, NDArray[np.int64]]) -> Self:
-        """Return the sets that ``vectors`` describe. Raises ValueError if these do not fit ``workers`` workers."""
-        ...
-
-
-_SETS: Mapping[str, type[WorkerSets]] = {"exact": ExactSets, "hll": SketchedSets}
+_SETS: Mapping[str, type[KeySets]] = {"exact": ExactSets, "hll": SketchedSets}
 
 CARDINALITIES = tuple(_SETS)
 """Ways to count the distinct keys of a worker."""
 
 
-class CardinalityAware:
+class CardinalityAware(Partitioner):
     """Algorithm 1 without its decision, over windows of ``slides`` slides that are forgotten when they end.
 
     L are leads, as in PK. This changes no decision: cAM only compares them, and the normalisation of LM subtracts the
     least one.
     """
 
-    NAME: ClassVar[str]
-    VERSION: ClassVar[int] = 1
+    COUNTERS = (SavedCounter("slide", "number of slides"),)
     AFFINITY: ClassVar[bool]
     """Whether a worker that has a record's key gets the record, whatever its load."""
 
@@ -97,18 +60,13 @@ class CardinalityAware:
     """Weight p of equation 9: how much records count, against keys, in the load that is compared."""
 
     def __init__(self, *, workers: int, seed: int, choices: int, cardinality: str, slides: int) -> None:
-        self._workers = whole_number("workers", workers, 1)
+        super().__init__(workers)
         self._seed = seed
         self._choices = whole_number("choices", choices, 1)
         self._slides = whole_number("slides", slides, 1)
         self._slide = 0  # slides of this window that have ended
-        self._sets = _SETS[cardinality](workers)
+        self._sets: KeySets = _SETS[cardinality](workers)
         self._loads = LocalLoads(workers)
-
-    @property
-    def workers(self) -> int:
-        """Number of workers ``n``."""
-        return self._workers
 
     @property
     def loads(self) -> Loads:
@@ -135,28 +93,6 @@ class CardinalityAware:
             self._sets = self._sets.emptied()
             self._loads = LocalLoads(self._workers)
 
-    def save(self) -> bytes:
-        """Return the records and keys of the window so far; between windows, next to nothing.
-
-        Exact cardinalities take 16 bytes per key with up to 64 workers, estimated ones 4 KiB per worker.
-        """
-        vectors = {**self._loads.vectors(), **self._sets.vectors()}
-        return pack(PartitionerState(self.NAME, self.VERSION, self._workers, {"slide": self._slide}, vectors))
-
-    def restore(self, state: bytes) -> None:
-        """Adopt a saved window and its number of workers.
-
-        Raises ValueError on anything else, including a window whose keys were counted in the other way.
-        """
-        saved = unpack(state, self.NAME, self.VERSION)
-        slide = whole_number("the saved number of slides", saved.counters.get("slide"), 0)
-        loads = LocalLoads.restored(saved)
-        try:
-            sets = type(self._sets).from_vectors(saved.workers, saved.vectors)
-        except ValueError as error:
-            raise ValueError(f"the saved state of {self.NAME} cannot be restored: {error}") from error
-        self._workers, self._slide, self._loads, self._sets = saved.workers, slide, loads, sets
-
     def merge(self, others: Sequence[Self]) -> None:
         """Add the records and keys of other replicas' current windows, so that the decisions become global.
 
@@ -169,7 +105,7 @@ class CardinalityAware:
                 raise ValueError("cannot merge exact with estimated keys; give all replicas the same 'cardinality'")
         self._loads.merge([other._loads for other in others])
         for other in others:
-            self._sets.union(other._sets)
+            self._sets.union(other._sets)  # type: ignore[arg-type]  # of the same type, see above
 
     def resize(self, workers: int) -> None:
         """Keep the loads and keys of the remaining workers; new ones start at the mean load, and without keys.
@@ -177,9 +113,25 @@ class CardinalityAware:
         Candidates are redrawn. With exact cardinalities and affinity, a key still stays on its worker until the window
         ends, even if that worker is no longer one of its candidates.
         """
-        self._workers = whole_number("workers", workers, 1)
-        self._loads.resize(self._workers)
-        self._sets = self._sets.resized(self._workers)
+        super().resize(workers)
+        self._loads.resize(workers)
+        self._sets = self._sets.resized(workers)
+
+    def _vectors(self) -> Vectors:
+        """Return the records and keys of the window so far; between windows, next to nothing.
+
+        Exact cardinalities take 16 bytes per key with up to 64 workers, estimated ones 4 KiB per worker.
+        """
+        return {**self._loads.vectors(), **self._sets.vectors()}
+
+    def _adopt(self, saved: PartitionerState) -> None:
+        """Take over a saved window. Raises ValueError also if its keys were counted in the other way."""
+        loads = LocalLoads.restored(saved)
+        try:
+            self._sets = type(self._sets).from_vectors(saved.workers, saved.vectors)
+        except ValueError as error:
+            raise ValueError(f"the saved state of {self.NAME} cannot be restored: {error}") from error
+        self._loads = loads
 
 
 class CardinalityImbalanceMinimization(CardinalityAware):

@@ -34,8 +34,9 @@ from .choices import Cardinalities, Loads, draw, extremes_of, follow, least_burd
 class SketchedSets:
     """Estimated key sets of ``workers`` workers: 4 KiB and 24 bytes per worker, however many keys there are."""
 
-    def __init__(self, workers: int) -> None:
-        self._sketches = from_registers(np.zeros((workers, REGISTERS), np.uint8))
+    def __init__(self, workers: int, registers: NDArray[np.uint8] | None = None) -> None:
+        """Start from ``registers``, shape ``(workers, 4096)``, or without keys."""
+        self._sketches = from_registers(np.zeros((workers, REGISTERS), np.uint8) if registers is None else registers)
 
     @property
     def cardinalities(self) -> Cardinalities:
@@ -56,12 +57,10 @@ class SketchedSets:
 
     def resized(self, workers: int) -> Self:
         """Return the sets over ``workers`` workers: the remaining ones keep their keys, new ones have none."""
-        made = type(self)(workers)
         registers = np.zeros((workers, REGISTERS), np.uint8)
         kept = self._sketches.registers[:workers]
         registers[: len(kept)] = kept
-        made._sketches = from_registers(registers)
-        return made
+        return type(self)(workers, registers)
 
     def vectors(self) -> dict[str, NDArray[np.int64]]:
         """Return the registers, eight to a word, for ``from_vectors``; no words while all registers are 0."""
@@ -74,10 +73,7 @@ class SketchedSets:
         registers = vectors.get("registers", np.zeros(1, np.int64)).view(np.uint8)
         if len(registers) not in (0, workers * REGISTERS) or (registers > LARGEST).any():
             raise ValueError(f"it has not {REGISTERS} registers of at most {LARGEST} for each of its {workers} workers")
-        made = cls(workers)
-        if len(registers):
-            made._sketches = from_registers(registers.reshape(workers, REGISTERS).copy())
-        return made
+        return cls(workers, registers.reshape(workers, REGISTERS).copy() if len(registers) else None)
 
 
 @kernel

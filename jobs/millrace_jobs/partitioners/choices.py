@@ -14,6 +14,15 @@ from numpy.typing import NDArray
 from millrace_jobs.kernels.compiling import inlined
 from millrace_jobs.kernels.mixing import seeded_hash
 
+Loads = NDArray[np.int64]
+"""Shape ``(n,)``: L, the records sent to each worker, less a number that is the same for all."""
+
+Cardinalities = NDArray[np.float64]
+"""Shape ``(n,)``: CL (equation 5), the distinct keys sent to each worker in this window, or their estimates."""
+
+Extremes = NDArray[np.int64]
+"""Shape ``(4,)``: the workers with the fewest records, the most records, the fewest keys and the most keys."""
+
 
 @inlined
 def draw(key: np.uint64, seeds: NDArray[np.uint64], choice: int, workers: int, drawn: NDArray[np.int64]) -> int:
@@ -35,7 +44,23 @@ def draw(key: np.uint64, seeds: NDArray[np.uint64], choice: int, workers: int, d
 
 
 @inlined
-def least_loaded(loads: NDArray[np.int64], search: NDArray[np.int64]) -> int:
+def least_loaded_candidate(
+    key: np.uint64, seeds: NDArray[np.uint64], choices: int, loads: Loads, drawn: NDArray[np.int64]
+) -> int:
+    """Return the one of the first ``choices`` candidates of ``key`` with the least load; the first of several.
+
+    ``seeds`` and ``drawn`` are as in ``draw``.
+    """
+    best = draw(key, seeds, 0, len(loads), drawn)
+    for choice in range(1, choices):
+        worker = draw(key, seeds, choice, len(loads), drawn)
+        if loads[worker] < loads[best]:
+            best = worker
+    return best
+
+
+@inlined
+def least_loaded(loads: Loads, search: NDArray[np.int64]) -> int:
     """Return the first worker with the least load; ``loads`` has shape ``(n,)``.
 
     ``search`` starts as two zeros and keeps where the last search ended. Between two calls with it, loads may only
@@ -52,16 +77,6 @@ def least_loaded(loads: NDArray[np.int64], search: NDArray[np.int64]) -> int:
                 worker = other
     search[0], search[1] = loads[worker], worker
     return worker
-
-
-Loads = NDArray[np.int64]
-"""Shape ``(n,)``: L, the records sent to each worker in this window, less a number that is the same for all."""
-
-Cardinalities = NDArray[np.float64]
-"""Shape ``(n,)``: CL (equation 5), the distinct keys sent to each worker in this window, or their estimates."""
-
-Extremes = NDArray[np.int64]
-"""Shape ``(4,)``: the workers with the fewest records, the most records, the fewest keys and the most keys."""
 
 
 @inlined

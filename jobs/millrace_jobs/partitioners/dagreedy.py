@@ -22,7 +22,7 @@ frequent. If a key is not counted, it is also unknown which workers have it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
@@ -32,42 +32,36 @@ from millrace_jobs.kernels.compiling import inlined, kernel
 from millrace_jobs.kernels.mixing import salts, seeded_hash
 from millrace_jobs.sketches.space_saving import SpaceSaving, SpaceSavingCounters, count, is_frequent
 
-from .base import Hashes, Workers, key_block, whole_number
+from .base import Hashes, Partitioner, Workers, key_block
 from .choices import least_loaded
-from .parameters import Number
-from .state import PartitionerState, pack, unpack
+from .parameters import Number, whole_number
+from .state import PartitionerState, Vectors
 
 HEAD = Number(default=0.01, least=0.01, most=2.0)
 """The parameter ``head``: n times the lowest frequency of a frequent key."""
 
-Fragments = NDArray[np.uint64]
+Holders = NDArray[np.uint64]
 """Shape ``(slides, keys, ceil(n / 64))``: bit ``w % 64`` of word ``w // 64`` is set if worker w has the key."""
 
 _MOST = 1 << 48
 """The largest plausible number of records in a saved window: 65 days at 50 million records/s."""
 
 
-class DAGreedy:
+class DAGreedy(Partitioner):
     """One replica of DAGreedy, over a window of ``slides`` slides.
 
     The loads and placements of the oldest slide are forgotten when a new slide begins.
     """
 
     NAME = "dagreedy"
-    VERSION = 1
 
     def __init__(self, *, workers: int, seed: int, head: float, slides: int) -> None:
-        self._workers = whole_number("workers", workers, 1)
+        super().__init__(workers)
         self._salt = salts(seed, 1)[0]
         self._head = HEAD.check("head", head)
         self._slides = whole_number("slides", slides, 1)
         self._loads = np.zeros((slides, workers), np.int64)  # by slide, the current one first
-        self._adopt(SpaceSaving(self._capacity(workers)), self._no_fragments(0, workers))
-
-    @property
-    def workers(self) -> int:
-        """Number of workers ``n``."""
-        return self._workers
+        self._continue_with(SpaceSaving(self._capacity(workers)), self._no_fragments(0, workers))
 
     @property
     def loads(self) -> NDArray[np.int64]:
@@ -81,7 +75,7 @@ class DAGreedy:
         return self._summary
 
     @property
-    def fragments(self) -> Fragments:
+    def fragments(self) -> Holders:
         """The workers that have each key of ``summary.keys``, by slide, the current one first; a copy."""
         return self._fragments[:, self._summary.slots]
 
@@ -112,26 +106,7 @@ class DAGreedy:
         fragments = self.fragments
         fragments = np.concatenate([np.zeros_like(fragments[:1]), fragments[:-1]])
         self._summary.age(2, self._theta / 2)
-        self._adopt(self._summary, fragments[:, : len(self._summary)])
-
-    def save(self) -> bytes:
-        """Return the window's loads and, for each counted key, 24 bytes and n bits per slide."""
-        return pack(PartitionerState(self.NAME, self.VERSION, self._workers, {}, self._vectors()))
-
-    def restore(self, state: bytes) -> None:
-        """Adopt a saved state and its number of workers. Raises ValueError on anything else."""
-        saved = unpack(state, self.NAME, self.VERSION)
-        summary = SpaceSaving.restored(self._capacity(saved.workers), saved.vectors)
-        none = np.empty(0, np.int64)
-        loads, fragments = (saved.vectors.get(name, none) for name in ("loads", "fragments"))
-        shape = self._no_fragments(len(summary), saved.workers).shape
-        if len(loads) != self._slides * saved.workers or len(fragments) != math.prod(shape):
-            raise ValueError(f"the saved state of {self.NAME} is not of {self._slides} slides and its workers")
-        placed = fragments.view(np.uint64).reshape(shape)
-        if loads.min() < 0 or loads.max() > _MOST or (placed[..., -1] & ~_last_word(saved.workers)).any():
-            raise ValueError(f"the saved state of {self.NAME} has impossible loads or workers that do not exist")
-        self._workers, self._loads = saved.workers, loads.reshape(self._slides, -1)
-        self._adopt(summary, placed)
+        self._continue_with(self._summary, fragments[:, : len(self._summary)])
 
     def merge(self, others: Sequence[Self]) -> None:
         """Add the loads, frequencies and placements of other replicas, which must not be part of this state yet.
@@ -156,15 +131,15 @@ class DAGreedy:
         for keys, fragments in known:
             _, here, there = np.intersect1d(self._summary.keys, keys, assume_unique=True, return_indices=True)
             merged[:, here] |= fragments[:, there]
-        self._adopt(self._summary, merged)
+        self._continue_with(self._summary, merged)
 
     def resize(self, workers: int) -> None:
         """Keep the frequencies, and the loads and keys of the remaining workers; new workers start at the mean load.
 
         A new worker that started at zero would get every frequent key. Rare keys are rehashed.
         """
-        workers = whole_number("workers", workers, 1)
-        means = np.repeat(self._loads.mean(axis=1).astype(np.int64)[:, None], max(0, workers - self._workers), axis=1)
+        added = max(0, whole_number("workers", workers, 1) - self._workers)
+        means = np.repeat(self._loads.mean(axis=1).astype(np.int64)[:, None], added, axis=1)
         self._loads = np.concatenate([self._loads[:, :workers], means], axis=1)
         before = self.fragments
         self._summary.resize(self._capacity(workers))
@@ -172,8 +147,8 @@ class DAGreedy:
         words = min(before.shape[2], after.shape[2])
         after[:, :, :words] = before[:, : after.shape[1], :words]
         after[:, :, -1] &= _last_word(workers)
-        self._workers = workers
-        self._adopt(self._summary, after)
+        super().resize(workers)
+        self._continue_with(self._summary, after)
 
     @property
     def _theta(self) -> float:
@@ -182,10 +157,10 @@ class DAGreedy:
     def _capacity(self, workers: int) -> int:
         return math.ceil(2 * workers / self._head)
 
-    def _no_fragments(self, keys: int, workers: int) -> Fragments:
+    def _no_fragments(self, keys: int, workers: int) -> Holders:
         return np.zeros((self._slides, keys, -(-workers // 64)), np.uint64)
 
-    def _adopt(self, summary: SpaceSaving, fragments: Fragments) -> None:
+    def _continue_with(self, summary: SpaceSaving, fragments: Holders) -> None:
         """Continue with a fresh summary, whose slots are ranks, and the ``fragments`` of its keys."""
         self._summary = summary
         self._owners = np.zeros(summary.capacity, np.uint64)
@@ -193,13 +168,26 @@ class DAGreedy:
         self._fragments = np.zeros((self._slides, summary.capacity, fragments.shape[2]), np.uint64)
         self._fragments[:, : len(summary)] = fragments
 
-    def _vectors(self) -> Mapping[str, NDArray[np.int64]]:
+    def _vectors(self) -> Vectors:
+        """Return the window's loads and, for each counted key, 24 bytes and n bits per slide."""
         fragments = self.fragments.view(np.int64).ravel()
         return {**self._summary.vectors(), "loads": self._loads.ravel(), "fragments": fragments}
 
+    def _adopt(self, saved: PartitionerState) -> None:
+        summary = SpaceSaving.restored(self._capacity(saved.workers), saved.vectors)
+        loads, fragments = saved.vector("loads"), saved.vector("fragments")
+        shape = self._no_fragments(len(summary), saved.workers).shape
+        if len(loads) != self._slides * saved.workers or len(fragments) != math.prod(shape):
+            raise ValueError(f"the saved state of {self.NAME} is not of {self._slides} slides and its workers")
+        placed = fragments.view(np.uint64).reshape(shape)
+        if loads.min() < 0 or loads.max() > _MOST or (placed[..., -1] & ~_last_word(saved.workers)).any():
+            raise ValueError(f"the saved state of {self.NAME} has impossible loads or workers that do not exist")
+        self._loads = loads.reshape(self._slides, -1)
+        self._continue_with(summary, placed)
+
 
 def _last_word(workers: int) -> np.uint64:
-    """Return the bits of the existing workers in the last word of ``Fragments``."""
+    """Return the bits of the existing workers in the last word of ``Holders``."""
     return np.uint64((1 << ((workers - 1) % 64 + 1)) - 1)
 
 
@@ -211,7 +199,7 @@ def _place(
     theta: float,
     counters: SpaceSavingCounters,
     owners: NDArray[np.uint64],
-    fragments: Fragments,
+    fragments: Holders,
     loads: NDArray[np.int64],
     slide_loads: NDArray[np.int64],
 ) -> None:
@@ -242,9 +230,7 @@ def _place(
 
 
 @inlined
-def _greedy(
-    fragments: Fragments, slot: np.int64, loads: NDArray[np.int64], total: int, search: NDArray[np.int64]
-) -> int:
+def _greedy(fragments: Holders, slot: np.int64, loads: NDArray[np.int64], total: int, search: NDArray[np.int64]) -> int:
     """Return the first worker with the highest score.
 
     It is either the least loaded worker that has the key, or the least loaded of all. The difference of their scores,
@@ -264,7 +250,7 @@ def _greedy(
 
 
 @inlined
-def _workers_with(fragments: Fragments, slot: np.int64, word: int) -> np.uint64:
+def _workers_with(fragments: Holders, slot: np.int64, word: int) -> np.uint64:
     """Return the workers of one word that have the key in this window, as bits."""
     bits = np.uint64(0)
     for slide in range(fragments.shape[0]):

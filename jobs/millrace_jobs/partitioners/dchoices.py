@@ -34,11 +34,11 @@ from millrace_jobs.kernels.compiling import kernel
 from millrace_jobs.kernels.mixing import salts
 from millrace_jobs.sketches.space_saving import SpaceSaving, SpaceSavingCounters, count, is_frequent
 
-from .base import Hashes, Workers, key_block, whole_number
-from .choices import draw, least_loaded
+from .base import Hashes, Partitioner, Workers, key_block
+from .choices import draw, least_loaded, least_loaded_candidate
 from .local_loads import LocalLoads
 from .parameters import Number
-from .state import PartitionerState, pack, unpack
+from .state import PartitionerState, SavedCounter, Vectors
 
 HEAD = Number(default=0.2, least=0.2, most=2.0)
 """The parameter ``head``: theta times n. The source considers thetas from 1/(5n) to 2/n."""
@@ -50,16 +50,15 @@ _EPSILON = 1e-4
 _TAIL_CHOICES = 2
 
 
-class HeadSplitting:
+class HeadSplitting(Partitioner):
     """Base of D-Choices and W-Choices, which differ only in the number of choices for the head."""
 
-    NAME: ClassVar[str]
-    VERSION: ClassVar[int] = 1
+    COUNTERS = (SavedCounter("choices", "number of choices", least=1), SavedCounter("due", "number of records"))
     EVERYWHERE: ClassVar[bool]
     """Whether a head key may be on all workers, not only on d."""
 
     def __init__(self, *, workers: int, seed: int, head: float) -> None:
-        self._workers = whole_number("workers", workers, 1)
+        super().__init__(workers)
         self._seed = seed
         self._head = HEAD.check("head", head)
         self._loads = LocalLoads(workers)
@@ -67,11 +66,6 @@ class HeadSplitting:
         self._choices = min(_TAIL_CHOICES, workers)
         self._due = 0  # stream length at which the choices for the head are next computed
         self._owners, self._candidates = _no_candidates(self._summary.capacity)
-
-    @property
-    def workers(self) -> int:
-        """Number of workers ``n``."""
-        return self._workers
 
     @property
     def loads(self) -> NDArray[np.int64]:
@@ -126,25 +120,6 @@ class HeadSplitting:
             self._summary.age(2)
             self._due = 0
 
-    def save(self) -> bytes:
-        """Return the loads and the summary, whose 2 / theta counters take 24 bytes each: at most 240 n bytes."""
-        counters = {"choices": self._choices, "due": self._due}
-        vectors = {**self._loads.vectors(), **self._summary.vectors()}
-        return pack(PartitionerState(self.NAME, self.VERSION, self._workers, counters, vectors))
-
-    def restore(self, state: bytes) -> None:
-        """Adopt saved loads and frequencies, and their number of workers. Raises ValueError on anything else."""
-        saved = unpack(state, self.NAME, self.VERSION)
-        loads = LocalLoads.restored(saved)
-        summary = SpaceSaving.restored(self._capacity(saved.workers), saved.vectors)
-        choices = whole_number("the saved number of choices", saved.counters.get("choices"), 1)
-        due = whole_number("the saved number of records", saved.counters.get("due"), 0)
-        if choices > saved.workers or due > _due_after(summary.total):
-            raise ValueError(f"the saved state of {self.NAME} has {choices} choices until record {due}")
-        self._workers, self._loads, self._summary = saved.workers, loads, summary
-        self._choices, self._due = choices, due
-        self._owners, self._candidates = _no_candidates(self._summary.capacity)
-
     def merge(self, others: Sequence[Self]) -> None:
         """Add what each other replica sent since its own last merge, and combine the frequencies of all.
 
@@ -163,11 +138,24 @@ class HeadSplitting:
 
         Candidates are redrawn, so most keys move.
         """
-        self._workers = whole_number("workers", workers, 1)
+        super().resize(workers)
         self._loads.resize(workers)
         self._summary.resize(self._capacity(workers))
         self._choices, self._due = min(_TAIL_CHOICES, workers), 0
         self._owners, self._candidates = _no_candidates(self._summary.capacity)
+
+    def _vectors(self) -> Vectors:
+        """Return the loads and the summary, whose 2 / theta counters take 24 bytes each: at most 240 n bytes."""
+        return {**self._loads.vectors(), **self._summary.vectors()}
+
+    def _adopt(self, saved: PartitionerState) -> None:
+        loads = LocalLoads.restored(saved)
+        summary = SpaceSaving.restored(self._capacity(saved.workers), saved.vectors)
+        choices, due = saved.counters["choices"], saved.counters["due"]
+        if choices > saved.workers or due > _due_after(summary.total):
+            raise ValueError(f"the saved state of {self.NAME} has {choices} choices until record {due}")
+        self._loads, self._summary = loads, summary
+        self._owners, self._candidates = _no_candidates(summary.capacity)
 
     def _capacity(self, workers: int) -> int:
         return math.ceil(2 * workers / self._head)
@@ -227,11 +215,7 @@ def _place(
         key = keys[row]
         slot = count(rows, table, numbers, key)
         if not is_frequent(rows, numbers, slot, theta):
-            best = draw(key, seeds, 0, workers, drawn)
-            for choice in range(1, min(_TAIL_CHOICES, workers)):
-                worker = draw(key, seeds, choice, workers, drawn)
-                if loads[worker] < loads[best]:
-                    best = worker
+            best = least_loaded_candidate(key, seeds, min(_TAIL_CHOICES, workers), loads, drawn)
         elif choices == workers:
             best = least_loaded(loads, search)
         else:

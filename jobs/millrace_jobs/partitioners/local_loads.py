@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .state import PartitionerState
+from .state import PartitionerState, Vectors
 
 _MOST = 1 << 56
 """The largest plausible count in a state: 45 years of 50 million records/s to one worker."""
@@ -65,7 +65,7 @@ class LocalLoads:
         self._shared = np.append(self._shared[:workers], np.full(added, mean))
         self.level()
 
-    def vectors(self) -> Mapping[str, NDArray[np.int64]]:
+    def vectors(self) -> Vectors:
         """Return the arrays that ``restored`` needs."""
         return {"loads": self.leads, "shared": self._shared}
 
@@ -78,7 +78,7 @@ class LocalLoads:
 
 
 def _vector(saved: PartitionerState, name: str) -> NDArray[np.int64]:
-    vector = saved.vectors.get(name, np.empty(0, np.int64))
+    vector = saved.vector(name)
     if len(vector) != saved.workers or vector.min() < -_MOST or vector.max() > _MOST:
         raise ValueError(f"the saved state of {saved.algorithm} has no usable {name} for its {saved.workers} workers")
     return vector

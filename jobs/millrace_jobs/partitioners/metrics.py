@@ -25,9 +25,6 @@ from .base import Hashes, Partitioner, Workers
 Counts = NDArray[np.integer[Any]]
 """Shape ``(n,)``: one count per worker."""
 
-Loads = NDArray[np.integer[Any]] | NDArray[np.floating[Any]]
-"""Shape ``(n,)``: one load per worker, in records, keys, or scaled."""
-
 
 @dataclass(frozen=True)
 class PartitioningImbalance:
@@ -160,11 +157,11 @@ def cost_of_counts(rows: Counts, keys: Counts, *, distinct_keys: int | None = No
     )
 
 
-def imbalance(loads: Loads) -> tuple[float, float]:
+def imbalance(loads: Counts | NDArray[np.floating[Any]]) -> tuple[float, float]:
     """Return the largest load less the average, and that as a fraction of the average (0 if the average is 0).
 
     For records or keys per worker this is paper 000's Eq. 1 or 6; for the sizes of a stage's reduce buckets, paper
-    004's Eq. 3. ``loads`` has at least one element.
+    004's Eq. 3. ``loads`` has at least one element, in records, keys, or scaled.
     """
     average = float(loads.mean())
     difference = float(loads.max()) - average

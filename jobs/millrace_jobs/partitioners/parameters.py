@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .base import whole_number
+import numpy as np
 
 Value = int | float | str
 """Value of a parameter."""
@@ -62,16 +61,8 @@ class OneOf:
 Parameter = WholeNumber | Number | OneOf
 
 
-def resolve(algorithm: str, declared: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all declared parameters, with the default of each one that is not given.
-
-    Raises ValueError, which says what to write, on an unknown parameter or a bad value.
-    """
-    for name in given:
-        if name not in declared:
-            allowed = f"write one of: {', '.join(declared)}" if declared else "it takes none"
-            raise ValueError(f"partitioner {algorithm} has no parameter {name!r}; {allowed}")
-    return {
-        name: kind.check(f"parameter {name!r} of partitioner {algorithm}", given.get(name, kind.default))
-        for name, kind in declared.items()
-    }
+def whole_number(name: str, value: Any, least: int) -> int:
+    """Return ``value`` if it is an integer of at least ``least``. Raises ValueError, which quotes it, if not."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} is {value!r}; write a whole number of at least {least}")
+    return int(value)

@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from millrace_jobs.kernels.compiling import kernel
 from millrace_jobs.kernels.mixing import salts
 
-from .base import Hashes, Workers, key_block, whole_number
-from .choices import draw
+from .base import Hashes, Partitioner, Workers, key_block
+from .choices import least_loaded_candidate
 from .local_loads import LocalLoads
-from .state import PartitionerState, pack, unpack
+from .parameters import whole_number
+from .state import PartitionerState, SavedCounter, Vectors
 
 
-class PartialKeyGrouping:
+class PartialKeyGrouping(Partitioner):
     """Partial key grouping: a record goes to the least loaded of at most ``choices`` workers of its key.
 
     A key's candidates are distinct and the same on every replica. They are drawn without replacement; if there are no
@@ -34,20 +35,15 @@ class PartialKeyGrouping:
     """
 
     NAME = "pkg"
-    VERSION = 1
+    COUNTERS = (SavedCounter("slide", "number of slides"),)
 
     def __init__(self, *, workers: int, seed: int, choices: int, slides: int) -> None:
-        self._workers = whole_number("workers", workers, 1)
+        super().__init__(workers)
         self._seed = seed
         self._choices = whole_number("choices", choices, 1)
         self._slides = whole_number("slides", slides, 0)
         self._slide = 0  # slides of this window that have ended
         self._loads = LocalLoads(workers)
-
-    @property
-    def workers(self) -> int:
-        """Number of workers ``n``."""
-        return self._workers
 
     @property
     def loads(self) -> NDArray[np.int64]:
@@ -57,7 +53,7 @@ class PartialKeyGrouping:
     def route(self, keys: Hashes) -> Workers:
         """Send each record to the candidate with the least local load."""
         seeds = salts(self._seed, min(self._choices, self._workers))
-        ids = _least_loaded(key_block(keys), seeds, self._loads.leads)
+        ids = _place(key_block(keys), seeds, self._loads.leads)
         self._loads.level()
         return ids
 
@@ -84,18 +80,6 @@ class PartialKeyGrouping:
             if self._slide == 0:
                 self._loads = LocalLoads(self._workers)
 
-    def save(self) -> bytes:
-        """Return the loads and the position in the window; seed, choices and slides belong to the plan."""
-        return pack(
-            PartitionerState(self.NAME, self.VERSION, self._workers, {"slide": self._slide}, self._loads.vectors())
-        )
-
-    def restore(self, state: bytes) -> None:
-        """Adopt saved loads and their number of workers. Raises ValueError on anything else."""
-        saved = unpack(state, self.NAME, self.VERSION)
-        slide = whole_number("the saved number of slides", saved.counters.get("slide"), 0)
-        self._workers, self._slide, self._loads = saved.workers, slide, LocalLoads.restored(saved)
-
     def merge(self, others: Sequence[Self]) -> None:
         """Add what each other replica sent since its own last merge or probe, so that the loads become global.
 
@@ -110,22 +94,23 @@ class PartialKeyGrouping:
 
         Candidates are redrawn, so most keys move.
         """
-        self._workers = whole_number("workers", workers, 1)
-        self._loads.resize(self._workers)
+        super().resize(workers)
+        self._loads.resize(workers)
+
+    def _vectors(self) -> Vectors:
+        return self._loads.vectors()
+
+    def _adopt(self, saved: PartitionerState) -> None:
+        self._loads = LocalLoads.restored(saved)
 
 
 @kernel
-def _least_loaded(keys: Hashes, seeds: NDArray[np.uint64], loads: NDArray[np.int64]) -> Workers:
+def _place(keys: Hashes, seeds: NDArray[np.uint64], loads: NDArray[np.int64]) -> Workers:
     """Place ``keys`` in order, counting in ``loads`` in place; requires ``len(seeds) <= len(loads)``."""
-    workers = len(loads)
     ids = np.empty(len(keys), np.int32)
     drawn = np.empty(len(seeds), np.int64)
     for row in range(len(keys)):
-        best = draw(keys[row], seeds, 0, workers, drawn)
-        for choice in range(1, len(seeds)):
-            worker = draw(keys[row], seeds, choice, workers, drawn)
-            if loads[worker] < loads[best]:
-                best = worker
-        loads[best] += 1
-        ids[row] = best
+        worker = least_loaded_candidate(keys[row], seeds, len(seeds), loads, drawn)
+        loads[worker] += 1
+        ids[row] = worker
     return ids

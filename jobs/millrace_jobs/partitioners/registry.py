@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from .base import Partitioner, whole_number
+from .base import Partitioner
 from .cardinality import (
     CARDINALITIES,
-    CardinalityAware,
     CardinalityImbalanceMinimization,
     GroupAffinity,
     GroupAffinityByRecords,
@@ -19,9 +18,10 @@ from .cardinality import (
 from .dagreedy import HEAD as DAGREEDY_HEAD
 from .dagreedy import DAGreedy
 from .dalton import Dalton
-from .dchoices import HEAD, DChoices, WChoices
+from .dchoices import HEAD as DCHOICES_HEAD
+from .dchoices import DChoices, WChoices
 from .hash import Hash
-from .parameters import Number, OneOf, Parameter, Value, WholeNumber, resolve
+from .parameters import Number, OneOf, Parameter, Value, WholeNumber, whole_number
 from .pkg import PartialKeyGrouping
 from .prompt.partitioner import BUFFERING, PACKING, PromptPartitioner
 from .shuffle import Shuffle
@@ -31,86 +31,64 @@ NATIVE = "native"
 
 
 @dataclass(frozen=True)
-class ReplicaSetting:
-    """The position of one partitioner: replica ``replica`` of ``replicas``, over ``workers`` workers."""
-
-    workers: int
-    replica: int
-    replicas: int
-    seed: int
-
-
-@dataclass(frozen=True)
 class Declaration:
-    """One algorithm: the parameters it takes, and how to build a replica from all of them.
+    """One algorithm: its class, the parameters it takes, and what it has to know besides.
 
-    ``cooperative`` replicas learn together, so each one begins a batch with what all of them know.
+    ``position`` names the arguments that say where a replica is. ``cooperative`` replicas learn together, so each one
+    begins a batch with what all of them know.
     """
 
-    build: Callable[[ReplicaSetting, dict[str, Any]], Partitioner]
+    kind: Callable[..., Partitioner]
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    position: tuple[str, ...] = ("workers", "seed")
     cooperative: bool = False
 
 
-def _cardinality_aware(kind: type[CardinalityAware], **more: Parameter) -> Declaration:
-    return Declaration(
-        lambda at, given: kind(workers=at.workers, seed=at.seed, **given),
-        {
-            "choices": WholeNumber(default=2, least=1),
-            "cardinality": OneOf(CARDINALITIES),
-            "slides": WholeNumber(default=1, least=1),
-            **more,
-        },
-    )
-
+_TWO = WholeNumber(default=2, least=1)
+_ONE = WholeNumber(default=1, least=1)
+_HALF = Number(default=0.5, least=0.0, most=1.0)
+_TENTH = Number(default=0.1, least=0.0, most=1.0)
+_CARDINALITY_AWARE: Mapping[str, Parameter] = {"choices": _TWO, "cardinality": OneOf(CARDINALITIES), "slides": _ONE}
 
 _DECLARED: Mapping[str, Declaration] = MappingProxyType(
     {
-        Shuffle.NAME: Declaration(lambda at, _: Shuffle(workers=at.workers, replica=at.replica, replicas=at.replicas)),
-        Hash.NAME: Declaration(lambda at, _: Hash(workers=at.workers, seed=at.seed)),
+        Shuffle.NAME: Declaration(Shuffle, position=("workers", "replica", "replicas")),
+        Hash.NAME: Declaration(Hash),
         PartialKeyGrouping.NAME: Declaration(
-            lambda at, given: PartialKeyGrouping(workers=at.workers, seed=at.seed, **given),
-            {"choices": WholeNumber(default=2, least=1), "slides": WholeNumber(default=1, least=0)},
+            PartialKeyGrouping, {"choices": _TWO, "slides": WholeNumber(default=1, least=0)}
         ),
-        CardinalityImbalanceMinimization.NAME: _cardinality_aware(CardinalityImbalanceMinimization),
-        GroupAffinity.NAME: _cardinality_aware(GroupAffinity),
-        GroupAffinityByRecords.NAME: _cardinality_aware(GroupAffinityByRecords),
-        HybridImbalanceMinimization.NAME: _cardinality_aware(
-            HybridImbalanceMinimization, weight=Number(default=0.5, least=0.0, most=1.0)
+        CardinalityImbalanceMinimization.NAME: Declaration(CardinalityImbalanceMinimization, _CARDINALITY_AWARE),
+        GroupAffinity.NAME: Declaration(GroupAffinity, _CARDINALITY_AWARE),
+        GroupAffinityByRecords.NAME: Declaration(GroupAffinityByRecords, _CARDINALITY_AWARE),
+        HybridImbalanceMinimization.NAME: Declaration(
+            HybridImbalanceMinimization, {**_CARDINALITY_AWARE, "weight": _HALF}
         ),
-        DChoices.NAME: Declaration(
-            lambda at, given: DChoices(workers=at.workers, seed=at.seed, **given), {"head": HEAD}
-        ),
-        WChoices.NAME: Declaration(
-            lambda at, given: WChoices(workers=at.workers, seed=at.seed, **given), {"head": HEAD}
-        ),
-        DAGreedy.NAME: Declaration(
-            lambda at, given: DAGreedy(workers=at.workers, seed=at.seed, **given),
-            {"head": DAGREEDY_HEAD, "slides": WholeNumber(default=1, least=1)},
-        ),
+        DChoices.NAME: Declaration(DChoices, {"head": DCHOICES_HEAD}),
+        WChoices.NAME: Declaration(WChoices, {"head": DCHOICES_HEAD}),
+        DAGreedy.NAME: Declaration(DAGreedy, {"head": DAGREEDY_HEAD, "slides": _ONE}),
         Dalton.NAME: Declaration(
-            lambda at, given: Dalton(
-                workers=at.workers, seed=at.seed, replica=at.replica, replicas=at.replicas, **given
-            ),
+            Dalton,
             {
-                "slides": WholeNumber(default=1, least=1),
-                "balance": Number(default=0.5, least=0.0, most=1.0),
-                "epsilon": Number(default=0.1, least=0.0, most=1.0),
+                "slides": _ONE,
+                "balance": _HALF,
+                "epsilon": _TENTH,
                 "gamma": Number(default=0.1, least=0.001, most=1.0),
                 "statistics": OneOf(("hybrid", "exact", "sketch")),
                 "statistics_window": WholeNumber(default=0, least=0),
                 "keys": OneOf(("hot", "all")),
                 "fragmentation": OneOf(("batch", "window")),
             },
+            position=("workers", "seed", "replica", "replicas"),
             cooperative=True,
         ),
         PromptPartitioner.NAME: Declaration(
-            lambda at, given: PromptPartitioner(workers=at.workers, **given),
+            PromptPartitioner,
             {
                 "budget": WholeNumber(default=10, least=1),
                 "buffering": OneOf(BUFFERING),
                 "packing": OneOf(tuple(PACKING)),
             },
+            position=("workers",),
         ),
     }
 )
@@ -141,7 +119,15 @@ def resolve_parameters(algorithm: str, parameters: Mapping[str, Any]) -> dict[st
 
     Raises ValueError, which says what to write, on an unknown algorithm, an unknown parameter or a bad value.
     """
-    return resolve(algorithm, parameters_of(algorithm), parameters)
+    declared = parameters_of(algorithm)
+    for name in parameters:
+        if name not in declared:
+            allowed = f"write one of: {', '.join(declared)}" if declared else "it takes none"
+            raise ValueError(f"partitioner {algorithm} has no parameter {name!r}; {allowed}")
+    return {
+        name: kind.check(f"parameter {name!r} of partitioner {algorithm}", parameters.get(name, kind.default))
+        for name, kind in declared.items()
+    }
 
 
 def make(
@@ -161,7 +147,8 @@ def make(
         raise ValueError(
             f"partitioner {algorithm} routes nothing, so none can be made; write one of: {', '.join(_DECLARED)}"
         )
-    return declaration.build(ReplicaSetting(workers, replica, replicas, seed), resolved)
+    known = {"workers": workers, "seed": seed, "replica": replica, "replicas": replicas}
+    return declaration.kind(**{name: known[name] for name in declaration.position}, **resolved)
 
 
 def _declaration(algorithm: str) -> Declaration | None:
@@ -171,7 +158,7 @@ def _declaration(algorithm: str) -> Declaration | None:
     return _DECLARED.get(algorithm)
 
 
-def beginnings(
+def initial_states(
     algorithm: str,
     states: Sequence[bytes],
     *,
@@ -182,21 +169,19 @@ def beginnings(
 ) -> list[bytes]:
     """Return the initial state of each of ``replicas`` replicas over ``workers`` workers, from the saved ``states``.
 
-    Cooperative replicas all start with the merged state. Other replicas keep their own state. If there are fewer of
-    them than before, the remaining ones take over the states of the others; if there are more, a new one starts with a
-    copy. Returns an empty list if there are no states. Raises ValueError on bytes that are not a state of the
-    algorithm.
+    This is the handover between micro-batches. Cooperative replicas all start with the merged state. Other replicas
+    keep their own state. If there are fewer of them than before, the remaining ones take over the states of the others;
+    if there are more, a new one starts with a copy. Returns an empty list if there are no states. Raises ValueError on
+    bytes that are not a state of the algorithm.
     """
 
     def successor(replica: int, inherited: Sequence[bytes]) -> bytes:
-        heirs: list[Partitioner] = []
-        for state in inherited:
-            heir = make(
-                algorithm, workers=workers, replica=replica, replicas=replicas, seed=seed, parameters=parameters
-            )
+        first, *others = (
+            make(algorithm, workers=workers, replica=replica, replicas=replicas, seed=seed, parameters=parameters)
+            for _ in inherited
+        )
+        for heir, state in zip((first, *others), inherited, strict=True):
             heir.restore(state)
-            heirs.append(heir)
-        first, *others = heirs
         if others:
             first.merge(others)
         if first.workers != workers:

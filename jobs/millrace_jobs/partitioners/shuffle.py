@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Self
-
 import numpy as np
 
 from millrace_jobs.kernels.compiling import kernel
 
-from .base import Hashes, Workers, key_block, whole_number
-from .state import PartitionerState, pack, unpack
+from .base import Hashes, Partitioner, Workers, key_block
+from .state import SavedCounter
 
 
-class Shuffle:
+class Shuffle(Partitioner):
     """Shuffle grouping: records go to the workers in turn, whatever their keys.
 
     Loads differ by at most 1 per replica. Replicas start at evenly spaced workers, so that their unfinished rounds do
-    not all fall on the same workers.
+    not all fall on the same workers. The turn is counted from the replica's own start, so that any replica may restore
+    it. It continues in the next slide, and after a resize modulo the new number of workers.
     """
 
     NAME = "shuffle"
-    VERSION = 1
+    COUNTERS = (SavedCounter("turn", "turn"),)
 
     def __init__(self, *, workers: int, replica: int, replicas: int) -> None:
-        self._workers = whole_number("workers", workers, 1)
-        self._replica = replica
-        self._replicas = replicas
+        super().__init__(workers)
+        self._replica, self._replicas = replica, replicas
         self._turn = 0  # records dealt since the last whole round
-
-    @property
-    def workers(self) -> int:
-        """Number of workers ``n``."""
-        return self._workers
 
     def route(self, keys: Hashes) -> Workers:
         """Return the next ``len(keys)`` workers in turn."""
@@ -42,25 +34,9 @@ class Shuffle:
         self._turn = (self._turn + rows) % self._workers
         return ids
 
-    def advance(self) -> None:
-        """Do nothing: the round continues in the next slide."""
-
-    def save(self) -> bytes:
-        """Return the turn, counted from the replica's own start, so that any replica may restore it."""
-        return pack(PartitionerState(self.NAME, self.VERSION, self._workers, {"turn": self._turn}, {}))
-
-    def restore(self, state: bytes) -> None:
-        """Adopt a saved turn and its number of workers. Raises ValueError on anything else."""
-        saved = unpack(state, self.NAME, self.VERSION)
-        turn = whole_number("the saved turn", saved.counters.get("turn"), 0)
-        self._workers, self._turn = saved.workers, turn % saved.workers
-
-    def merge(self, others: Sequence[Self]) -> None:
-        """Do nothing: each replica's round robin is even by itself."""
-
     def resize(self, workers: int) -> None:
         """Keep the turn, modulo the new number of workers."""
-        self._workers = whole_number("workers", workers, 1)
+        super().resize(workers)
         self._turn %= self._workers
 
 

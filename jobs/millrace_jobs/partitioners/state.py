@@ -12,12 +12,15 @@ import struct
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from .base import whole_number
+from .parameters import whole_number
+
+Vectors = Mapping[str, NDArray[np.int64]]
+"""One-dimensional arrays by name."""
 
 _PREFIX = struct.Struct("<4sII")
 _MAGIC = b"MRPS"
@@ -31,22 +34,35 @@ class PartitionerState:
     version: int
     workers: int
     counters: Mapping[str, int]
-    vectors: Mapping[str, NDArray[np.int64]]
-    """One-dimensional ``int64`` arrays by name."""
+    vectors: Vectors
+
+    def vector(self, name: str) -> NDArray[np.int64]:
+        """Return a vector, or an empty one if it is missing."""
+        return self.vectors.get(name, np.empty(0, np.int64))
+
+
+class SavedCounter(NamedTuple):
+    """A whole number of at least ``least`` in a state; error messages call it the saved ``title``."""
+
+    name: str
+    title: str
+    least: int = 0
+
+    def checked(self, saved: PartitionerState) -> int:
+        """Return its value in a state. Raises ValueError, which quotes it, if it is missing or not such a number."""
+        return whole_number(f"the saved {self.title}", saved.counters.get(self.name), self.least)
+
+
+def as_vector(numbers: ArrayLike) -> NDArray[np.int64]:
+    """Return numbers as a vector of a state, in one dimension: those of 8 bytes by their bits, all others by value."""
+    flat = np.ascontiguousarray(numbers).reshape(-1)
+    return flat.view(np.int64) if flat.itemsize == 8 else flat.astype(np.int64)
 
 
 def pack(state: PartitionerState) -> bytes:
     """Return the bytes that ``unpack`` turns into the same state; equal states give equal bytes."""
-    header = json.dumps(
-        {
-            "algorithm": state.algorithm,
-            "version": state.version,
-            "workers": state.workers,
-            "counters": dict(state.counters),
-            "vectors": {name: len(vector) for name, vector in state.vectors.items()},
-        },
-        separators=(",", ":"),
-    ).encode()
+    lengths = {name: len(vector) for name, vector in state.vectors.items()}
+    header = json.dumps(vars(state) | {"vectors": lengths}, separators=(",", ":")).encode()
     body = header + b"".join(vector.astype("<i8").tobytes() for vector in state.vectors.values())
     return _PREFIX.pack(_MAGIC, zlib.crc32(body, len(header)), len(header)) + body
 

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from millrace_jobs.partitioners.registry import beginnings
+from millrace_jobs.partitioners.registry import initial_states
 from millrace_jobs.plan.control import Pin
 
 MAX_STATE = 1 << 18
@@ -126,7 +126,7 @@ class Policies:
         if policy is None:
             return []
         try:
-            return beginnings(
+            return initial_states(
                 pin.algorithm,
                 [state_of(text) for text in policy.states],
                 workers=pin.workers,

@@ -108,7 +108,7 @@ _TASKS = 64
 """Maximum number of tasks of a batch whose measurements are kept, spread evenly over all tasks."""
 
 
-EASE = 0.5
+LOW_UTILIZATION = 0.5
 """Processing time, as a share of the batch interval, below which batches are far from filling the interval."""
 
 
@@ -137,13 +137,13 @@ class MeasuredBatch:
     waiting: int = 0
 
     @property
-    def is_at_ease(self) -> bool:
+    def has_slack(self) -> bool:
         """Whether a shorter time would gain little.
 
         That is so if the time is far below the interval, or above it without a backlog larger than the batch. In the
         latter case it is what every batch takes, whatever it holds: the batch could have held more records.
         """
-        return self.load < EASE or (self.load > 1 and self.waiting <= self.rows)
+        return self.load < LOW_UTILIZATION or (self.load > 1 and self.waiting <= self.rows)
 
     @property
     def groups(self) -> int:
@@ -213,14 +213,18 @@ class AlgorithmCosts:
         return BatchTime(0.0, makespan(each, cores), merge, rest)
 
 
+_WorkSeconds = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""Amounts of work and the seconds that they took, as ``fit_costs`` takes them."""
+
+
 class Measurements:
     """Measurements from which costs are learned; memory is bounded by ``BATCHES`` for each cost."""
 
     def __init__(self, prior: Prior) -> None:
         self._prior = prior
-        self._combine: deque[tuple[NDArray[np.float64], NDArray[np.float64]]] = deque(maxlen=BATCHES)
-        self._slices: deque[tuple[NDArray[np.float64], NDArray[np.float64]]] = deque(maxlen=BATCHES)
-        self._merge: deque[tuple[float, float]] = deque(maxlen=BATCHES)
+        self._combine: deque[_WorkSeconds] = deque(maxlen=BATCHES)
+        self._slices: deque[_WorkSeconds] = deque(maxlen=BATCHES)
+        self._merge: deque[_WorkSeconds] = deque(maxlen=BATCHES)
         self._route: dict[str, deque[float]] = {}
         self._own: dict[str, float] = {}
 
@@ -251,7 +255,7 @@ class Measurements:
     def add_merge(self, groups: float, seconds: float) -> None:
         """Add the seconds that all tasks of a merge of ``groups`` partial results took together."""
         if seconds > 0:
-            self._merge.append((groups, seconds))
+            self._merge.append((np.array([[1.0, groups]]), np.array([seconds])))
 
     def add_partitioners(self, placements: Iterable[ShadowPlacement]) -> None:
         """Add the partitioners' own times in a shadow run; the fastest run of each counts."""
@@ -267,7 +271,7 @@ class Measurements:
         speed = base / prior.route
         return AlgorithmCosts(
             combine=_fitted(prior.combine, self._combine or self._slices, speed),
-            merge=_fitted(prior.merge, [_merge_work(*one) for one in self._merge], speed),
+            merge=_fitted(prior.merge, self._merge, speed),
             route=route,
             own=dict(self._own),
             route_base=base,
@@ -276,14 +280,8 @@ class Measurements:
         )
 
 
-def _fitted(
-    prior: NDArray[np.float64], measured: Collection[tuple[NDArray[np.float64], NDArray[np.float64]]], speed: float
-) -> NDArray[np.float64]:
+def _fitted(prior: NDArray[np.float64], measured: Collection[_WorkSeconds], speed: float) -> NDArray[np.float64]:
     if not measured:
         return prior * speed
     work, seconds = (np.concatenate(parts) for parts in zip(*measured, strict=True))
     return fit_costs(work, seconds, prior)
-
-
-def _merge_work(groups: float, seconds: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    return np.array([[1.0, groups]]), np.array([seconds])

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
 
-_DOUBT = 0.1
+_PRIOR_WEIGHT = 0.1
 """Weight of the prior: a cost of twice the prior's is as unlikely as measurements that are all off by this share."""
 
 _HUBER = 1.345
@@ -45,8 +45,8 @@ def fit_costs(work: Vector, seconds: Vector, prior: Vector) -> Vector:
     costs, before = np.ones(len(prior)), np.ones(len(prior))
     for _ in range(_ROUNDS):
         scale = np.sqrt(weights) / size
-        rows = np.vstack([units * scale[:, None], _DOUBT * np.diag(1 / before)])
-        costs = _non_negative(rows, np.concatenate([seconds[known] * scale, np.full(len(prior), _DOUBT)]))
+        rows = np.vstack([units * scale[:, None], _PRIOR_WEIGHT * np.diag(1 / before)])
+        costs = _non_negative(rows, np.concatenate([seconds[known] * scale, np.full(len(prior), _PRIOR_WEIGHT)]))
         before = np.maximum(costs, _LEAST * before)
         errors = np.abs(units @ costs - seconds[known]) / size
         typical = max(float(np.median(errors)) / 0.6745, _TINY)

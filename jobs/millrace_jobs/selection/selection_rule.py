@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millrace_jobs.partitioners.registry import ALGORITHMS, NATIVE
 
-FEW = 10
+SIGNIFICANTLY_LESS = 10
 """Factor by which groups are "significantly less" than a worker's records; the paper leaves it open."""
 
 MANY_WINDOWS = 4
@@ -23,7 +23,7 @@ def by_rule(groups: float, rows: float, workers: int) -> str:
     Shuffle if groups are far fewer than the records of a worker; otherwise AM or cAM, which have the best trade-off
     between imbalance and aggregation cost.
     """
-    return EVEN if groups * FEW <= rows / workers else COLLOCATING
+    return EVEN if groups * SIGNIFICANTLY_LESS <= rows / workers else COLLOCATING
 
 
 def starting_algorithm(*, sql: bool, windows: int, grouped: bool) -> str:

@@ -26,20 +26,20 @@ records, so what they do on a sample says too little about a whole batch.
 MARGIN = 0.02
 """Predicted gain, as a share of the batch time, below which nothing changes; doubles with each disappointment."""
 
-AGREEING = 2
+AGREEMENTS = 2
 """Number of evaluations in a row that must find a gain."""
 
-PLAIN = 0.25
+CLEAR_GAIN = 0.25
 """Predicted gain for which one evaluation is enough.
 
 A batch is slow if it takes longer than predicted by more than this share.
 """
 
-DOUBT = 0.2
+PRIOR_ERROR = 0.2
 """Share by which the prior may be wrong.
 
 Until workers have been measured, ``native`` is left once, even for an algorithm that is predicted to take longer by up
-to this share. A job at ease leaves it only for an algorithm that is predicted to save at least this share.
+to this share. A job with time to spare leaves it only for an algorithm that is predicted to save at least this share.
 """
 
 SOONEST, LATEST = 2, 16
@@ -99,7 +99,7 @@ class Selector:
         self._resources = resources
         self._tasks: tuple[int, int] | None = None
         self._chosen_at: int | None = None
-        self._at_ease = False
+        self._has_slack = False
         self._exchanges: deque[int] = deque(maxlen=8)
         self._watch()
 
@@ -138,12 +138,12 @@ class Selector:
         window, self._window = self._window, []
         self.candidates = MappingProxyType(self._forecaster.forecast(window, self._resources))
         self._compare(window)
-        self._at_ease = 2 * sum(batch.is_at_ease for batch in window) > len(window)
+        self._has_slack = 2 * sum(batch.has_slack for batch in window) > len(window)
         return self._decide(batch.number, statistics.median(batch.rows for batch in window))
 
     def _is_slow(self, batch: MeasuredBatch) -> bool:
         """Whether a batch took so much longer than predicted that the records must have changed."""
-        return self._expected is not None and batch.seconds > (1 + PLAIN) * self._expected * batch.rows
+        return self._expected is not None and batch.seconds > (1 + CLEAR_GAIN) * self._expected * batch.rows
 
     def _compare(self, window: Sequence[MeasuredBatch]) -> None:
         """Record the predicted and observed time of these batches, per record because batches differ in size."""
@@ -165,7 +165,7 @@ class Selector:
         best = min(better, key=lambda one: one.time.total * (1 - _TIE * one.by_rule))
         self._agreed, self._every = self._agreed + 1, SOONEST
         switch = Switch(number, current, best)
-        if self._agreed < AGREEING and switch.gain < PLAIN:
+        if self._agreed < AGREEMENTS and switch.gain < CLEAR_GAIN:
             return None
         if self._chosen_at is not None and number - self._chosen_at < TRIAL:
             self._forecaster.residuals.disappointed(number, self.algorithm)
@@ -186,5 +186,5 @@ class Selector:
             saved -= RESTART_SECONDS / HORIZON * (1 << lately)
         margin = MARGIN * (1 << self._forecaster.residuals.disappointments(other.algorithm, number))
         if current.algorithm == NATIVE and not self._forecaster.workers_measured:
-            margin = DOUBT if self._at_ease else -DOUBT
+            margin = PRIOR_ERROR if self._has_slack else -PRIOR_ERROR
         return saved > margin * current.time.total

@@ -14,8 +14,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace_jobs.kernels.compiling import inlined, kernel, read_only
-from millrace_jobs.kernels.mixing import Hashes, salts, seeded_hash
+from millrace_jobs.kernels.compiling import inlined
 
 Cells = NDArray[np.int64]
 """Counters of shape ``(depth, width)``; the width is a power of two."""
@@ -23,29 +22,6 @@ Cells = NDArray[np.int64]
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _ONE = np.uint64(1)
-
-
-class CountMin:
-    """Count-min sketch; ``seed`` draws the hashes, and ``width`` is rounded up to a power of two."""
-
-    def __init__(self, *, width: int, depth: int, seed: int) -> None:
-        self.cells: Cells = np.zeros((depth, 1 << (width - 1).bit_length()), np.int64)
-        """Counters, for ``count`` in kernels; they overflow only after 2**63 records."""
-        self._salt = salts(seed, 1)[0]
-
-    def add(self, keys: Hashes) -> None:
-        """Count one record of each of ``keys``, shape ``(rows,)``."""
-        _count_all(self.cells, read_only(keys), self._salt)
-
-    def estimates(self, keys: Hashes) -> NDArray[np.int64]:
-        """Return an upper bound on how often each key was added; same shape as ``keys``."""
-        return _estimate_all(self.cells, read_only(keys), self._salt)
-
-    def merge(self, other: CountMin) -> None:
-        """Add the counts of ``other``. Raises ValueError unless it has the same shape and seed."""
-        if other.cells.shape != self.cells.shape or other._salt != self._salt:
-            raise ValueError("count-min sketches can be merged only when width, depth and seed are the same")
-        self.cells += other.cells
 
 
 def distinct(cells: Cells) -> float:
@@ -75,17 +51,3 @@ def count(cells: Cells, hashed: np.uint64, records: int | np.int64) -> np.int64:
         least = min(least, cells[row, slot])
         place += step
     return least
-
-
-@kernel
-def _count_all(cells: Cells, keys: Hashes, salt: np.uint64) -> None:
-    for row in range(len(keys)):
-        count(cells, seeded_hash(keys[row], salt), 1)
-
-
-@kernel
-def _estimate_all(cells: Cells, keys: Hashes, salt: np.uint64) -> NDArray[np.int64]:
-    out = np.empty(len(keys), np.int64)
-    for row in range(len(keys)):
-        out[row] = count(cells, seeded_hash(keys[row], salt), 0)
-    return out

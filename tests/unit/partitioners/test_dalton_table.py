@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from millrace_jobs.partitioners.registry import beginnings
+from millrace_jobs.partitioners.registry import initial_states
 
 from .streams import make
 
@@ -57,7 +57,7 @@ def test_all_heavy_hitters_are_handed_over(n, resized):
     for member in members:
         member.advance()
     states = [member.save() for member in members]
-    (begun,) = set(beginnings("dalton", states, workers=resized, replicas=4, seed=1, parameters={}))
+    (begun,) = set(initial_states("dalton", states, workers=resized, replicas=4, seed=1, parameters={}))
     follower = make("dalton", resized, 3, 4)
     follower.restore(begun)
     assert len(follower.hot) == min(n * 5 // 8, resized)

@@ -1,7 +1,7 @@
 import pytest
 
 from millrace_jobs.partitioners import registry
-from millrace_jobs.partitioners.registry import beginnings
+from millrace_jobs.partitioners.registry import initial_states
 
 from .streams import ROUTED, make, zipf
 
@@ -20,7 +20,7 @@ def ended(name, workers, replicas):
 
 
 def begin(name, states, workers, replicas):
-    return beginnings(name, states, workers=workers, replicas=replicas, seed=1, parameters={})
+    return initial_states(name, states, workers=workers, replicas=replicas, seed=1, parameters={})
 
 
 @by_name

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from bench.papers.reduce_buckets import ReferenceTable, allocate, reference_table
 from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_jobs.partitioners.prompt.partitioner import PromptPartitioner
-from millrace_jobs.partitioners.prompt.reduce_buckets import ReferenceTable, allocate
 
 from . import oracles_prompt as oracles
 from .streams import keys, make, seeds, workers, zipf
@@ -32,7 +32,7 @@ def test_reference_tables_say_what_is_in_each_block_and_which_keys_are_split(str
     for key, block in zip(stream.tolist(), blocks.ids.tolist(), strict=True):
         where.setdefault(key, []).append(block)
     for block in range(n):
-        table = blocks.reference_table(block, shared=False)
+        table = reference_table(blocks, block, shared=False)
         expected = {key: (ids.count(block), len(set(ids)) > 1) for key, ids in where.items() if block in ids}
         found = zip(table.keys.tolist(), table.sizes.tolist(), table.split.tolist(), strict=True)
         assert {key: (size, split) for key, size, split in found} == expected
@@ -43,7 +43,7 @@ def test_reference_tables_say_what_is_in_each_block_and_which_keys_are_split(str
 def test_all_keys_are_labelled_split_where_other_replicas_may_have_them(stream, n):
     blocks = partitioned(stream, n)
     for block in range(n):
-        apart, shared = (blocks.reference_table(block, shared=shared) for shared in (False, True))
+        apart, shared = (reference_table(blocks, block, shared=shared) for shared in (False, True))
         assert shared.split.all()
         assert shared.keys.tolist() == apart.keys.tolist()
 
@@ -80,7 +80,7 @@ def test_all_map_tasks_agree_on_every_key_and_buckets_are_more_equal_than_by_has
     blocks = partitioned(stream, n)
     place, ours, hashed = {}, np.zeros(buckets), np.zeros(buckets)
     for block in range(n):
-        table = blocks.reference_table(block, shared=False)
+        table = reference_table(blocks, block, shared=False)
         chosen = allocate(table, np.ones(len(table.keys), np.int64), buckets, task=0, seed=1)
         for key, bucket in zip(table.keys.tolist(), chosen.tolist(), strict=True):
             assert place.setdefault(key, bucket) == bucket

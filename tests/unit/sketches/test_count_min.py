@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.sketches.count_min import CountMin, distinct
+from millrace_jobs.sketches.count_min import distinct
+
+from .count_min_sketch import CountMin
 
 streams = st.lists(st.integers(0, 30), max_size=300).map(lambda values: np.array(values, np.uint64))
 

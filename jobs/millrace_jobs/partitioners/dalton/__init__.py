@@ -2,7 +2,7 @@
 
 Zapridou, Mytilinis, Ailamaki: Dalton: Learned Partitioning for Distributed Data Streams (PVLDB 16, 2022). The
 modules follow the paper: ``bandit`` is sections 3.1 and 3.2, ``windows`` and ``statistics`` section 3.3,
-``placing`` Algorithms 1 and 2, ``cooperative`` section 4.1, ``memory`` section 4.2.
+``placing`` Algorithms 1 and 2, ``cooperative`` section 4.1, ``replica_state`` section 4.2.
 """
 
 from .partitioner import Dalton

@@ -16,25 +16,68 @@ and needs neither.
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from types import MappingProxyType
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace_jobs.partitioners.base import Hashes, whole_number
-from millrace_jobs.partitioners.state import PartitionerState, pack, unpack
+from millrace_jobs.partitioners.base import Hashes
+from millrace_jobs.partitioners.parameters import whole_number
+from millrace_jobs.partitioners.state import PartitionerState, as_vector, pack, unpack
 
 from .bandit import INITIAL
 
 VERSION = 1
 
 
+class _Message:
+    """Base of the messages: on the wire, arrays are vectors and numbers are counters of a state."""
+
+    KIND: ClassVar[str]
+    TITLE: ClassVar[str]
+    VECTORS: ClassVar[Mapping[str, type[np.generic]]]
+    """Data types of the arrays."""
+    COUNTERS: ClassVar[Mapping[str, int]]
+    """Least values of the numbers."""
+
+    workers: int
+
+    def to_bytes(self) -> bytes:
+        """Return the message in its wire format, with a checksum."""
+        counters = {name: int(getattr(self, name)) for name in self.COUNTERS}
+        arrays = ((name, getattr(self, name)) for name in self.VECTORS)
+        vectors = {name: as_vector(() if array is None else array) for name, array in arrays}
+        return pack(PartitionerState(self.KIND, VERSION, self.workers, counters, vectors))
+
+    @classmethod
+    def _read(cls, data: bytes) -> dict[str, Any]:
+        """Return the fields. Raises ValueError on anything but the output of ``to_bytes``."""
+        sent = unpack(data, cls.KIND, VERSION)
+        fields: dict[str, Any] = {"workers": sent.workers}
+        try:
+            for name, dtype in cls.VECTORS.items():
+                vector = sent.vectors[name]
+                fields[name] = vector.astype(dtype) if dtype is np.bool_ else vector.view(dtype)
+            for name, least in cls.COUNTERS.items():
+                fields[name] = whole_number(f"the {name} of {cls.TITLE}", sent.counters[name], least)
+        except KeyError as error:
+            raise ValueError(f"{cls.TITLE} without {error.args[0]} cannot be read") from error
+        return fields
+
+
 @dataclass(frozen=True, eq=False)
-class SyncMessage:
+class SyncMessage(_Message):
     """The SYNC message from a replica to the reducer."""
+
+    KIND = "dalton SYNC"
+    TITLE = "a SYNC message"
+    VECTORS = MappingProxyType(
+        {"keys": np.uint64, "frequencies": np.int64, "split": np.bool_, "learned": np.bool_, "q": np.float64}
+    )
+    COUNTERS = MappingProxyType({"replica": 0, "load": 0, "rehashed": 0, "slower": 0})
 
     replica: int
     workers: int
@@ -55,56 +98,25 @@ class SyncMessage:
     slower: bool = False
     """Whether the reducer is asked to double DSYNC."""
 
-    def to_bytes(self) -> bytes:
-        """Return the message in its wire format, with a checksum."""
-        vectors = {
-            "keys": self.keys.view(np.int64),
-            "frequencies": self.frequencies,
-            "split": self.split.astype(np.int64),
-            "learned": self.learned.astype(np.int64),
-            "q": self.q.reshape(-1).view(np.int64),
-        }
-        counters = {
-            "replica": self.replica,
-            "load": self.load,
-            "rehashed": self.rehashed,
-            "slower": int(self.slower),
-        }
-        return pack(PartitionerState("dalton SYNC", VERSION, self.workers, counters, vectors))
-
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """Read a message from the output of ``to_bytes``. Raises ValueError on anything else."""
-        sent = unpack(data, "dalton SYNC", VERSION)
-        try:
-            keys, frequencies, split, learned, q = (
-                sent.vectors[name] for name in ("keys", "frequencies", "split", "learned", "q")
-            )
-            replica, load, rehashed, slower = (
-                whole_number(f"the {name} of a SYNC message", sent.counters[name], 0)
-                for name in ("replica", "load", "rehashed", "slower")
-            )
-        except KeyError as error:
-            raise ValueError(f"a SYNC message without {error.args[0]} cannot be read") from error
-        if not len(keys) == len(frequencies) == len(split) == len(learned):
+        fields = cls._read(data)
+        keys, learned = fields["keys"], fields["learned"]
+        if not len(keys) == len(fields["frequencies"]) == len(fields["split"]) == len(learned):
             raise ValueError("the keys of a SYNC message and what it says of them differ in number")
-        return cls(
-            replica=replica,
-            workers=sent.workers,
-            load=load,
-            keys=keys.view(np.uint64),
-            frequencies=frequencies,
-            split=split.astype(np.bool_),
-            learned=learned.astype(np.bool_),
-            q=_q_table(q, int(np.count_nonzero(learned)), sent.workers),
-            rehashed=rehashed,
-            slower=bool(slower),
-        )
+        q = _q_table(fields["q"], int(np.count_nonzero(learned)), fields["workers"])
+        return cls(**fields | {"q": q, "slower": bool(fields["slower"])})
 
 
 @dataclass(frozen=True, eq=False)
-class GlobalPolicy:
+class GlobalPolicy(_Message):
     """The policy that the reducer sends to all replicas."""
+
+    KIND = "dalton policy"
+    TITLE = "a policy"
+    VECTORS = MappingProxyType({"keys": np.uint64, "q": np.float64, "split": np.uint64, "interval": np.float64})
+    COUNTERS = MappingProxyType({"replicas": 1, "load": 0, "rehashed": 0})
 
     workers: int
     replicas: int
@@ -122,44 +134,17 @@ class GlobalPolicy:
     interval: float | None = None
     """DSYNC from now on, if the reducer adapts it."""
 
-    def to_bytes(self) -> bytes:
-        """Return the policy in its wire format, with a checksum."""
-        interval = [] if self.interval is None else [self.interval]
-        vectors = {
-            "keys": self.keys.view(np.int64),
-            "q": self.q.reshape(-1).view(np.int64),
-            "split": self.split.view(np.int64),
-            "interval": np.array(interval, np.float64).view(np.int64),
-        }
-        counters = {"replicas": self.replicas, "load": self.load, "rehashed": self.rehashed}
-        return pack(PartitionerState("dalton policy", VERSION, self.workers, counters, vectors))
-
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """Read a policy from the output of ``to_bytes``. Raises ValueError on anything else."""
-        sent = unpack(data, "dalton policy", VERSION)
-        try:
-            keys, q, split, interval = (sent.vectors[name] for name in ("keys", "q", "split", "interval"))
-            replicas = whole_number("the replicas of a policy", sent.counters["replicas"], 1)
-            load = whole_number("the load of a policy", sent.counters["load"], 0)
-            rehashed = whole_number("the rehashed of a policy", sent.counters["rehashed"], 0)
-        except KeyError as error:
-            raise ValueError(f"a policy without {error.args[0]} cannot be read") from error
-        return cls(
-            workers=sent.workers,
-            replicas=replicas,
-            load=load,
-            keys=keys.view(np.uint64),
-            q=_q_table(q, len(keys), sent.workers),
-            split=split.view(np.uint64),
-            rehashed=rehashed,
-            interval=float(interval.view(np.float64)[0]) if len(interval) else None,
-        )
+        fields = cls._read(data)
+        interval = fields["interval"]
+        q = _q_table(fields["q"], len(fields["keys"]), fields["workers"])
+        return cls(**fields | {"q": q, "interval": float(interval[0]) if len(interval) else None})
 
 
-def _q_table(sent: NDArray[np.int64], rows: int, workers: int) -> NDArray[np.float64]:
+def _q_table(q: NDArray[np.float64], rows: int, workers: int) -> NDArray[np.float64]:
     """Return the Q-table, shape ``(rows, workers)``. Raises ValueError unless all values are between -2 and 1."""
-    q = sent.view(np.float64)
     if len(q) != rows * workers or not ((q >= INITIAL) & (q <= 1.0)).all():
         raise ValueError(f"{len(q)} numbers are not the Q-table of {rows} keys and {workers} workers")
     return q.reshape(rows, workers)
@@ -202,13 +187,6 @@ def _heavy_hitters(keys: Hashes, total: NDArray[np.int64], load: int, workers: i
     return most_frequent[(frequencies > 1) & (frequencies * workers >= load)]
 
 
-class SyncPhase(enum.Enum):
-    """The states of Algorithm 2."""
-
-    PREPARE = "learning"
-    AWAIT = "waiting for the global Q-table"
-
-
 class SyncTimer:
     """A replica's timer, which says when to send SYNC: every ``interval`` (DSYNC), starting from ``now``.
 
@@ -218,7 +196,8 @@ class SyncTimer:
 
     def __init__(self, *, interval: float, now: float) -> None:
         self.interval = interval
-        self.phase = SyncPhase.PREPARE
+        self.awaiting = False
+        """Whether the timer is in state AWAIT of Algorithm 2, for the global Q-table, and not in state PREPARE."""
         self.slower = False
         """Whether the next SYNC asks to double the interval."""
         self._last = now
@@ -227,7 +206,7 @@ class SyncTimer:
         """Whether to send SYNC now; if so, call ``sent`` afterwards."""
         if now - self._last < self.interval:
             return False
-        if self.phase is SyncPhase.PREPARE:
+        if not self.awaiting:
             return True
         self.slower = True
         self._last = now
@@ -235,13 +214,13 @@ class SyncTimer:
 
     def sent(self, now: float) -> None:
         """Record that SYNC was sent, with the request in ``slower``."""
-        self.phase = SyncPhase.AWAIT
+        self.awaiting = True
         self.slower = False
         self._last = now
 
     def received(self, policy: GlobalPolicy) -> None:
         """Record that the global Q-table has arrived, and adopt its interval, if it has one."""
-        self.phase = SyncPhase.PREPARE
+        self.awaiting = False
         if policy.interval is not None:
             self.interval = policy.interval
 

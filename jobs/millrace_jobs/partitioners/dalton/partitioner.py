@@ -9,17 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millrace_jobs.kernels.mixing import salts, seeded_hash
-from millrace_jobs.partitioners.base import Hashes, Workers, key_block, whole_number
-from millrace_jobs.partitioners.state import pack, unpack
+from millrace_jobs.partitioners.base import Hashes, Partitioner, Workers, key_block
+from millrace_jobs.partitioners.state import PartitionerState, Vectors
 
 from .cooperative import GlobalPolicy, SyncMessage, reduce
-from .memory import ReplicaMemory, forwardable
 from .placing import BlockSetting, Knowledge, WorkerLoads, place
-from .saving import restored, state_of
+from .replica_state import ReplicaState, counters_of, restored, vectors_of
 from .table import CARRIED, DRAWS, KEYS, SEEN
 
 
-class Dalton:
+class Dalton(Partitioner):
     """Partitioner that learns which workers each hot key should be on, and hashes all other keys.
 
     ``slides`` is W/s, the number of slides in a window. ``balance`` is p1, the weight of the imbalance; the weight of
@@ -41,7 +40,6 @@ class Dalton:
     """
 
     NAME = "dalton"
-    VERSION = 1
 
     def __init__(
         self,
@@ -59,6 +57,7 @@ class Dalton:
         keys: str,
         fragmentation: str,
     ) -> None:
+        super().__init__(workers)
         self._replica = replica
         self._alone = replicas == 1
         self._salt = salts(seed, 1)[0]
@@ -67,8 +66,8 @@ class Dalton:
         self._balance, self._epsilon, self._gamma = balance, epsilon, gamma
         self._statistics_window = statistics_window
         self._everything = keys == "all"
-        self._memory = ReplicaMemory(
-            workers=whole_number("workers", workers, 1),
+        self._state = ReplicaState(
+            workers=workers,
             seed=seed,
             slides=slides,
             bit_slides=1 if fragmentation == "batch" else slides,
@@ -77,30 +76,25 @@ class Dalton:
         )
 
     @property
-    def workers(self) -> int:
-        """Number of workers ``n``."""
-        return self._memory.workers
-
-    @property
     def loads(self) -> NDArray[np.int64]:
         """Shape ``(n,)``: L_w, the records sent to each worker in the window; a copy."""
-        return self._memory.loads.totals
+        return self._state.loads.totals
 
     @property
     def hot(self) -> Hashes:
         """Shape ``(hot,)``: the bandit's keys, at most n unless it handles all keys; a copy."""
-        table = self._memory.table
+        table = self._state.table
         return table.keys[table.status >= CARRIED]
 
     def values(self, keys: Hashes) -> NDArray[np.float64]:
         """Return the rows of the Q-table, shape ``(keys, n)``; NaN for keys that are not hot."""
         rows, live = self._rows(keys)
-        return np.where(live[:, None], self._memory.table.policy.q[rows], np.nan)
+        return np.where(live[:, None], self._state.table.policy.q[rows], np.nan)
 
     def spread(self, keys: Hashes) -> NDArray[np.int32]:
         """Return ‖X_w(k)‖, the number of workers of each hot key in the window, shape ``(keys,)``; 0 for other keys."""
         rows, live = self._rows(keys)
-        return np.where(live, self._memory.table.fragmentation.bits.spread[rows], np.int32(0))
+        return np.where(live, self._state.table.fragmentation.bits.spread[rows], np.int32(0))
 
     def forwardable(self, keys: Hashes) -> NDArray[np.bool_]:
         """Return which of ``keys`` have partial aggregates that their combiner may send straight to the output.
@@ -109,17 +103,18 @@ class Dalton:
         replicas no key is forwardable, unless they have synchronised after the window's last record. After ``resize``
         no key is forwardable until the window has passed.
         """
-        block, memory = key_block(keys), self._memory
-        if memory.rehashed or not (self._alone or memory.synchronised):
+        block, state = key_block(keys), self._state
+        if state.rehashed or not (self._alone or state.synchronised):
             return np.zeros(len(block), np.bool_)
-        return forwardable(block, memory.table, memory.split_by_others)
+        table = state.table
+        return ~np.isin(block, np.concatenate([table.keys[table.split], state.split_by_others]))
 
     def route(self, keys: Hashes) -> Workers:
         """Place a block by Algorithm 1, or by the AWAIT branch of Algorithm 2 while the reducer's reply is awaited."""
         block = key_block(keys)
         ids = np.empty(len(block), np.int32)
         if len(block):
-            self._memory.changed()
+            self._state.changed()
         done = 0
         while done < len(block):
             end = min(len(block), done + self._until_statistics_end())
@@ -127,39 +122,28 @@ class Dalton:
             if done < end:
                 self._make_room()
             elif not self._until_statistics_end():
-                self._memory.end_statistics()
+                self._state.end_statistics()
         return ids
 
     def advance(self) -> None:
         """End the slide, and also STATS_WIN unless it is counted in records."""
-        self._memory.end_slide()
+        self._state.end_slide()
         if not self._statistics_window:
-            self._memory.end_statistics()
+            self._state.end_statistics()
 
     def begin_sync(self, *, slower: bool = False) -> SyncMessage:
         """End STATS_WIN and return the SYNC message about it; until ``end_sync``, rewards are postponed (AWAIT)."""
-        self._memory.end_statistics()
-        message = self._memory.message(self._replica, slower=slower)
-        self._memory.reported()
-        self._memory.put_rewards_off()
+        self._state.end_statistics()
+        message = self._state.message(self._replica, slower=slower)
+        self._state.reported()
+        self._state.postpone_rewards()
         return message
 
     def end_sync(self, policy: GlobalPolicy) -> None:
         """Continue with the reducer's reply. Raises ValueError if it is for a different number of workers."""
         if policy.workers != self.workers:
             raise ValueError(f"cannot adopt a Q-table for {policy.workers} workers among {self.workers}")
-        self._memory.adopt(policy)
-
-    def save(self) -> bytes:
-        """Return what was learned and what the running windows hold; parameters and seed belong to the plan.
-
-        After ``advance``, with one slide per window, these are O(n**2) numbers.
-        """
-        return pack(state_of(self._memory, self.NAME, self.VERSION))
-
-    def restore(self, state: bytes) -> None:
-        """Adopt a saved state and its number of workers. Raises ValueError on anything else."""
-        self._memory = restored(unpack(state, self.NAME, self.VERSION), self._memory)
+        self._state.adopt(policy)
 
     def merge(self, others: Sequence[Self]) -> None:
         """Synchronise at a batch boundary: continue with the policy that the QtableReducer makes of all Q-tables.
@@ -171,37 +155,51 @@ class Dalton:
         if not others:
             return
         replicas = [self, *others]
-        policy = reduce([replica._memory.message(replica._replica) for replica in replicas])
-        self._memory.end_statistics()
-        self._memory.reported()
-        self._memory.adopt(policy)
-        self._memory.table.numbers[DRAWS] = max(replica._memory.table.numbers[DRAWS] for replica in replicas)
+        policy = reduce([replica._state.message(replica._replica) for replica in replicas])
+        self._state.end_statistics()
+        self._state.reported()
+        self._state.adopt(policy)
+        self._state.table.numbers[DRAWS] = max(replica._state.table.numbers[DRAWS] for replica in replicas)
 
     def resize(self, workers: int) -> None:
         """Keep what was learned about the remaining workers; new ones are untried. Cold keys are rehashed."""
-        self._memory.resize(whole_number("workers", workers, 1))
+        super().resize(workers)
+        self._state.resize(workers)
+
+    def _counters(self) -> dict[str, int]:
+        return counters_of(self._state)
+
+    def _vectors(self) -> Vectors:
+        """Return what was learned and what the running windows hold.
+
+        After ``advance``, with one slide per window, these are O(n**2) numbers.
+        """
+        return vectors_of(self._state)
+
+    def _adopt(self, saved: PartitionerState) -> None:
+        self._state = restored(saved, self._state)
 
     def _until_statistics_end(self) -> int:
         if not self._statistics_window:
             return np.iinfo(np.int64).max
-        return max(0, self._statistics_window - int(self._memory.table.numbers[SEEN]))
+        return max(0, self._statistics_window - int(self._state.table.numbers[SEEN]))
 
     def _situation(self) -> BlockSetting:
-        memory = self._memory
+        state = self._state
         return BlockSetting(
             self._salt,
             self._stream,
             self._everything,
-            memory.frequencies.most,
-            memory.load,
-            memory.local_load,
+            state.frequencies.most,
+            state.load,
+            state.local_load,
             self._balance,
             self._epsilon,
             self._gamma,
         )
 
     def _knowledge(self) -> Knowledge:
-        table, frequencies, loads = self._memory.table, self._memory.frequencies, self._memory.loads
+        table, frequencies, loads = self._state.table, self._state.frequencies, self._state.loads
         return Knowledge(
             table.followed,
             table.policy,
@@ -215,13 +213,13 @@ class Dalton:
 
     def _make_room(self) -> None:
         """Make room for another row, or for another key in the frequency map."""
-        table, frequencies = self._memory.table, self._memory.frequencies
+        table, frequencies = self._state.table, self._state.frequencies
         if table.full:
             table.fit(np.arange(table.count))
         else:
             table.numbers[KEYS] = frequencies.make_room(int(table.numbers[KEYS]))
 
     def _rows(self, keys: Hashes) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        rows = self._memory.table.rows_of(key_block(keys))
-        live = (rows >= 0) & (self._memory.table.followed.status[rows] >= CARRIED)
+        rows = self._state.table.rows_of(key_block(keys))
+        live = (rows >= 0) & (self._state.table.followed.status[rows] >= CARRIED)
         return rows, live

@@ -9,14 +9,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import NDArray
 
 from millrace_jobs.kernels.compiling import inlined, kernel
 from millrace_jobs.kernels.key_table import Rows, empty_table, find, grown, is_full, rows_of
 from millrace_jobs.kernels.mixing import splitmix64
+from millrace_jobs.partitioners.state import PartitionerState, Vectors
 from millrace_jobs.sketches import count_min
 from millrace_jobs.sketches.count_min import Cells
 
@@ -67,17 +66,17 @@ class Frequencies:
                 self.cells = _NO_CELLS
         self.table = empty_table(keys, 1)
 
-    def vectors(self) -> Mapping[str, NDArray[np.int64]]:
+    def vectors(self) -> Vectors:
         """Return the arrays that ``restored`` needs: little, unless there are counts."""
         rows = rows_of(self.table).view(np.int64)
         cells = self.cells if self.cells.any() else _NO_CELLS
         return {"counted_keys": rows[:, 0], "counts": rows[:, 1], "cells": cells.reshape(-1)}
 
     @classmethod
-    def restored(cls, kind: str, exact: bool, vectors: Mapping[str, NDArray[np.int64]]) -> Frequencies:
-        """Return the counts that ``vectors`` describe. Raises ValueError if these are not usable."""
+    def restored(cls, kind: str, exact: bool, saved: PartitionerState) -> Frequencies:
+        """Return the counts whose ``vectors`` are in a state. Raises ValueError if these are not usable."""
         restored = cls(kind)
-        keys, counts, cells = (vectors[name] for name in ("counted_keys", "counts", "cells"))
+        keys, counts, cells = (saved.vector(name) for name in ("counted_keys", "counts", "cells"))
         hashes = keys.view(np.uint64)
         if kind == ("sketch" if exact else "exact"):
             raise ValueError(f"the saved state of dalton has no statistics of kind {kind}")

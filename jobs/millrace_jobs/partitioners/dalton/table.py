@@ -7,7 +7,7 @@ removed at the end of a STATS_WIN in which its key was rare, once it has no reco
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,6 +79,11 @@ class KeyTable:
         """Shape ``(count,)``: the status of the rows; a view."""
         return self.followed.status[: self.count]
 
+    @property
+    def split(self) -> NDArray[np.bool_]:
+        """Shape ``(count,)``: which keys are the bandit's, or have records in the window on another than their home."""
+        return (self.status >= CARRIED) | self.fragmentation.elsewhere(self.policy.homes[: self.count])
+
     def rows_of(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return the rows of ``keys``, -1 for a key without one; same shape."""
         return _rows_of(self.followed.places, read_only(keys))
@@ -89,21 +94,11 @@ class KeyTable:
         Afterwards the table has room for ``room`` more rows, and then for as many again.
         """
         size = 2 * max(len(kept) + room, 32)
-        q, best, bound, homes = self.policy
-        self.policy = BanditPolicy(
-            _fitted(q, kept, size), _fitted(best, kept, size), _fitted(bound, kept, size), _fitted(homes, kept, size)
-        )
+        self.policy = BanditPolicy._make(_fitted(array, kept, size) for array in self.policy)
         if len(self.buffer.decay):
-            decay, gain = self.buffer
-            self.buffer = Buffer(_fitted(decay, kept, size), _fitted(gain, kept, size))
-        keys, status, frequency, last, _ = self.followed
-        self.followed = Followed(
-            _fitted(keys, kept, size),
-            _fitted(status, kept, size),
-            _fitted(frequency, kept, size),
-            _fitted(last, kept, size),
-            empty_table(size, 1),
-        )
+            self.buffer = Buffer._make(_fitted(array, kept, size) for array in self.buffer)
+        columns = (_fitted(column, kept, size) for column in self.followed[:-1])
+        self.followed = Followed._make([*columns, empty_table(size, 1)])
         self.fragmentation.fit(kept, size)
         self.numbers[ROWS] = len(kept)
         _enter(self.followed.places, self.keys)
@@ -193,7 +188,7 @@ def _none(dtype: type[Scalar]) -> NDArray[Scalar]:
     return np.empty(0, dtype)
 
 
-def _fitted(array: NDArray[Scalar], kept: NDArray[np.intp], size: int) -> NDArray[Scalar]:
+def _fitted(array: NDArray[Any], kept: NDArray[np.intp], size: int) -> NDArray[Any]:
     fitted = np.zeros((size, *array.shape[1:]), array.dtype)
     fitted[: len(kept)] = array[kept]
     return fitted

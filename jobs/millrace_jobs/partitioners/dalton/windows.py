@@ -19,33 +19,31 @@ from numpy.typing import NDArray
 
 from millrace_jobs.kernels.compiling import inlined
 
-Counts = NDArray[np.int64]
-
 
 class SlidingCounts:
     """Array of ``length`` counters over the newest ``slides`` slides, including the current one."""
 
     def __init__(self, slides: int, length: int) -> None:
-        self.head: Counts = np.zeros(length, np.int64)
+        self.head: NDArray[np.int64] = np.zeros(length, np.int64)
         """Counts of the current slide, shape ``(length,)``; callers add to them directly."""
-        self.past: Counts = np.zeros(length, np.int64)
+        self.past: NDArray[np.int64] = np.zeros(length, np.int64)
         """Sums over the earlier slides of the window, shape ``(length,)``."""
         # One block per earlier slide. The oldest is at _oldest, and the next slide overwrites it.
         self._blocks = np.zeros((slides - 1, length), np.int64)
         self._oldest = 0
 
     @property
-    def totals(self) -> Counts:
+    def totals(self) -> NDArray[np.int64]:
         """Sums over the window, shape ``(length,)``; a copy."""
         return self.past + self.head
 
     @property
-    def history(self) -> Counts:
+    def history(self) -> NDArray[np.int64]:
         """Counts of each slide of the window, oldest first, shape ``(slides, length)``; a copy."""
         return np.concatenate([np.roll(self._blocks, -self._oldest, axis=0), self.head[None]])
 
     @classmethod
-    def of(cls, history: Counts) -> SlidingCounts:
+    def of(cls, history: NDArray[np.int64]) -> SlidingCounts:
         """Return the counters with this ``history``, of shape ``(slides, length)``."""
         counts = cls(*history.shape)
         counts._blocks[:] = history[:-1]

@@ -75,7 +75,7 @@ def capacities(tuples: int, blocks: int) -> NDArray[np.int64]:
 def best_fit(room: NDArray[np.int64], size: int) -> int:
     """Return the block with the least room that holds ``size`` records, or the one with the most room if none does.
 
-    The first of several equal blocks wins. As in ``mixing``, results never change.
+    The first of several equal blocks wins.
     """
     best = 0
     for block in range(1, len(room)):
@@ -86,10 +86,7 @@ def best_fit(room: NDArray[np.int64], size: int) -> int:
 
 @kernel
 def put(pieces: Pieces, cut: int, key: int, block: int, size: int, room: NDArray[np.int64]) -> int:
-    """Put ``size`` records of ``key`` into ``block`` as piece number ``cut``; return the number of the next piece.
-
-    As in ``mixing``, results never change.
-    """
+    """Put ``size`` records of ``key`` into ``block`` as piece number ``cut``; return the number of the next piece."""
     pieces[cut, 0] = key
     pieces[cut, 1] = block
     pieces[cut, 2] = size
@@ -101,8 +98,7 @@ def put(pieces: Pieces, cut: int, key: int, block: int, size: int, room: NDArray
 def put_by_best_fit(pieces: Pieces, cut: int, key: int, size: int, room: NDArray[np.int64]) -> int:
     """Put ``size`` records of ``key`` where they fit best; while they fit nowhere, into the block with the most room.
 
-    Pieces are numbered as in ``put``, and all but the last one fill their block. As in ``mixing``, results never
-    change.
+    Pieces are numbered as in ``put``, and all but the last one fill their block.
     """
     while size:
         block = best_fit(room, size)

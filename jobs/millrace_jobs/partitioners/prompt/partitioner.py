@@ -11,12 +11,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace_jobs.partitioners.base import Hashes, Workers, key_block, whole_number
-from millrace_jobs.partitioners.state import PartitionerState, pack, unpack
+from millrace_jobs.partitioners.base import BatchPartitioner, Hashes, Workers, key_block
+from millrace_jobs.partitioners.parameters import whole_number
+from millrace_jobs.partitioners.state import PartitionerState, Vectors
 
 from .accumulator import MOST_TUPLES, Accumulator, Estimate
 from .packing import Fragments, first_fit, fragmentation_minimization, place, zigzag
-from .reduce_buckets import ReferenceTable
 
 BUFFERING = ("count-tree", "post-sort")
 """Ways to order keys by frequency: as records arrive (Algorithm 1), or by a sort of the exact counts at the end."""
@@ -44,44 +44,26 @@ class Blocks:
     fragments: Fragments
     """The fragments of the keys, in the order of ``keys``."""
 
-    def reference_table(self, block: int, *, shared: bool) -> ReferenceTable:
-        """Return the reference table of one block, for the Map task that processes it (paper 004, section 5).
 
-        With ``shared``, other replicas partition records of the same keys, so any key may be in their blocks too. All
-        keys are then labelled split, because a Map task must not choose the Reduce bucket of such a key by itself.
-        ``shared`` is False if there is one replica, or if each key comes to one replica only.
-        """
-        plan = self.fragments
-        inside = np.flatnonzero(plan.blocks == block)
-        key = np.searchsorted(plan.starts, inside, side="right") - 1
-        split = np.diff(plan.starts)[key] > 1
-        return ReferenceTable(self.keys[key], plan.sizes[inside], split | shared)
-
-
-class PromptPartitioner:
+class PromptPartitioner(BatchPartitioner):
     """Partitioner that counts a micro-batch's records by key, then cuts it into equal blocks, one for each worker.
 
     A record that arrives after a cut belongs to the next batch (see ``EarlyRelease``). Only the sizes of the
     past few batches, N_C and K, are kept from one batch to the next. Their averages, N_Est and K_Avg, set the steps of
     the next batch's CountTree. The first batch has no estimates and is post-sorted. A key that goes to several blocks
-    fills them one after the other, its records in arrival order.
+    fills them one after the other, its records in arrival order. No key has a fixed place from batch to batch, so a
+    resize takes effect with the next cut.
     """
 
     NAME = "prompt"
-    VERSION = 1
 
     def __init__(self, *, workers: int, budget: int, buffering: str, packing: str) -> None:
-        self._workers = whole_number("workers", workers, 1)
+        super().__init__(workers)
         self._budget = whole_number("budget", budget, 1)
         self._buffering = buffering
         self._pack = PACKING[packing]
         self._past = np.empty((0, 2), np.int64)  # N_C and K of the past few batches, the latest last
         self._batch = self._begin()
-
-    @property
-    def workers(self) -> int:
-        """Number of workers ``n``, the paper's number P of data partitions."""
-        return self._workers
 
     @property
     def estimate(self) -> Estimate | None:
@@ -90,11 +72,6 @@ class PromptPartitioner:
             return None
         tuples, keys = -(-self._past.sum(axis=0) // len(self._past))  # rounded up
         return Estimate(int(tuples), int(keys))
-
-    def route(self, keys: Hashes) -> Workers:
-        """Take in the block and cut the batch; return one id for each record since the last cut."""
-        self.accumulate(keys)
-        return self.cut()
 
     def accumulate(self, keys: Hashes) -> None:
         """Take in the next block (Algorithm 1).
@@ -122,25 +99,6 @@ class PromptPartitioner:
         self._batch = self._begin()
         return Blocks(place(batch.records, fragments), batch.keys, fragments)
 
-    def advance(self) -> None:
-        """Do nothing: the cut has ended the batch, and later records belong to the next one."""
-
-    def save(self) -> bytes:
-        """Return the sizes of the past few batches, and the keys accumulated since the last cut."""
-        vectors = {
-            "tuples": self._past[:, 0],
-            "keys": self._past[:, 1],
-            "accumulated": self._batch.accumulated.view(np.int64),
-        }
-        return pack(PartitionerState(self.NAME, self.VERSION, self._workers, {}, vectors))
-
-    def restore(self, state: bytes) -> None:
-        """Adopt a saved state and count its batch again. Raises ValueError on anything else."""
-        saved = unpack(state, self.NAME, self.VERSION)
-        past, accumulated = _past_of(saved), _vector(saved, "accumulated")
-        self._workers, self._past = saved.workers, past
-        self._batch = self._begin(accumulated.view(np.uint64))
-
     def merge(self, others: Sequence[Self]) -> None:
         """Average the sizes of the past few batches over the replicas, batch by batch, the latest with the latest.
 
@@ -156,12 +114,18 @@ class PromptPartitioner:
         self._past = merged
         self._batch = self._begin(self._batch.accumulated)
 
-    def resize(self, workers: int) -> None:
-        """Cut into ``workers`` blocks from now on, including the records accumulated so far.
+    def _vectors(self) -> Vectors:
+        """Return the sizes of the past few batches, and the keys accumulated since the last cut."""
+        tuples, keys = self._past.T
+        return {"tuples": tuples, "keys": keys, "accumulated": self._batch.accumulated.view(np.int64)}
 
-        No key has a fixed place from batch to batch.
-        """
-        self._workers = whole_number("workers", workers, 1)
+    def _adopt(self, saved: PartitionerState) -> None:
+        """Take over a saved state, and count its batch again."""
+        for name in ("tuples", "keys", "accumulated"):
+            if name not in saved.vectors:
+                raise ValueError(f"the saved state of prompt has no {name}")
+        self._past = _past_of(saved)
+        self._batch = self._begin(saved.vector("accumulated").view(np.uint64))
 
     def _begin(self, keys: Hashes | None = None) -> Accumulator:
         """Return a new batch that holds ``keys``."""
@@ -173,19 +137,13 @@ class PromptPartitioner:
 
 def _past_of(saved: PartitionerState) -> NDArray[np.int64]:
     """Return N_C and K of the saved batches, shape ``(batches, 2)``. Raises ValueError if they are not usable."""
-    tuples, keys = _vector(saved, "tuples"), _vector(saved, "keys")
+    tuples, keys = saved.vector("tuples"), saved.vector("keys")
     batches = len(tuples)
     if batches != len(keys) or batches > _PAST or (keys < 1).any() or (keys > tuples).any():
         raise ValueError(f"the saved state of prompt has no usable sizes of at most {_PAST} past batches")
     if (tuples > MOST_TUPLES).any():
         raise ValueError(f"the saved state of prompt has a batch of more than {MOST_TUPLES} records")
     return np.stack([tuples, keys], axis=1)
-
-
-def _vector(saved: PartitionerState, name: str) -> NDArray[np.int64]:
-    if name not in saved.vectors:
-        raise ValueError(f"the saved state of prompt has no {name}")
-    return saved.vectors[name]
 
 
 MOST_SLACK = 0.05

@@ -7,6 +7,8 @@ capacity, |C| / |R|, so this is the bucket with the least in it, whatever the ca
 because no cluster is divided. The paper leaves open which of several equal buckets is selected. It matters: if every
 Map task took the first one, the largest clusters of all tasks would meet there. So each task counts the buckets from a
 start of its own.
+
+Spark merges by key, so that no job assigns Reduce buckets; the benchmark of the paper does.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millrace_jobs.kernels.compiling import kernel, read_only
-from millrace_jobs.partitioners.base import Hashes, whole_number
+from millrace_jobs.partitioners.base import Hashes
 from millrace_jobs.partitioners.hash import Hash
+from millrace_jobs.partitioners.parameters import whole_number
+from millrace_jobs.partitioners.prompt.partitioner import Blocks
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,20 @@ class ReferenceTable:
     """Shape ``(keys,)``: the number of records of each key in the block."""
     split: NDArray[np.bool_]
     """Shape ``(keys,)``: whether other blocks have the key too."""
+
+
+def reference_table(plan: Blocks, block: int, *, shared: bool) -> ReferenceTable:
+    """Return the reference table of one block, for the Map task that processes it (paper 004, section 5).
+
+    With ``shared``, other replicas partition records of the same keys, so any key may be in their blocks too. All keys
+    are then labelled split, because a Map task must not choose the Reduce bucket of such a key by itself. ``shared`` is
+    False if there is one replica, or if each key comes to one replica only.
+    """
+    fragments = plan.fragments
+    inside = np.flatnonzero(fragments.blocks == block)
+    key = np.searchsorted(fragments.starts, inside, side="right") - 1
+    split = np.diff(fragments.starts)[key] > 1
+    return ReferenceTable(plan.keys[key], fragments.sizes[inside], split | shared)
 
 
 def allocate(

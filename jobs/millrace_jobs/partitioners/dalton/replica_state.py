@@ -18,15 +18,19 @@ from numpy.typing import NDArray
 
 from millrace_jobs.kernels.mixing import seeded
 from millrace_jobs.partitioners.base import Hashes
+from millrace_jobs.partitioners.state import PartitionerState, SavedCounter, Vectors, as_vector
 
 from .bandit import INITIAL, BanditPolicy, Buffer
 from .cooperative import GlobalPolicy, SyncMessage
 from .statistics import Frequencies
-from .table import CARRIED, COLD, EXPIRED, FOLLOWED, KEYS, SEEN, TOTAL, KeyTable
+from .table import CARRIED, COLD, DRAWS, EXPIRED, FOLLOWED, HOT, KEYS, SEEN, TOTAL, KeyTable
 from .windows import SlidingCounts
 
+_MOST = 1 << 48
+"""The largest plausible count in a state: a year of 8 million records/s."""
 
-class ReplicaMemory:
+
+class ReplicaState:
     """The state of a replica over ``workers`` workers, initially without history.
 
     The loads have a window of ``slides`` slides, the fragmentation one of ``bit_slides``.
@@ -55,9 +59,9 @@ class ReplicaMemory:
         self.rehashed = 0
         """Slides, this one included, whose windows may hold records that hash workers got before ``resize``."""
 
-    def emptied(self, workers: int) -> ReplicaMemory:
-        """Return a memory without history, over ``workers`` workers and otherwise with the same parameters."""
-        return ReplicaMemory(
+    def emptied(self, workers: int) -> ReplicaState:
+        """Return a state without history, over ``workers`` workers and otherwise with the same parameters."""
+        return ReplicaState(
             workers=workers,
             seed=self._seed,
             slides=len(self.loads.history),
@@ -125,7 +129,7 @@ class ReplicaMemory:
             load=int(table.numbers[SEEN]) if running else self.unreported,
             keys=table.keys.copy(),
             frequencies=(followed.frequency if running else followed.last)[:rows].copy(),
-            split=split_keys(table),
+            split=table.split,
             learned=learned,
             q=table.policy.q[:rows][learned],
             rehashed=self.rehashed,
@@ -137,7 +141,7 @@ class ReplicaMemory:
         self.table.followed.last[:] = 0
         self.unreported = 0
 
-    def put_rewards_off(self) -> None:
+    def postpone_rewards(self) -> None:
         """Enter AWAIT: postpone rewards until the global Q-table arrives."""
         shape = self.table.policy.q.shape
         self.table.buffer = Buffer(np.ones(shape), np.zeros(shape))
@@ -149,7 +153,7 @@ class ReplicaMemory:
         """
         if policy.load:
             self._replace_values(policy)
-        self._learn_what_was_put_off()
+        self._learn_postponed()
         self.table.search()
         self.table.count_live()
         self.tidy()
@@ -169,7 +173,7 @@ class ReplicaMemory:
         self.load = policy.load
         self.local_load = policy.load // policy.replicas
 
-    def _learn_what_was_put_off(self) -> None:
+    def _learn_postponed(self) -> None:
         table = self.table
         if self.awaiting:
             table.policy.q[:] = table.buffer.decay * table.policy.q + table.buffer.gain
@@ -220,16 +224,112 @@ def _columns(array: NDArray[np.float64], workers: int, new: float) -> NDArray[np
     return out
 
 
-def split_keys(table: KeyTable) -> NDArray[np.bool_]:
-    """Return which keys of ``table`` are the bandit's or have records elsewhere than on their hash worker.
+def counters_of(state: ReplicaState) -> dict[str, int]:
+    """Return the counters of a state that ``restored`` needs."""
+    return {
+        "load": state.load,
+        "local_load": state.local_load,
+        "unreported": state.unreported,
+        "seen": int(state.table.numbers[SEEN]),
+        "draws": int(state.table.numbers[DRAWS]),
+        "exact": int(state.frequencies.exact),
+        "synchronised": int(state.synchronised),
+        "rehashed": state.rehashed,
+        "awaiting": int(state.awaiting),
+    }
 
-    The shape is ``(table.count,)``. Only records in the window that the table's fragmentation covers count.
-    """
-    homes = table.policy.homes[: table.count]
-    return (table.status >= CARRIED) | table.fragmentation.elsewhere(homes)
+
+def vectors_of(state: ReplicaState) -> Vectors:
+    """Return the vectors of a state that ``restored`` needs."""
+    table = state.table
+    rows, followed = slice(table.count), table.followed
+    slides = table.fragmentation.slides()
+    return {
+        "loads": state.loads.history.reshape(-1),
+        "split_by_others": as_vector(state.split_by_others),
+        "keys": as_vector(table.keys),
+        "status": as_vector(table.status),
+        "frequencies": followed.frequency[rows],
+        "last": followed.last[rows],
+        "q": as_vector(table.policy.q[rows][table.status >= EXPIRED]),
+        "decay": as_vector(table.buffer.decay[rows]),
+        "gain": as_vector(table.buffer.gain[rows]),
+        "bits": np.concatenate(slides),
+        "bits_of_slides": np.array([len(slide) for slide in slides], np.int64),
+        **state.frequencies.vectors(),
+    }
 
 
-def forwardable(keys: Hashes, table: KeyTable, split_by_others: Hashes) -> NDArray[np.bool_]:
-    """Return which of ``keys`` all replicas have sent to their hash worker only; same shape as ``keys``."""
-    split = np.concatenate([table.keys[split_keys(table)], split_by_others])
-    return ~np.isin(keys, split)
+def restored(saved: PartitionerState, like: ReplicaState) -> ReplicaState:
+    """Return the state that was saved, under the parameters of ``like``. Raises ValueError if it is not usable."""
+    state = like.emptied(saved.workers)
+    counters = {name: SavedCounter(name, f"{name} of dalton").checked(saved) for name in counters_of(state)}
+    _require(max(counters.values()) <= _MOST and counters["local_load"] <= counters["load"], "counters")
+    _restore_table(state, saved, awaiting=bool(counters["awaiting"]))
+    state.load, state.local_load = counters["load"], counters["local_load"]
+    state.unreported, state.synchronised = counters["unreported"], bool(counters["synchronised"])
+    state.rehashed = counters["rehashed"]
+    state.split_by_others = saved.vector("split_by_others").view(np.uint64)
+    _require(_ascending(state.split_by_others), "keys split by others")
+    state.loads = SlidingCounts.of(_counts(saved, "loads", state.loads.history.size).reshape(-1, state.workers))
+    state.frequencies = Frequencies.restored(state.frequencies.kind, bool(counters["exact"]), saved)
+    numbers = state.table.numbers
+    numbers[SEEN], numbers[DRAWS] = counters["seen"], counters["draws"]
+    numbers[KEYS] = len(saved.vector("counted_keys"))
+    numbers[TOTAL] = state.loads.totals.sum()
+    return state
+
+
+def _counts(saved: PartitionerState, name: str, length: int) -> NDArray[np.int64]:
+    """Return a vector of plausible counts. Raises ValueError if it is not one of that ``length``."""
+    found = saved.vector(name)
+    _require(len(found) == length and ((found >= 0) & (found <= _MOST)).all(), name)
+    return found
+
+
+def _reals(saved: PartitionerState, name: str, shape: tuple[int, int], least: float) -> NDArray[np.float64]:
+    """Return an array with values between ``least`` and 1. Raises ValueError if it is not one of that ``shape``."""
+    found = saved.vector(name).view(np.float64)
+    _require(len(found) == shape[0] * shape[1] and ((found >= least) & (found <= 1.0)).all(), name)
+    return found.reshape(shape)
+
+
+def _restore_table(state: ReplicaState, saved: PartitionerState, *, awaiting: bool) -> None:
+    table, workers = state.table, state.workers
+    keys = saved.vector("keys").view(np.uint64)
+    count = len(keys)
+    _require(len(np.unique(keys)) == count, "keys")
+    table.append(keys, state.homes(keys))
+    status = _counts(saved, "status", count)
+    learned = np.flatnonzero(status >= EXPIRED)
+    live = np.count_nonzero(status >= CARRIED)
+    _require((status <= HOT).all() and (state.everything or live <= workers), "status")
+    table.status[:] = status
+    table.count_live()
+    table.followed.frequency[:count] = _counts(saved, "frequencies", count)
+    table.followed.last[:count] = _counts(saved, "last", count)
+    table.policy.q[learned] = _reals(saved, "q", (len(learned), workers), INITIAL)
+    table.search()
+    if awaiting:
+        state.postpone_rewards()
+        table.buffer.decay[:count] = _reals(saved, "decay", (count, workers), 0.0)
+        table.buffer.gain[:count] = _reals(saved, "gain", (count, workers), INITIAL)
+    table.fragmentation.replay(_slides(saved, table.fragmentation.most_slides, count * workers))
+
+
+def _slides(saved: PartitionerState, most: int, places: int) -> list[NDArray[np.int64]]:
+    lengths, bits = saved.vector("bits_of_slides"), saved.vector("bits")
+    _require(1 <= len(lengths) <= most and lengths.min() >= 0 and lengths.sum() == len(bits), "slides")
+    slides = np.split(bits, np.cumsum(lengths)[:-1])
+    _require(all(_ascending(slide) for slide in slides), "slides")
+    _require(not len(bits) or (bits.min() >= 0 and bits.max() < places), "slides")
+    return slides
+
+
+def _ascending(values: NDArray[np.int64] | NDArray[np.uint64]) -> bool:
+    return bool((values[1:] > values[:-1]).all())
+
+
+def _require(usable: bool | np.bool_, what: str) -> None:
+    if not usable:
+        raise ValueError(f"the saved state of dalton has no usable {what}")
