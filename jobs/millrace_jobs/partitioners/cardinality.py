@@ -31,8 +31,7 @@ from millrace_jobs.kernels.mixing import salts
 from .base import Hashes, Partitioner, Workers, key_block
 from .cardinality_exact import ExactSets
 from .cardinality_hll import SketchedSets
-from .choices import Cardinalities, Loads
-from .local_loads import LocalLoads
+from .choices import Cardinalities, Loads, LocalLoads
 from .parameters import whole_number
 from .state import PartitionerState, SavedCounter, Vectors
 

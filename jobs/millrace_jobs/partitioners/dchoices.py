@@ -35,8 +35,7 @@ from millrace_jobs.kernels.mixing import salts
 from millrace_jobs.sketches.space_saving import SpaceSaving, SpaceSavingCounters, count, is_frequent
 
 from .base import Hashes, Partitioner, Workers, key_block
-from .choices import draw, least_loaded, least_loaded_candidate
-from .local_loads import LocalLoads
+from .choices import LocalLoads, draw, least_loaded, least_loaded_candidate
 from .parameters import Number
 from .state import PartitionerState, SavedCounter, Vectors
 

@@ -17,8 +17,7 @@ from millrace_jobs.kernels.compiling import kernel
 from millrace_jobs.kernels.mixing import salts
 
 from .base import Hashes, Partitioner, Workers, key_block
-from .choices import least_loaded_candidate
-from .local_loads import LocalLoads
+from .choices import LocalLoads, least_loaded_candidate
 from .parameters import whole_number
 from .state import PartitionerState, SavedCounter, Vectors
 

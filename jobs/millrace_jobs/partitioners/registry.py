@@ -34,11 +34,11 @@ NATIVE = "native"
 class Declaration:
     """One algorithm: its class, the parameters it takes, and what it has to know besides.
 
-    ``position`` names the arguments that say where a replica is. ``cooperative`` replicas learn together, so each one
-    begins a batch with what all of them know.
+    ``native`` has no class. ``position`` names the arguments that say where a replica is. ``cooperative`` replicas
+    learn together, so each one begins a batch with what all of them know.
     """
 
-    kind: Callable[..., Partitioner]
+    kind: Callable[..., Partitioner] | None
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     position: tuple[str, ...] = ("workers", "seed")
     cooperative: bool = False
@@ -52,6 +52,7 @@ _CARDINALITY_AWARE: Mapping[str, Parameter] = {"choices": _TWO, "cardinality": O
 
 _DECLARED: Mapping[str, Declaration] = MappingProxyType(
     {
+        NATIVE: Declaration(None),
         Shuffle.NAME: Declaration(Shuffle, position=("workers", "replica", "replicas")),
         Hash.NAME: Declaration(Hash),
         PartialKeyGrouping.NAME: Declaration(
@@ -93,25 +94,23 @@ _DECLARED: Mapping[str, Declaration] = MappingProxyType(
     }
 )
 
-ALGORITHMS = (NATIVE, *_DECLARED)
+ALGORITHMS = tuple(_DECLARED)
 """Every name that ``StreamQuery.spec.partitioner.algorithm`` can take, besides ``auto``."""
 
 
 def is_routed(algorithm: str) -> bool:
     """Whether the algorithm places records, so that ``make`` can build it. Raises ValueError on an unknown name."""
-    return _declaration(algorithm) is not None
+    return _declaration(algorithm).kind is not None
 
 
 def is_cooperative(algorithm: str) -> bool:
     """Whether replicas of the algorithm begin a batch with what all of them know."""
-    declaration = _declaration(algorithm)
-    return declaration is not None and declaration.cooperative
+    return _declaration(algorithm).cooperative
 
 
 def parameters_of(algorithm: str) -> Mapping[str, Parameter]:
     """Return the parameters that the algorithm takes. Raises ValueError on an unknown name."""
-    declaration = _declaration(algorithm)
-    return {} if declaration is None else declaration.parameters
+    return _declaration(algorithm).parameters
 
 
 def resolve_parameters(algorithm: str, parameters: Mapping[str, Any]) -> dict[str, Value]:
@@ -143,19 +142,18 @@ def make(
         raise ValueError(f"replica is {replica}; write a whole number below replicas, which is {replicas}")
     whole_number("seed", seed, 0)
     declaration = _declaration(algorithm)
-    if declaration is None:
+    if declaration.kind is None:
         raise ValueError(
-            f"partitioner {algorithm} routes nothing, so none can be made; write one of: {', '.join(_DECLARED)}"
+            f"partitioner {algorithm} routes nothing, so none can be made; write one of: {', '.join(ALGORITHMS[1:])}"
         )
     known = {"workers": workers, "seed": seed, "replica": replica, "replicas": replicas}
     return declaration.kind(**{name: known[name] for name in declaration.position}, **resolved)
 
 
-def _declaration(algorithm: str) -> Declaration | None:
-    """Return how the algorithm is made, or None for ``native``, which cannot be made."""
+def _declaration(algorithm: str) -> Declaration:
     if algorithm not in ALGORITHMS:
         raise ValueError(f"there is no partitioner {algorithm!r}; write one of: {', '.join(ALGORITHMS)}")
-    return _DECLARED.get(algorithm)
+    return _DECLARED[algorithm]
 
 
 def initial_states(

@@ -11,7 +11,7 @@ from millrace_jobs.partitioners.dalton.cooperative import GlobalPolicy, SyncMess
 from millrace_jobs.partitioners.metrics import placement_cost
 from millrace_jobs.partitioners.state import pack, unpack
 
-from . import oracles_dalton
+from . import oracles_dalton, wire
 from .streams import keys, make, workers, zipf
 
 
@@ -219,17 +219,17 @@ def test_messages_survive_the_wire(stream, n, slower):
     member.resize(n)
     sent = member.begin_sync(slower=slower)
     assert sent.rehashed == 1
-    found = SyncMessage.from_bytes(sent.to_bytes())
+    found = wire.from_bytes(SyncMessage, wire.to_bytes(sent))
     policy = replace(reduce([sent]), interval=2.5 if slower else None)
-    adopted = GlobalPolicy.from_bytes(policy.to_bytes())
+    adopted = wire.from_bytes(GlobalPolicy, wire.to_bytes(policy))
     for one, other in ((sent, found), (policy, adopted)):
         for name, value in vars(one).items():
             assert np.array_equal(getattr(other, name), value)
     for kind in (SyncMessage, GlobalPolicy):
         with pytest.raises(ValueError, match="not the state of a partitioner"):
-            kind.from_bytes(b"")
+            wire.from_bytes(kind, b"")
     with pytest.raises(ValueError, match="cannot be restored into 'dalton policy'"):
-        GlobalPolicy.from_bytes(sent.to_bytes())
+        wire.from_bytes(GlobalPolicy, wire.to_bytes(sent))
 
 
 @pytest.mark.parametrize(
@@ -246,10 +246,10 @@ def test_messages_survive_the_wire(stream, n, slower):
 def test_messages_that_cannot_be_are_refused(kind, change, message):
     sent = sync_message(4, {5: 4}, {5: [-1.0, -2.0]})
     right = {"SYNC": sent, "policy": reduce([sent])}[kind]
-    packed = unpack(right.to_bytes(), f"dalton {kind}", 1)
+    packed = unpack(wire.to_bytes(right), f"dalton {kind}", 1)
     vectors = packed.vectors | {
         name: np.array(values, float).view(np.int64) for name, values in change.items() if values is not None
     }
     vectors = {name: vector for name, vector in vectors.items() if change.get(name, ()) is not None}
     with pytest.raises(ValueError, match=message):
-        type(right).from_bytes(pack(replace(packed, vectors=vectors)))
+        wire.from_bytes(type(right), pack(replace(packed, vectors=vectors)))

@@ -12,7 +12,7 @@ from .streams import keys, make, workers, zipf
 
 def sketches(partitioner):
     """Whether it counts in the sketch now."""
-    return not partitioner._memory.frequencies.exact
+    return not partitioner._state.frequencies.exact
 
 
 @given(keys, workers, st.integers(0, 200))

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from millrace_jobs.partitioners.dalton.cooperative import GlobalPolicy, QtableReducer, SyncMessage, SyncTimer
 
+from . import wire
 from .streams import make, zipf
 
 
@@ -129,11 +130,11 @@ def test_partitioners_and_the_reducer_work_together():
     for turn in range(5):
         for replica, member in enumerate(members):
             member.route(zipf(3000, 200, 1.5, seed=turn * 2 + replica))
-            reducer.receive(SyncMessage.from_bytes(member.begin_sync().to_bytes()))
+            reducer.receive(wire.from_bytes(SyncMessage, wire.to_bytes(member.begin_sync())))
         for member in members:
             member.route(zipf(500, 200, 1.5, seed=turn))  # while they wait
-        reply = reducer.reduce(10.0 * turn).to_bytes()
+        reply = wire.to_bytes(reducer.reduce(10.0 * turn))
         reducer.sent(10.0 * turn + 1)
         for member in members:
-            member.end_sync(GlobalPolicy.from_bytes(reply))
+            member.end_sync(wire.from_bytes(GlobalPolicy, reply))
     assert sorted(members[0].hot.tolist()) == sorted(members[1].hot.tolist()) != []

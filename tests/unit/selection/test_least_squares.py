@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace_jobs.selection.least_squares import fit_costs
+from millrace_jobs.selection.costs import fit_costs
 
 PRIOR = np.array([0.01, 0.6e-6, 15e-6])
 COSTS = [[0.01, 1e-6, 5e-6], [0.01, 20e-6, 5e-6], [0.02, 1e-6, 100e-6], [0.0, 0.1e-6, 0.1e-6]]

@@ -16,68 +16,21 @@ and needs neither.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from millrace_jobs.partitioners.base import Hashes
 from millrace_jobs.partitioners.parameters import whole_number
-from millrace_jobs.partitioners.state import PartitionerState, as_vector, pack, unpack
 
 from .bandit import INITIAL
 
-VERSION = 1
-
-
-class _Message:
-    """Base of the messages: on the wire, arrays are vectors and numbers are counters of a state."""
-
-    KIND: ClassVar[str]
-    TITLE: ClassVar[str]
-    VECTORS: ClassVar[Mapping[str, type[np.generic]]]
-    """Data types of the arrays."""
-    COUNTERS: ClassVar[Mapping[str, int]]
-    """Least values of the numbers."""
-
-    workers: int
-
-    def to_bytes(self) -> bytes:
-        """Return the message in its wire format, with a checksum."""
-        counters = {name: int(getattr(self, name)) for name in self.COUNTERS}
-        arrays = ((name, getattr(self, name)) for name in self.VECTORS)
-        vectors = {name: as_vector(() if array is None else array) for name, array in arrays}
-        return pack(PartitionerState(self.KIND, VERSION, self.workers, counters, vectors))
-
-    @classmethod
-    def _read(cls, data: bytes) -> dict[str, Any]:
-        """Return the fields. Raises ValueError on anything but the output of ``to_bytes``."""
-        sent = unpack(data, cls.KIND, VERSION)
-        fields: dict[str, Any] = {"workers": sent.workers}
-        try:
-            for name, dtype in cls.VECTORS.items():
-                vector = sent.vectors[name]
-                fields[name] = vector.astype(dtype) if dtype is np.bool_ else vector.view(dtype)
-            for name, least in cls.COUNTERS.items():
-                fields[name] = whole_number(f"the {name} of {cls.TITLE}", sent.counters[name], least)
-        except KeyError as error:
-            raise ValueError(f"{cls.TITLE} without {error.args[0]} cannot be read") from error
-        return fields
-
 
 @dataclass(frozen=True, eq=False)
-class SyncMessage(_Message):
+class SyncMessage:
     """The SYNC message from a replica to the reducer."""
-
-    KIND = "dalton SYNC"
-    TITLE = "a SYNC message"
-    VECTORS = MappingProxyType(
-        {"keys": np.uint64, "frequencies": np.int64, "split": np.bool_, "learned": np.bool_, "q": np.float64}
-    )
-    COUNTERS = MappingProxyType({"replica": 0, "load": 0, "rehashed": 0, "slower": 0})
 
     replica: int
     workers: int
@@ -98,25 +51,10 @@ class SyncMessage(_Message):
     slower: bool = False
     """Whether the reducer is asked to double DSYNC."""
 
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Read a message from the output of ``to_bytes``. Raises ValueError on anything else."""
-        fields = cls._read(data)
-        keys, learned = fields["keys"], fields["learned"]
-        if not len(keys) == len(fields["frequencies"]) == len(fields["split"]) == len(learned):
-            raise ValueError("the keys of a SYNC message and what it says of them differ in number")
-        q = _q_table(fields["q"], int(np.count_nonzero(learned)), fields["workers"])
-        return cls(**fields | {"q": q, "slower": bool(fields["slower"])})
-
 
 @dataclass(frozen=True, eq=False)
-class GlobalPolicy(_Message):
+class GlobalPolicy:
     """The policy that the reducer sends to all replicas."""
-
-    KIND = "dalton policy"
-    TITLE = "a policy"
-    VECTORS = MappingProxyType({"keys": np.uint64, "q": np.float64, "split": np.uint64, "interval": np.float64})
-    COUNTERS = MappingProxyType({"replicas": 1, "load": 0, "rehashed": 0})
 
     workers: int
     replicas: int
@@ -133,21 +71,6 @@ class GlobalPolicy(_Message):
     """Slides, this one included, in which no replica forwards anything, because one of them redrew its hash workers."""
     interval: float | None = None
     """DSYNC from now on, if the reducer adapts it."""
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Read a policy from the output of ``to_bytes``. Raises ValueError on anything else."""
-        fields = cls._read(data)
-        interval = fields["interval"]
-        q = _q_table(fields["q"], len(fields["keys"]), fields["workers"])
-        return cls(**fields | {"q": q, "interval": float(interval[0]) if len(interval) else None})
-
-
-def _q_table(q: NDArray[np.float64], rows: int, workers: int) -> NDArray[np.float64]:
-    """Return the Q-table, shape ``(rows, workers)``. Raises ValueError unless all values are between -2 and 1."""
-    if len(q) != rows * workers or not ((q >= INITIAL) & (q <= 1.0)).all():
-        raise ValueError(f"{len(q)} numbers are not the Q-table of {rows} keys and {workers} workers")
-    return q.reshape(rows, workers)
 
 
 def reduce(messages: Sequence[SyncMessage]) -> GlobalPolicy:

@@ -23,7 +23,18 @@ from millrace_jobs.partitioners.state import PartitionerState, SavedCounter, Vec
 from .bandit import INITIAL, BanditPolicy, Buffer
 from .cooperative import GlobalPolicy, SyncMessage
 from .statistics import Frequencies
-from .table import CARRIED, COLD, DRAWS, EXPIRED, FOLLOWED, HOT, KEYS, SEEN, TOTAL, KeyTable
+from .table import (
+    CARRIED,
+    COLD,
+    DRAWS,
+    EXPIRED,
+    FOLLOWED,
+    HOT,
+    KEYS,
+    SEEN,
+    TOTAL,
+    KeyTable,
+)
 from .windows import SlidingCounts
 
 _MOST = 1 << 48
