@@ -13,7 +13,7 @@ from millrace_jobs.partitioners.base import Hashes, Partitioner, Workers, key_bl
 from millrace_jobs.partitioners.state import PartitionerState, Vectors
 
 from .cooperative import GlobalPolicy, SyncMessage, reduce
-from .placing import BlockSetting, Knowledge, WorkerLoads, place
+from .placing import BlockSetting, PlacementState, WorkerLoads, place
 from .replica_state import ReplicaState, counters_of, restored, vectors_of
 from .table import CARRIED, DRAWS, KEYS, SEEN
 
@@ -118,7 +118,7 @@ class Dalton(Partitioner):
         done = 0
         while done < len(block):
             end = min(len(block), done + self._until_statistics_end())
-            done = place(block[:end], done, ids, self._situation(), self._knowledge())
+            done = place(block[:end], done, ids, self._block_setting(), self._placement_state())
             if done < end:
                 self._make_room()
             elif not self._until_statistics_end():
@@ -184,7 +184,7 @@ class Dalton(Partitioner):
             return np.iinfo(np.int64).max
         return max(0, self._statistics_window - int(self._state.table.numbers[SEEN]))
 
-    def _situation(self) -> BlockSetting:
+    def _block_setting(self) -> BlockSetting:
         state = self._state
         return BlockSetting(
             self._salt,
@@ -198,9 +198,9 @@ class Dalton(Partitioner):
             self._gamma,
         )
 
-    def _knowledge(self) -> Knowledge:
+    def _placement_state(self) -> PlacementState:
         table, frequencies, loads = self._state.table, self._state.frequencies, self._state.loads
-        return Knowledge(
+        return PlacementState(
             table.followed,
             table.policy,
             table.buffer,

@@ -71,7 +71,7 @@ class WorkerLoads(NamedTuple):
     past: NDArray[np.int64]
 
 
-class Knowledge(NamedTuple):
+class PlacementState(NamedTuple):
     """The state that placing a record changes."""
 
     followed: Followed
@@ -85,7 +85,7 @@ class Knowledge(NamedTuple):
 
 
 @kernel
-def place(keys: Hashes, start: int, ids: Workers, at: BlockSetting, known: Knowledge) -> int:
+def place(keys: Hashes, start: int, ids: Workers, at: BlockSetting, known: PlacementState) -> int:
     """Place the records from ``start`` on; return the first unplaced one: the end, or where room is needed."""
     followed, policy, bits, loads = known.followed, known.policy, known.bits, known.loads
     numbers, table, cells = known.numbers, known.table, known.cells
@@ -138,7 +138,7 @@ def _count(table: Rows, cells: Cells, numbers: Numbers, key: np.uint64) -> np.in
 
 
 @kernel
-def _follow(known: Knowledge, key: np.uint64, home: Whole, frequency: Whole) -> np.int64:
+def _follow(known: PlacementState, key: np.uint64, home: Whole, frequency: Whole) -> np.int64:
     """Add a row for ``key``, which has become frequent, and return it."""
     row = append(known.followed, known.policy, known.buffer, known.numbers, key, home, frequency)
     if frequency > 1:  # its earlier records went to its home
@@ -153,7 +153,7 @@ def _is_frequent(frequency: Whole, part: int, load: Whole, workers: int) -> bool
 
 
 @kernel
-def _make_hot(known: Knowledge, row: Whole, load: Whole, everything: bool) -> None:
+def _make_hot(known: PlacementState, row: Whole, load: Whole, everything: bool) -> None:
     """Hand the heavy hitter in ``row`` to the bandit, if there is room for it."""
     followed, numbers = known.followed, known.numbers
     workers = len(known.loads.head)
