@@ -15,7 +15,7 @@ from millrace_jobs.benchmark.report import ComparisonReport, InputStream, Result
 from millrace_jobs.benchmark.stream import Slides, cut, parse_spans, read_stream
 from millrace_jobs.partitioners import registry
 from millrace_jobs.partitioners.base import Hashes, Partitioner, Workers
-from millrace_jobs.partitioners.metrics import MovedKeys, moved_on_resize
+from millrace_jobs.partitioners.metrics import MovedKeys, moved_keys
 
 _MOST_WORKERS = 1_000_000
 
@@ -130,6 +130,34 @@ class _Bench:
         """Return the result of ``algorithm``; measure it if it is not among ``results``."""
         known = next((result for result in results if result.contender.label == algorithm), None)
         return known or self.measure(parse_contender(algorithm, self._setting.slides))[0]
+
+
+def moved_on_resize(
+    partitioner: Partitioner, keys: Hashes, workers: int, others: Sequence[tuple[Partitioner, Hashes]] = ()
+) -> MovedKeys:
+    """Count the keys that ``partitioner`` moves when it is resized to ``workers`` workers between two slides.
+
+    ``partitioner`` places the records ``keys`` before the resize, in a slide that then ends, and again after the
+    resize. An algorithm that forgets or learns with its slides moves keys even if the number of workers stays the same.
+    ``others`` are further replicas with records of their own; a key is then wherever any replica places it. The state
+    of every replica is restored at the end.
+    """
+    replicas = [(partitioner, keys), *others]
+    before, after = zip(*(_around_resize(replica, part, workers) for replica, part in replicas), strict=True)
+    stream = np.concatenate([part for _, part in replicas])
+    return moved_keys((np.concatenate(before), stream), (np.concatenate(after), stream))
+
+
+def _around_resize(partitioner: Partitioner, keys: Hashes, workers: int) -> tuple[Workers, Workers]:
+    """Return where the records go before and after the resize."""
+    state = partitioner.save()
+    try:
+        before = partitioner.route(keys)
+        partitioner.advance()
+        partitioner.resize(workers)
+        return before, partitioner.route(keys)
+    finally:
+        partitioner.restore(state)
 
 
 def _check_count(option: str, value: int, least: int, most: int = _MOST_WORKERS) -> None:

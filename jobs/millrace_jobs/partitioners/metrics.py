@@ -13,14 +13,13 @@ single worker has moved too.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import Hashes, Partitioner, Workers
+from .base import Workers
 
 Counts = NDArray[np.integer[Any]]
 """Shape ``(n,)``: one count per worker."""
@@ -219,31 +218,3 @@ def moved_keys(before: Placement, after: Placement) -> MovedKeys:
     common = np.intersect1d(old // width, new // width)
     changed = np.unique(np.setxor1d(old, new, assume_unique=True) // width)
     return MovedKeys(len(common), len(np.intersect1d(common, changed, assume_unique=True)))
-
-
-def moved_on_resize(
-    partitioner: Partitioner, keys: Hashes, workers: int, others: Sequence[tuple[Partitioner, Hashes]] = ()
-) -> MovedKeys:
-    """Count the keys that ``partitioner`` moves when it is resized to ``workers`` workers between two slides.
-
-    ``partitioner`` places the records ``keys`` before the resize, in a slide that then ends, and again after the
-    resize. An algorithm that forgets or learns with its slides moves keys even if the number of workers stays the same.
-    ``others`` are further replicas with records of their own; a key is then wherever any replica places it. The state
-    of every replica is restored at the end.
-    """
-    replicas = [(partitioner, keys), *others]
-    before, after = zip(*(_around_resize(replica, part, workers) for replica, part in replicas), strict=True)
-    stream = np.concatenate([part for _, part in replicas])
-    return moved_keys((np.concatenate(before), stream), (np.concatenate(after), stream))
-
-
-def _around_resize(partitioner: Partitioner, keys: Hashes, workers: int) -> tuple[Workers, Workers]:
-    """Return where the records go before and after the resize."""
-    state = partitioner.save()
-    try:
-        before = partitioner.route(keys)
-        partitioner.advance()
-        partitioner.resize(workers)
-        return before, partitioner.route(keys)
-    finally:
-        partitioner.restore(state)

@@ -191,16 +191,7 @@ class Accumulator:
             n_est = min(self._estimate.tuples, MOST_TUPLES)
             f = _whole_step(n_est, self._estimate.keys * self._budget)
             done, self._keys = _accumulate(
-                keys,
-                rows,
-                self._slots,
-                self._hashes,
-                self._table,
-                self._keys,
-                self._tuples,
-                n_est,
-                f,
-                self._budget,
+                keys, rows, self._slots, self._hashes, self._table, self._keys, self._tuples, n_est, f, self._budget
             )
         self._tuples += done
         return done
