@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,7 +19,12 @@ from millrace_api.model.streamquery import CANARY_LABEL
 from ..kube.client import APPLY, MANAGER, Client
 from ..kube.queries import QUERIES
 from ..telemetry.logs import in_short
-from ..telemetry.staleness import TOUCH_SECONDS, Staleness
+
+TOUCH_SECONDS = 30.0
+"""Seconds between two touches."""
+
+MISSED = 3
+"""Number of touches that the watch may miss before it counts as stale."""
 
 CHECK_SECONDS = 2 * TOUCH_SECONDS
 """Seconds between two checks of a standby, and of silence of its watch after which it checks a canary."""
@@ -70,6 +76,57 @@ class CanaryApi:
         path = QUERIES.path(self._namespace, self._name)
         apply = {"fieldManager": MANAGER, "force": "true"}
         self._client.request("PATCH", path, apply, document, APPLY, _REQUEST_SECONDS)
+
+
+class Staleness:
+    """Tracker of the touches that a watch has shown.
+
+    A touch that the API server has not accepted does not count, because the watch is not at fault. All methods may be
+    called from any thread.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._unshown: set[str] = set()
+        self._unseen = 0
+        self._seen_at: float | None = None
+
+    def touching(self, stamp: str) -> None:
+        """Announce a touch with a unique ``stamp``."""
+        with self._lock:
+            self._unshown.add(stamp)
+
+    def touched(self, stamp: str) -> None:
+        """Count a touch that the API server has accepted, unless the watch has already shown it."""
+        with self._lock:
+            if stamp in self._unshown:  # otherwise the watch has shown it already
+                self._unseen += 1
+
+    def failed(self) -> None:
+        """Reset the count after a failed touch, because the API server may be at fault."""
+        with self._lock:
+            self._unseen = 0
+
+    def seen(self, stamp: str) -> None:
+        """Record a touch shown by the watch, made by this operator or another one."""
+        with self._lock:
+            self._seen_at = self._clock()
+            if stamp in self._unshown:
+                self._unshown.clear()
+                self._unseen = 0
+
+    @property
+    def stale(self) -> bool:
+        """Whether the watch has missed more than ``MISSED`` of the counted touches and must be dead."""
+        with self._lock:
+            return self._unseen > MISSED
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since the watch last showed any touch; None before the first."""
+        with self._lock:
+            return None if self._seen_at is None else self._clock() - self._seen_at
 
 
 class Canary:

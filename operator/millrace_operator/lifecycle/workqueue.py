@@ -81,7 +81,7 @@ class WorkQueue(Generic[Key]):
             self._backoffs.pop(key, None)
 
     def get(self) -> Key | None:
-        """Wait for the next key and return it; None when the queue is closed. The worker must call ``done`` with it."""
+        """Wait for the next key and return it; None after ``stop``. The worker must call ``done`` with it."""
         with self._changed:
             if self._opened is None:
                 self._opened = self._clock()
@@ -102,8 +102,10 @@ class WorkQueue(Generic[Key]):
             thread.start()
 
     def stop(self) -> None:
-        """Close the queue and wait until the threads have finished their keys."""
-        self.close()
+        """Hand out no more keys, and wait until the threads have finished theirs."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
         for thread in self._threads:
             thread.join()
 
@@ -114,12 +116,6 @@ class WorkQueue(Generic[Key]):
             if key in self._waiting:
                 self._ready.append(key)
                 self._changed.notify()
-
-    def close(self) -> None:
-        """Close the queue: no more keys are handed out."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
 
     def _run(self, work: Callable[[Key], None]) -> None:
         while (key := self.get()) is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from millrace_api.model.streamquery import StreamQuery
@@ -29,17 +28,10 @@ _BATCHES = 5
 """Batch intervals that the running batch may take to end."""
 
 
-@dataclass
-class MountedQuery:
-    """Document that the driver runs, and the entries that it needs, by Secret."""
+def mounted_query(query: StreamQuery) -> tuple[Manifest, dict[str, set[str]]]:
+    """Return the document that the driver runs, and the entries that it needs, by Secret.
 
-    document: dict[str, Any]
-    secrets: dict[str, set[str]] = field(default_factory=dict)
-
-
-def mounted_query(query: StreamQuery) -> MountedQuery:
-    """Return the query without the parts that only the operator uses, and with files instead of references to Secrets.
-
+    The document lacks the parts that only the operator uses, and has paths of files instead of references to Secrets.
     A Secret is mounted and read as a file on use. So no ConfigMap contains it, and a rotated Secret takes effect.
     """
     document = query.to_document()
@@ -47,11 +39,11 @@ def mounted_query(query: StreamQuery) -> MountedQuery:
     spec = {part: value for part, value in document["spec"].items() if part not in _OPERATOR_FIELDS}
     for pod in ("driver", "executors"):
         spec[pod].pop("podTemplate", None)
-    mounted = MountedQuery({"apiVersion": document["apiVersion"], "kind": document["kind"], "metadata": {"name": name}})
-    mounted.document["spec"] = _with_files(spec, mounted.secrets)
+    secrets: dict[str, set[str]] = {}
+    spec = _with_files(spec, secrets)
     if query.spec.checkpoint is not None and query.spec.checkpoint.claim is not None:
-        mounted.document["spec"]["checkpoint"] = {"uri": f"file://{CHECKPOINT}/{name}"}
-    return mounted
+        spec["checkpoint"] = {"uri": f"file://{CHECKPOINT}/{name}"}
+    return document | {"metadata": {"name": name}, "spec": spec}, secrets
 
 
 def spark_defaults(query: StreamQuery, owner: Owner, image: str, executor: Manifest) -> str:

@@ -29,7 +29,7 @@ _LEAST_STATE = 128
 
 def driver_limit(spec: Spec) -> int:
     """Return the memory limit of the driver's pod in MiB."""
-    return _mebibytes(spec.driver.memory.bytes) + _JVM + _DRIVER_PYTHON + _SOURCE * len(spec.sources)
+    return (spec.driver.memory.bytes >> 20) + _JVM + _DRIVER_PYTHON + _SOURCE * len(spec.sources)
 
 
 def executor_overhead(spec: Spec) -> int:
@@ -39,8 +39,4 @@ def executor_overhead(spec: Spec) -> int:
 
 def state_store(spec: Spec) -> int:
     """Return the memory for RocksDB's blocks and write buffers in one executor, in MiB."""
-    return max(_LEAST_STATE, int(_STATE * _mebibytes(spec.executors.memory.bytes)))
-
-
-def _mebibytes(size: int) -> int:
-    return size >> 20
+    return max(_LEAST_STATE, int(_STATE * (spec.executors.memory.bytes >> 20)))

@@ -40,11 +40,11 @@ def objects(query: StreamQuery, owner: Owner, plan: Plan, default_image: str, *,
     should run now.
     """
     image = query.spec.image or default_image
-    mounted = mounted_query(query)
-    template = driver_pod(query, owner, image, mounted)
-    executor = executor_pod(query, owner, mounted)
+    document, secrets = mounted_query(query)
+    template = driver_pod(query, owner, image, secrets)
+    executor = executor_pod(query, owner, secrets)
     files = {
-        "query.yaml": to_yaml(mounted.document),
+        "query.yaml": to_yaml(document),
         "spark-defaults.conf": spark_defaults(query, owner, image, executor),
         "executor-pod.yaml": to_yaml(executor),
     }

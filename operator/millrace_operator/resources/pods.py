@@ -9,10 +9,13 @@ from millrace_api.model.plan import PLAN_KEY
 from millrace_api.model.status import REPORT_VARIABLE
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, Spec, StreamQuery
 
-from .driver_config import CHECKPOINT, LOCAL, SECRETS, MountedQuery, grace
+from .driver_config import CHECKPOINT, LOCAL, SECRETS, grace
 from .memory import driver_limit
 from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, Manifest, Owner
 from .spec_fields import REVISION, revision
+
+Secrets = Mapping[str, set[str]]
+"""Names of the Secrets that a query needs, with the entries of each."""
 
 _USER = 10001
 """User id in the image; it owns no files there."""
@@ -65,7 +68,7 @@ _WHOLE = frozenset({"volumes", "env"})
 """Lists whose entries are replaced as a whole, because an entry may have only one type or source."""
 
 
-def driver_pod(query: StreamQuery, owner: Owner, image: str, mounted: MountedQuery) -> Manifest:
+def driver_pod(query: StreamQuery, owner: Owner, image: str, secrets: Secrets) -> Manifest:
     """Return the pod template of the driver's StatefulSet."""
     arguments = ["millrace", "driver", f"{_CONFIGURATION}/query/query.yaml"]
     arguments += ["--plan", f"{_CONFIGURATION}/plan/{PLAN_KEY}", "--plan-config-map", owner.plan]
@@ -99,7 +102,7 @@ def driver_pod(query: StreamQuery, owner: Owner, image: str, mounted: MountedQue
         "query": (f"{_CONFIGURATION}/query", {"configMap": {"name": owner.query}}),
         "plan": (f"{_CONFIGURATION}/plan", {"configMap": {"name": owner.plan}}),
     }
-    pod = _pod(query, container, volumes, mounted)
+    pod = _pod(query, container, volumes, secrets)
     pod["serviceAccountName"] = query.spec.service_account_name or owner.driver
     pod["terminationGracePeriodSeconds"] = grace(query)
     template = {"metadata": {"labels": owner.labels(DRIVER), "annotations": _SCRAPED}, "spec": pod}
@@ -107,10 +110,10 @@ def driver_pod(query: StreamQuery, owner: Owner, image: str, mounted: MountedQue
     return _restricted(strategic_merge(strategic_merge(template, query.spec.driver.pod_template or {}), our_revision))
 
 
-def executor_pod(query: StreamQuery, owner: Owner, mounted: MountedQuery) -> Manifest:
+def executor_pod(query: StreamQuery, owner: Owner, secrets: Secrets) -> Manifest:
     """Return Spark's executor pod template; Spark adds image, command, resources and the driver as the owner."""
     container = {"name": "executor", "env": [_HOME], "securityContext": _CONTAINER_SECURITY}
-    pod = _pod(query, container, {}, mounted)
+    pod = _pod(query, container, {}, secrets)
     pod["automountServiceAccountToken"] = False
     pod["terminationGracePeriodSeconds"] = grace(query)
     pod["topologySpreadConstraints"] = [
@@ -148,7 +151,7 @@ def _over(context: Manifest, changes: Mapping[str, Any] | None) -> Manifest:
 
 
 def _pod(
-    query: StreamQuery, container: dict[str, Any], volumes: Mapping[str, tuple[str, Manifest]], mounted: MountedQuery
+    query: StreamQuery, container: dict[str, Any], volumes: Mapping[str, tuple[str, Manifest]], secrets: Secrets
 ) -> Manifest:
     """Return the common part of driver and executor pods; ``volumes`` are mounted read-only, by name."""
     writable: dict[str, tuple[str, Manifest]] = {
@@ -160,7 +163,7 @@ def _pod(
         writable["checkpoint"] = (CHECKPOINT, {"persistentVolumeClaim": {"claimName": checkpoint.claim}})
     read = dict(volumes) | {
         f"secret-{number}": (f"{SECRETS}/{name}", _secret(name, keys))
-        for number, (name, keys) in enumerate(sorted(mounted.secrets.items()))
+        for number, (name, keys) in enumerate(sorted(secrets.items()))
     }
     mounts: list[Manifest] = [{"name": name, "mountPath": path} for name, (path, _) in writable.items()]
     mounts += [{"name": name, "mountPath": path, "readOnly": True} for name, (path, _) in read.items()]

@@ -1,1 +1,1 @@
-"""Metrics and logs of the operator itself, and the detection of dead watches; imports no other room."""
+"""Metrics and logs of the operator itself; imports no other room."""

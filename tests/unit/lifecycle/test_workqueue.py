@@ -86,7 +86,7 @@ def test_a_closed_queue_lets_its_workers_go():
     found = []
     worker = threading.Thread(target=lambda: found.append(queue.get()))
     worker.start()
-    queue.close()
+    queue.stop()
     worker.join(10)
     assert found == [None]
     queue.add("a")
@@ -150,7 +150,7 @@ def test_many_workers_see_the_newest_of_every_key(workers, monkeypatch):
             if done == wanted:
                 break
         finished.wait(0.002)
-    queue.close()
+    queue.stop()
     for thread in threads:
         thread.join(10)
     assert done == wanted

@@ -146,8 +146,8 @@ def test_whatever_a_template_takes_away_its_pod_keeps_to_the_restricted_level(ro
     document = yaml.safe_load(SMALLEST)
     document["spec"][role] = {"podTemplate": {"spec": spec}}
     query = StreamQuery.model_validate(document, by_name=False)
-    owner, mounted = Owner("cabs", query.name, "u"), mounted_query(query)
-    made = driver_pod(query, owner, "image", mounted) if role == "driver" else executor_pod(query, owner, mounted)
+    owner, (_, secrets) = Owner("cabs", query.name, "u"), mounted_query(query)
+    made = driver_pod(query, owner, "image", secrets) if role == "driver" else executor_pod(query, owner, secrets)
     assert made["spec"]["securityContext"]["runAsNonRoot"] is True
     contexts = [each["securityContext"] for each in made["spec"]["containers"] + made["spec"]["initContainers"]]
     assert len(contexts) == 3
@@ -158,13 +158,13 @@ def test_whatever_a_template_takes_away_its_pod_keeps_to_the_restricted_level(ro
 
 def test_a_setting_is_one_line_and_a_backslash_is_one():
     query, owner = query_of(SMALLEST), Owner("cabs", "trips-by-cell", "u")
-    executor = executor_pod(query, owner, mounted_query(query))
+    executor = executor_pod(query, owner, {})
     lines = spark_defaults(query, owner, "image\\d\nspark.master local", executor).splitlines()
     assert "spark.kubernetes.executor.container.image image\\\\d\\nspark.master local" in lines
 
 
 def test_the_settings_of_a_query_are_in_what_the_driver_runs():
-    made = mounted_query(query_of(CASES["secured"])).document
+    made, _ = mounted_query(query_of(CASES["secured"]))
     assert made["spec"]["sparkConf"] == {"spark.sql.adaptive.enabled": "false"}
 
 
@@ -181,7 +181,7 @@ def test_the_settings_of_a_query_are_in_what_the_driver_runs():
 def test_spark_is_told_the_processors_that_a_template_asks_for(resources, settings):
     spec = {"containers": [{"name": "executor", "resources": resources}]}
     query, owner = with_template(spec, "executors"), Owner("cabs", "trips-by-cell", "u")
-    lines = spark_defaults(query, owner, "image", executor_pod(query, owner, mounted_query(query))).splitlines()
+    lines = spark_defaults(query, owner, "image", executor_pod(query, owner, {})).splitlines()
     assert [
         line
         for line in lines

@@ -4,8 +4,7 @@ import pytest
 
 from millrace_api.model.streamquery import CANARY_LABEL
 from millrace_operator.handlers import canary as canaries
-from millrace_operator.handlers.canary import TOUCHED, Canary, is_canary
-from millrace_operator.telemetry.staleness import MISSED, Staleness
+from millrace_operator.handlers.canary import MISSED, TOUCHED, Canary, Staleness, is_canary
 
 
 def touch(staleness, stamp):
