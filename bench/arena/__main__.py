@@ -19,7 +19,7 @@ from bench.arena import page
 from bench.arena.cases import Case, Result, cases, run
 from bench.arena.faults import Faulted
 from bench.marked_page import replace_between
-from millrace_arena.figures import Figures, Settling
+from millrace_arena.figures import RunFigures, Settling
 
 ROOT = Path(__file__).parents[2]
 PAGE, PICTURES = ROOT / "docs" / "autoscaling.md", ROOT / "docs" / "img"
@@ -63,7 +63,7 @@ def _read(file: Path) -> list[Result]:
     for result in results:
         for found in result["figures"]:
             found["settling"] = tuple(Settling(**step) for step in found["settling"])
-        result["figures"] = tuple(Figures(**found) for found in result["figures"])
+        result["figures"] = tuple(RunFigures(**found) for found in result["figures"])
         result["faults"] = tuple(Faulted(**found) for found in result["faults"])
     return [Result(**result) for result in results]
 

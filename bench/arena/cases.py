@@ -9,13 +9,12 @@ from pathlib import Path
 
 from bench.arena.deployed import deployed
 from bench.arena.faults import Faulted, faulted
-from millrace_arena.figures import Figures
+from millrace_arena.comparison import POLICIES, compare
+from millrace_arena.figures import RunFigures
 from millrace_arena.plot import write_plot
-from millrace_arena.registry import POLICIES
-from millrace_arena.run import ScenarioSetting, compare, recorded, synthetic
+from millrace_arena.scenarios import SYNTHETIC, ScenarioSetting, recorded, synthetic
 from millrace_arena.simulation.run import Scenario
 from millrace_arena.simulation.trace_files import read_trace
-from millrace_arena.synthetic import SYNTHETIC
 
 DATA = Path(os.environ.get("MILLRACE_DATA") or Path(__file__).parents[3] / "shared" / "data")
 _RECORDED = ("demeter_dsp_rates", "dsp_load_rates", "nab_rates", "azure_llm_2023")
@@ -55,11 +54,11 @@ class Result:
 
     case: str
     hours: float
-    figures: tuple[Figures, ...]
+    figures: tuple[RunFigures, ...]
     faults: tuple[Faulted, ...]
     seconds: float
 
-    def of(self, policy: str) -> Figures:
+    def of(self, policy: str) -> RunFigures:
         """Return the figures of one policy."""
         return next(found for found in self.figures if found.policy == policy)
 

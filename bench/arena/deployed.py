@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from millrace_arena.figures import Figures
-from millrace_arena.registry import OURS
-from millrace_arena.run import compare
+from millrace_arena.comparison import OURS, compare
+from millrace_arena.figures import RunFigures
 from millrace_arena.simulation.run import Scenario
 from millrace_jobs.run.admission import Admission, FinishedBatch
 from millrace_jobs.run.steering import FIRST_SECONDS, PYTHON_RECORDS
@@ -47,7 +46,7 @@ class AsDeployed:
         self._last = FinishedBatch(rows, seconds, work, plan)
 
 
-def deployed(scenario: Scenario, seed: int, oracle_core_hours: float) -> Figures:
+def deployed(scenario: Scenario, seed: int, oracle_core_hours: float) -> RunFigures:
     """Return the figures of Millrace's policy in a job with admission control."""
     scenario = replace(scenario, job=replace(scenario.job, admission=AsDeployed))
     (found,) = compare(scenario, [OURS], seed).figures

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from millrace_arena.registry import OURS, POLICIES
-from millrace_arena.run import busiest
+from millrace_arena.comparison import OURS, POLICIES
+from millrace_arena.scenarios import busiest
 from millrace_arena.simulation.metrics import Fault, FaultyTime
-from millrace_arena.simulation.run import Run, Scenario, simulate
+from millrace_arena.simulation.record import SimulatedRun
+from millrace_arena.simulation.run import Scenario, simulate
 
 _SECONDS = 900.0
 """Length of the busiest part of a trace, in seconds. The fault begins halfway through it and lasts a third of it."""
@@ -40,5 +41,5 @@ def faulted(name: str, scenario: Scenario, seed: int) -> Iterable[Faulted]:
         yield Faulted(name, fault, sum(_SINCE + _ARRIVAL <= rescale.time < until for rescale in rescales))
 
 
-def _run(scenario: Scenario, seed: int) -> Run:
+def _run(scenario: Scenario, seed: int) -> SimulatedRun:
     return simulate(scenario, POLICIES[OURS](scenario), seed)

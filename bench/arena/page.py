@@ -9,8 +9,8 @@ from bench.arena import verdicts
 from bench.arena.cases import Result
 from bench.arena.deployed import DEPLOYED
 from bench.arena.verdicts import Standing
-from millrace_arena.figures import Figures
-from millrace_arena.registry import OURS, POLICIES, REAL
+from millrace_arena.comparison import OURS, POLICIES, REAL
+from millrace_arena.figures import RunFigures
 
 _ROWS = (OURS, DEPLOYED, *(name for name in POLICIES if name != OURS))
 
@@ -99,7 +99,7 @@ def _rivals() -> list[str]:
     return [policy for policy in REAL if policy != OURS]
 
 
-def _cell(found: Figures) -> str:
+def _cell(found: RunFigures) -> str:
     return f"{found.violations:.1%}, {found.over_oracle or 0.0:.2f}"
 
 

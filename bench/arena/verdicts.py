@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from bench.arena.cases import Result
-from millrace_arena.figures import Figures
-from millrace_arena.registry import OURS
+from millrace_arena.comparison import OURS
+from millrace_arena.figures import RunFigures
 
 _SAME_COST = 1.005
 """Ratio up to which two figures of core-hours count as equal."""
@@ -27,7 +27,7 @@ class Standing(StrEnum):
     """More of both, or more of one and as many of the other."""
 
 
-def standing(ours: Figures, other: Figures) -> Standing:
+def standing(ours: RunFigures, other: RunFigures) -> Standing:
     """Compare Millrace's figures with another policy's in the same case."""
     dearer = ours.core_hours > other.core_hours * _SAME_COST
     cheaper = other.core_hours > ours.core_hours * _SAME_COST
@@ -89,7 +89,7 @@ def oscillations(results: Sequence[Result], policy: str) -> int:
     return sum(result.of(policy).oscillations for result in results if result.case.startswith(("noise", "constant")))
 
 
-def frugal(found: Figures, bad_batches: float) -> bool:
+def frugal(found: RunFigures, bad_batches: float) -> bool:
     """Whether core-hours are at most 1.25 times the oracle's and the share ``bad_batches`` is at most 1 %."""
     cost = found.over_oracle
     return cost is not None and cost <= _MOST_OVER_ORACLE and bad_batches <= _MOST_BATCHES

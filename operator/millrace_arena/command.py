@@ -41,7 +41,7 @@ def simulate(
     start. A trace is scaled to its peak; of one longer than a day, the busiest day is taken.
     """
     from millrace_arena.report import show_comparison
-    from millrace_arena.run import ScenarioSetting
+    from millrace_arena.scenarios import ScenarioSetting
 
     setting = ScenarioSetting(interval, max_executors, peak, seed=seed)
     show_comparison(trace, policy, setting, plot=plot, as_json=format is SimulationFormat.JSON)

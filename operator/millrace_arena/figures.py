@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace_arena.simulation.record import LATE_INTERVALS, Rescale, Run
+from millrace_arena.simulation.record import LATE_INTERVALS, Rescale, SimulatedRun
 from millrace_arena.simulation.traces import Trace
 from millrace_operator.scaling.shape import Bounds
 
@@ -46,7 +46,7 @@ class Settling:
 
 
 @dataclass(frozen=True)
-class Figures:
+class RunFigures:
     """Figures of one run.
 
     Attributes:
@@ -79,10 +79,10 @@ class Figures:
     largest_backlog: int
 
 
-def figures(run: Run, trace: Trace, bounds: Bounds, oracle_core_hours: float | None = None) -> Figures:
+def figures(run: SimulatedRun, trace: Trace, bounds: Bounds, oracle_core_hours: float | None = None) -> RunFigures:
     """Return the figures of a run on ``trace``; ``bounds`` gives the cores of each plan."""
     p50, p95, p99 = run.latencies.quantiles((0.5, 0.95, 0.99)).tolist()
-    return Figures(
+    return RunFigures(
         policy=run.policy,
         over_interval=float((run.seconds > run.interval).mean()),
         violations=float(1 - in_time(run).mean()),
@@ -99,7 +99,7 @@ def figures(run: Run, trace: Trace, bounds: Bounds, oracle_core_hours: float | N
     )
 
 
-def in_time(run: Run) -> NDArray[np.bool_]:
+def in_time(run: SimulatedRun) -> NDArray[np.bool_]:
     """Return which batches took at most the interval and had no late record; shape (batches,).
 
     A record is late if its latency is over ``LATE_INTERVALS`` intervals. If each batch starts on time and takes all
@@ -125,29 +125,22 @@ def _is_step(trace: Trace, time: float) -> bool:
     return flat and abs(after[0] - before[0]) > _JUMP * before[0]
 
 
-def settling(run: Run, changes: Sequence[float]) -> tuple[Settling, ...]:
+def settling(run: SimulatedRun, changes: Sequence[float]) -> tuple[Settling, ...]:
     """Return the reaction to each of the step changes at ``changes``, seconds."""
-    ends = [*changes, run.duration][1:]
-    return tuple(_settling(run, change, end) for change, end in zip(changes, ends, strict=True))
+    return tuple(_settling(run, change, end) for change, end in pairwise([*changes, run.duration]))
 
 
-def _settling(run: Run, change: float, end: float) -> Settling:
+def _settling(run: SimulatedRun, change: float, end: float) -> Settling:
     rescales = [rescale.time for rescale in run.rescales if change <= rescale.time < end]
     considered = (run.start >= max(rescales, default=change)) & (run.start < end)
-    starts = run.start[considered]
-    calm = _first_row(in_time(run)[considered], _CALM_BATCHES)
-    return Settling(change, len(rescales), None if calm is None else float(starts[calm]) - change)
+    good, starts = in_time(run)[considered], run.start[considered]
+    if len(good) < _CALM_BATCHES:
+        return Settling(change, len(rescales), None)
+    calm = np.flatnonzero(np.convolve(good, np.ones(_CALM_BATCHES), "valid") == _CALM_BATCHES)
+    return Settling(change, len(rescales), float(starts[calm[0]]) - change if len(calm) else None)
 
 
-def _first_row(good: NDArray[np.bool_], length: int) -> int | None:
-    """Return the index at which ``length`` consecutive true values first begin; None if they never do."""
-    if len(good) < length:
-        return None
-    rows = np.flatnonzero(np.convolve(good, np.ones(length), "valid") == length)
-    return int(rows[0]) if len(rows) else None
-
-
-def oscillations(run: Run, trace: Trace, bounds: Bounds) -> int:
+def oscillations(run: SimulatedRun, trace: Trace, bounds: Bounds) -> int:
     """Count the rescales whose cores the next rescale reverts within ten minutes without an explanation by demand.
 
     Demand is the records that arrived in the minute before plus those waiting, in records per second over that minute.
@@ -166,12 +159,12 @@ def _direction(rescale: Rescale, bounds: Bounds) -> int:
     return int(np.sign(bounds.cores(rescale.after) - bounds.cores(rescale.before)))
 
 
-def _explained(first: Rescale, second: Rescale, run: Run, trace: Trace, bounds: Bounds) -> bool:
+def _explained(first: Rescale, second: Rescale, run: SimulatedRun, trace: Trace, bounds: Bounds) -> bool:
     before, after = (_demand(rescale.time, run, trace) for rescale in (first, second))
     return (after - before) * _direction(second, bounds) >= _EXPLAINED * before
 
 
-def _demand(time: float, run: Run, trace: Trace) -> float:
+def _demand(time: float, run: SimulatedRun, trace: Trace) -> float:
     since = max(time - _DEMAND_SECONDS, 0.0)
     batch = int(np.searchsorted(run.end, time, side="right")) - 1
     waiting = run.backlog[batch] if batch >= 0 else 0.0

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace_arena.registry import POLICIES
-from millrace_arena.run import Comparison
-from millrace_arena.simulation.run import Run
+from millrace_arena.comparison import POLICIES, Comparison
+from millrace_arena.simulation.record import SimulatedRun
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 _POINTS = 160
 """Time spans of a plot; the largest value in each span is drawn."""
 _SECONDS_PER_HOUR = 3600.0
-_ORACLE: dict[str, Any] = {"color": "black", "linestyle": ":"}
 
 
 def write_plot(comparison: Comparison, file: Path) -> None:
@@ -46,8 +44,8 @@ def write_plot(comparison: Comparison, file: Path) -> None:
             style = _style(run.policy)
             _draw_largest(utilization, run, run.utilization, style)
             _draw_steps(executors, run, run.executors, style)
-            _draw_steps(parallelism, run, _planned(run, "parallelism"), style)
-            _draw_steps(replicas, run, _planned(run, "replicas"), style)
+            _draw_steps(parallelism, run, np.array([float(batch.plan.parallelism) for batch in run.batches]), style)
+            _draw_steps(replicas, run, np.array([float(batch.plan.replicas) for batch in run.batches]), style)
             _draw_largest(backlog, run, run.backlog, style)
         utilization.axhline(1.0, color="grey", linewidth=0.8)
         utilization.set_ylim(0, 3)
@@ -68,10 +66,12 @@ def write_plot(comparison: Comparison, file: Path) -> None:
 
 def _style(policy: str) -> dict[str, Any]:
     """Return the line style of a policy, the same in every picture; the oracle is black and dotted."""
-    return _ORACLE if policy == "oracle" else {"color": f"C{list(POLICIES).index(policy) % 10}"}
+    if policy == "oracle":
+        return {"color": "black", "linestyle": ":"}
+    return {"color": f"C{list(POLICIES).index(policy) % 10}"}
 
 
-def _draw_largest(axes: Axes, run: Run, values: NDArray[np.float64], style: dict[str, Any]) -> None:
+def _draw_largest(axes: Axes, run: SimulatedRun, values: NDArray[np.float64], style: dict[str, Any]) -> None:
     """Draw the largest value of each span; a span in which no batch began repeats the span before."""
     spans = np.minimum((run.start / run.duration * _POINTS).astype(int), _POINTS - 1)
     largest = np.full(_POINTS, -np.inf)
@@ -81,15 +81,11 @@ def _draw_largest(axes: Axes, run: Run, values: NDArray[np.float64], style: dict
     axes.plot(hours, filled, label=run.policy, linewidth=1.2, **style)
 
 
-def _draw_steps(axes: Axes, run: Run, values: NDArray[np.float64], style: dict[str, Any]) -> None:
+def _draw_steps(axes: Axes, run: SimulatedRun, values: NDArray[np.float64], style: dict[str, Any]) -> None:
     """Draw only the points at which values change, because a day has more batches than a picture can show."""
     changed = np.flatnonzero(np.diff(values, prepend=np.nan))
     hours = np.append(run.start[changed], run.duration) / _SECONDS_PER_HOUR
     axes.step(hours, np.append(values[changed], values[-1]), where="post", linewidth=1.2, **style)
-
-
-def _planned(run: Run, field: str) -> NDArray[np.float64]:
-    return np.array([getattr(batch.plan, field) for batch in run.batches], dtype=np.float64)
 
 
 def _name(axes: Axes, title: str) -> None:

@@ -13,13 +13,12 @@ from rich.console import Console
 from rich.table import Table
 
 from millrace_api.errors import MillraceError, Problem, suggest
-from millrace_arena.figures import Figures
+from millrace_arena.comparison import POLICIES, Comparison, compare
+from millrace_arena.figures import RunFigures
 from millrace_arena.plot import write_plot
-from millrace_arena.registry import POLICIES
-from millrace_arena.run import Comparison, ScenarioSetting, compare, recorded, synthetic
+from millrace_arena.scenarios import SYNTHETIC, ScenarioSetting, recorded, synthetic
 from millrace_arena.simulation.run import Scenario
 from millrace_arena.simulation.trace_files import TraceFileError, read_trace
-from millrace_arena.synthetic import SYNTHETIC
 from millrace_support.plot_files import check_plotting
 
 _SERVICE = ("policy", "over\ninterval", "violations", "p50", "p95", "p99", "late", "back-\nlog")
@@ -50,7 +49,7 @@ def show_comparison(trace: str, policies: str, setting: ScenarioSetting, *, plot
     if as_json:
         typer.echo(json.dumps(comparison.to_json(), indent=2, allow_nan=False))
     else:
-        print_comparison(comparison, Console(highlight=False, emoji=False))
+        print_comparison(comparison, Console(highlight=False, emoji=False, markup=False))
 
 
 def _policies(given: str) -> list[str]:
@@ -102,29 +101,22 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     """Print the scenario in a line and the figures as two tables, with their meanings."""
     scenario = comparison.scenario
     trace, bounds = scenario.trace, scenario.bounds
-    _say(
-        console,
+    console.print(
         f"{scenario.name}: {trace.duration / 3600:.1f} h, {trace.records:.3g} records, mean {trace.mean:,.0f}/s, "
         f"peak {trace.peak:,.0f}/s; batches of {scenario.job.interval:g} s, "
         f"{bounds.executors.low} to {bounds.executors.high} executors of {bounds.executor_cores} cores",
     )
     console.print(_table("Service", _SERVICE, [_service(found) for found in comparison.figures]))
-    _say(
-        console,
+    console.print(
         "over interval: batches that took longer; violations: these, and batches with late records; p50 to p99: "
         "seconds from when a record came until its batch was done; late: share of the records for which that was over "
         "two intervals; backlog: the most records that waited",
     )
     console.print(_table("Cost and steadiness", _COST, [_cost(found) for found in comparison.figures]))
-    _say(
-        console,
+    console.print(
         "to settle: rescales after a step change of the load, at most, and within how many seconds all was calm; "
         "oscillations: rescales taken back within ten minutes though the load was the same",
     )
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False)
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Table:
@@ -136,7 +128,7 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[tuple[str, ...]]) 
     return table
 
 
-def _service(found: Figures) -> tuple[str, ...]:
+def _service(found: RunFigures) -> tuple[str, ...]:
     return (
         found.policy,
         f"{found.over_interval:.2%}",
@@ -147,7 +139,7 @@ def _service(found: Figures) -> tuple[str, ...]:
     )
 
 
-def _cost(found: Figures) -> tuple[str, ...]:
+def _cost(found: RunFigures) -> tuple[str, ...]:
     settled = [step.seconds for step in found.settling]
     slowest = "never" if None in settled else f"{max((each for each in settled if each is not None), default=0.0):.0f}"
     return (

@@ -16,27 +16,23 @@ the same cores, which do nothing else until the batch ends. All cores therefore 
 processed, and that time is divided among the stages in proportion to their task seconds. With task seconds alone, DS2
 would see free cores that do not exist, and the job would be overloaded all the time.
 
-DS2 plans no spare cores unless configured to (``scaling_factor``, 0 in that file), and its correction for unseen
-effects (``target_rate_ratio_threshold``) is off by default.
+DS2 plans no spare cores unless configured to (``scaling_factor``, 0 in that file), its correction for unseen effects
+(``target_rate_ratio_threshold``) is off by default, and each decision is applied at once (``activation_time`` 1).
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 
-from millrace_arena.policies.counters import increase, ratio
-from millrace_arena.simulation.run import ClusterView
+from millrace_arena.simulation.metrics import increase, ratio
+from millrace_operator.scaling.decision.decision import Situation
 from millrace_operator.scaling.observation import Answer
 from millrace_operator.scaling.shape import Bounds, Shape
 
 _WARM_UP = 2
 """Policy intervals to ignore after a change."""
-_ACTIVATION = 1
-"""Decisions whose median makes a change."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +44,7 @@ class Ds2Operator:
     useful_seconds: float
 
 
-class Ds2:
+class Ds2Policy:
     """A policy that sets the executors for the sum of the instances that operators need."""
 
     name = "ds2"
@@ -61,24 +57,20 @@ class Ds2:
         self._before: Answer | None = None
         self._epoch: int | None = None
         self._waited = 0
-        self._decisions: deque[float] = deque(maxlen=_ACTIVATION)
 
-    def step(self, answer: Answer | None, now: float, plan: Shape, epoch: int, cluster: ClusterView) -> Shape | None:
+    def step(self, answer: Answer | None, situation: Situation) -> Shape | None:
         """Return the plan with the executors that the operators need; None during warm-up after a change."""
         before, self._before = self._before, answer
-        if epoch != self._epoch:
-            self._epoch, self._waited = epoch, 0
-            self._decisions.clear()
+        if situation.epoch != self._epoch:
+            self._epoch, self._waited = situation.epoch, 0
         self._waited += 1
-        operators = _operators(before, answer, cluster.executors_ready * self._bounds.executor_cores)
+        operators = _operators(before, answer, situation.executors_ready * self._bounds.executor_cores)
         if self._waited <= _WARM_UP or not operators:
             return None
-        rate = (self._arrived(now) - self._arrived(now - self.period)) / self.period
-        self._decisions.append(sum(instances(operators, rate)))
-        if len(self._decisions) < _ACTIVATION:
-            return None
-        cores = math.ceil(median(self._decisions))
-        return replace(plan, executors=self._bounds.executors.nearest(math.ceil(cores / self._bounds.executor_cores)))
+        rate = (self._arrived(situation.now) - self._arrived(situation.now - self.period)) / self.period
+        cores = math.ceil(sum(instances(operators, rate)))
+        executors = self._bounds.executors.nearest(math.ceil(cores / self._bounds.executor_cores))
+        return replace(situation.plan, executors=executors)
 
 
 def instances(operators: Sequence[Ds2Operator], rate: float) -> list[float]:

@@ -1,6 +1,6 @@
-"""Input of Flink's autoscaler: the vertices of a running job, and their metrics over a window of time.
+"""Input of Flink's autoscaler: its options, the vertices of a running job, and their metrics over a window of time.
 
-The rules are those of release 1.10.0 of the Flink Kubernetes operator, module flink-autoscaler (Apache License 2.0).
+Rules and defaults of release 1.10.0 of the Flink Kubernetes operator, module flink-autoscaler (Apache License 2.0).
 Arithmetic follows IEEE 754: nothing is raised, an unknown number is NaN, and a vertex without work is infinitely fast.
 """
 
@@ -12,9 +12,34 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from enum import StrEnum
 
-from millrace_arena.policies.flink_options import FlinkOptions
 
-_EXACT = 1e15  # beyond it, a double has no third decimal
+@dataclass(frozen=True)
+class FlinkOptions:
+    """Options of the autoscaler, each with its published name after ``job.autoscaler.`` in a comment.
+
+    Times are whole seconds. ``busy_from_total`` selects AVG as the aggregator of busy time instead of MAX.
+    """
+
+    target_utilization: float = 0.7  # target.utilization
+    utilization_boundary: float = 0.3  # target.utilization.boundary
+    metrics_window: int = 900  # metrics.window
+    stabilization: int = 300  # stabilization.interval
+    scale_down_interval: int = 3600  # scale-down.interval
+    min_parallelism: int = 1  # vertex.min-parallelism
+    max_parallelism: int = 200  # vertex.max-parallelism
+    max_scale_down: float = 0.6  # scale-down.max-factor
+    max_scale_up: float = 100_000.0  # scale-up.max-factor
+    catch_up: int = 1800  # catch-up.duration
+    restart: int = 300  # restart.time
+    backlog_lag: int = 300  # backlog-processing.lag-threshold
+    observed_lag: int = 30  # observed-true-processing-rate.lag-threshold
+    observed_switch: float = 0.15  # observed-true-processing-rate.switch-threshold
+    observed_samples: int = 2  # observed-true-processing-rate.min-observations
+    block_ineffective: bool = False  # scaling.effectiveness.detection.enabled
+    effectiveness: float = 0.1  # scaling.effectiveness.threshold
+    history_age: int = 86_400  # history.max.age
+    busy_from_total: bool = False  # metrics.busy-time.aggregator
+    excluded: frozenset[str] = frozenset()  # vertex.exclude.ids
 
 
 @dataclass(frozen=True)
@@ -99,7 +124,7 @@ def observed_rate(rate: float, lag: float, held_up: float, before: float, option
 
 def rounded(value: float) -> float:
     """Round to three decimals, halves away from zero, as Flink stores metrics; a value that would become 0 is kept."""
-    if not abs(value) < _EXACT:
+    if not abs(value) < 1e15:  # beyond it, a double has no third decimal
         return value
     return float(Decimal(repr(value)).quantize(Decimal("0.001"), ROUND_HALF_UP)) or value
 
@@ -109,3 +134,35 @@ def quotient(above: float, below: float) -> float:
     if below == 0:
         return math.nan if above == 0 or math.isnan(above) else math.copysign(math.inf, above)
     return above / below
+
+
+class Collector:
+    """Samples of the vertices of a job that has been running since ``running_since``, seconds.
+
+    A restart of the job discards its samples. After a restart the job stabilizes, and then a whole window has to pass
+    before the first decision.
+    """
+
+    def __init__(self, running_since: float, options: FlinkOptions) -> None:
+        self._stable_since = running_since + options.stabilization
+        self._length = options.metrics_window
+        self._times: list[float] = []
+        self._samples: list[Mapping[str, Sample]] = []
+
+    def add(self, time: float, samples: Mapping[str, Sample]) -> MetricWindow | None:
+        """Return the window up to ``time``; None until the window is full and has at least two samples."""
+        stable = (earlier for earlier in self._times if earlier >= self._stable_since)
+        full_at = next(stable, time) + self._length
+        self._times.append(time)
+        self._samples.append(samples)
+        if time < max(self._stable_since, full_at):
+            return None
+        old = sum(earlier < time - self._length for earlier in self._times)
+        del self._times[:old], self._samples[:old]
+        return self.window if len(self._times) > 1 else None
+
+    @property
+    def window(self) -> MetricWindow:
+        """All samples kept so far."""
+        names = self._samples[0] if self._samples else {}
+        return MetricWindow(tuple(self._times), {name: [sample[name] for sample in self._samples] for name in names})

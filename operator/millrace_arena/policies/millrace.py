@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from millrace_arena.simulation.run import ClusterView
 from millrace_operator.scaling.decision.decision import Situation
 from millrace_operator.scaling.decision.scaler import Scaler
 from millrace_operator.scaling.decision.settings import Settings
@@ -10,7 +9,7 @@ from millrace_operator.scaling.observation import Answer
 from millrace_operator.scaling.shape import Bounds, Shape
 
 
-class Millrace:
+class MillracePolicy:
     """A policy that sets executors, parallelism and replicas by a model of the job, calibrated while the job runs."""
 
     name = "millrace"
@@ -19,14 +18,6 @@ class Millrace:
     def __init__(self, bounds: Bounds, state_partitions: int) -> None:
         self._scaler = Scaler(Settings(), bounds, state_partitions)
 
-    def step(self, answer: Answer | None, now: float, plan: Shape, epoch: int, cluster: ClusterView) -> Shape | None:
+    def step(self, answer: Answer | None, situation: Situation) -> Shape | None:
         """Return the plan that the scaler chooses."""
-        situation = Situation(
-            now=now,
-            plan=plan,
-            epoch=epoch,
-            executors_ready=cluster.executors_ready,
-            executors_pending_since=cluster.executors_pending_since,
-            executors_quota=cluster.quota,
-        )
         return self._scaler.step(answer, situation).plan

@@ -15,8 +15,8 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from millrace_arena.policies.counters import increase, ratio
-from millrace_arena.simulation.run import ClusterView
+from millrace_arena.simulation.metrics import increase, ratio
+from millrace_operator.scaling.decision.decision import Situation
 from millrace_operator.scaling.observation import Answer
 from millrace_operator.scaling.shape import Bounds, Range, Shape
 
@@ -114,7 +114,7 @@ class PromptPolicy:
         self._elasticity = PromptElasticity(*self._tasks, maps, reduces)
         self._before: Answer | None = None
 
-    def step(self, answer: Answer | None, now: float, plan: Shape, epoch: int, cluster: ClusterView) -> Shape | None:
+    def step(self, answer: Answer | None, situation: Situation) -> Shape | None:
         """Return the plan with the tasks that the algorithm requests."""
         before, self._before = self._before, answer
         batches = increase(before, answer, "batches_total")

@@ -11,15 +11,15 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from millrace_arena.policies.counters import increase, ratio
-from millrace_arena.simulation.run import ClusterView
+from millrace_arena.simulation.metrics import increase, ratio
+from millrace_operator.scaling.decision.decision import Situation
 from millrace_operator.scaling.observation import Answer
 from millrace_operator.scaling.shape import Bounds, Shape
 
 _UP, _DOWN = 0.9, 0.3
 
 
-class SparkRatio:
+class SparkRatioPolicy:
     """A policy that sets the executors by the ratio of processing time to interval."""
 
     name = "spark-ratio"
@@ -30,17 +30,18 @@ class SparkRatio:
         self._interval = interval
         self._before: Answer | None = None
 
-    def step(self, answer: Answer | None, now: float, plan: Shape, epoch: int, cluster: ClusterView) -> Shape | None:
+    def step(self, answer: Answer | None, situation: Situation) -> Shape | None:
         """Return the plan with some executors more, or one less."""
         before, self._before = self._before, answer
         mean = ratio(increase(before, answer, "processing_seconds_total"), increase(before, answer, "batches_total"))
         if mean is None:
             return None
-        return replace(plan, executors=self._target(mean / self._interval, plan.executors, cluster.executors_ready))
+        return replace(situation.plan, executors=self._target(mean / self._interval, situation))
 
-    def _target(self, load: float, asked: int, ready: int) -> int:
+    def _target(self, load: float, situation: Situation) -> int:
+        ready = situation.executors_ready
         if load >= _UP:
             return self._executors.nearest(ready + max(math.floor(load + 0.5), 1))
         if load <= _DOWN and ready > self._executors.low:
-            return max(asked - 1, self._executors.low)
-        return asked
+            return max(situation.plan.executors - 1, self._executors.low)
+        return situation.plan.executors

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import Enum, auto
 from heapq import heappop, heappush
+from itertools import count, islice
 
 import numpy as np
 
@@ -44,11 +45,7 @@ class _Event(Enum):
 class Fleet:
     """Pods of one kind on a simulated clock that starts at 0 and never goes back.
 
-    Attributes:
-        ready: pods that run tasks.
-        draining: pods that are shutting down.
-        lost: pods lost so far, without notice.
-        came: pods that became ready so far, not counting the initial ones.
+    ``lost`` pods were lost so far, without notice, and ``came`` became ready so far, not counting the initial ones.
     """
 
     def __init__(self, profile: ClusterProfile, size: int, rng: np.random.Generator) -> None:
@@ -62,14 +59,13 @@ class Fleet:
         self._unschedulable: set[int] = set()
         self._draining: set[int] = set()
         self._wanted = self._allowed(size)
-        self._ids = 0
+        self._ids = count()
         self._seconds = 0.0
         self.lost = 0
         self.came = 0
-        for _ in range(self._wanted):
-            self._ids += 1
-            self._created[self._ids] = 0.0
-            self._begin(self._ids, 0.0)
+        for pod in islice(self._ids, self._wanted):
+            self._created[pod] = 0.0
+            self._begin(pod, 0.0)
 
     @property
     def ready(self) -> int:
@@ -133,8 +129,7 @@ class Fleet:
 
     def _create(self, now: float) -> None:
         while len(self._ready) + len(self._pending) < self._wanted:
-            self._ids += 1
-            pod = self._ids
+            pod = next(self._ids)
             self._created[pod] = now
             self._pending.append(pod)
             delay = self.profile.start_seconds * math.exp(self.profile.start_scatter * self._rng.standard_normal())

@@ -1,13 +1,18 @@
-"""The simulated job: the true costs of its batches and the work of each task of a batch."""
+"""The simulated job: the true costs of its batches, the work of each task, its noise, and how long a stage takes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from heapq import heapreplace
 
-from millrace_arena.simulation.admission import AdmissionPolicy, TwoIntervals
+import numpy as np
+from numpy.typing import NDArray
+
 from millrace_arena.simulation.keys import Keys
 from millrace_arena.simulation.placement import SimulatedPartitioner, key_shares, merge_shares, row_shares
+from millrace_arena.simulation.source import AdmissionPolicy, TwoIntervals
 from millrace_operator.scaling.shape import Bounds
 
 
@@ -126,14 +131,7 @@ class SimulatedJob:
         self.profile = profile
         self.executor_cores = bounds.executor_cores
         self.dedicated = bounds.dedicated
-        self._work: dict[tuple[int, int, Keys], SimulatedWork] = {}
-
-    def work(self, n: int, m: int, keys: Keys) -> SimulatedWork:
-        """Return the work of a batch with ``n`` combine tasks and ``m`` replicas."""
-        work = self._work.get((n, m, keys))
-        if work is None:
-            work = self._work[n, m, keys] = self._new_work(n, m, keys)
-        return work
+        self.work = cache(self._work)
 
     def slowdown(self, tasks: int, cores: int) -> float:
         """Return the factor by which contention lengthens ``tasks`` tasks on ``cores`` cores."""
@@ -147,27 +145,107 @@ class SimulatedJob:
         """Return the expected results of a batch: distinct keys per pane, summed."""
         return self.profile.panes * keys.appearing(rows / self.profile.panes)
 
-    def _new_work(self, n: int, m: int, keys: Keys) -> SimulatedWork:
+    def _work(self, n: int, m: int, keys: Keys) -> SimulatedWork:
+        """Return the work of a batch with ``n`` combine tasks and ``m`` replicas."""
         profile = self.profile
-        shares = row_shares(profile.partitioner, keys, n)
+        shares, merges = row_shares(profile.partitioner, keys, n), profile.state_partitions
         stages = (
             _stage("route", profile.route, n, (1 / m,) * m, (0.0,) * m),
             _stage("combine", profile.combine, m, shares, key_shares(profile.partitioner, keys, n)),
-            _stage("merge", profile.merge, 0, None, merge_shares(keys, profile.state_partitions)),
+            _stage("merge", profile.merge, 0, (0.0,) * merges, merge_shares(keys, merges)),
         )
         return SimulatedWork(stages[1:] if self.dedicated else stages, max(shares) * n - 1)
 
 
-def _stage(
-    name: str, cost: StageCost, blocks: int, rows: tuple[float, ...] | None, partials: tuple[float, ...]
-) -> StageWork:
-    """Return the work of a stage whose tasks have the given shares of the records and of the partial results.
-
-    Each task writes or reads ``blocks`` blocks; ``rows`` is None if the stage gets no records.
-    """
+def _stage(name: str, cost: StageCost, blocks: int, rows: tuple[float, ...], partials: tuple[float, ...]) -> StageWork:
+    """Return the work of a stage whose tasks have these shares of the records and partial results, and these blocks."""
     return StageWork(
         name,
         (cost.task + blocks * cost.block,) * len(partials),
-        tuple(share * cost.row for share in rows) if rows is not None else (0.0,) * len(partials),
+        tuple(share * cost.row for share in rows),
         tuple(share * cost.partial for share in partials),
     )
+
+
+_BLOCK = 65_536
+"""Draws at once, because single draws would dominate the simulation time."""
+
+
+class BatchNoise:
+    """Random factors and delays of one batch after another.
+
+    Noise of a whole batch depends only on the trigger at which the batch began. It is therefore the same for every
+    policy, regardless of how many batches and tasks ran before.
+
+    Attributes:
+        batch: factor applied to all times of the current batch.
+        delay: time by which the current batch is held up, seconds.
+    """
+
+    def __init__(self, noise: Noise, triggers: int, rng: np.random.Generator) -> None:
+        """Draw the batch-level noise for ``triggers`` triggers."""
+        self._noise = noise
+        batches, self._rng = rng.spawn(2)
+        scatter = noise.batch * batches.standard_normal(triggers) - noise.batch**2 / 2
+        self._batches = np.exp(scatter).tolist()
+        slow = batches.random(triggers) < noise.slow
+        self._delays = np.where(slow, batches.exponential(noise.slow_seconds, triggers), 0.0).tolist()
+        self._fails = (batches.random(triggers) < noise.failing).tolist()
+        self._where = batches.random(triggers).tolist()
+        self._factors: list[float] = []
+        self._used = 0
+        self._trigger = 0
+        self.batch = 1.0
+        self.delay = 0.0
+
+    def next_batch(self, trigger: int) -> None:
+        """Move on to the batch that begins at this trigger, or between it and the next one."""
+        self._trigger = trigger
+        self.batch, self.delay = self._batches[trigger], self._delays[trigger]
+
+    def failing(self, stages: int) -> int:
+        """Return the stage, 1 to ``stages``, in which this batch fails; 0 if it does not fail."""
+        return int(self._where[self._trigger] * stages) + 1 if self._fails[self._trigger] else 0
+
+    def scatter(self, tasks: list[float], factor: float) -> list[float]:
+        """Return the actual seconds of ``tasks``: each one times its own random factor and the common ``factor``."""
+        if not self._noise.task:
+            return [task * factor for task in tasks]
+        end = self._used + len(tasks)
+        if end > len(self._factors):
+            scatter = self._noise.task
+            draws = self._rng.standard_normal(max(_BLOCK, len(tasks)))
+            self._factors = np.exp(scatter * draws - scatter**2 / 2).tolist()
+            self._used, end = 0, len(tasks)
+        factors = self._factors[self._used : end]
+        self._used = end
+        return [task * own * factor for task, own in zip(tasks, factors, strict=True)]
+
+
+def makespan(tasks: Sequence[float], cores: int, gap: float = 0.0) -> float:
+    """Return the seconds until the last of ``tasks`` is done on ``cores`` cores; 0 without tasks.
+
+    Task times are in seconds. Tasks run in order, each on the first free core (list scheduling,
+    Graham 1966). The driver launches them one by one, ``gap`` seconds apart, the first after one gap.
+    """
+    if len(tasks) <= cores:
+        return max([number * gap + task for number, task in enumerate(tasks, 1)], default=0.0)
+    free = [0.0] * cores
+    launched = 0.0
+    for task in tasks:
+        launched += gap
+        first = free[0]
+        heapreplace(free, (first if first > launched else launched) + task)
+    return max(free)
+
+
+def makespans(tasks: NDArray[np.float64], cores: int, gap: float = 0.0) -> NDArray[np.float64]:
+    """Return ``makespan`` for many stages at once: seconds of shape (..., tasks) in, of shape (...) out."""
+    count = tasks.shape[-1]
+    free = np.zeros((*tasks.shape[:-1], min(cores, count)))
+    for task in range(count):
+        first = free.argmin(axis=-1)[..., np.newaxis]
+        start = np.maximum(np.take_along_axis(free, first, axis=-1), (task + 1) * gap)
+        np.put_along_axis(free, first, start + tasks[..., task, np.newaxis], axis=-1)
+    last: NDArray[np.float64] = free.max(axis=-1, initial=0.0)
+    return last

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -77,11 +77,8 @@ def growth(keys: Keys, distinct: int, since: float, until: float, parts: int = 1
     """
     counts = np.geomspace(keys.distinct, distinct, parts + 1)[1:]
     times = np.linspace(since, until, parts)
-    grown = [
-        (float(time), Keys(round(count), keys.exponent, keys.hot, keys.salt))
-        for time, count in zip(times, counts, strict=True)
-    ]
-    return KeySchedule([(0.0, keys), *grown])
+    grown = [replace(keys, distinct=round(count)) for count in counts]
+    return KeySchedule([(0.0, keys), *zip(times.tolist(), grown, strict=True)])
 
 
 @lru_cache(maxsize=64)

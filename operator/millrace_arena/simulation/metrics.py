@@ -1,4 +1,4 @@
-"""The path of metrics from the job to the policy: scraped periodically, late, with gaps, and sometimes wrong."""
+"""Metrics of the simulated job: counted by its driver, and scraped late, with gaps and sometimes wrong."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from millrace_arena.simulation.record import SimulatedBatch
 from millrace_operator.scaling.observation import Answer
 
 SERIES = tuple(field.name for field in fields(Answer) if field.name != "time")
@@ -18,6 +19,69 @@ SERIES = tuple(field.name for field in fields(Answer) if field.name != "time")
 
 COUNTERS = tuple(name for name in SERIES if name.endswith("_total"))
 """Names of the series that only grow until the driver restarts."""
+
+
+class SimulatedCounters:
+    """Metrics that the driver reports: counters since its start, and gauges of the last finished batch."""
+
+    def __init__(self, interval: float, dedicated: bool) -> None:
+        """Count for a batch interval in seconds; ``dedicated`` says whether partitioners run in pods of their own."""
+        self._interval = interval
+        self._dedicated = dedicated
+        self._totals = dict.fromkeys(COUNTERS, 0.0)
+        self._gauges: dict[str, float | None] = {}
+        self._running: dict[str, list[float]] = {}
+
+    def ran(self, stage: str, tasks: list[float]) -> None:
+        """Record the core seconds of the tasks of a stage of the running batch.
+
+        If a stage runs twice, the last run counts, but both add to the busy time of the executors.
+        """
+        self._running[stage] = tasks
+        self._totals["busy_core_seconds_total"] += sum(tasks)
+
+    def finished(
+        self, batch: SimulatedBatch, waiting: int, partials: int, results: int, imbalance: float | None
+    ) -> None:
+        """Record the end of the running batch.
+
+        Args:
+            batch: the finished batch.
+            waiting: records left at the source when the batch was planned.
+            partials: number of its partial results.
+            results: number of its results.
+            imbalance: largest load of a combine task over the mean, less 1; None if no combine tasks ran.
+        """
+        totals = self._totals
+        for stage, tasks in self._running.items():
+            totals[f"{stage}_seconds_total"] += sum(tasks)
+            if stage != "merge":  # its tasks are the state partitions, which do not change
+                totals[f"{stage}_tasks_total"] += len(tasks)
+        self._running = {}
+        totals["batches_total"] += 1
+        totals["rows_total"] += batch.rows
+        totals["processing_seconds_total"] += batch.seconds
+        totals["partials_total"] += partials
+        totals["updates_total"] += results
+        self._gauges = {
+            "lag_rows": waiting,
+            "keys": batch.distinct,
+            "imbalance": imbalance,
+            "epoch": batch.epoch,
+            "parallelism": batch.plan.parallelism,
+            "replicas": batch.plan.replicas,
+        }
+
+    def answer(self, now: float, executors: int, dedicated_busy: float) -> Answer:
+        """Return the metrics at ``now``, seconds, with ``executors`` executors ready.
+
+        ``dedicated_busy`` is the CPU time of dedicated partitioners so far, seconds.
+        """
+        values: dict[str, Any] = {**self._totals, **self._gauges}
+        if self._dedicated:
+            values |= {"route_tasks_total": None, "route_seconds_total": None}
+        values["dedicated_busy_seconds_total"] = dedicated_busy if self._dedicated else None
+        return Answer(time=now, interval_seconds=self._interval, executors=executors, **values)
 
 
 class Fault(StrEnum):
@@ -169,3 +233,21 @@ class MetricsPath:
 
 def _present(answer: Answer, series: Iterable[str]) -> list[str]:
     return [name for name in series if getattr(answer, name) is not None]
+
+
+def increase(earlier: Answer | None, later: Answer | None, counter: str) -> float | None:
+    """Return the increase of a counter between two answers; None if a value is missing or the counter was reset.
+
+    There are no further checks: other systems read their metrics so.
+    """
+    if earlier is None or later is None:
+        return None
+    before, after = getattr(earlier, counter), getattr(later, counter)
+    if before is None or after is None or not math.isfinite(after - before) or after < before:
+        return None
+    return float(after - before)
+
+
+def ratio(above: float | None, below: float | None) -> float | None:
+    """Return ``above / below``; None if either is unknown or ``below`` is not positive."""
+    return None if above is None or not below or below < 0 else above / below

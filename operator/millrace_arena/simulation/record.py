@@ -1,7 +1,8 @@
-"""The record of a simulated run: its batches, its rescales, its cost, and the metrics the policy received."""
+"""The record of a simulated run: its batches, its rescales, its cost, and the latencies of its records."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -9,8 +10,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace_arena.simulation.latency import Latencies
-from millrace_operator.scaling.observation import Answer
 from millrace_operator.scaling.shape import Shape
 
 LATE_INTERVALS = 2
@@ -51,23 +50,46 @@ class Rescale(NamedTuple):
     after: Shape
 
 
-class PolicyAnswer(NamedTuple):
-    """The metrics that the policy received at ``time``, seconds."""
+class Latencies:
+    """Latencies of groups of records, from arrival at the source to the end of the batch.
 
-    time: float
-    answer: Answer | None
+    Each group is uniformly distributed from ``low`` to ``high`` seconds.
+    """
+
+    def __init__(self, low: NDArray[np.float64], high: NDArray[np.float64], records: NDArray[np.float64]) -> None:
+        """Take three arrays of shape (groups,); groups without records are dropped."""
+        some = records > 0
+        self.low = low[some]
+        self.high = np.maximum(high[some], self.low + 1e-9)  # no span is empty
+        self.records = records[some]
+
+    def above(self, seconds: float) -> float:
+        """Return the number of records with a latency of more than ``seconds``."""
+        share = np.clip((self.high - seconds) / (self.high - self.low), 0.0, 1.0)
+        return float((share * self.records).sum())
+
+    def quantiles(self, shares: Sequence[float]) -> NDArray[np.float64]:
+        """Return the latency quantiles in seconds for ``shares`` between 0 and 1; NaN without records."""
+        if not len(self.records):
+            return np.full(len(shares), np.nan)
+        density = self.records / (self.high - self.low)
+        edges = np.concatenate((self.low, self.high))
+        order = np.argsort(edges, kind="stable")
+        edges = edges[order]
+        height = np.cumsum(np.concatenate((density, -density))[order])
+        below = np.concatenate(([0.0], np.cumsum(np.maximum(height[:-1], 0.0) * np.diff(edges))))
+        found: NDArray[np.float64] = np.interp(np.asarray(shares) * below[-1], below, edges)
+        return found
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class SimulatedRun:
     """A simulated run.
 
     Arrays have the shape (batches,), in batch order; ``SimulatedBatch`` says what their values mean.
 
     Attributes:
-        scenario: name of the scenario.
         policy: name of the policy.
-        seed: seed of all random draws.
         duration: simulated time, seconds; the last batch may end later.
         interval: batch interval, seconds.
         batches: all finished batches.
@@ -76,12 +98,9 @@ class Run:
         arrived: records that arrived until ``duration``.
         unfinished: arrived records that are in no finished batch.
         unfinished_since: arrival time of the first of those records, seconds.
-        answers: metrics that the policy received, one entry for each of its steps.
     """
 
-    scenario: str
     policy: str
-    seed: int
     duration: float
     interval: float
     batches: tuple[SimulatedBatch, ...]
@@ -90,7 +109,6 @@ class Run:
     arrived: int
     unfinished: int
     unfinished_since: float
-    answers: tuple[PolicyAnswer, ...]
 
     @cached_property
     def start(self) -> NDArray[np.float64]:
@@ -118,16 +136,6 @@ class Run:
         return self._column("backlog")
 
     @cached_property
-    def distinct(self) -> NDArray[np.float64]:
-        """Distinct keys per batch."""
-        return self._column("distinct")
-
-    @cached_property
-    def epoch(self) -> NDArray[np.float64]:
-        """Epochs of the plans that the batches ran under."""
-        return self._column("epoch")
-
-    @cached_property
     def executors(self) -> NDArray[np.float64]:
         """Executors that were ready at the start of each batch."""
         return self._column("executors")
@@ -142,7 +150,7 @@ class Run:
         """Core hours of executors and dedicated partitioner pods."""
         return self.core_seconds / 3600
 
-    @cached_property
+    @property
     def largest_backlog(self) -> int:
         """Largest backlog at the end of a batch, or the unfinished records of the run if they are more."""
         return max([self.unfinished, *(batch.backlog for batch in self.batches)])

@@ -10,34 +10,15 @@ from typing import Protocol
 import numpy as np
 
 from millrace_arena.simulation.cluster import ClusterProfile, Fleet
-from millrace_arena.simulation.counters import SimulatedCounters
-from millrace_arena.simulation.dice import Dice
-from millrace_arena.simulation.job import JobProfile, SimulatedJob, StageWork
+from millrace_arena.simulation.job import BatchNoise, JobProfile, SimulatedJob, StageWork, makespan
 from millrace_arena.simulation.keys import KeySchedule
-from millrace_arena.simulation.metrics import MetricsPath, MetricsProfile
-from millrace_arena.simulation.record import PolicyAnswer, Rescale, Run, SimulatedBatch
-from millrace_arena.simulation.schedule import makespan
+from millrace_arena.simulation.metrics import MetricsPath, MetricsProfile, SimulatedCounters
+from millrace_arena.simulation.record import Rescale, SimulatedBatch, SimulatedRun
 from millrace_arena.simulation.source import SimulatedSource
 from millrace_arena.simulation.traces import Trace
+from millrace_operator.scaling.decision.decision import Situation
 from millrace_operator.scaling.observation import Answer
 from millrace_operator.scaling.shape import Bounds, Shape
-
-__all__ = ["ClusterView", "Run", "ScalingPolicy", "Scenario", "simulate"]
-
-
-@dataclass(frozen=True)
-class ClusterView:
-    """The current, exact state of the cluster that a policy can see.
-
-    Attributes:
-        executors_ready: executors that run tasks.
-        executors_pending_since: request time of the longest-pending executor; None if none is pending.
-        quota: most executors that the namespace may have; None without a limit.
-    """
-
-    executors_ready: int
-    executors_pending_since: float | None
-    quota: int | None
 
 
 class ScalingPolicy(Protocol):
@@ -46,15 +27,13 @@ class ScalingPolicy(Protocol):
     name: str
     period: float
 
-    def step(self, answer: Answer | None, now: float, plan: Shape, epoch: int, cluster: ClusterView) -> Shape | None:
+    def step(self, answer: Answer | None, situation: Situation) -> Shape | None:
         """Return the plan to use from now on; None or the current plan changes nothing.
 
         Args:
             answer: newest answer that has arrived, however old; None if none has.
-            now: current time, seconds.
-            plan: plan requested last.
-            epoch: epoch of that plan; the first plan has epoch 0, and each change adds 1.
-            cluster: visible state of the cluster.
+            situation: what a policy can see of the job and the cluster, exact and current. The first plan has epoch 0,
+                and each change adds 1.
         """
 
 
@@ -83,7 +62,7 @@ class Scenario:
     metrics: MetricsProfile = field(default=MetricsProfile())
 
 
-def simulate(scenario: Scenario, policy: ScalingPolicy, seed: int) -> Run:
+def simulate(scenario: Scenario, policy: ScalingPolicy, seed: int) -> SimulatedRun:
     """Run ``policy`` through ``scenario``; the same arguments give the same run if the policy is deterministic.
 
     Raises:
@@ -98,7 +77,6 @@ class _Simulation:
     def __init__(self, scenario: Scenario, policy: ScalingPolicy, seed: int) -> None:
         self._scenario = scenario
         self._policy = policy
-        self._seed = seed
         self._duration = scenario.trace.duration
         noise, cluster, replicas, metrics = (
             np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(4)
@@ -106,7 +84,7 @@ class _Simulation:
         profile, bounds = scenario.job, scenario.bounds
         self._job = SimulatedJob(profile, bounds)
         triggers = math.ceil(self._duration / profile.interval) + 1
-        self._dice = Dice(profile.noise, triggers, noise)
+        self._dice = BatchNoise(profile.noise, triggers, noise)
         self._source = SimulatedSource(scenario.trace, profile.route.row if bounds.dedicated else None)
         self._executors = Fleet(scenario.cluster, scenario.initial.executors, cluster)
         self._replicas = Fleet(scenario.cluster, scenario.initial.replicas if bounds.dedicated else 0, replicas)
@@ -120,9 +98,8 @@ class _Simulation:
         self._done = self._work = 0.0
         self._batches: list[SimulatedBatch] = []
         self._rescales: list[Rescale] = []
-        self._answers: list[PolicyAnswer] = []
 
-    def run(self) -> Run:
+    def run(self) -> SimulatedRun:
         """Trigger like Spark's ``ProcessingTimeExecutor``: at multiples of the interval, at once after a late batch."""
         interval = self._scenario.job.interval
         now = 0.0
@@ -243,9 +220,9 @@ class _Simulation:
     def _step(self, now: float) -> None:
         """Call the policy and apply the plan that it returns."""
         fleet, answer = self._executors, self._metrics.read(now)
-        self._answers.append(PolicyAnswer(now, answer))
-        cluster = ClusterView(fleet.ready, fleet.pending_since, self._scenario.cluster.quota)
-        plan = self._policy.step(answer, now, self._plan, self._epoch, cluster)
+        quota = self._scenario.cluster.quota
+        situation = Situation(now, self._plan, self._epoch, fleet.ready, fleet.pending_since, quota)
+        plan = self._policy.step(answer, situation)
         if plan is None or plan == self._plan:
             return
         self._rescales.append(Rescale(now, self._plan, self._checked(plan)))
@@ -259,14 +236,12 @@ class _Simulation:
             raise ValueError(f"plan {plan} is out of bounds: {self._scenario.bounds}")
         return plan
 
-    def _record(self) -> Run:
+    def _record(self) -> SimulatedRun:
         bounds = self._scenario.bounds
         executors, replicas = self._executors.seconds(self._duration), self._replicas.seconds(self._duration)
         arrived = int(self._scenario.trace.arrived(self._duration))
-        return Run(
-            scenario=self._scenario.name,
+        return SimulatedRun(
             policy=self._policy.name,
-            seed=self._seed,
             duration=self._duration,
             interval=self._scenario.job.interval,
             batches=tuple(self._batches),
@@ -275,5 +250,4 @@ class _Simulation:
             arrived=arrived,
             unfinished=arrived - sum(batch.rows for batch in self._batches),
             unfinished_since=self._done,
-            answers=tuple(self._answers),
         )

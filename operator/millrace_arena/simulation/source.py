@@ -1,16 +1,18 @@
-"""The source of the simulated job: records that wait for a batch, behind dedicated partitioners if there are any."""
+"""The source of the simulated job: records that wait for a batch, and the admission of records to the next one."""
 
 from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Protocol
 
 from millrace_arena.simulation.traces import Trace
 
 
 class SimulatedSource:
-    """A source whose batches take the records of a trace; its clock starts at 0 and never goes back.
+    """A source whose batches take the records of a trace, behind dedicated partitioners if there are any.
 
-    Attributes:
-        taken: records that batches took so far.
-        routed_seconds: CPU time of the dedicated partitioners so far, seconds.
+    Its clock starts at 0 and never goes back. ``taken`` is the number of records that batches took so far.
     """
 
     def __init__(self, trace: Trace, route_seconds: float | None = None) -> None:
@@ -49,3 +51,40 @@ class SimulatedSource:
     def newest(self, now: float) -> float:
         """Return the arrival time of the newest taken record; ``now`` if no record is waiting."""
         return now if not self.waiting(now) else self._trace.when(self.taken)
+
+
+class AdmissionPolicy(Protocol):
+    """A limit on the records of the next batch, constructed with the batch interval in seconds."""
+
+    def limit(self, waiting: int) -> int | None:
+        """Return the most records of the next batch, or None for no limit.
+
+        ``waiting`` records were left at the source when the last batch was planned.
+        """
+
+    def finished(self, rows: int, seconds: float, work: float, plan: object) -> None:
+        """Learn from a finished batch: its records, its processing time, the part in which tasks ran, and its plan."""
+
+
+class TwoIntervals:
+    """Admission that lets batches grow while they take less than two intervals, in proportion to the time left.
+
+    Without a limit, a job that falls behind takes its whole backlog at once. Each batch is then longer than the last
+    by the ratio of load to capacity, and the job reports nothing until the batch ends. A finished batch never allows
+    fewer records than it had itself, so a job whose batches are long for other reasons is not starved.
+    """
+
+    def __init__(self, interval: float) -> None:
+        """Limit batches to two intervals of ``interval`` seconds each."""
+        self._aim = 2 * interval
+        # The largest allowance of the last three batches counts: one that was held up does not lower the limit.
+        self._allowed = deque[float](maxlen=3)
+
+    def limit(self, waiting: int) -> int | None:
+        """Return the most records of the next batch; None until a batch with records has finished."""
+        return math.ceil(max(self._allowed)) if self._allowed else None
+
+    def finished(self, rows: int, seconds: float, work: float, plan: object) -> None:
+        """Learn from a finished batch; an empty one is ignored."""
+        if rows:
+            self._allowed.append(rows * max(self._aim / seconds, 1.0))

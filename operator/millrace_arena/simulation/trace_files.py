@@ -66,9 +66,8 @@ def read_trace(file: Path) -> Trace:
     rates = [_rate(file, line, cells[columns.rate]) for line, cells in lines]
     for (line, cells), before, time in zip(lines[1:], times, times[1:], strict=False):
         if time < before:
-            raise TraceFileError(
-                file, line, cells[columns.time], "this is before the line above; sort the file by time"
-            )
+            problem = "this is before the line above; sort the file by time"
+            raise TraceFileError(file, line, cells[columns.time], problem)
     if len(times) < 2:
         raise TraceFileError(file, None, None, "a trace needs the rates at two times or more")
     return Trace(file.stem, np.array(times) - times[0], np.array(rates))
@@ -83,12 +82,8 @@ class _Columns:
     count: int
 
 
-_Lines = list[tuple[int, list[str]]]
-"""Line numbers, from 1, each with the cells of the line."""
-
-
-def _lines(file: Path) -> tuple[_Columns, _Lines]:
-    """Return the column positions and all lines with data."""
+def _lines(file: Path) -> tuple[_Columns, list[tuple[int, list[str]]]]:
+    """Return the column positions, and all lines with data: the number of each, from 1, and its cells."""
     try:
         text = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -104,10 +99,10 @@ def _lines(file: Path) -> tuple[_Columns, _Lines]:
     except csv.Error as error:
         raise TraceFileError(file, reader.line_num, None, f"this is no line of a CSV file: {error}") from None
     number, header = lines[0]
-    if _is_header(header):
-        columns, lines = _named(file, number, header), lines[1:]
-    else:
+    if any(_is_time(cell) for cell in header):
         columns = _unnamed(file, number, header)
+    else:
+        columns, lines = _named(file, number, header), lines[1:]
     if not lines:
         raise TraceFileError(file, None, None, "there is no line after the header; write a time and a rate in each")
     for number, cells in lines:
@@ -115,10 +110,6 @@ def _lines(file: Path) -> tuple[_Columns, _Lines]:
             wrong = delimiter.join(cells)
             raise TraceFileError(file, number, wrong, f"{columns.count} columns are needed, as in the first line")
     return columns, lines
-
-
-def _is_header(cells: Sequence[str]) -> bool:
-    return not any(_is_time(cell) for cell in cells)
 
 
 def _named(file: Path, line: int, header: Sequence[str]) -> _Columns:
@@ -177,9 +168,8 @@ def _rate(file: Path, line: int, cell: str) -> float:
     except ValueError:
         raise TraceFileError(file, line, cell, "this is no number of records per second") from None
     if not 0 <= rate <= _LARGEST_RATE:
-        raise TraceFileError(
-            file, line, cell, f"a rate is 0 or more records per second, and {_LARGEST_RATE:.0e} at most"
-        )
+        problem = f"a rate is 0 or more records per second, and {_LARGEST_RATE:.0e} at most"
+        raise TraceFileError(file, line, cell, problem)
     return rate
 
 

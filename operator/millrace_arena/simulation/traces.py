@@ -1,4 +1,4 @@
-"""Traces: the rate at which records arrive at the source, over time."""
+"""Traces: the rate at which records arrive at the source over time, and traces of a known shape such as a step."""
 
 from __future__ import annotations
 
@@ -99,18 +99,15 @@ class Trace:
         # Speed is 0 if the squared rates underflow. So few records arrive then that any time in this part will do.
         return min(times[at] + 2 * missing / speed, times[at + 1]) if speed else times[at + 1]
 
-    def scaled(self, *, peak: float | None = None, mean: float | None = None) -> Trace:
-        """Return the same shape with another peak or another mean, in records per second.
+    def scaled(self, peak: float) -> Trace:
+        """Return the same shape with another peak, in records per second.
 
         Raises:
-            ValueError: if the trace is 0 throughout, or if not exactly one of the two is given.
+            ValueError: if the trace is 0 throughout.
         """
-        if (peak is None) == (mean is None):
-            raise ValueError("a trace is scaled either by its peak or by its mean")
         if self.peak == 0:
             raise ValueError(f"trace {self.name!r} is 0 throughout: it cannot be scaled")
-        factor = peak / self.peak if peak is not None else (mean or 0.0) / self.mean
-        return replace(self, rates=self.rates * factor)
+        return replace(self, rates=self.rates * (peak / self.peak))
 
     def between(self, since: float, until: float) -> Trace:
         """Return the part of this trace from ``since`` to ``until``, seconds."""
@@ -149,3 +146,43 @@ def trace(name: str, points: Sequence[tuple[float, float]]) -> Trace:
     """Return a trace through ``points``, each a pair of seconds and records per second."""
     times, rates = np.array(points, dtype=np.float64).T
     return Trace(name, times, rates)
+
+
+def constant(rate: float, duration: float) -> Trace:
+    """Return a trace with ``rate`` records per second throughout."""
+    return trace("constant", [(0, rate), (duration, rate)])
+
+
+def step(low: float, high: float, at: float, duration: float) -> Trace:
+    """Return a trace that jumps from ``low`` to ``high`` at second ``at``; ``high`` may be the smaller rate."""
+    return steps([low, high], [0, at], duration, name="step")
+
+
+def steps(rates: Sequence[float], since: Sequence[float], duration: float, name: str = "steps") -> Trace:
+    """Return a trace that takes each of ``rates`` from its second in ``since`` on; the first of these is 0."""
+    until = [*since[1:], duration]
+    points = [(time, rate) for rate, begin, end in zip(rates, since, until, strict=True) for time in (begin, end)]
+    return trace(name, points)
+
+
+def ramp(low: float, high: float, since: float, until: float, duration: float) -> Trace:
+    """Return a trace that is ``low``, goes linearly to ``high`` between ``since`` and ``until``, and stays there."""
+    return trace("ramp", [(0, low), (since, low), (until, high), (duration, high)])
+
+
+def spike(base: float, peak: float, at: float, width: float, duration: float) -> Trace:
+    """Return a trace at ``base`` that jumps to ``peak`` at second ``at``, for ``width`` seconds."""
+    return steps([base, peak, base], [0, at, at + width], duration, name="spike")
+
+
+def sawtooth(low: float, high: float, period: float, duration: float) -> Trace:
+    """Return a trace that rises linearly from ``low`` to ``high`` and drops back, every ``period`` seconds."""
+    begins = np.arange(0, duration, period)
+    points = [point for begin in begins for point in ((begin, low), (begin + period, high))]
+    return trace("sawtooth", points).between(0, duration)
+
+
+def diurnal(low: float, high: float, duration: float = DAY, period: float = DAY) -> Trace:
+    """Return a sine wave from ``low`` at the start to ``high`` half a period later, with 288 points per period."""
+    times = np.linspace(0, duration, max(round(duration / period * 288), 1) + 1)
+    return Trace("diurnal", times, low + (high - low) * (1 - np.cos(2 * np.pi * times / period)) / 2)

@@ -1,15 +1,10 @@
 """What policies are shown in their tests, made by hand."""
 
-from millrace_arena.simulation.run import ClusterView
 from millrace_operator.scaling.observation import Answer
 from millrace_operator.scaling.shape import Bounds, Range, Shape
 
 BOUNDS = Bounds(Range(1, 10), Range(2, 64), Range(1, 64), executor_cores=2)
 INTERVAL = 2.0
-
-
-def ready(executors):
-    return ClusterView(executors, None, None)
 
 
 def plan(executors):

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from millrace_arena.policies.counters import increase, ratio
+from millrace_arena.simulation.metrics import increase, ratio
 from millrace_operator.scaling.observation import Answer
 
 

@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 from bench.arena.deployed import DEPLOYED, AsDeployed, deployed
 
-from millrace_arena.registry import OURS, POLICIES
-from millrace_arena.run import ScenarioSetting, synthetic
-from millrace_arena.simulation import shapes
+from millrace_arena.comparison import OURS, POLICIES
+from millrace_arena.scenarios import ScenarioSetting, synthetic
+from millrace_arena.simulation import traces
 from millrace_arena.simulation.run import simulate
 from millrace_operator.scaling.decision.settings import Settings
 
@@ -16,7 +16,7 @@ def stepping(before, after, seed):
     """A job as deployed, whose load jumps between two shares of what the cluster can just take."""
     scenario = synthetic("step", ScenarioSetting(seed=seed))
     peak = scenario.trace.peak
-    trace = shapes.step(before * peak, after * peak, STEP, END)
+    trace = traces.step(before * peak, after * peak, STEP, END)
     return replace(scenario, trace=trace, job=replace(scenario.job, admission=AsDeployed))
 
 

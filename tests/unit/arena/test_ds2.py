@@ -2,10 +2,11 @@
 
 import pytest
 
-from millrace_arena.policies.ds2 import Ds2, Ds2Operator, instances
+from millrace_arena.policies.ds2 import Ds2Operator, Ds2Policy, instances
+from millrace_operator.scaling.decision.decision import Situation
 from millrace_operator.scaling.observation import Answer
 
-from .states import BOUNDS, plan, ready
+from .states import BOUNDS, plan
 
 
 def operator(true_input_rate, true_output_rate):
@@ -40,9 +41,9 @@ def answer(time):
 
 
 def decided(rate, steps=4, epoch=0):
-    policy = Ds2(BOUNDS, arrived=lambda time: rate * time)
+    policy = Ds2Policy(BOUNDS, arrived=lambda time: rate * time)
     return [
-        policy.step(answer(10.0 * step), 10.0 * step, plan(3), epoch if step > 2 else 0, ready(3))
+        policy.step(answer(10.0 * step), Situation(10.0 * step, plan(3), epoch if step > 2 else 0, 3))
         for step in range(1, steps + 1)
     ]
 
@@ -59,7 +60,7 @@ def test_two_intervals_are_ignored_after_a_change():
 
 
 def test_nothing_follows_from_missing_metrics():
-    policy = Ds2(BOUNDS, arrived=lambda time: 1000.0 * time)
+    policy = Ds2Policy(BOUNDS, arrived=lambda time: 1000.0 * time)
     for step in range(1, 5):
-        assert policy.step(Answer(10.0 * step), 10.0 * step, plan(3), 0, ready(3)) is None
-    assert policy.step(None, 50.0, plan(3), 0, ready(3)) is None
+        assert policy.step(Answer(10.0 * step), Situation(10.0 * step, plan(3), 0, 3)) is None
+    assert policy.step(None, Situation(50.0, plan(3), 0, 3)) is None

@@ -3,9 +3,10 @@ from dataclasses import replace
 
 import pytest
 
-from millrace_arena.policies.flink import Flink
-from millrace_arena.policies.flink_evaluation import Evaluated
-from millrace_arena.simulation.run import ClusterView, simulate
+from millrace_arena.policies.flink import FlinkPolicy
+from millrace_arena.policies.flink_autoscaler import Evaluated
+from millrace_arena.simulation.run import simulate
+from millrace_operator.scaling.decision.decision import Situation
 from millrace_operator.scaling.observation import Answer
 from millrace_operator.scaling.shape import Bounds, Range, Shape
 from unit.simulation.scenes import rates, scene
@@ -23,7 +24,7 @@ class Job:
 
     def __init__(self, busy, arriving=1000.0, plan=SMALL, bounds=BOUNDS, routing=0.0):
         self.busy, self.arriving, self.plan, self.routing, self.epoch = busy, arriving, plan, routing, 0
-        self.policy = Flink(bounds, 8, lambda time: self.arriving * time)
+        self.policy = FlinkPolicy(bounds, 8, lambda time: self.arriving * time)
 
     def answer(self, time, **changes):
         told = Answer(
@@ -38,8 +39,8 @@ class Job:
         return replace(told, **changes)
 
     def step(self, time, answer=None, ready=None):
-        cluster = ClusterView(self.plan.executors if ready is None else ready, None, None)
-        return self.policy.step(answer or self.answer(time), time, self.plan, self.epoch, cluster)
+        situation = Situation(time, self.plan, self.epoch, self.plan.executors if ready is None else ready)
+        return self.policy.step(answer or self.answer(time), situation)
 
     def first(self, until, since=60):
         """The first plan that is asked for, and when."""
@@ -125,7 +126,7 @@ def test_an_answer_that_says_nothing_of_the_job_is_passed_over(changes):
 def test_without_an_answer_or_executors_nothing_is_asked_for():
     job = Job(busy=1.0, arriving=1200.0)
     assert job.first(FIRST - 60) is None
-    assert job.policy.step(None, FIRST, job.plan, 0, ClusterView(2, None, None)) is None
+    assert job.policy.step(None, Situation(FIRST, job.plan, 0, 2)) is None
     assert job.step(FIRST, ready=0) is None
 
 
@@ -149,7 +150,7 @@ def test_rates_on_their_bounds_are_within():
 
 def test_it_gets_a_simulated_job_over_its_overload():
     load = scene(rates((0, 1200), (7200, 1200)))  # one executor does about 1000 records per second
-    run = simulate(load, Flink(load.bounds, load.job.state_partitions, load.trace.arrived), seed=0)
+    run = simulate(load, FlinkPolicy(load.bounds, load.job.state_partitions, load.trace.arrived), seed=0)
     assert 1 <= len(run.rescales) <= 2
     assert FIRST <= run.rescales[0].time <= FIRST + 300  # it is told of a batch when that ends
     assert run.largest_backlog > 100_000

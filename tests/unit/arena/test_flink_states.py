@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from millrace_arena.policies.flink_decision import FlinkMemory, Rescaled, decide
-from millrace_arena.policies.flink_evaluation import evaluate
-from millrace_arena.policies.flink_metrics import FlinkMetric, MetricWindow, Vertex, observed_rate
-from millrace_arena.policies.flink_options import FlinkOptions
+from millrace_arena.policies.flink_autoscaler import FlinkMemory, Rescaled, decide, evaluate
+from millrace_arena.policies.flink_metrics import FlinkMetric, FlinkOptions, MetricWindow, Vertex, observed_rate
 
 FACTS = json.loads((Path(__file__).parent / "flink_states.json").read_text())
 STATES = FACTS["states"]

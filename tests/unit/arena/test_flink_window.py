@@ -2,9 +2,7 @@ import math
 
 import pytest
 
-from millrace_arena.policies.flink_metrics import FlinkMetric, MetricWindow
-from millrace_arena.policies.flink_options import FlinkOptions
-from millrace_arena.policies.flink_window import Collector
+from millrace_arena.policies.flink_metrics import Collector, FlinkMetric, FlinkOptions, MetricWindow
 
 OPTIONS = FlinkOptions(stabilization=300, metrics_window=900)
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from millrace_arena.policies import cpu, lag
-from millrace_arena.policies.hpa import Behavior
+from millrace_arena.policies.hpa import Behavior, CpuPolicy, LagPolicy, recommended_by_cpu, recommended_by_lag
+from millrace_operator.scaling.decision.decision import Situation
 from millrace_operator.scaling.observation import Answer
 from millrace_operator.scaling.shape import Range
 
-from .states import BOUNDS, plan, ready
+from .states import BOUNDS, plan
 
 
 @pytest.mark.parametrize(
@@ -59,21 +59,21 @@ def test_pods_stay_within_bounds():
     ],
 )
 def test_cpu_counts_pods_that_are_not_ready_as_idle(usage, ready_pods, current, expected):
-    assert cpu.recommended(usage, ready_pods, current) == expected
+    assert recommended_by_cpu(usage, ready_pods, current) == expected
 
 
 def test_cpu_aims_at_70_percent_of_the_requested_cores():
-    policy = cpu.Cpu(BOUNDS)
-    assert policy.step(Answer(0.0, busy_core_seconds_total=0.0), 0.0, plan(4), 0, ready(4)) is None
+    policy = CpuPolicy(BOUNDS)
+    assert policy.step(Answer(0.0, busy_core_seconds_total=0.0), Situation(0.0, plan(4), 0, 4)) is None
     busy = 0.95 * 4 * 2 * 15.0
-    assert policy.step(Answer(15.0, busy_core_seconds_total=busy), 15.0, plan(4), 0, ready(4)) == plan(6)
+    assert policy.step(Answer(15.0, busy_core_seconds_total=busy), Situation(15.0, plan(4), 0, 4)) == plan(6)
 
 
 def test_cpu_does_nothing_without_metrics():
-    policy = cpu.Cpu(BOUNDS)
-    policy.step(Answer(0.0, busy_core_seconds_total=9e9), 0.0, plan(4), 0, ready(4))
-    assert policy.step(Answer(15.0, busy_core_seconds_total=0.0), 15.0, plan(4), 0, ready(4)) is None
-    assert policy.step(None, 30.0, plan(4), 0, ready(4)) is None
+    policy = CpuPolicy(BOUNDS)
+    policy.step(Answer(0.0, busy_core_seconds_total=9e9), Situation(0.0, plan(4), 0, 4))
+    assert policy.step(Answer(15.0, busy_core_seconds_total=0.0), Situation(15.0, plan(4), 0, 4)) is None
+    assert policy.step(None, Situation(30.0, plan(4), 0, 4)) is None
 
 
 @pytest.mark.parametrize(
@@ -81,15 +81,15 @@ def test_cpu_does_nothing_without_metrics():
     [(4000, 4, 4), (4390, 4, 4), (4410, 4, 5), (3610, 4, 4), (3590, 4, 4), (2500, 4, 3), (0, 4, 0)],
 )
 def test_lag_is_shared_out_among_executors(waiting, current, expected):
-    assert lag.recommended(waiting, 1000.0, current) == expected
+    assert recommended_by_lag(waiting, 1000.0, current) == expected
 
 
 def test_lag_is_what_arrived_less_what_finished_batches_had():
-    policy = lag.Lag(BOUNDS, 1000.0, arrived=lambda time: 500.0 * time)
+    policy = LagPolicy(BOUNDS, 1000.0, arrived=lambda time: 500.0 * time)
     answer = Answer(20.0, rows_total=4000.0, lag_rows=0.0)
-    assert policy.step(answer, 25.0, plan(3), 0, ready(3)) == plan(6)
+    assert policy.step(answer, Situation(25.0, plan(3), 0, 3)) == plan(6)
 
 
 @pytest.mark.parametrize("answer", [None, Answer(15.0), Answer(15.0, rows_total=float("nan"))])
 def test_lag_does_nothing_without_metrics(answer):
-    assert lag.Lag(BOUNDS, 1000.0, arrived=lambda time: 1e6).step(answer, 15.0, plan(3), 0, ready(3)) is None
+    assert LagPolicy(BOUNDS, 1000.0, arrived=lambda time: 1e6).step(answer, Situation(15.0, plan(3), 0, 3)) is None

@@ -1,47 +1,47 @@
 import pytest
 
+from millrace_arena.comparison import compare
 from millrace_arena.known_job import KnownJob
-from millrace_arena.policies.fixed import Fixed
-from millrace_arena.policies.oracle import Oracle
+from millrace_arena.policies.oracle import FixedPolicy, OraclePolicy
 from millrace_arena.policies.prompt import PromptPolicy
-from millrace_arena.run import ScenarioSetting, compare, synthetic
+from millrace_arena.scenarios import KEYS, ScenarioSetting, synthetic
 from millrace_arena.simulation.job import JobProfile
 from millrace_arena.simulation.record import LATE_INTERVALS
-from millrace_arena.synthetic import KEYS
+from millrace_operator.scaling.decision.decision import Situation
 from millrace_operator.scaling.shape import Shape
 
-from .states import BOUNDS, INTERVAL, batches, plan, ready
+from .states import BOUNDS, INTERVAL, batches, plan
 
 JOB = KnownJob(JobProfile(), BOUNDS)
 
 
 def test_prompt_begins_with_a_task_for_each_core():
-    assert PromptPolicy(BOUNDS, 3, INTERVAL).step(None, 0.0, plan(3), 0, ready(3)) == Shape(3, 6, 6)
+    assert PromptPolicy(BOUNDS, 3, INTERVAL).step(None, Situation(0.0, plan(3), 0, 3)) == Shape(3, 6, 6)
 
 
 def test_prompt_adds_a_map_task_for_more_records_and_an_executor_to_run_it():
     policy = PromptPolicy(BOUNDS, 3, INTERVAL)
     for count in range(1, 9):
-        found = policy.step(batches(2.0 * count, count, 1.9, 1000.0 + count), 0.0, plan(3), 0, ready(3))
+        found = policy.step(batches(2.0 * count, count, 1.9, 1000.0 + count), Situation(0.0, plan(3), 0, 3))
     assert found == Shape(4, 6, 7)
 
 
 def test_prompt_sees_each_of_the_batches_between_two_answers():
     policy = PromptPolicy(BOUNDS, 3, INTERVAL)
-    policy.step(batches(0.0, 0, 1.9), 0.0, plan(3), 0, ready(3))
-    policy.step(batches(2.0, 1, 1.9), 0.0, plan(3), 0, ready(3))
-    assert policy.step(batches(14.0, 7, 1.9, 1100.0), 0.0, plan(3), 0, ready(3)) == Shape(4, 6, 7)
+    policy.step(batches(0.0, 0, 1.9), Situation(0.0, plan(3), 0, 3))
+    policy.step(batches(2.0, 1, 1.9), Situation(0.0, plan(3), 0, 3))
+    assert policy.step(batches(14.0, 7, 1.9, 1100.0), Situation(0.0, plan(3), 0, 3)) == Shape(4, 6, 7)
 
 
 def test_prompt_keeps_its_tasks_without_metrics():
     policy = PromptPolicy(BOUNDS, 3, INTERVAL)
-    assert {policy.step(None, 2.0 * step, plan(3), 0, ready(3)) for step in range(20)} == {Shape(3, 6, 6)}
+    assert {policy.step(None, Situation(2.0 * step, plan(3), 0, 3)) for step in range(20)} == {Shape(3, 6, 6)}
 
 
 def test_fixed_never_changes():
-    policy = Fixed("fixed-mean", plan(4))
-    assert policy.step(None, 0.0, plan(9), 0, ready(9)) == plan(4)
-    assert policy.step(batches(60.0, 1, 60.0), 60.0, plan(4), 0, ready(4)) == plan(4)
+    policy = FixedPolicy("fixed-mean", plan(4))
+    assert policy.step(None, Situation(0.0, plan(9), 0, 9)) == plan(4)
+    assert policy.step(batches(60.0, 1, 60.0), Situation(60.0, plan(4), 0, 4)) == plan(4)
 
 
 def test_capacity_grows_with_executors_and_the_cheapest_plan_has_just_enough():
@@ -59,9 +59,10 @@ def test_the_shape_is_no_worse_than_any_other_that_is_tried():
 
 def test_the_oracle_has_executors_before_they_are_needed_and_not_much_longer():
     scenario = synthetic("step", ScenarioSetting())
-    policy = Oracle(scenario, KnownJob(scenario.job, scenario.bounds))
+    policy = OraclePolicy(scenario, KnownJob(scenario.job, scenario.bounds))
     sizes = {
-        time: policy.step(None, time, scenario.initial, 0, ready(1)).executors for time in (0.0, 3400.0, 3560.0, 3600.0)
+        time: policy.step(None, Situation(time, scenario.initial, 0, 1)).executors
+        for time in (0.0, 3400.0, 3560.0, 3600.0)
     }
     assert sizes[0.0] == sizes[3400.0] < sizes[3560.0] == sizes[3600.0]
 

@@ -2,14 +2,13 @@ import json
 
 import pytest
 
+from millrace_arena.comparison import POLICIES, REAL, compare
 from millrace_arena.plot import write_plot
-from millrace_arena.registry import POLICIES, REAL
-from millrace_arena.run import ScenarioSetting, busiest, compare, recorded, synthetic
-from millrace_arena.simulation import shapes
+from millrace_arena.scenarios import SYNTHETIC, ScenarioSetting, busiest, recorded, synthetic
+from millrace_arena.simulation import traces
 from millrace_arena.simulation.traces import DAY, trace
-from millrace_arena.synthetic import SYNTHETIC
 
-SHORT = recorded(shapes.step(100.0, 300.0, 600.0, 900.0), ScenarioSetting(max_executors=4))
+SHORT = recorded(traces.step(100.0, 300.0, 600.0, 900.0), ScenarioSetting(max_executors=4))
 
 
 def test_every_policy_runs_and_the_figures_are_json():
@@ -66,7 +65,7 @@ def test_of_a_long_trace_the_busiest_day_is_taken():
 
 
 def test_coarse_traces_get_noise_and_fine_ones_do_not():
-    coarse = shapes.diurnal(1.0, 2.0)
+    coarse = traces.diurnal(1.0, 2.0)
     fine = coarse.noisy(0.0, 30.0, seed=0)
     assert len(recorded(coarse, ScenarioSetting()).trace.times) > 8000
     assert len(recorded(fine, ScenarioSetting()).trace.times) == len(fine.times)
@@ -87,7 +86,7 @@ def test_the_picture_shows_all_policies(tmp_path):
 
 
 def test_a_run_that_falls_behind_can_be_drawn(tmp_path):
-    scenario = recorded(shapes.constant(1.0, 600.0), ScenarioSetting(max_executors=2, peak=5e6))
+    scenario = recorded(traces.constant(1.0, 600.0), ScenarioSetting(max_executors=2, peak=5e6))
     comparison = compare(scenario, ["fixed-mean"], seed=0)
     assert comparison.figures[0].violations > 0.9
     write_plot(comparison, tmp_path / "out.svg")

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from millrace_api.errors import MillraceError
 from millrace_arena.command import simulate
-from millrace_arena.registry import POLICIES
-from millrace_arena.synthetic import SYNTHETIC
+from millrace_arena.comparison import POLICIES
+from millrace_arena.scenarios import SYNTHETIC
 
 APP = typer.Typer()
 APP.command()(simulate)

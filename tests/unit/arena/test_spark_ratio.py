@@ -2,15 +2,16 @@
 
 import pytest
 
-from millrace_arena.policies.spark_ratio import SparkRatio
+from millrace_arena.policies.spark_ratio import SparkRatioPolicy
+from millrace_operator.scaling.decision.decision import Situation
 
-from .states import BOUNDS, INTERVAL, batches, plan, ready
+from .states import BOUNDS, INTERVAL, batches, plan
 
 
 def after_a_minute(load, asked=4, running=4):
-    policy = SparkRatio(BOUNDS, INTERVAL)
-    policy.step(batches(0.0, 0, 0.0), 60.0, plan(asked), 0, ready(running))
-    return policy.step(batches(60.0, 30, load * INTERVAL), 120.0, plan(asked), 0, ready(running))
+    policy = SparkRatioPolicy(BOUNDS, INTERVAL)
+    policy.step(batches(0.0, 0, 0.0), Situation(60.0, plan(asked), 0, running))
+    return policy.step(batches(60.0, 30, load * INTERVAL), Situation(120.0, plan(asked), 0, running))
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_the_last_one_stays():
 
 
 def test_nothing_follows_from_no_batch():
-    policy = SparkRatio(BOUNDS, INTERVAL)
-    assert policy.step(None, 60.0, plan(4), 0, ready(4)) is None
-    assert policy.step(batches(60.0, 30, 9.0), 120.0, plan(4), 0, ready(4)) is None
-    assert policy.step(batches(120.0, 30, 9.0), 180.0, plan(4), 0, ready(4)) is None
+    policy = SparkRatioPolicy(BOUNDS, INTERVAL)
+    assert policy.step(None, Situation(60.0, plan(4), 0, 4)) is None
+    assert policy.step(batches(60.0, 30, 9.0), Situation(120.0, plan(4), 0, 4)) is None
+    assert policy.step(batches(120.0, 30, 9.0), Situation(180.0, plan(4), 0, 4)) is None

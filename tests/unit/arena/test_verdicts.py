@@ -6,10 +6,10 @@ from bench.arena.cases import Result
 from bench.arena.deployed import DEPLOYED
 from bench.arena.verdicts import Standing
 
-from millrace_arena.figures import Figures, Settling
-from millrace_arena.registry import OURS, POLICIES
+from millrace_arena.comparison import OURS, POLICIES
+from millrace_arena.figures import RunFigures, Settling
 
-PLAIN = Figures("millrace", 0.004, 0.005, 2.5, 3.5, 4.0, 0.01, 10.0, 1.2, 3, (), 0, 1000)
+PLAIN = RunFigures("millrace", 0.004, 0.005, 2.5, 3.5, 4.0, 0.01, 10.0, 1.2, 3, (), 0, 1000)
 
 
 def result(case="step", ours=PLAIN, **others):

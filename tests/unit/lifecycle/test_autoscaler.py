@@ -7,11 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from millrace_arena.policies.millrace import Millrace
-from millrace_arena.run import ScenarioSetting, synthetic
+from millrace_arena.policies.millrace import MillracePolicy
+from millrace_arena.scenarios import ScenarioSetting, synthetic
 from millrace_arena.simulation.run import simulate
 from millrace_operator.lifecycle.autoscaler import Autoscaler
 from millrace_operator.metrics_source.client import PrometheusError
+from millrace_operator.scaling.decision.decision import Situation
 from millrace_operator.scaling.shape import Shape
 from millrace_operator.telemetry.metrics import OperatorMetrics
 from unit.api.documents import MINIMAL, changed
@@ -65,11 +66,11 @@ class Operated:
             raise PrometheusError(self.trouble)
         return self.answer
 
-    def step(self, answer, now, plan, epoch, view):
+    def step(self, answer, situation):
         self.answer = None if answer is None else _shifted(answer)
-        self.cluster.time = NOW + timedelta(seconds=now)
-        self._show_executors(view.executors_ready, view.executors_pending_since)
-        self.cluster.driver_follows(view.executors_ready, SCENARIO.bounds.parallelism.high)
+        self.cluster.time = NOW + timedelta(seconds=situation.now)
+        self._show_executors(situation.executors_ready, situation.executors_pending_since)
+        self.cluster.driver_follows(situation.executors_ready, SCENARIO.bounds.parallelism.high)
         self.cluster.show()
         self.autoscaler.check(KEY)
         self.cluster.settle()
@@ -103,14 +104,18 @@ def _shifted(answer):
     return replace(answer, time=answer.time + NOW.timestamp(), epoch=epoch)
 
 
-class Pure(Millrace):
+class Pure(MillracePolicy):
     """The scaler alone, with what Kubernetes makes of times."""
 
-    def step(self, answer, now, plan, epoch, cluster):
-        since = cluster.executors_pending_since
-        seen = replace(cluster, executors_pending_since=None if since is None else NOW.timestamp() + math.floor(since))
-        shifted = None if answer is None else _shifted(answer)
-        return super().step(shifted, NOW.timestamp() + now, plan, epoch + 1, seen)
+    def step(self, answer, situation):
+        since = situation.executors_pending_since
+        seen = replace(
+            situation,
+            now=NOW.timestamp() + situation.now,
+            epoch=situation.epoch + 1,
+            executors_pending_since=None if since is None else NOW.timestamp() + math.floor(since),
+        )
+        return super().step(None if answer is None else _shifted(answer), seen)
 
 
 def pure():
@@ -169,10 +174,10 @@ def test_a_restarted_operator_goes_on_with_what_was_learned():
     restarted = Operated()
     plain = restarted.step
 
-    def step(answer, now, plan, epoch, view):
-        if now % 605 == 0 and now:
+    def step(answer, situation):
+        if situation.now % 605 == 0 and situation.now:
             restarted.start()
-        return plain(answer, now, plan, epoch, view)
+        return plain(answer, situation)
 
     restarted.step = step
     run = simulate(SCENARIO, restarted, seed=3)
@@ -210,7 +215,7 @@ def test_a_paused_query_is_not_scaled():
 def test_without_prometheus_it_says_so():
     policy = Operated()
     policy.autoscaler._ask = None
-    policy.step(None, 5.0, policy.plan, 0, _view(1))
+    policy.step(None, Situation(5.0, policy.plan, 0, 1))
     metrics = policy.cluster.condition("MetricsAvailable")
     assert (metrics.status, metrics.reason) == ("False", "NoPrometheus")
     assert "--prometheus-url" in metrics.message
@@ -220,16 +225,10 @@ def test_a_prometheus_that_is_away_is_told_after_a_minute_and_scales_nothing():
     policy = Operated()
     policy.trouble = "no answer from http://prometheus within 10 s"
     for seconds in (5.0, 30.0):
-        policy.step(None, seconds, policy.plan, 0, _view(1))
+        policy.step(None, Situation(seconds, policy.plan, 0, 1))
         assert policy.cluster.condition("MetricsAvailable").status == "True"
-    policy.step(None, 70.0, policy.plan, 0, _view(1))
+    policy.step(None, Situation(70.0, policy.plan, 0, 1))
     metrics = policy.cluster.condition("MetricsAvailable")
     assert (metrics.status, metrics.reason, metrics.message) == ("False", "PrometheusUnreachable", policy.trouble)
     assert policy.cluster.condition("ScalingActive").reason == "NoMetrics"
     assert policy.cluster.status.load is None
-
-
-def _view(ready):
-    from millrace_arena.simulation.run import ClusterView
-
-    return ClusterView(ready, None, None)

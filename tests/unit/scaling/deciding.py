@@ -1,6 +1,6 @@
 """Jobs that are decided about: a scaler in the simulator, and a job of which each answer is made by hand."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from millrace_arena.simulation.keys import Keys, always
 from millrace_arena.simulation.run import Scenario, simulate
@@ -26,15 +26,12 @@ class Recorder:
         self.scaler, self._restarting, self._situation = self._make(), restarting, situation
         self.decisions = []
 
-    def step(self, answer, now, plan, epoch, cluster):
+    def step(self, answer, situation):
         if self._restarting:
             saved = self.scaler.save()
             self.scaler = self._make()
             self.scaler.restore(saved)
-        situation = Situation(
-            now, plan, epoch, cluster.executors_ready, cluster.executors_pending_since, cluster.quota, **self._situation
-        )
-        self.decisions.append(self.scaler.step(answer, situation))
+        self.decisions.append(self.scaler.step(answer, replace(situation, **self._situation)))
         return self.decisions[-1].plan
 
     @property

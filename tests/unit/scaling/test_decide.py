@@ -4,7 +4,7 @@ import pytest
 
 from millrace_arena.simulation.cluster import ClusterProfile
 from millrace_arena.simulation.job import JobProfile, Noise
-from millrace_arena.simulation.shapes import constant, ramp, spike, step
+from millrace_arena.simulation.traces import constant, ramp, spike, step
 from millrace_operator.scaling.decision.decision import Reason, Situation
 from millrace_operator.scaling.decision.scaler import Scaler
 from millrace_operator.scaling.decision.settings import Guard, Settings

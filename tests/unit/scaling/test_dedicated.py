@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from millrace_arena.simulation.job import JobProfile, StageCost
-from millrace_arena.simulation.shapes import step
+from millrace_arena.simulation.traces import step
 from millrace_operator.scaling.shape import Shape
 from unit.scaling.deciding import BOUNDS, run, scenario
 

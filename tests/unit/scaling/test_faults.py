@@ -3,7 +3,7 @@
 import pytest
 
 from millrace_arena.simulation.metrics import Fault, FaultyTime, MetricsProfile
-from millrace_arena.simulation.shapes import constant, step
+from millrace_arena.simulation.traces import constant, step
 from millrace_operator.scaling.decision.decision import Reason
 from millrace_operator.scaling.shape import Shape
 from unit.scaling.deciding import run, scenario

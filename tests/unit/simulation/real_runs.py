@@ -15,7 +15,7 @@ from millrace_arena.simulation.job import QUIET, JobProfile, StageCost
 from millrace_arena.simulation.keys import Keys, always
 from millrace_arena.simulation.placement import SimulatedPartitioner
 from millrace_arena.simulation.run import Scenario, simulate
-from millrace_arena.simulation.shapes import constant
+from millrace_arena.simulation.traces import constant
 from millrace_operator.scaling.batch_time.calibration import Calibration
 from millrace_operator.scaling.batch_time.stage_work import BLOCK, GROUP, RECORD, TASK
 

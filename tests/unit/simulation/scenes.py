@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from millrace_arena.simulation.admission import Unlimited
 from millrace_arena.simulation.cluster import ClusterProfile
 from millrace_arena.simulation.job import QUIET, JobProfile, StageCost
 from millrace_arena.simulation.keys import Keys, always
@@ -18,6 +17,21 @@ BOUNDS = Bounds(Range(1, 8), Range(1, 16), Range(1, 4), executor_cores=2)
 PROMPT_CLUSTER = ClusterProfile(start_seconds=20, start_scatter=0, drain_slowdown=0, warm_up_seconds=0)
 
 # Seconds of a batch on one executor of two cores, with n = 2 and m = 1: 0.1 fixed + rows * 1 ms + 0.2 for the merge.
+
+
+class Unlimited:
+    """Admission of all waiting records."""
+
+    def __init__(self, interval):
+        pass
+
+    def limit(self, waiting):
+        return None
+
+    def finished(self, rows, seconds, work, plan):
+        pass
+
+
 EASY = JobProfile(
     interval=2.0,
     fixed=0.1,
@@ -66,7 +80,7 @@ class Patient:
     def __init__(self, period=math.inf):
         self.period = period
 
-    def step(self, answer, now, plan, epoch, cluster):
+    def step(self, answer, situation):
         return None
 
 
@@ -80,6 +94,6 @@ class Planned:
         self.plans = plans
         self.calls = []
 
-    def step(self, answer, now, plan, epoch, cluster):
-        self.calls.append((answer, now, plan, epoch, cluster))
-        return self.plans.get(now)
+    def step(self, answer, situation):
+        self.calls.append((answer, situation))
+        return self.plans.get(situation.now)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_arena.simulation.admission import TwoIntervals
 from millrace_arena.simulation.run import simulate
+from millrace_arena.simulation.source import TwoIntervals
 
 from .scenes import EASY, Patient, rates, scene
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from millrace_arena.simulation.expected import ExpectedSeconds
+from millrace_arena.known_job import KnownJob
 from millrace_arena.simulation.job import QUIET, JobProfile, Noise
 from millrace_arena.simulation.keys import Keys, always
 from millrace_arena.simulation.placement import SimulatedPartitioner
@@ -17,11 +17,11 @@ ORDINARY = JobProfile(noise=Noise(slow=0.0))
 
 
 def test_by_hand():
-    expected = ExpectedSeconds(EASY, BOUNDS)
-    seconds = expected(Shape(1, 2, 1), 1, [0, 200, 1000], KEYS)
+    job = KnownJob(EASY, BOUNDS)
+    seconds = job.seconds(Shape(1, 2, 1), [0, 200, 1000], KEYS)
     assert seconds == pytest.approx([0.05, 0.5, 1.3])
-    assert expected(Shape(1, 2, 1), 2, 1000, KEYS) == pytest.approx(1.2)
-    assert expected(Shape(1, 2, 1), 1, 4e9, KEYS) == pytest.approx(4e6, rel=1e-3)
+    assert job.seconds(Shape(2, 2, 1), 1000, KEYS) == pytest.approx(1.2)
+    assert job.seconds(Shape(1, 2, 1), 4e9, KEYS) == pytest.approx(4e6, rel=1e-3)
 
 
 @pytest.mark.parametrize("partitioner", SimulatedPartitioner)
@@ -31,7 +31,7 @@ def test_it_is_the_mean_of_simulated_batches(partitioner, plan, rate):
     job = replace(ORDINARY, partitioner=partitioner, max_rows=rate * 2)
     scenario = scene(rates((0, rate), (1500, rate)), job=job, keys=always(KEYS), initial=plan)
     simulated = simulate(scenario, Patient(), 1).seconds[1:].mean()
-    assert ExpectedSeconds(job, BOUNDS)(plan, plan.executors, rate * 2, KEYS) == pytest.approx(simulated, rel=0.02)
+    assert KnownJob(job, BOUNDS).seconds(plan, rate * 2, KEYS) == pytest.approx(simulated, rel=0.02)
 
 
 def test_records_between_those_of_the_table_are_as_if_they_were_in_it():
@@ -39,17 +39,17 @@ def test_records_between_those_of_the_table_are_as_if_they_were_in_it():
     for rows in (1234, 55_555, 7_654_321):
         scenario = scene(rates((0, rows / 2), (3, rows / 2)), job=quiet, keys=always(KEYS), initial=Shape(2, 7, 3))
         batch = simulate(scenario, Patient(), 1).batches[1]
-        expected = ExpectedSeconds(quiet, BOUNDS)(Shape(2, 7, 3), 2, rows, KEYS)
+        expected = KnownJob(quiet, BOUNDS).seconds(Shape(2, 7, 3), rows, KEYS)
         assert expected == pytest.approx(batch.seconds, rel=0.01)
 
 
 def test_most_rows_is_the_inverse():
-    expected = ExpectedSeconds(ORDINARY, BOUNDS)
-    rows = expected.most_rows(Shape(4, 8, 4), 4, 1.5, KEYS)
-    assert expected(Shape(4, 8, 4), 4, rows, KEYS) == pytest.approx(1.5)
-    assert expected.most_rows(Shape(4, 8, 4), 4, 0.01, KEYS) == 0
+    job = KnownJob(ORDINARY, BOUNDS)
+    rows = job.most_rows(Shape(4, 8, 4), 1.5, KEYS)
+    assert job.seconds(Shape(4, 8, 4), rows, KEYS) == pytest.approx(1.5)
+    assert job.most_rows(Shape(4, 8, 4), 0.01, KEYS) == 0
 
 
 def test_asking_twice_gives_the_same():
-    first, second = (ExpectedSeconds(ORDINARY, BOUNDS)(Shape(3, 9, 2), 3, np.arange(5) * 1e5, KEYS) for _ in range(2))
+    first, second = (KnownJob(ORDINARY, BOUNDS).seconds(Shape(3, 9, 2), np.arange(5) * 1e5, KEYS) for _ in range(2))
     assert (first == second).all()

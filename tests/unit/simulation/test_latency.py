@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_arena.simulation.latency import Latencies
+from millrace_arena.simulation.record import Latencies
 
 groups = st.lists(st.tuples(st.floats(0, 50), st.floats(0.01, 50), st.integers(0, 1000)), min_size=1, max_size=20)
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_arena.simulation.schedule import makespan, makespans
+from millrace_arena.simulation.job import makespan, makespans
 
 tasks_and_cores = st.tuples(st.lists(st.floats(0, 100), max_size=30), st.integers(1, 12))
 

@@ -3,12 +3,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_arena.simulation import shapes
+from millrace_arena.simulation import traces
 from millrace_arena.simulation.traces import Trace, trace
 
 
 @st.composite
-def traces(draw):
+def any_traces(draw):
     gaps = draw(st.lists(st.sampled_from([0.0, 0.5, 1.0, 7.0]), min_size=1, max_size=8))
     times = np.concatenate(([0.0], np.cumsum([*gaps, 1.0])))
     rates = draw(st.lists(st.floats(0, 1e4), min_size=len(times), max_size=len(times)))
@@ -32,7 +32,7 @@ def test_a_jump_has_the_later_rate_and_no_records_of_its_own():
 
 
 def test_nothing_comes_before_or_after_a_trace():
-    constant = shapes.constant(5, 10)
+    constant = traces.constant(5, 10)
     assert constant.arrived(-1) == 0
     assert constant.rate(-1) == 0
     assert constant.arrived(11) == 50
@@ -48,13 +48,13 @@ def test_next_to_nothing_comes_in_its_time_too():
     assert trace("next to nothing", [(0, 0), (10, 1e-300)]).when(1e-300) == 10
 
 
-@given(traces(), st.floats(0, 1))
+@given(any_traces(), st.floats(0, 1))
 def test_when_is_the_inverse_of_arrived(any_trace, share):
     records = any_trace.records * share
     assert any_trace.arrived(any_trace.when(records)) == pytest.approx(records, rel=1e-6, abs=1e-6)
 
 
-@given(traces(), st.floats(0, 1), st.floats(0, 1))
+@given(any_traces(), st.floats(0, 1), st.floats(0, 1))
 def test_what_comes_between_two_times_is_what_came_less_what_had_come(any_trace, one, other):
     since, until = sorted((one * any_trace.duration, other * any_trace.duration))
     if until - since > 1e-6:
@@ -64,14 +64,13 @@ def test_what_comes_between_two_times_is_what_came_less_what_had_come(any_trace,
 
 
 def test_scaling_keeps_the_shape():
-    spike = shapes.spike(1, 5, at=10, width=2, duration=100)
-    assert spike.scaled(peak=1000).peak == 1000
-    assert spike.scaled(mean=1000).mean == pytest.approx(1000)
-    assert spike.scaled(peak=10).records == 2 * spike.records
+    spike = traces.spike(1, 5, at=10, width=2, duration=100)
+    assert spike.scaled(1000).peak == 1000
+    assert spike.scaled(10).records == 2 * spike.records
 
 
 def test_noise_leaves_the_mean_and_follows_the_seed():
-    constant = shapes.constant(100, 10_000)
+    constant = traces.constant(100, 10_000)
     noisy = constant.noisy(0.2, every=1, seed=1)
     assert noisy.mean == pytest.approx(100, rel=0.01)
     assert noisy.rates.std() == pytest.approx(20, rel=0.1)
@@ -80,7 +79,7 @@ def test_noise_leaves_the_mean_and_follows_the_seed():
 
 
 def test_noise_keeps_the_jumps():
-    noisy = shapes.step(10, 1000, at=33.3, duration=60).noisy(0.1, every=10, seed=3)
+    noisy = traces.step(10, 1000, at=33.3, duration=60).noisy(0.1, every=10, seed=3)
     assert noisy.rate(33.2) < 20
     assert noisy.rate(33.3) > 500
 
@@ -88,14 +87,14 @@ def test_noise_keeps_the_jumps():
 @pytest.mark.parametrize(
     ("shape", "at", "rate"),
     [
-        (shapes.step(1, 9, at=10, duration=20), 10, 9),
-        (shapes.steps([3, 1, 2], [0, 5, 9], 20), 8, 1),
-        (shapes.ramp(0, 10, since=5, until=15, duration=20), 10, 5),
-        (shapes.spike(1, 7, at=3, width=2, duration=20), 5, 1),
-        (shapes.sawtooth(0, 4, period=8, duration=20), 18, 1),
-        (shapes.sawtooth(0, 4, period=8, duration=20), 8, 0),
-        (shapes.diurnal(2, 6, duration=100, period=100), 50, 6),
-        (shapes.diurnal(2, 6, duration=100, period=100), 25, 4),
+        (traces.step(1, 9, at=10, duration=20), 10, 9),
+        (traces.steps([3, 1, 2], [0, 5, 9], 20), 8, 1),
+        (traces.ramp(0, 10, since=5, until=15, duration=20), 10, 5),
+        (traces.spike(1, 7, at=3, width=2, duration=20), 5, 1),
+        (traces.sawtooth(0, 4, period=8, duration=20), 18, 1),
+        (traces.sawtooth(0, 4, period=8, duration=20), 8, 0),
+        (traces.diurnal(2, 6, duration=100, period=100), 50, 6),
+        (traces.diurnal(2, 6, duration=100, period=100), 25, 4),
     ],
 )
 def test_shapes(shape, at, rate):
@@ -112,6 +111,4 @@ def test_what_is_no_trace(points):
 
 def test_a_trace_of_nothing_cannot_be_scaled():
     with pytest.raises(ValueError, match="0 throughout"):
-        shapes.constant(0, 10).scaled(peak=10)
-    with pytest.raises(ValueError, match="either by its peak or by its mean"):
-        shapes.constant(1, 10).scaled()
+        traces.constant(0, 10).scaled(10)
