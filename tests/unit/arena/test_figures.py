@@ -22,9 +22,7 @@ def run_of(seconds, rescales=(), backlog=0, duration=None):
         for number, took in enumerate(seconds)
     )
     return SimulatedRun(
-        scenario="by hand",
         policy="some",
-        seed=0,
         duration=duration or INTERVAL * len(batches),
         interval=INTERVAL,
         batches=batches,
@@ -33,7 +31,6 @@ def run_of(seconds, rescales=(), backlog=0, duration=None):
         arrived=200 * len(batches),
         unfinished=0,
         unfinished_since=0.0,
-        answers=(),
     )
 
 
