@@ -14,16 +14,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from bench.recorded_work import RecordedWork, record, zipf_stream
-from millrace_jobs.partitioners.registry import ALGORITHMS, NATIVE
+from bench.key_streams import zipf_shares
+from millrace_jobs.kernels.mixing import Hashes, seeded
+from millrace_jobs.partitioners.registry import ALGORITHMS, NATIVE, make
 from millrace_jobs.selection.costs import (
     TASK_SECONDS,
     MeasuredBatch,
@@ -36,6 +39,59 @@ from millrace_jobs.selection.costs import (
 )
 from millrace_jobs.selection.selection_rule import starting_algorithm
 from millrace_jobs.selection.selector import Selector
+from millrace_jobs.sketches.key_profile import KeyCounts, KeyProfile, decode, encode, profile, union
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedWork:
+    """Records and keys of each combine task, both of shape ``(tasks,)``, and the tasks' merged key profile.
+
+    ``route_record`` is the time that the partitioner takes for a record, in seconds of one core.
+    """
+
+    rows: NDArray[np.int64]
+    keys: NDArray[np.int64]
+    profile: KeyProfile
+    route_record: float
+
+
+def zipf_stream(rows: int, keys: int, skew: float, seed: int) -> Hashes:
+    """Return the hashes of a stream of ``rows`` records whose keys follow Zipf's law with exponent ``skew``."""
+    drawn = np.random.default_rng(seed).choice(keys, size=rows, p=zipf_shares(skew, keys))
+    return seeded(drawn.astype(np.uint64), 1)
+
+
+def record(stream: Hashes, algorithm: str, workers: int, replicas: int) -> RecordedWork:
+    """Route the stream in ``replicas`` slices and record the work. ``native`` combines each slice in place."""
+    slices = np.array_split(stream, replicas)
+    if algorithm == NATIVE:
+        return _work(stream, np.repeat(np.arange(replicas), [len(piece) for piece in slices]), replicas, 0.0)
+    _route(algorithm, [slices[0][:1000]], workers)  # compiles
+    ids, seconds = _route(algorithm, slices, workers)
+    return _work(stream, ids, workers, seconds / len(stream))
+
+
+def _route(algorithm: str, slices: list[Hashes], workers: int) -> tuple[NDArray[np.int32], float]:
+    placed, seconds = [], 0.0
+    for replica, piece in enumerate(slices):
+        partitioner = make(algorithm, workers=workers, replica=replica, replicas=len(slices), seed=0, parameters={})
+        began = time.thread_time()
+        placed.append(partitioner.route(piece))
+        seconds += time.thread_time() - began
+    return np.concatenate(placed), seconds
+
+
+def _work(stream: Hashes, ids: NDArray[np.integer], tasks: int, route_record: float) -> RecordedWork:
+    order = np.argsort(ids, kind="stable")
+    ends = np.cumsum(np.bincount(ids, minlength=tasks))
+    profiles, keys = [], []
+    for part in np.split(stream[order], ends[:-1]):
+        counts = KeyCounts(*np.unique(part, return_counts=True))
+        profiles.append(decode(encode(profile(counts))))
+        keys.append(len(counts))
+    rows = np.bincount(ids, minlength=tasks)
+    return RecordedWork(rows, np.array(keys), union(profiles), route_record)
+
 
 SKEWS = (0.0, 0.5, 1.0, 1.5, 2.0)
 WORKERS = (4, 16, 64)
@@ -50,7 +106,7 @@ SCATTER = 0.03
 
 
 @dataclass(frozen=True)
-class Aggregator:
+class GridAggregator:
     """Costs of an aggregator, in seconds of one core.
 
     ``record`` and ``group`` are the costs of a record and of a partial result at combine, ``merge`` that of a partial
@@ -65,10 +121,10 @@ class Aggregator:
 
 
 AGGREGATORS = (
-    Aggregator("cheap SQL", 0.05e-6, 0.2e-6, 2e-6, slice_record=0.6e-6),
-    Aggregator("medium", 1e-6, 5e-6, 5e-6),
-    Aggregator("heavy record", 20e-6, 10e-6, 10e-6),
-    Aggregator("heavy key", 2e-6, 100e-6, 50e-6),
+    GridAggregator("cheap SQL", 0.05e-6, 0.2e-6, 2e-6, slice_record=0.6e-6),
+    GridAggregator("medium", 1e-6, 5e-6, 5e-6),
+    GridAggregator("heavy record", 20e-6, 10e-6, 10e-6),
+    GridAggregator("heavy key", 2e-6, 100e-6, 50e-6),
 )
 
 
@@ -94,10 +150,10 @@ class Cell:
     switches: tuple[str, ...]
 
 
-class Cluster:
+class GridCluster:
     """A cluster model that times batches by their recorded work, with one core per worker."""
 
-    def __init__(self, aggregator: Aggregator, workers: int, replicas: int, rng: np.random.Generator) -> None:
+    def __init__(self, aggregator: GridAggregator, workers: int, replicas: int, rng: np.random.Generator) -> None:
         self._costs, self._workers, self._replicas, self._rng = aggregator, workers, replicas, rng
 
     def seconds(self, algorithm: str, work: RecordedWork) -> float:
@@ -145,10 +201,10 @@ class Cluster:
 
 
 def run_cell(
-    skew: float, aggregator: Aggregator, workers: int, replicas: int, works: Mapping[str, list[RecordedWork]]
+    skew: float, aggregator: GridAggregator, workers: int, replicas: int, works: Mapping[str, list[RecordedWork]]
 ) -> Cell:
     """Run ``auto`` and every fixed choice over the same batches."""
-    cluster = Cluster(aggregator, workers, replicas, np.random.default_rng(5))
+    cluster = GridCluster(aggregator, workers, replicas, np.random.default_rng(5))
     fixed = {
         name: [cluster.seconds(name, recorded[i % len(recorded)]) for i in range(BATCHES)]
         for name, recorded in works.items()

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from bench.pipeline import QUERIES, make_stream, stream_query, zipf
+from bench.key_streams import zipf_shares
+from bench.recorded_queries import QUERIES, make_stream, recording, run_to_the_end, stream_query
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.plan import Plan
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
@@ -25,11 +25,9 @@ from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan
 from millrace_jobs.run.auto import AutoPlans, first_algorithm
-from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.selection.selector import CANDIDATES
 from millrace_jobs.session import local_session
-from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sources.replay import ReplaySource
 
 KEYS = 20_000
@@ -61,7 +59,7 @@ CORNERS = {
 
 
 @dataclass(frozen=True)
-class Figure:
+class CornerFigure:
     """Median seconds of the counted batches. ``chosen`` is the algorithm that ``auto`` ended with."""
 
     corner: str
@@ -72,7 +70,7 @@ class Figure:
 
 
 @dataclass
-class Collector:
+class ReportCollector:
     """A watcher that keeps the reports of a run and passes each on to ``auto``."""
 
     auto: AutoPlans | None = None
@@ -94,77 +92,42 @@ class Collector:
         """Do nothing: idle time is not measured."""
 
 
-class NoSink:
-    """A sink that computes results and drops them."""
-
-    place = "nowhere"
-
-    def prepare(self, last: LastBatch) -> None:
-        """Do nothing: there is no table or topic to prepare."""
-
-    def shape(self, results: DataFrame) -> DataFrame:
-        """Return the results unchanged."""
-        return results
-
-    def write(self, results: DataFrame, batch: ResultBatch) -> int:
-        """Compute the results and drop them."""
-        results.write.format("noop").mode("overwrite").save()
-        return 0
-
-    def withdraw(self) -> None:
-        """Do nothing: ``prepare`` did nothing."""
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to release."""
-
-
-class Bench:
+class CornerBench:
     """A benchmark that runs one plan after the other in one Spark session."""
 
     def __init__(self, spark: SparkSession, folder: Path, rows: int) -> None:
         self._spark, self._folder, self._rows = spark, folder, rows
 
-    def measure(self, name: str, plan: str) -> Figure:
+    def measure(self, name: str, plan: str) -> CornerFigure:
         """Run a corner's query under one plan, or under ``auto``."""
         corner = CORNERS[name]
         rows = int(self._rows * corner.share)
         batches = AUTO_BATCHES if plan == "auto" else WARM_UP + COUNTED
         source = self._source(corner, rows, batches)
         query = stream_query(corner.query, parallelism={"initial": corner.workers, "max": 64})
-        planned = compile_query(self._spark, query.spec, {"s": source.schema})
-        assert isinstance(planned.execution, Routed)
-        first = first_algorithm(planned.execution) if plan == "auto" else Algorithm(plan)
+        compiled = compile_query(self._spark, query.spec, {"s": source.schema})
+        assert isinstance(compiled.execution, Routed)
+        first = first_algorithm(compiled.execution) if plan == "auto" else Algorithm(plan)
         start = Plan(epoch=1, algorithm=first, replicas=REPLICAS, parallelism=corner.workers)
-        collector = Collector()
+        collector = ReportCollector()
         checkpoint = Checkpoint(Path(tempfile.mkdtemp(dir=self._folder)))
         checkpoint.open(query)
         if plan == "auto":
             resources = Resources(os.cpu_count() or 1, checkpoint.state_partitions)
-            collector.auto = AutoPlans(FixedPlan(start), first, planned.execution, lambda: resources, collector.message)
-        QueryRun(
-            spark=self._spark,
-            name=query.name,
-            spec=query.spec,
-            query=planned,
-            sources={"s": source},
-            sink=NoSink(),
-            checkpoint=checkpoint,
-            plans=collector.auto or FixedPlan(start),
-            watcher=collector,
-            workspace=Path(tempfile.mkdtemp(dir=self._folder)),
-            once=True,
-        ).run()
-        checkpoint.close()
+            collector.auto = AutoPlans(
+                FixedPlan(start), first, compiled.execution, lambda: resources, collector.message
+            )
+        plans = collector.auto or FixedPlan(start)
+        run_to_the_end(self._spark, query, compiled, source, checkpoint, plans, collector)
         seconds = statistics.median(report.seconds for report in collector.reports[-COUNTED:])
         chosen = collector.auto.selector.algorithm if collector.auto is not None else plan
-        return Figure(name, plan, seconds, chosen, tuple(m for m in collector.messages if m.startswith("auto")))
+        return CornerFigure(name, plan, seconds, chosen, tuple(m for m in collector.messages if m.startswith("auto")))
 
     def _source(self, corner: Corner, rows: int, batches: int) -> ReplaySource:
         path = self._folder / f"{corner.skew}-{rows}-{batches}.parquet"
         if not path.exists():
-            make_stream(path, rows * batches, zipf(corner.skew, KEYS), rows)
-        schema, cache = pq.read_schema(path), str(self._folder / "cache")
-        return ReplaySource("s", str(path), "parquet", schema, "at", cache, max_rows_per_batch=rows)
+            make_stream(path, rows * batches, zipf_shares(corner.skew, KEYS), rows)
+        return recording(path, self._folder / "cache", rows)
 
 
 def run_corners(rows: int, corners: Sequence[str] | None, plans: Sequence[str] | None, file: Path | None) -> None:
@@ -173,7 +136,7 @@ def run_corners(rows: int, corners: Sequence[str] | None, plans: Sequence[str] |
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name:
         folder = Path(name)
         spark = local_session("bench", 4, {}, folder, quiet=True)
-        bench = Bench(spark, folder, rows)
+        bench = CornerBench(spark, folder, rows)
         for corner in corners or CORNERS:
             for plan in [*(plans or CANDIDATES), "auto"]:
                 figures.append(bench.measure(corner, plan))
@@ -184,7 +147,7 @@ def run_corners(rows: int, corners: Sequence[str] | None, plans: Sequence[str] |
         file.write_text(json.dumps([asdict(figure) for figure in figures], indent=1))
 
 
-def show(figures: Sequence[Figure], console: Console) -> None:
+def show(figures: Sequence[CornerFigure], console: Console) -> None:
     """Print seconds per batch and their ratio to the best fixed choice."""
     table = Table(title="auto against fixed choices, as queries in Spark")
     for column in ("corner", "plan", "s/batch", "x best", "chosen"):

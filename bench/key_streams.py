@@ -13,6 +13,12 @@ KEYS = 1_000_000
 SKEWS = {"uniform": 0.0, "Zipf 1.0": 1.0, "Zipf 1.5": 1.5, "Zipf 2.0": 2.0}
 
 
+def zipf_shares(skew: float, keys: int) -> NDArray[np.float64]:
+    """Return the shares of ``keys`` keys by Zipf's law, the largest first."""
+    weights: NDArray[np.float64] = np.arange(1, keys + 1, dtype=np.float64) ** -skew
+    return weights / weights.sum()  # type: ignore[no-any-return]
+
+
 def skewed(name: str, records: int) -> Hashes:
     """Return the hashes of ``records`` keys, drawn from ``KEYS`` keys with the skew ``name`` in ``SKEWS``."""
     return hashed(codes(name, records, KEYS))

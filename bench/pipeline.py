@@ -6,7 +6,7 @@
 Every plan reads the same recording through the same source, in batches of the same size. The first batch of each plan
 is for warming up and does not count. Plain Spark is the query as a Spark user would write it: the same SQL, or
 transformWithStateInPandas over the records for a Python aggregator. ``--emulate`` reports batch times as they would be
-with a core for each task.
+with a core for each task, from Spark's event log.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from bench.emulated import log_settings, seconds_waited
+from bench.key_streams import zipf_shares
 from bench.plain_spark import plain_python
-from millrace_api.model.streamquery import Spec, StreamQuery
+from bench.recorded_queries import QUERIES, make_stream, recording, stream_query
+from millrace_api.model.streamquery import Spec
 from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.build import RunContext, build, is_per_record
 from millrace_jobs.pipeline.compile import CompiledQuery, compile_query
@@ -43,40 +44,17 @@ from millrace_jobs.sources.replay import ReplaySource
 
 KEYS = 200
 STREAMS: Mapping[str, Callable[[], NDArray[np.float64]]] = {
-    "uniform": lambda: zipf(0.0, KEYS),
-    "skewed": lambda: zipf(1.2, KEYS),
-    "hot": lambda: np.append(0.6 * zipf(0.0, KEYS - 1), 0.4),
+    "uniform": lambda: zipf_shares(0.0, KEYS),
+    "skewed": lambda: zipf_shares(1.2, KEYS),
+    "hot": lambda: np.append(0.6 * zipf_shares(0.0, KEYS - 1), 0.4),
 }
 """Shares of the keys, by stream."""
 
 PLANS = ("spark", "native", "hash", "shuffle", "pkg")
 
-QUERIES: Mapping[str, Mapping[str, object]] = {
-    "tumbling": {"sql": "SELECT window.start AS w, key, count(*) AS n FROM s GROUP BY window(at, '10 seconds'), key"},
-    "hopping": {
-        "sql": "SELECT window.start AS w, key, count(*) AS n FROM s GROUP BY window(at, '60 seconds', '1 second'), key"
-    },
-    "python": {
-        "python": {
-            "aggregator": "examples.top_values:TopValues",
-            "options": {"column": "value", "k": 5},
-            "groupBy": ["key"],
-            "window": {"column": "at", "size": "10s"},
-        }
-    },
-    "heavy": {
-        "python": {
-            "aggregator": "bench.digests:Digests",
-            "options": {"column": "value"},
-            "groupBy": ["key"],
-            "window": {"column": "at", "size": "10s"},
-        }
-    },
-}
-
 
 @dataclass(frozen=True)
-class Run:
+class PlanRun:
     """The counted batches of one plan. ``id`` is the id of Spark's query."""
 
     query: str
@@ -85,15 +63,15 @@ class Run:
     id: str
     reports: list[BatchReport]
 
-    def figure(self, waited: Mapping[tuple[str, int], float]) -> Figure:
+    def figure(self, waited: Mapping[tuple[str, int], float]) -> PlanFigure:
         """Return the figure of the run, without the seconds that batches waited for cores."""
         rates = [report.rows / (report.seconds - waited.get((self.id, report.batch), 0.0)) for report in self.reports]
         rows = _added([report.worker_rows for report in self.reports])
-        return Figure(self.query, self.stream, self.plan, statistics.median(rates), rows)
+        return PlanFigure(self.query, self.stream, self.plan, statistics.median(rates), rows)
 
 
 @dataclass(frozen=True)
-class Figure:
+class PlanFigure:
     """The figure of one plan: median rows per second over its counted batches, and the load of its workers."""
 
     query: str
@@ -108,28 +86,7 @@ class Figure:
         return max(self.worker_rows) / statistics.mean(self.worker_rows) - 1 if sum(self.worker_rows) else None
 
 
-def zipf(skew: float, keys: int) -> NDArray[np.float64]:
-    """Return the shares of ``keys`` keys by Zipf's law."""
-    weights: NDArray[np.float64] = np.arange(1, keys + 1, dtype=np.float64) ** -skew
-    return weights / weights.sum()  # type: ignore[no-any-return]
-
-
-def make_stream(path: Path, rows: int, shares: NDArray[np.float64], batch: int) -> None:
-    """Write a recording: keys with these shares, 50 values, and a minute of event time for every batch."""
-    rng = np.random.default_rng(7)
-    keys = rng.choice(len(shares), size=rows, p=shares)
-    at = np.arange(rows, dtype=np.int64) * 60_000_000 // batch
-    table = pa.table(
-        {
-            "at": pa.array(at).cast(pa.timestamp("us", tz="UTC")),
-            "key": pa.array(np.char.add("key-", keys.astype(str))),
-            "value": pa.array(np.char.add("v", rng.integers(0, 50, rows).astype(str))),
-        }
-    )
-    pq.write_table(table, path)
-
-
-class Bench:
+class PipelineBench:
     """A benchmark that runs one plan after the other in one Spark session."""
 
     def __init__(self, spark: SparkSession, folder: Path, rows: int, batches: int, workers: int, replicas: int) -> None:
@@ -140,7 +97,7 @@ class Bench:
         self._workers = workers
         self._replicas = replicas
 
-    def measure(self, query: str, stream: str, plan: str) -> Run:
+    def measure(self, query: str, stream: str, plan: str) -> PlanRun:
         """Run one query on one stream under one plan."""
         spec = stream_query(QUERIES[query]).spec
         source = self._source(stream)
@@ -168,7 +125,7 @@ class Bench:
         )
         running.awaitTermination()
         reports = [batch_report(json.loads(progress.json), 1.0) for progress in running.recentProgress]
-        return Run(query, stream, plan, str(running.id), [report for report in reports if report.rows][1:])
+        return PlanRun(query, stream, plan, str(running.id), [report for report in reports if report.rows][1:])
 
     def _results(self, planned: CompiledQuery, spec: Spec, around: RunContext, plan: str) -> DataFrame:
         if plan != "spark":
@@ -183,39 +140,72 @@ class Bench:
         path = self._folder / f"{stream}.parquet"
         if not path.exists():
             make_stream(path, self._rows * (self._batches + 1), STREAMS[stream](), self._rows)
-        schema = pq.read_schema(path)
-        return ReplaySource(
-            "s", str(path), "parquet", schema, "at", str(self._folder / "cache"), max_rows_per_batch=self._rows
-        )
-
-
-def stream_query(query: Mapping[str, object], **more: object) -> StreamQuery:
-    """Return a StreamQuery over a stream made by ``make_stream``, with ``more`` in its spec."""
-    document = {
-        "apiVersion": "millrace.io/v1alpha1",
-        "kind": "StreamQuery",
-        "metadata": {"name": "bench"},
-        "spec": {
-            "sources": {
-                "s": {
-                    "replay": {"path": "stream.parquet", "format": "parquet", "timeColumn": "at"},
-                    "schema": "at TIMESTAMP, key STRING, value STRING",
-                    "watermark": {"column": "at", "delay": "5s"},
-                }
-            },
-            "query": query,
-            "sink": {"console": {}},
-            **more,
-        },
-    }
-    return StreamQuery.model_validate(document)
+        return recording(path, self._folder / "cache", self._rows)
 
 
 def _added(columns: list[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(sum(column) for column in zip(*columns, strict=True))
 
 
-def show(figures: list[Figure], title: str, console: Console) -> None:
+_BATCH = "streaming.sql.batchId"
+_RUN = "sql.streaming.queryId"
+
+
+@dataclass
+class _Stage:
+    """The times of one stage, in milliseconds."""
+
+    first: int = 1 << 62
+    last: int = 0
+    longest: int = 0
+
+    @property
+    def waited(self) -> int:
+        """Milliseconds by which the stage would have ended sooner."""
+        return max(self.last - self.first - self.longest, 0)
+
+
+def log_settings(folder: Path) -> Mapping[str, str]:
+    """Return the settings with which Spark writes its event log into ``folder``."""
+    return {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": folder.as_uri(),
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+    }
+
+
+def seconds_waited(folder: Path) -> dict[tuple[str, int], float]:
+    """Return the seconds by which each batch would have been shorter, by query id and batch number.
+
+    With a core for each task, a stage takes as long as its longest task, without waves of tasks. The time between
+    stages stays. A task runs on one core in the real run too, so it takes as long as it would then.
+    """
+    batch_of: dict[int, tuple[str, int]] = {}
+    stages: defaultdict[int, _Stage] = defaultdict(_Stage)
+    for event in _events(folder):
+        if event["Event"] == "SparkListenerJobStart" and _BATCH in event["Properties"]:
+            key = event["Properties"][_RUN], int(event["Properties"][_BATCH])
+            batch_of.update(dict.fromkeys(event["Stage IDs"], key))
+        elif event["Event"] == "SparkListenerTaskEnd":
+            stage, task = stages[event["Stage ID"]], event["Task Info"]
+            stage.first = min(stage.first, task["Launch Time"])
+            stage.last = max(stage.last, task["Finish Time"])
+            stage.longest = max(stage.longest, task["Finish Time"] - task["Launch Time"])
+    waited: defaultdict[tuple[str, int], float] = defaultdict(float)
+    for number, stage in stages.items():
+        if number in batch_of:
+            waited[batch_of[number]] += stage.waited / 1000
+    return waited
+
+
+def _events(folder: Path) -> Iterator[dict[str, Any]]:
+    for file in folder.iterdir():
+        with file.open(encoding="utf-8") as lines:
+            yield from map(json.loads, lines)
+
+
+def show(figures: list[PlanFigure], title: str, console: Console) -> None:
     """Print a table: rows per second, the ratio to plain Spark, and the load of each worker."""
     table = Table(title=title)
     for column in ("query", "stream", "plan", "rows/s", "x Spark", "imbalance", "rows by worker"):
@@ -256,7 +246,7 @@ def main() -> None:
         partitions = options.workers if options.emulate else 2
         settings |= log_settings(log) if options.emulate else {}
         spark = local_session("bench", partitions, settings, folder, quiet=True)
-        bench = Bench(spark, folder, options.rows, options.batches, options.workers, options.replicas)
+        bench = PipelineBench(spark, folder, options.rows, options.batches, options.workers, options.replicas)
         for query in options.queries.split(","):
             for stream in options.streams.split(","):
                 for plan in options.plans.split(","):

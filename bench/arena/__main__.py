@@ -16,9 +16,8 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from bench.arena import page
-from bench.arena.cases import Case, Result, cases, run
-from bench.arena.faults import Faulted
-from bench.marked_page import replace_between
+from bench.arena.cases import ArenaCase, CaseResult, Faulted, cases, run
+from bench.docs_pages import replace_between
 from millrace_arena.figures import RunFigures, Settling
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +45,7 @@ def main() -> None:
         replace_between(PAGE, BEGIN, END, tables)
 
 
-def _simulated(to_run: list[Case], pictures: Path) -> list[Result]:
+def _simulated(to_run: list[ArenaCase], pictures: Path) -> list[CaseResult]:
     began = time.perf_counter()
     pictures.mkdir(parents=True, exist_ok=True)
     results = []
@@ -58,14 +57,14 @@ def _simulated(to_run: list[Case], pictures: Path) -> list[Result]:
     return results
 
 
-def _read(file: Path) -> list[Result]:
+def _read(file: Path) -> list[CaseResult]:
     results = json.loads(file.read_text())
     for result in results:
         for found in result["figures"]:
             found["settling"] = tuple(Settling(**step) for step in found["settling"])
         result["figures"] = tuple(RunFigures(**found) for found in result["figures"])
         result["faults"] = tuple(Faulted(**found) for found in result["faults"])
-    return [Result(**result) for result in results]
+    return [CaseResult(**result) for result in results]
 
 
 if __name__ == "__main__":

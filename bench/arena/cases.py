@@ -1,19 +1,21 @@
-"""The cases of the arena, each a trace and a seed, and the results of running them."""
+"""The cases of the arena, each a trace and a seed, run under all policies, and under Millrace's with faulty metrics."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.arena.deployed import deployed
-from bench.arena.faults import Faulted, faulted
-from millrace_arena.comparison import POLICIES, compare
+from millrace_arena.comparison import OURS, POLICIES, compare
 from millrace_arena.figures import RunFigures
 from millrace_arena.plot import write_plot
-from millrace_arena.scenarios import SYNTHETIC, ScenarioSetting, recorded, synthetic
-from millrace_arena.simulation.run import Scenario
+from millrace_arena.scenarios import SYNTHETIC, ScenarioSetting, busiest, recorded, synthetic
+from millrace_arena.simulation.metrics import Fault, FaultyTime
+from millrace_arena.simulation.record import SimulatedRun
+from millrace_arena.simulation.run import Scenario, simulate
 from millrace_arena.simulation.trace_files import read_trace
 
 DATA = Path(os.environ.get("MILLRACE_DATA") or Path(__file__).parents[3] / "shared" / "data")
@@ -37,7 +39,7 @@ PLOTTED = {
 
 
 @dataclass(frozen=True)
-class Case:
+class ArenaCase:
     """A trace and a seed for everything random. A synthetic trace has a name and no file."""
 
     name: str
@@ -46,7 +48,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Result:
+class CaseResult:
     """The figures of all policies in one case, including Millrace's policy as deployed.
 
     ``faults`` counts the rescales under faulty metrics. ``seconds`` is how long the simulation took.
@@ -63,7 +65,7 @@ class Result:
         return next(found for found in self.figures if found.policy == policy)
 
 
-def cases(quick: bool) -> list[Case]:
+def cases(quick: bool) -> list[ArenaCase]:
     """Return all cases, or some short ones if ``quick``. Recorded traces come first, because they are the longest.
 
     Raises:
@@ -74,14 +76,14 @@ def cases(quick: bool) -> list[Case]:
         raise FileNotFoundError(
             f"{DATA} has no traces; set MILLRACE_DATA to the folder that has {', '.join(_RECORDED)}"
         )
-    found = [Case(file.stem, file, 0) for file in files]
+    found = [ArenaCase(file.stem, file, 0) for file in files]
     for name in SYNTHETIC:
         seeds = _SEEDS.get(name, 1)
-        found += [Case(f"{name}-{seed}" if seed else name, None, seed) for seed in range(seeds)]
+        found += [ArenaCase(f"{name}-{seed}" if seed else name, None, seed) for seed in range(seeds)]
     return [case for case in found if case.name in _QUICK] if quick else found
 
 
-def run(job: tuple[Case, Path]) -> Result:
+def run(job: tuple[ArenaCase, Path]) -> CaseResult:
     """Run all policies in a case, and plot it into the given folder if ``PLOTTED`` names it."""
     case, pictures = job
     began = time.perf_counter()
@@ -95,11 +97,45 @@ def run(job: tuple[Case, Path]) -> Result:
     faults = tuple(faulted(case.name, scenario, case.seed))
     oracle = next(found.core_hours for found in comparison.figures if found.policy == "oracle")
     figures = (*comparison.figures, deployed(scenario, case.seed, oracle))
-    return Result(case.name, hours, figures, faults, time.perf_counter() - began)
+    return CaseResult(case.name, hours, figures, faults, time.perf_counter() - began)
 
 
-def _scenario(case: Case) -> Scenario:
+def _scenario(case: ArenaCase) -> Scenario:
     setting = ScenarioSetting(longest=_LONGEST, seed=case.seed)
     if case.file is not None:
         return recorded(read_trace(case.file), setting)
     return synthetic(case.name.removesuffix(f"-{case.seed}"), setting)
+
+
+_SECONDS = 900.0
+"""Length of the busiest part of a trace, in seconds. The fault begins halfway through it and lasts a third of it."""
+_SINCE, _UNTIL = _SECONDS / 2, _SECONDS * 5 / 6
+_ARRIVAL = 6.0
+"""Seconds until metrics scraped before a fault have arrived. A decision based on them is not due to the fault."""
+_RESET = 15.0
+"""Seconds in which a decision may mix counters from before and after a reset. Later, all metrics are correct again."""
+
+
+@dataclass(frozen=True)
+class Faulted:
+    """A case with one fault, and the number of rescales while the metrics were wrong."""
+
+    case: str
+    fault: str
+    rescales: int
+
+
+def faulted(name: str, scenario: Scenario, seed: int) -> Iterable[Faulted]:
+    """Run Millrace's policy through the busiest part of a scenario, once with each fault that can occur there."""
+    scenario = replace(scenario, trace=busiest(scenario.trace, _SECONDS))
+    for fault in Fault:
+        wrong = replace(scenario.metrics, faults=(FaultyTime(fault, _SINCE, _UNTIL),))
+        rescales = _run(replace(scenario, metrics=wrong), seed).rescales
+        if fault is Fault.FORMER_PLAN and not any(rescale.time < _SINCE for rescale in rescales):
+            continue  # there is no former plan to report
+        until = _SINCE + _RESET if fault is Fault.COUNTER_RESET else _UNTIL
+        yield Faulted(name, fault, sum(_SINCE + _ARRIVAL <= rescale.time < until for rescale in rescales))
+
+
+def _run(scenario: Scenario, seed: int) -> SimulatedRun:
+    return simulate(scenario, POLICIES[OURS](scenario), seed)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from bench.arena import verdicts
-from bench.arena.cases import Result
+from bench.arena.cases import CaseResult
 from bench.arena.deployed import DEPLOYED
 from bench.arena.verdicts import Standing
 from millrace_arena.comparison import OURS, POLICIES, REAL
@@ -15,12 +15,12 @@ from millrace_arena.figures import RunFigures
 _ROWS = (OURS, DEPLOYED, *(name for name in POLICIES if name != OURS))
 
 
-def text(results: Sequence[Result]) -> str:
+def text(results: Sequence[CaseResult]) -> str:
     """Return the tables and verdicts of the page."""
     return "\n\n".join((_overall(results), _verdicts(results), _standings(results), _each(results)))
 
 
-def _overall(results: Sequence[Result]) -> str:
+def _overall(results: Sequence[CaseResult]) -> str:
     lines = [
         "| policy | violations | over the interval | records late | p99 latency, s (median) | core-hours of oracle's | "
         "rescales an hour | oscillations | step changes with at most one rescale | three or more | never settled |",
@@ -43,7 +43,7 @@ def _overall(results: Sequence[Result]) -> str:
     return "\n".join((*lines, "", said))
 
 
-def _verdicts(results: Sequence[Result]) -> str:
+def _verdicts(results: Sequence[CaseResult]) -> str:
     changes, once, often, never = verdicts.settled(results, OURS)
     standings = [{verdicts.standing(result.of(OURS), result.of(rival)) for rival in _rivals()} for result in results]
     faults = [fault for result in results for fault in result.faults]
@@ -65,7 +65,7 @@ def _verdicts(results: Sequence[Result]) -> str:
     )
 
 
-def _frugal(results: Sequence[Result], policy: str) -> str:
+def _frugal(results: Sequence[CaseResult], policy: str) -> str:
     figures = {result.case: result.of(policy) for result in results}
     punctual = sum(verdicts.frugal(found, found.over_interval) for found in figures.values())
     wasteful = {case: found for case, found in figures.items() if not verdicts.frugal(found, found.violations)}
@@ -76,7 +76,7 @@ def _frugal(results: Sequence[Result], policy: str) -> str:
     )
 
 
-def _standings(results: Sequence[Result]) -> str:
+def _standings(results: Sequence[CaseResult]) -> str:
     """Return a table with one line per rival, which names the cases where Millrace is behind."""
     lines = [f"| `{OURS}` against | {' | '.join(Standing)} | behind in |", "|---|" + "---:|" * len(Standing) + "---|"]
     for rival in _rivals():
@@ -86,7 +86,7 @@ def _standings(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def _each(results: Sequence[Result]) -> str:
+def _each(results: Sequence[CaseResult]) -> str:
     """Return a table of violations, and of core-hours relative to the oracle's, by case and policy."""
     lines = [f"| case | {' | '.join(f'`{policy}`' for policy in _ROWS)} |", "|---|" + "---:|" * len(_ROWS)]
     for result in sorted(results, key=lambda result: result.case.lower()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
-from bench.arena.cases import Result
+from bench.arena.cases import CaseResult
 from millrace_arena.comparison import OURS
 from millrace_arena.figures import RunFigures
 
@@ -40,7 +40,7 @@ def standing(ours: RunFigures, other: RunFigures) -> Standing:
     return Standing.CHEAPER if cheaper else Standing.BEHIND
 
 
-def against(results: Sequence[Result], policy: str) -> dict[Standing, list[str]]:
+def against(results: Sequence[CaseResult], policy: str) -> dict[Standing, list[str]]:
     """Group the cases by Millrace's standing against ``policy``."""
     found: dict[Standing, list[str]] = {kind: [] for kind in Standing}
     for result in results:
@@ -48,7 +48,7 @@ def against(results: Sequence[Result], policy: str) -> dict[Standing, list[str]]
     return found
 
 
-def cheapest(results: Sequence[Result], policies: Sequence[str]) -> tuple[list[str], list[str]]:
+def cheapest(results: Sequence[CaseResult], policies: Sequence[str]) -> tuple[list[str], list[str]]:
     """Find the cases in which Millrace is the cheapest policy with at most 1 % violations.
 
     Returns:
@@ -68,7 +68,7 @@ def cheapest(results: Sequence[Result], policies: Sequence[str]) -> tuple[list[s
     return [result.case for result, found in met.items() if found], ours
 
 
-def settled(results: Sequence[Result], policy: str) -> tuple[int, int, int, int]:
+def settled(results: Sequence[CaseResult], policy: str) -> tuple[int, int, int, int]:
     """Count how a policy settled after step changes of the load.
 
     Returns:
@@ -84,7 +84,7 @@ def settled(results: Sequence[Result], policy: str) -> tuple[int, int, int, int]
     )
 
 
-def oscillations(results: Sequence[Result], policy: str) -> int:
+def oscillations(results: Sequence[CaseResult], policy: str) -> int:
     """Count the oscillations on constant loads, with and without noise."""
     return sum(result.of(policy).oscillations for result in results if result.case.startswith(("noise", "constant")))
 

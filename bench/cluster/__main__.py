@@ -32,8 +32,7 @@ from tests.lab.installation import Installation, installed, make_namespace
 from tests.lab.load import Load
 from tests.lab.parts.millrace_images import EXAMPLE, ROOT
 
-from bench.cluster.figures import Step, steps
-from bench.cluster.plot import plot
+from bench.cluster.figures import LoadStep, plot, steps
 from bench.cluster.recorder import Recorder, batches, to_json
 
 NAMESPACE = "demo"
@@ -55,14 +54,14 @@ def main() -> None:
     options = parser.parse_args()
     console, began = Console(width=110, highlight=False), time.monotonic()
 
-    def tell(line: str) -> None:
+    def report(line: str) -> None:
         console.print(f"{time.monotonic() - began:6.0f} s  {line}", markup=False, soft_wrap=True)
 
-    with tempfile.TemporaryDirectory(prefix="millrace-demo-") as name, _lab(Path(name), tell) as lab:
+    with tempfile.TemporaryDirectory(prefix="millrace-demo-") as name, _lab(Path(name), report) as lab:
         document = yaml.safe_load((EXAMPLE / "query.yaml").read_text(encoding="utf-8"))
-        query, load = _deployed(lab, document, tell)
+        query, load = _deployed(lab, document, report)
         api = CoreV1Api(config.new_client_from_config(str(lab.cluster.kubeconfig)))  # type: ignore[no-untyped-call]
-        recorder = Recorder(api, NAMESPACE, query.name, lambda: load.rate, tell)
+        recorder = Recorder(api, NAMESPACE, query.name, lambda: load.rate, report)
         driver = query.driver["metadata"]["uid"]
         for rate, seconds in ((LOW, HOLD["before"]), (HIGH, HOLD["high"]), (LOW, HOLD["low"])):
             load.rate = rate
@@ -72,7 +71,7 @@ def main() -> None:
         exact = _wait_until_exact(lab, document, load)
         finished = batches(query.kubectl("logs", f"{query.name}-driver-0", "--timestamps"))
         same = query.driver["metadata"]["uid"] == driver
-        tell(f"output exact: {exact}; the driver is the same pod: {same}, started {query.runs} time(s)")
+        report(f"output exact: {exact}; the driver is the same pod: {same}, started {query.runs} time(s)")
 
     spec = document["spec"]
     scaling, interval = spec["scaling"], float(spec["batchInterval"].rstrip("s"))
@@ -86,18 +85,18 @@ def main() -> None:
 
 
 @contextmanager
-def _lab(folder: Path, tell: Any) -> Iterator[Installation]:
+def _lab(folder: Path, report: Any) -> Iterator[Installation]:
     """Run everything except the query and its load."""
-    tell("a cluster, images, Kafka and Prometheus")
+    report("a cluster, images, Kafka and Prometheus")
     (folder / "cluster").mkdir()
     with running_cluster(folder / "cluster") as cluster, cluster.inside():
-        tell(f"the cluster runs: {cluster.kubectl('version').stdout.splitlines()[-1]}")
+        report(f"the cluster runs: {cluster.kubectl('version').stdout.splitlines()[-1]}")
         with installed(cluster, folder) as lab:
-            tell("Millrace is installed by Helm")
+            report("Millrace is installed by Helm")
             yield lab
 
 
-def _deployed(lab: Installation, document: dict[str, Any], tell: Any) -> tuple[Deployed, Load]:
+def _deployed(lab: Installation, document: dict[str, Any], report: Any) -> tuple[Deployed, Load]:
     """Deploy the query, wait until it runs, and return it with a load whose rate is still zero."""
     make_namespace(lab.cluster, NAMESPACE)
     lab.make_kafka_service(NAMESPACE)
@@ -106,9 +105,9 @@ def _deployed(lab: Installation, document: dict[str, Any], tell: Any) -> tuple[D
     load = Load(lab.broker, "events", 0.0, [1.0] * 40)
     query = Deployed(lab, NAMESPACE, document["metadata"]["name"])
     query.apply(document)
-    tell(f"kubectl apply -f {(EXAMPLE / 'query.yaml').relative_to(ROOT)}")
+    report(f"kubectl apply -f {(EXAMPLE / 'query.yaml').relative_to(ROOT)}")
     query.wait_until_running()
-    tell("the query runs")
+    report("the query runs")
     return query, load
 
 
@@ -139,7 +138,7 @@ def _audited(document: dict[str, Any], written: Mapping[str, int]) -> dict[str, 
     return found
 
 
-def _show(found: list[Step], console: Console) -> None:
+def _show(found: list[LoadStep], console: Console) -> None:
     times = ("breach", "decided", "acknowledged", "executors ready", "settled", "caught up")
     table = Table("load", "plans", "executors", *times, "over", "W")
     for each in found:

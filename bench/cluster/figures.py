@@ -1,12 +1,19 @@
-"""Figures of a change of load: how long it took to notice it, decide and carry out the plan, and how batches fared."""
+"""Figures of a change of load: how long it took to notice it, decide and carry out the plan, and how batches fared.
+
+``plot`` draws the query under the changing load.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from bench.cluster.recorder import RecordedBatch, Sample
+from matplotlib.figure import Figure
+
+from bench.cluster.recorder import ClusterSample, RecordedBatch
+from bench.docs_pages import STYLE
 
 OVER = 1.0
 """W above which a batch took longer than its interval."""
@@ -16,7 +23,7 @@ _AT_REST = 3
 
 
 @dataclass(frozen=True)
-class Step:
+class LoadStep:
     """One change of the load. Times are in seconds, and None for what did not happen.
 
     Attributes:
@@ -49,8 +56,8 @@ class Step:
 
 
 def steps(
-    samples: Sequence[Sample], batches: Sequence[RecordedBatch], *, target: float, step: float, interval: float
-) -> list[Step]:
+    samples: Sequence[ClusterSample], batches: Sequence[RecordedBatch], *, target: float, step: float, interval: float
+) -> list[LoadStep]:
     """Return one step per rate, in order. ``target`` and ``step`` are the query's scaling settings."""
     changes = [now.time for before, now in itertools.pairwise(samples) if before.rate != now.rate]
     bounds = [samples[0].time, *changes, samples[-1].time]
@@ -67,19 +74,19 @@ def steps(
     ]
 
 
-def _rate_at(samples: Sequence[Sample], time: float) -> float:
+def _rate_at(samples: Sequence[ClusterSample], time: float) -> float:
     return next((sample.rate for sample in samples if sample.time >= time), samples[0].rate)
 
 
 def _step(
-    samples: Sequence[Sample],
+    samples: Sequence[ClusterSample],
     batches: Sequence[RecordedBatch],
     *,
     target: float,
     step: float,
     interval: float,
     rising: bool,
-) -> Step:
+) -> LoadStep:
     began, last = samples[0], samples[-1]
     breach = next((b.time for b in batches if _is_outside(b.utilization, target, step, rising=rising)), None)
     decided = next((sample for sample in samples if sample.epoch > began.epoch), None)
@@ -92,7 +99,7 @@ def _step(
     settled = _from(under, lambda batch: batch.utilization <= OVER)
     few = 2 * interval * last.rate  # what arrives in two intervals is not a backlog
     rest = [] if settled is None else [batch for batch in batches if batch.time >= settled]
-    return Step(
+    return LoadStep(
         rate=began.rate,
         plans=last.epoch - began.epoch,
         executors=last.executors,
@@ -125,3 +132,41 @@ def _from(batches: Sequence[RecordedBatch], holds: Callable[[RecordedBatch], boo
 
 def _apart(since: float | None, until: float | None) -> float | None:
     return None if since is None or until is None else round(until - since, 1)
+
+
+def plot(
+    samples: Sequence[ClusterSample], batches: Sequence[RecordedBatch], path: Path, *, target: float, interval: float
+) -> None:
+    """Plot load, W and the plan over minutes, one below the other, in the format that the path ends in."""
+    import matplotlib as mpl
+
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(7.5, 6.5), layout="constrained")
+        load, utilization, plan = figure.subplots(3, 1, sharex=True, height_ratios=[1, 1.2, 1.2])
+        began = samples[0].time
+        at = [(sample.time - began) / 60 for sample in samples]
+        ended = [(batch.time - began) / 60 for batch in batches]
+
+        load.step(at, [sample.rate for sample in samples], where="post", label="load", color="#222222")
+        per_second = [batch.rows / (interval * max(batch.utilization, 1.0)) for batch in batches]
+        load.plot(ended, per_second, ".", markersize=4, label="processed", color="#1f77b4")
+        load.set_ylabel("records/s")
+        load.set_ylim(bottom=0)
+        load.legend(loc="upper right", ncols=2)
+
+        utilization.plot(ended, [batch.utilization for batch in batches], ".-", linewidth=0.8, color="#1f77b4")
+        utilization.axhline(1.0, color="#d62728", linewidth=0.8)
+        utilization.axhline(target, color="#d62728", linewidth=0.8, linestyle="--")
+        utilization.set_ylabel("W (processing time / interval)")
+        utilization.set_ylim(bottom=0)
+
+        plan.step(at, [sample.executors for sample in samples], where="post", label="executors wanted", color="#222222")
+        plan.step(at, [sample.ready for sample in samples], where="post", label="that take tasks", color="#2ca02c")
+        plan.plot(ended, [batch.workers for batch in batches], ":", label="workers n", color="#1f77b4")
+        plan.plot(ended, [batch.replicas for batch in batches], ":", label="replicas m", color="#ff7f0e")
+        plan.set_ylabel("number")
+        plan.set_xlabel("minutes")
+        plan.set_ylim(bottom=0)
+        plan.legend(loc="upper right", ncols=2)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)

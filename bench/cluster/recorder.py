@@ -26,7 +26,7 @@ _BATCH = re.compile(
 
 
 @dataclass(frozen=True)
-class Sample:
+class ClusterSample:
     """One sample: seconds since 1970, load in records/s, the current plan, and what the driver reports of it."""
 
     time: float
@@ -58,15 +58,15 @@ class Recorder:
         api: a client of the cluster.
         namespace, name: namespace and name of the query.
         rate: returns the current load, in records/s.
-        tell: is called with a line about every change.
+        report: is called with a line about every change.
     """
 
     def __init__(
-        self, api: CoreV1Api, namespace: str, name: str, rate: Callable[[], float], tell: Callable[[str], None]
+        self, api: CoreV1Api, namespace: str, name: str, rate: Callable[[], float], report: Callable[[str], None]
     ) -> None:
-        self.samples: list[Sample] = []
+        self.samples: list[ClusterSample] = []
         self._api, self._namespace, self._name = api, namespace, name
-        self._rate, self._tell = rate, tell
+        self._rate, self._report = rate, report
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="recorder", daemon=True)
         self._thread.start()
@@ -90,11 +90,11 @@ class Recorder:
         plan = Plan.from_json(data[PLAN_KEY])
         applied = Applied.from_json(data[APPLIED_KEY]) if APPLIED_KEY in data else None
         epoch, ready = (applied.epoch, applied.executors_ready) if applied is not None else (0, 0)
-        sample = Sample(time.time(), self._rate(), plan.epoch, plan.executors, epoch, ready)
+        sample = ClusterSample(time.time(), self._rate(), plan.epoch, plan.executors, epoch, ready)
         before = self.samples[-1] if self.samples else None
         self.samples.append(sample)
         for line in _changes(before, sample, plan):
-            self._tell(line)
+            self._report(line)
 
 
 def batches(log: str) -> list[RecordedBatch]:
@@ -115,13 +115,13 @@ def batches(log: str) -> list[RecordedBatch]:
     ]
 
 
-def to_json(samples: list[Sample], finished: list[RecordedBatch], figures: object) -> str:
+def to_json(samples: list[ClusterSample], finished: list[RecordedBatch], figures: object) -> str:
     """Return figures, samples and batches as JSON."""
     document = {"figures": figures, "samples": [vars(s) for s in samples], "batches": [vars(b) for b in finished]}
     return json.dumps(document, indent=1)
 
 
-def _changes(before: Sample | None, now: Sample, plan: Plan) -> list[str]:
+def _changes(before: ClusterSample | None, now: ClusterSample, plan: Plan) -> list[str]:
     said = []
     if before is None or before.rate != now.rate:
         said.append(f"load: {now.rate:,.0f} records/s")

@@ -26,9 +26,8 @@ from tests.lab.parts.maven_jars import MavenJars
 from tests.lab.parts.printed_report import PrintedReport
 
 from bench.kafka.contenders import CONTENDERS, Contenders, TimedBatch
-from bench.kafka.latency import latency
 from bench.kafka.queries import QUERIES, READINGS
-from bench.kafka.report import PLAIN, Throughput, Waiting, show_throughput, show_waiting
+from bench.kafka.report import PLAIN, Throughput, Waiting, latency, show_throughput, show_waiting
 from bench.kafka.topics import create, fill, times_in
 from millrace_jobs.session import local_session
 
@@ -47,7 +46,7 @@ INTERVAL = "1 second"
 
 
 @dataclass
-class Bench:
+class KafkaBench:
     """All parts of the benchmark, on one broker and in one Spark session."""
 
     contenders: Contenders
@@ -88,7 +87,7 @@ class Bench:
             checkpoint = self.contenders.follow(contender, "count", topic, INTERVAL, produce)
             found = latency(times_in(self.servers, topic), checkpoint, topic, WARM_UP)
             self.waiting.append(Waiting("count", skew, contender, found.p50, found.p95, found.p99))
-            _tell(self.waiting[-1])
+            _print_figure(self.waiting[-1])
 
     def _filled(self, skew: str, records: int) -> str:
         topic = f"full-{uuid.uuid4().hex[:12]}"
@@ -102,10 +101,14 @@ class Bench:
         used = counted[-1].processor_seconds - first.processor_seconds
         speed = rows / sum(batch.seconds for batch in counted)
         self.throughput.append(Throughput(name, skew, contender, speed, used / rows * 1e6))
-        _tell(self.throughput[-1])
+        _print_figure(self.throughput[-1])
 
 
-PARTS = {"reading": Bench.measure_reading, "throughput": Bench.measure_throughput, "latency": Bench.measure_latency}
+PARTS = {
+    "reading": KafkaBench.measure_reading,
+    "throughput": KafkaBench.measure_throughput,
+    "latency": KafkaBench.measure_latency,
+}
 
 
 def _connector() -> Path:
@@ -134,7 +137,7 @@ def main() -> None:
         with running_broker(data) as broker:
             spark = local_session("bench", 2, {"spark.jars": connector}, folder, quiet=True)
             contenders = Contenders(spark, broker, folder)
-            bench = Bench(
+            bench = KafkaBench(
                 contenders,
                 broker.bootstrap,
                 options.records,
@@ -156,7 +159,7 @@ def main() -> None:
         options.json.write_text(json.dumps({"throughput": throughput, "latency": waiting}, indent=1))
 
 
-def _tell(figure: Throughput | Waiting) -> None:
+def _print_figure(figure: Throughput | Waiting) -> None:
     print(json.dumps(asdict(figure)), file=sys.stderr, flush=True)
 
 

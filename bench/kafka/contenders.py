@@ -10,14 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from tests.lab.kafka import Broker
 
 from bench.kafka import plain
-from bench.kafka.processor_time import processor_seconds
 from bench.kafka.queries import DELAY, query, stream_query
 from bench.kafka.report import PLAIN
 from bench.kafka.topics import create
+from bench.processor_time import own_seconds
+from bench.recorded_queries import NoSink
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
@@ -27,7 +28,6 @@ from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan
 from millrace_jobs.run.loop import QueryRun
-from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.opening import open_sink
 from millrace_jobs.sources.opening import open_source
 
@@ -49,7 +49,7 @@ class TimedBatch:
 
 
 @dataclass
-class Collector:
+class BatchCollector:
     """A watcher that keeps the batches of a run. The processor time of the process ``broker`` is not counted."""
 
     broker: int
@@ -58,7 +58,7 @@ class Collector:
     def keep(self, rows: int, seconds: float) -> None:
         """Keep a finished batch, unless it is empty."""
         if rows:
-            self.batches.append(TimedBatch(rows, seconds, processor_seconds(without={self.broker})))
+            self.batches.append(TimedBatch(rows, seconds, own_seconds(without={self.broker})))
 
     def batch(self, report: BatchReport) -> None:
         """Keep a batch that Millrace reports."""
@@ -70,30 +70,6 @@ class Collector:
 
     def idle(self, pin: Pin) -> None:
         """Do nothing: idle time is not measured."""
-
-
-class Nowhere:
-    """A sink that computes results and drops them."""
-
-    place = "nowhere"
-
-    def prepare(self, last: LastBatch) -> None:
-        """Do nothing: there is no table or topic to prepare."""
-
-    def shape(self, results: DataFrame) -> DataFrame:
-        """Return the results unchanged."""
-        return results
-
-    def write(self, results: DataFrame, batch: ResultBatch) -> int:
-        """Compute the results and drop them."""
-        results.write.format("noop").mode("overwrite").save()
-        return 0
-
-    def withdraw(self) -> None:
-        """Do nothing: ``prepare`` did nothing."""
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to release."""
 
 
 class Contenders:
@@ -108,7 +84,7 @@ class Contenders:
 
         Millrace reaches that number in several steps.
         """
-        collector = Collector(self._broker.pid)
+        collector = BatchCollector(self._broker.pid)
         if contender == PLAIN:
             self._drain_plain(name, topic, per_batch, collector)
         else:
@@ -118,7 +94,7 @@ class Contenders:
 
     def read(self, contender: str, reading: str, topic: str, per_batch: int) -> list[TimedBatch]:
         """Read everything in the topic as rows by one of ``READINGS``, drop the rows, and return the batches."""
-        collector = Collector(self._broker.pid)
+        collector = BatchCollector(self._broker.pid)
         if contender == PLAIN:
             messages = plain.raw(self._spark, self._servers, topic, per_batch)
             rows = messages.select("value") if reading == "raw" else plain.decoded(messages)
@@ -127,7 +103,7 @@ class Contenders:
         else:
             asked = self._stream_query(reading, topic, LONG, maxRecordsPerBatch=per_batch)
             run = self._query_run(asked, contender, collector, once=True)
-            run.sink = Nowhere()
+            run.sink = NoSink()
             _to_the_end(run)
         return collector.batches
 
@@ -139,7 +115,7 @@ class Contenders:
         if contender == PLAIN:
             return self._follow_plain(name, topic, interval, produce)
         run = self._query_run(
-            self._stream_query(name, topic, interval), contender, Collector(self._broker.pid), once=False
+            self._stream_query(name, topic, interval), contender, BatchCollector(self._broker.pid), once=False
         )
         going = threading.Thread(target=_to_the_end, args=(run,))
         going.start()
@@ -150,7 +126,7 @@ class Contenders:
         going.join()
         return run.checkpoint.spark
 
-    def _drain_plain(self, name: str, topic: str, per_batch: int, collector: Collector) -> None:
+    def _drain_plain(self, name: str, topic: str, per_batch: int, collector: BatchCollector) -> None:
         records = plain.decoded(plain.raw(self._spark, self._servers, topic, per_batch))
         results = plain.results(records, query(name), DELAY)
         writer = plain.to_kafka(results, self._servers, self._new_topic(), self._new_folder())
@@ -171,20 +147,20 @@ class Contenders:
     def _stream_query(self, name: str, topic: str, interval: str, **limits: object) -> StreamQuery:
         return stream_query(name, self._servers, (topic, self._new_topic()), self._new_folder(), interval, **limits)
 
-    def _query_run(self, asked: StreamQuery, algorithm: str, collector: Collector, *, once: bool) -> QueryRun:
+    def _query_run(self, asked: StreamQuery, algorithm: str, collector: BatchCollector, *, once: bool) -> QueryRun:
         spec = asked.spec
         checkpoint = Checkpoint(checkpoint_root(asked))
         checkpoint.open(asked)
         source = open_source("s", spec.sources["s"], checkpoint.source_folder("s"), self._folder / "cache")
-        planned = compile_query(self._spark, spec, {"s": source.schema})
-        sink = open_sink(asked, result_keys(planned, spec), checkpoint.id, _no_table)
+        compiled = compile_query(self._spark, spec, {"s": source.schema})
+        sink = open_sink(asked, result_keys(compiled, spec), checkpoint.id, _no_table)
         sink.prepare(checkpoint.last_batch())
         start = {"epoch": 1, "algorithm": algorithm, "replicas": REPLICAS, "parallelism": WORKERS}
         return QueryRun(
             spark=self._spark,
             name=asked.name,
             spec=spec,
-            query=planned,
+            query=compiled,
             sources={"s": source},
             sink=sink,
             checkpoint=checkpoint,

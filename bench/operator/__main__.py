@@ -21,10 +21,9 @@ from rich.console import Console
 from tests.lab.control_plane import running_control_plane
 from tests.lab.kwok import running_kwok
 
-from bench.operator.fleet import Fleet
-from bench.operator.measure import Bench
+from bench.operator.fleet import QueryFleet, Sightings
+from bench.operator.measure import OperatorBench
 from bench.operator.report import show
-from bench.operator.sightings import Sightings
 
 ROOT = Path(__file__).parents[2]
 CRD = ROOT / "crds" / "streamqueries.millrace.io.yaml"
@@ -50,13 +49,15 @@ def main() -> None:
 
         seen = Sightings()
         seen.watch(client)
-        figures = Bench(plane, Fleet(client(), options.queries, options.rate), seen, Path(name), _tell).run()
+        figures = OperatorBench(
+            plane, QueryFleet(client(), options.queries, options.rate), seen, Path(name), _print_line
+        ).run()
     show(figures, Console(width=120))
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(asdict(figures), indent=1))
 
 
-def _tell(line: str) -> None:
+def _print_line(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from tests.lab.control_plane import ControlPlane
 
-from bench.operator.counts import Requests, requests
-from bench.operator.fleet import Fleet, Key
-from bench.operator.report import Ages, Creation, Deletion, Figures, Rest, Restart
-from bench.operator.running import RunningOperator, processor_seconds
-from bench.operator.sightings import Sightings
+from bench.operator.fleet import Key, QueryFleet, Sightings
+from bench.operator.report import Ages, Creation, Deletion, OperatorFigures, Rest, Restart
+from bench.operator.running import Requests, RunningOperator, requests
+from bench.processor_time import seconds_of
 
 SAMPLE = 100
 """Number of queries whose spec is changed."""
@@ -30,17 +29,17 @@ _OWNED = "statefulsets,services,configmaps,serviceaccounts,roles,rolebindings,ne
 
 
 @dataclass
-class Bench:
-    """A benchmark of one fleet on one control plane. ``tell`` is called with lines about its progress."""
+class OperatorBench:
+    """A benchmark of one fleet on one control plane. ``report`` is called with lines about its progress."""
 
     plane: ControlPlane
-    fleet: Fleet
+    fleet: QueryFleet
     seen: Sightings
     folder: Path
-    tell: Callable[[str], None]
+    report: Callable[[str], None]
     _starts: int = field(default=0)
 
-    def run(self) -> Figures:
+    def run(self) -> OperatorFigures:
         """Run all parts and return their figures."""
         operator = self._operator()
         try:
@@ -51,7 +50,9 @@ class Bench:
             operator = self._operator()
             restart = self._restart(operator)
             deletion = self._delete()
-            return Figures(before, creation, changes, rest, restart, deletion, max(memory, operator.peak_memory))
+            return OperatorFigures(
+                before, creation, changes, rest, restart, deletion, max(memory, operator.peak_memory)
+            )
         finally:
             operator.end()
 
@@ -75,7 +76,7 @@ class Bench:
         ended = max(self.seen.running.values())
         made, spent = requests(self.plane).since(before), operator.processor_seconds - used
         ages = [max(self.seen.running[key] - self.seen.ready[key], 0.0) for key in keys]
-        told = operator.metrics()
+        metrics = operator.metrics()
         return Creation(
             applied_seconds=applied - began,
             running_seconds=ended - began,
@@ -84,15 +85,15 @@ class Bench:
             status_age=Ages.of(ages),
             all_requests=dict(made.all),
             operator_requests=dict(made.operator),
-            reconciles=told["millrace_operator_reconciles_total"],
-            reconcile_seconds=told["millrace_operator_reconcile_seconds_sum"],
-            request_seconds=told["millrace_operator_api_request_seconds_sum"],
-            retries=told["millrace_operator_retries_total"],
+            reconciles=metrics["millrace_operator_reconciles_total"],
+            reconcile_seconds=metrics["millrace_operator_reconcile_seconds_sum"],
+            request_seconds=metrics["millrace_operator_api_request_seconds_sum"],
+            retries=metrics["millrace_operator_retries_total"],
         )
 
     def _plane_seconds(self) -> float:
         parts = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-        return sum(processor_seconds(self.plane.part(name)) for name in parts)
+        return sum(seconds_of(self.plane.part(name).pid) for name in parts)
 
     def _change(self) -> Ages:
         """Measure the time from a change of a spec to the status that reflects it."""
@@ -126,17 +127,17 @@ class Bench:
     def _restart(self, operator: RunningOperator) -> Restart:
         """Measure a restart, from the start of the new process until it has reconciled each query."""
         before, began = requests(self.plane), time.monotonic()
-        told: dict[str, float] = {}
+        metrics: dict[str, float] = {}
 
         def is_over() -> bool:
-            told.update(operator.metrics())
-            rounds = told.get("millrace_operator_reconciles_total", 0.0)
-            return rounds >= len(self.fleet.keys) and told["millrace_operator_queue_depth"] == 0
+            metrics.update(operator.metrics())
+            rounds = metrics.get("millrace_operator_reconciles_total", 0.0)
+            return rounds >= len(self.fleet.keys) and metrics["millrace_operator_queue_depth"] == 0
 
-        self._wait(is_over, "reconciled after a restart", lambda: int(told["millrace_operator_reconciles_total"]))
+        self._wait(is_over, "reconciled after a restart", lambda: int(metrics["millrace_operator_reconciles_total"]))
         ended, spent = time.monotonic(), operator.processor_seconds
         made = self._quiet_since(before)
-        return Restart(ended - began, spent, told["millrace_operator_reconciles_total"], dict(made.operator))
+        return Restart(ended - began, spent, metrics["millrace_operator_reconciles_total"], dict(made.operator))
 
     def _quiet_since(self, before: Requests) -> Requests:
         """Return the requests since ``before``, including those of the next ten seconds."""
@@ -157,13 +158,13 @@ class Bench:
         return self.plane.kubectl("get", _OWNED, *labelled).stdout.split()
 
     def _wait(self, condition: Callable[[], bool], what: str, count: Callable[[], int]) -> None:
-        began = told = time.monotonic()
+        began = printed = time.monotonic()
         while not condition():
             now = time.monotonic()
             if now > began + _PATIENCE:
                 raise TimeoutError(f"not all {what} within {_PATIENCE:.0f} s: {count()}")
-            if now > told + 10:
-                told = now
-                self.tell(f"{now - began:4.0f} s  {count()} {what}")
+            if now > printed + 10:
+                printed = now
+                self.report(f"{now - began:4.0f} s  {count()} {what}")
             time.sleep(0.05)
-        self.tell(f"{time.monotonic() - began:4.0f} s  {what}")
+        self.report(f"{time.monotonic() - began:4.0f} s  {what}")

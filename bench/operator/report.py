@@ -84,7 +84,7 @@ class Deletion:
 
 
 @dataclass(frozen=True)
-class Figures:
+class OperatorFigures:
     """All figures of one run. ``peak_memory`` is the operator's, in bytes."""
 
     queries: int
@@ -96,7 +96,7 @@ class Figures:
     peak_memory: int
 
 
-def show(figures: Figures, console: Console) -> None:
+def show(figures: OperatorFigures, console: Console) -> None:
     """Print the measured figures beside their targets, and the requests."""
     made, rest, restart = figures.creation, figures.rest, figures.restart
     changes, everybody = sum(made.operator_requests.values()), sum(made.all_requests.values())
@@ -127,7 +127,7 @@ def show(figures: Figures, console: Console) -> None:
     _show_requests(figures, console)
 
 
-def _show_requests(figures: Figures, console: Console) -> None:
+def _show_requests(figures: OperatorFigures, console: Console) -> None:
     """Print the operator's changes and the most frequent requests of others, until all queries were Running."""
     made = figures.creation
     table = Table("request", "operator", "others", title="requests per query until Running")

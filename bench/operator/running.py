@@ -1,28 +1,80 @@
-"""The operator as a process, with its metrics, its processor time and its memory."""
+"""The operator as a process, with its metrics, processor time and memory, and the requests to the API server.
+
+The server's metrics count the requests of all clients, and its audit log has the operator's changes.
+"""
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import time
 import urllib.request
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 from tests.lab.control_plane import ControlPlane
 from tests.lab.processes import Process
 
-from bench.operator.counts import USER
+from bench.processor_time import seconds_of
+
+USER = "operator-a"
+"""User name of the operator, by which the audit log identifies its changes."""
+
+CANARY = "millrace-canary"
+
+Counts = Counter[str]
+"""Requests by verb and resource, such as ``PATCH streamqueries/status``."""
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Numbers of requests so far.
+
+    Attributes:
+        all: requests of all clients. A watch counts as one request, when it ends.
+        operator: the operator's changes, except those of the canary.
+        canary: the operator's changes of the canary, which do not depend on the number of queries.
+    """
+
+    all: Counts
+    operator: Counts
+    canary: int
+
+    def since(self, before: Requests) -> Requests:
+        """Return the requests since ``before``."""
+        return Requests(self.all - before.all, self.operator - before.operator, self.canary - before.canary)
+
+
+def requests(plane: ControlPlane) -> Requests:
+    """Return all requests so far."""
+    changes = [event for event in plane.changes() if event["user"]["username"] == USER]
+    touches = [event for event in changes if event["objectRef"].get("name") == CANARY]
+    ours = Counter(
+        f"{event['verb'].upper()} {_resource(event['objectRef']['resource'], event['objectRef'].get('subresource'))}"
+        for event in changes
+        if event["objectRef"].get("name") != CANARY
+    )
+    return Requests(_served(plane), ours, len(touches))
+
+
+def _served(plane: ControlPlane) -> Counts:
+    page = plane.kubectl("get", "--raw", "/metrics").stdout
+    found: Counts = Counter()
+    for family in text_string_to_metric_families(page):
+        if family.name == "apiserver_request":
+            for sample in family.samples:
+                resource = _resource(sample.labels["resource"], sample.labels["subresource"])
+                found[f"{sample.labels['verb']} {resource}"] += int(sample.value)
+    return found
+
+
+def _resource(resource: str, subresource: str | None) -> str:
+    return f"{resource}/{subresource}" if subresource else resource
+
 
 _PATIENCE = 120.0
-_TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def processor_seconds(process: Process) -> float:
-    """Return the processor time of all threads of a process so far, in seconds."""
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 class RunningOperator:
@@ -41,7 +93,7 @@ class RunningOperator:
     @property
     def processor_seconds(self) -> float:
         """Processor time of all its threads so far, in seconds."""
-        return processor_seconds(self._process)
+        return seconds_of(self._process.pid)
 
     @property
     def peak_memory(self) -> int:

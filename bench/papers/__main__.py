@@ -10,9 +10,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bench.marked_page import replace_between
-from bench.papers import claims, plots
-from bench.papers.figures import Figures
+from bench.docs_pages import replace_between
+from bench.papers import figures as claims
+from bench.papers import plots
+from bench.papers.figures import PaperFigures
 from bench.papers.rerun import CLAIMS, run
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +27,7 @@ def main() -> None:
     parser.add_argument("--figures", type=Path, help="figures of an earlier run")
     chosen = parser.parse_args()
     if chosen.figures:
-        figures = Figures.read(chosen.figures)
+        figures = PaperFigures.read(chosen.figures)
     else:
         figures = run()
         figures.write(ROOT / "out" / "papers.json")

@@ -12,10 +12,9 @@ from statistics import median
 
 import numpy as np
 
-from bench.papers.claims import Claim, Outcome
-from bench.papers.figures import Figures, share, spread
+from bench.papers.figures import Claim, Outcome, PaperFigures, share, spread
 from bench.papers.placing import mean_cost, new_replica, place, window_costs
-from bench.papers.streams import SKEWS, WORKERS, Stream, orders, real, synthetic, zipf
+from bench.papers.streams import SKEWS, WORKERS, PaperStream, orders, real, synthetic, zipf
 
 ONE_CHOICE = ("FLD", "AM-2", "AM-5", "cAM-2", "cAM-5")
 """The paper's 1-choice algorithms: in a window, a key is on one worker."""
@@ -44,7 +43,7 @@ _SAMPLED_KEYS = TABLE_4_KEYS // 10
 TABLE_4 = ("CM-2", "AM-2", "LM-2", *SKETCHED)
 
 
-def run(figures: Figures) -> None:
+def run(figures: PaperFigures) -> None:
     """Run all experiments on paper 000."""
     for name, window in WINDOWS.items():
         stream = orders(name, 110_000) if name == "110k orders" else real(name).head(1_000_000)
@@ -58,7 +57,7 @@ def run(figures: Figures) -> None:
 
 
 def _windows(
-    figures: Figures, experiment: str, stream: Stream, window: int, algorithms: tuple[str, ...], workers: int
+    figures: PaperFigures, experiment: str, stream: PaperStream, window: int, algorithms: tuple[str, ...], workers: int
 ) -> None:
     windows = stream.slides(window)
     for algorithm in algorithms:
@@ -66,7 +65,7 @@ def _windows(
         figures.add(experiment, stream.name, algorithm, workers, **asdict(cost))
 
 
-def _memory(figures: Figures) -> None:
+def _memory(figures: PaperFigures) -> None:
     """Measure the state with each key twice in one window, as in section 6.3.2, but with a tenth of the keys."""
     keys = synthetic("keys", np.repeat(np.arange(_SAMPLED_KEYS), 2)).keys
     for algorithm in TABLE_4:
@@ -76,12 +75,12 @@ def _memory(figures: Figures) -> None:
             figures.add("memory", "keys", algorithm, workers, state_bytes=len(replica.save()))
 
 
-def _shuffle_is_even(figures: Figures) -> Outcome:
+def _shuffle_is_even(figures: PaperFigures) -> Outcome:
     worst = max(max(figures.each(experiment, "SH", "worst_imbalance")) for experiment in ("windows", "zipf windows"))
     return Outcome(f"at most {worst:.2f} records in any window", float(worst <= 1))
 
 
-def _least_aggregation(figures: Figures) -> Outcome:
+def _least_aggregation(figures: PaperFigures) -> Outcome:
     factors = [
         factor
         for algorithm in ONE_CHOICE
@@ -91,14 +90,14 @@ def _least_aggregation(figures: Figures) -> Outcome:
     return Outcome(f"Γ/‖S‖ = {spread(factors, '{:.3f}'.format)} in all runs", share(factor == 1 for factor in factors))
 
 
-def _aggregation_of_many_choices(figures: Figures) -> Outcome:
+def _aggregation_of_many_choices(figures: PaperFigures) -> Outcome:
     factors = {name: _both(figures, name, "replication") for name in ("PK-2", "PK-5", "CM-2", "LM-2", "SH")}
     bounded = [max(factors[name]) <= most for name, most in (("PK-2", 2), ("PK-5", 5), ("CM-2", 2), ("LM-2", 2))]
     text = ", ".join(f"{name} {spread(values, '{:.2f}'.format)}" for name, values in factors.items())
     return Outcome(f"Γ/‖S‖: {text}", share(bounded))
 
 
-def _query_1(figures: Figures) -> Outcome:
+def _query_1(figures: PaperFigures) -> Outcome:
     speedups = {
         name: [figures.of("windows", "lineitem-flags", name, n, "speedup") for n in (8, 32)] for name in TABLE_2
     }
@@ -109,7 +108,7 @@ def _query_1(figures: Figures) -> Outcome:
     return Outcome(f"records over largest load on 8 and 32 workers: {text}", share([best, second, *flat]))
 
 
-def _query_3(figures: Figures) -> Outcome:
+def _query_3(figures: PaperFigures) -> Outcome:
     names = ("AM-2", "AM-5", "cAM-2", "cAM-5", "AM-2-H")
     text, holds = [], []
     for stream in ("lineitem-orders", "110k orders"):
@@ -120,7 +119,7 @@ def _query_3(figures: Figures) -> Outcome:
     return Outcome(f"imbalance relative to FLD's, median over n: {'; '.join(text)}", share(holds))
 
 
-def _gain_over_fld(figures: Figures, stream: str, least: float) -> Outcome:
+def _gain_over_fld(figures: PaperFigures, stream: str, least: float) -> Outcome:
     gains = [
         ratio - 1
         for name in ("AM-2", "AM-5", "cAM-2", "cAM-5")
@@ -132,7 +131,7 @@ def _gain_over_fld(figures: Figures, stream: str, least: float) -> Outcome:
     )
 
 
-def _routes(figures: Figures) -> Outcome:
+def _routes(figures: PaperFigures) -> Outcome:
     parts = {name: [_aggregating(figures, "debs-routes", name, n) for n in PAPER_WORKERS[:3]] for name in MANY_CHOICES}
     text = ", ".join(f"{name} {spread(values, '{:.0%}'.format)}" for name, values in parts.items())
     return Outcome(
@@ -141,7 +140,7 @@ def _routes(figures: Figures) -> Outcome:
     )
 
 
-def _sketched_affinity(figures: Figures) -> Outcome:
+def _sketched_affinity(figures: PaperFigures) -> Outcome:
     gaps = _relative(figures, "debs-routes", "AM-2-H", "AM-2", "speedup")
     factors = [figures.of("windows", "debs-routes", "AM-2-H", n, "replication") for n in PAPER_WORKERS]
     return Outcome(
@@ -151,7 +150,7 @@ def _sketched_affinity(figures: Figures) -> Outcome:
     )
 
 
-def _few_groups(figures: Figures) -> Outcome:
+def _few_groups(figures: PaperFigures) -> Outcome:
     stream, few = "gcm-classes", PAPER_WORKERS[:3]
     costs = {name: [figures.of("windows", stream, name, n, "aggregation_cost") for n in few] for name in TABLE_2}
     parts = {name: [_aggregating(figures, stream, name, n) for n in few] for name in ("PK-2", "SH")}
@@ -170,7 +169,7 @@ def _few_groups(figures: Figures) -> Outcome:
     )
 
 
-def _many_groups(figures: Figures) -> Outcome:
+def _many_groups(figures: PaperFigures) -> Outcome:
     totals = {
         name: [_work(figures, "gcm-jobs", name, n) for n in PAPER_WORKERS] for name in ("AM-2", "cAM-2", "PK-2", "SH")
     }
@@ -182,7 +181,7 @@ def _many_groups(figures: Figures) -> Outcome:
     )
 
 
-def _memory_of_sets(figures: Figures) -> Outcome:
+def _memory_of_sets(figures: PaperFigures) -> Outcome:
     megabytes = {
         name: [
             figures.of("memory", "keys", name, n, "state_bytes") / 1e6 * (1 if name.endswith("H") else 10)
@@ -197,7 +196,7 @@ def _memory_of_sets(figures: Figures) -> Outcome:
     return Outcome(f"saved state in MB on 8 to 32 workers: {text}", share([*exact, *less, twice]))
 
 
-def _cardinality_minimisation(figures: Figures) -> Outcome:
+def _cardinality_minimisation(figures: PaperFigures) -> Outcome:
     runs = len(figures.runs("zipf windows"))
     keys = [
         a <= b
@@ -216,7 +215,7 @@ def _cardinality_minimisation(figures: Figures) -> Outcome:
     )
 
 
-def _hybrid_minimisation(figures: Figures) -> Outcome:
+def _hybrid_minimisation(figures: PaperFigures) -> Outcome:
     others = ("PK-2", "CM-2", "FLD")
     least = [
         lm <= min(rest)
@@ -227,7 +226,7 @@ def _hybrid_minimisation(figures: Figures) -> Outcome:
     return Outcome(f"least of {', '.join(('LM-2', *others))} in {sum(least)} of {len(least)} Zipf runs", share(least))
 
 
-def _choices_against_skew(figures: Figures) -> Outcome:
+def _choices_against_skew(figures: PaperFigures) -> Outcome:
     better, within = [], []
     for stream, workers in figures.runs("zipf windows"):
         hashing, am, cam = (
@@ -241,7 +240,7 @@ def _choices_against_skew(figures: Figures) -> Outcome:
     )
 
 
-def _selection_rule(figures: Figures) -> Outcome:
+def _selection_rule(figures: PaperFigures) -> Outcome:
     right, text = [], []
     for stream in ("lineitem-flags", "lineitem-orders", "debs-routes", "gcm-jobs"):
         works = {name: _work(figures, stream, name, 16) for name in TABLE_2 if name not in SKETCHED}
@@ -253,14 +252,14 @@ def _selection_rule(figures: Figures) -> Outcome:
     return Outcome(f"least sum of largest load and Γ, n = 16: {', '.join(text)}", share(right))
 
 
-def _aggregating(figures: Figures, stream: str, algorithm: str, workers: int) -> float:
+def _aggregating(figures: PaperFigures, stream: str, algorithm: str, workers: int) -> float:
     """Return Γ as a share of the work."""
     return figures.of("windows", stream, algorithm, workers, "aggregation_cost") / _work(
         figures, stream, algorithm, workers
     )
 
 
-def _work(figures: Figures, stream: str, algorithm: str, workers: int) -> float:
+def _work(figures: PaperFigures, stream: str, algorithm: str, workers: int) -> float:
     """Return the records of the largest load plus Γ. The time of a window grows with both (Eq. 3)."""
     window = WINDOWS[stream]
     speedup, cost = (
@@ -269,14 +268,14 @@ def _work(figures: Figures, stream: str, algorithm: str, workers: int) -> float:
     return window / speedup + cost
 
 
-def _relative(figures: Figures, stream: str, algorithm: str, base: str, figure: str) -> list[float]:
+def _relative(figures: PaperFigures, stream: str, algorithm: str, base: str, figure: str) -> list[float]:
     return [
         figures.of("windows", stream, algorithm, n, figure) / figures.of("windows", stream, base, n, figure)
         for n in PAPER_WORKERS
     ]
 
 
-def _both(figures: Figures, algorithm: str, figure: str) -> list[float]:
+def _both(figures: PaperFigures, algorithm: str, figure: str) -> list[float]:
     return figures.each("windows", algorithm, figure) + figures.each("zipf windows", algorithm, figure)
 
 

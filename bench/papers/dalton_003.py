@@ -1,22 +1,27 @@
 """Paper 003 (Zapridou et al., VLDB 2022): Dalton's rewards, shifts of the distribution, several partitioners.
 
 The paper measures the throughput of Flink jobs. A placement alone gives the reward, computed alike for every algorithm
-(``reward``), and a bound on the throughput (``_pace``). Unless stated otherwise, a slide is 10,000 records and a window
-60 slides, as in the paper's 60 s by 1 s.
+(``slide_figures``), and a bound on the throughput (``_pace``). Unless stated otherwise, a slide is 10,000 records and
+a window 60 slides, as in the paper's 60 s by 1 s.
+
+The reward is R = -(p1 CI + p2 CA) with p1 = p2 = 1/2. CI (Eq. 3) compares the load of the record's worker with the
+average. CA (Eq. 4) is the share of the workers that its key is on. Both cover the sliding window, including the record.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.papers.figures import Figures, Key
+from bench.papers.figures import FigureKey, PaperFigures
 from bench.papers.placing import place
-from bench.papers.reward import SlideFigures, slide_figures
-from bench.papers.streams import ZIPF_KEYS, Stream, real, zipf
+from bench.papers.streams import ZIPF_KEYS, PaperStream, real, zipf
+from millrace_jobs.benchmark.replaying import key_codes
+from millrace_jobs.kernels.compiling import kernel
 from millrace_jobs.partitioners.base import Hashes, Workers
 
 SLIDE = 10_000
@@ -41,7 +46,7 @@ SHIFT_WORKERS, SHIFT_WINDOW, PHASE = 16, 20, 60
 PARTITIONERS = (1, 2, 4, 8)
 
 
-def run(figures: Figures) -> None:
+def run(figures: PaperFigures) -> None:
     """Run all experiments on paper 003."""
     rows = 2 * SLIDES_PER_WINDOW * SLIDE
     for stream in (*(zipf(z, rows) for z in EXPONENTS), real("orm-busy").head(rows), real("w106").head(rows)):
@@ -56,7 +61,7 @@ def run(figures: Figures) -> None:
     _heavy_hitters(figures)
 
 
-def _steady(figures: Figures, stream: Stream, algorithm: str, workers: int) -> None:
+def _steady(figures: PaperFigures, stream: PaperStream, algorithm: str, workers: int) -> None:
     """Measure a stream without shifts. Only the second of two windows counts."""
     slides = stream.slides(SLIDE)
     began = time.perf_counter()
@@ -95,7 +100,7 @@ def _pace(algorithm: str, found: SlideFigures, workers: int) -> NDArray[np.float
     return SLIDE / np.maximum((1 + found.imbalance) * SLIDE / workers, merged / (workers / 8))
 
 
-def _shifts() -> dict[str, list[Stream]]:
+def _shifts() -> dict[str, list[PaperStream]]:
     """Return the phases of two streams: the paper's Figure 9a, and Figure 9d with exponents drawn from 0.5 to 1.5."""
     rows = PHASE * SLIDE
     alternating = [
@@ -106,13 +111,13 @@ def _shifts() -> dict[str, list[Stream]]:
     return {"alternating": alternating, "drawn": drawn}
 
 
-def _shifting(figures: Figures, name: str, phases: Sequence[Stream], algorithm: str) -> None:
+def _shifting(figures: PaperFigures, name: str, phases: Sequence[PaperStream], algorithm: str) -> None:
     slides = [slide for phase in phases for slide in phase.slides(SLIDE)]
     placed = _place(algorithm, slides, SHIFT_WORKERS, SHIFT_WINDOW)
     found = slide_figures(slides, placed, SHIFT_WORKERS, SHIFT_WINDOW)
     pace = _pace(algorithm, found, SHIFT_WORKERS)
     for figure, values in (("pace by slide", pace), ("imbalance by slide", found.imbalance)):
-        figures.series[Key(f"shifts {name}", "phases", algorithm, SHIFT_WORKERS, figure)] = values.tolist()
+        figures.series[FigureKey(f"shifts {name}", "phases", algorithm, SHIFT_WORKERS, figure)] = values.tolist()
     skewed = np.concatenate([pace[phase * PHASE : (phase + 1) * PHASE] for phase in range(1, len(phases), 2)])
     figures.add(
         f"shifts {name}",
@@ -135,7 +140,7 @@ def _settling(values: NDArray[np.float64]) -> int:
     return int(np.flatnonzero(off)[-1]) + 1 if off.any() else 0
 
 
-def _cooperating(figures: Figures, partitioners: int) -> None:
+def _cooperating(figures: PaperFigures, partitioners: int) -> None:
     """Measure partitioners, half of them on uniform keys and half on Zipf(1.5); one alone gets both (Figure 15)."""
     rows = 2 * SLIDES_PER_WINDOW * SLIDE // 2
     uniform, skewed = zipf(0.0, rows, first_key=ZIPF_KEYS), zipf(1.5, rows)
@@ -163,9 +168,77 @@ def _cooperating(figures: Figures, partitioners: int) -> None:
         )
 
 
-def _heavy_hitters(figures: Figures) -> None:
+def _heavy_hitters(figures: PaperFigures) -> None:
     """Count the keys with f(k) >= L/n (Definition 3.3) on Zipf(1.0) over 600 keys; section 5.3 has 32 combiners."""
     ranks = np.arange(1, 601)
     frequencies = np.random.default_rng(0).multinomial(SLIDE, 1 / ranks / (1 / ranks).sum())
     for workers in COMBINERS:
         figures.add("heavy hitters", "600 keys", "", workers, keys=int((frequencies * workers >= SLIDE).sum()))
+
+
+Series = NDArray[np.float64]
+"""One figure per slide, of shape ``(slides,)``."""
+
+
+class SlideFigures(NamedTuple):
+    """Figures by slide. All but the reward cover the window that ends with the slide."""
+
+    reward: Series
+    """Mean reward over the records of the slide."""
+    imbalance: Series
+    """Load imbalance (Eq. 1), as a fraction of the average load."""
+    keys: Series
+    """Number of distinct keys, ‖S‖."""
+    partials: Series
+    """Γ: partial results, one per key and worker."""
+    split: Series
+    """Partial results of keys on more than one worker, which a reducer has to merge."""
+
+
+def slide_figures(
+    slides: Sequence[Hashes], placed: Sequence[Workers], workers: int, slides_per_window: int
+) -> SlideFigures:
+    """Return the figures of a placed stream."""
+    codes, keys = key_codes(np.concatenate(slides))
+    edges = np.cumsum([0, *(len(slide) for slide in slides)])
+    return SlideFigures(*_slide_figures(codes, np.concatenate(placed), edges, keys, workers, slides_per_window))
+
+
+@kernel
+def _slide_figures(
+    codes: NDArray[np.int64],
+    ids: Workers,
+    edges: NDArray[np.int64],
+    keys: int,
+    workers: int,
+    slides_per_window: int,
+) -> NDArray[np.float64]:
+    slides = len(edges) - 1
+    figures = np.zeros((5, slides))
+    records = np.zeros((keys, workers), np.int32)  # in the window, by key and worker
+    places = np.zeros(keys, np.int64)  # workers that a key is on
+    loads = np.zeros(workers, np.int64)
+    oldest = 0
+    for slide in range(slides):
+        while oldest < edges[max(slide + 1 - slides_per_window, 0)]:
+            key, worker = codes[oldest], ids[oldest]
+            records[key, worker] -= 1
+            places[key] -= records[key, worker] == 0
+            loads[worker] -= 1
+            oldest += 1
+        reward = 0.0
+        for row in range(edges[slide], edges[slide + 1]):
+            key, worker = codes[row], ids[row]
+            places[key] += records[key, worker] == 0
+            records[key, worker] += 1
+            loads[worker] += 1
+            average = (row + 1 - oldest) / workers
+            unevenness = (loads[worker] - average) / max(float(loads[worker]), average)
+            reward -= 0.5 * unevenness + 0.5 * places[key] / workers
+        total = edges[slide + 1] - oldest
+        figures[0, slide] = reward / max(edges[slide + 1] - edges[slide], 1)
+        figures[1, slide] = loads.max() * workers / total - 1.0 if total else 0.0
+        figures[2, slide] = np.count_nonzero(places)
+        figures[3, slide] = places.sum()
+        figures[4, slide] = places[places > 1].sum()
+    return figures

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bench.papers.claims import Claim, Outcome
 from bench.papers.dalton_003 import (
     ALL_KEYS,
     BOTH,
@@ -18,10 +17,10 @@ from bench.papers.dalton_003 import (
     SHIFT_WORKERS,
     SKEWED,
 )
-from bench.papers.figures import Figures, share, spread
+from bench.papers.figures import Claim, Outcome, PaperFigures, share, spread
 
 
-def _rewards(figures: Figures) -> Outcome:
+def _rewards(figures: PaperFigures) -> Outcome:
     highest = [
         figures.of("rewards", stream, "Dalton", n, "reward")
         >= max(figures.of("rewards", stream, name, n, "reward") for name in ("PK-2", "cAM-2", "CM-2"))
@@ -38,7 +37,7 @@ def _rewards(figures: Figures) -> Outcome:
     )
 
 
-def _over(figures: Figures, *rivals: str, streams: Sequence[str]) -> Outcome:
+def _over(figures: PaperFigures, *rivals: str, streams: Sequence[str]) -> Outcome:
     """Compare Dalton's pace with the best of the rivals'."""
     ratios = [
         figures.of("rewards", stream, "Dalton", n, "pace")
@@ -53,7 +52,7 @@ def _over(figures: Figures, *rivals: str, streams: Sequence[str]) -> Outcome:
     )
 
 
-def _like_hashing(figures: Figures) -> Outcome:
+def _like_hashing(figures: PaperFigures) -> Outcome:
     factors, others = (
         [figures.of("rewards", stream, name, n, "replication") for stream in EVEN for n in COMBINERS]
         for name in ("Dalton", "PK-2")
@@ -64,7 +63,7 @@ def _like_hashing(figures: Figures) -> Outcome:
     )
 
 
-def _shift_paces(figures: Figures, name: str, figure: str) -> Outcome:
+def _shift_paces(figures: PaperFigures, name: str, figure: str) -> Outcome:
     pace = {rival: figures.of(f"shifts {name}", "phases", rival, SHIFT_WORKERS, figure) for rival in COMPARED}
     ratios = [pace["Dalton"] / value for rival, value in pace.items() if rival != "Dalton"]
     text = ", ".join(f"{rival} {value:.1f}" for rival, value in pace.items())
@@ -73,7 +72,7 @@ def _shift_paces(figures: Figures, name: str, figure: str) -> Outcome:
     )
 
 
-def _settles(figures: Figures) -> Outcome:
+def _settles(figures: PaperFigures) -> Outcome:
     slides = {name: figures.of("shifts alternating", "phases", name, SHIFT_WORKERS, "settling") for name in COMPARED}
     text = ", ".join(f"{name} {value:.0f}" for name, value in slides.items())
     return Outcome(
@@ -82,7 +81,7 @@ def _settles(figures: Figures) -> Outcome:
     )
 
 
-def _hybrid(figures: Figures) -> Outcome:
+def _hybrid(figures: PaperFigures) -> Outcome:
     runs = figures.runs("rewards")
     times, paces = (
         [figures.of("rewards", s, a, n, value) / figures.of("rewards", s, b, n, value) for s, n in runs]
@@ -96,7 +95,7 @@ def _hybrid(figures: Figures) -> Outcome:
     )
 
 
-def _forwarding(figures: Figures) -> Outcome:
+def _forwarding(figures: PaperFigures) -> Outcome:
     split, gains = (
         {name: [figures.of("rewards", name, "Dalton", n, value) for n in COMBINERS] for name in (*EVEN, *SKEWED)}
         for value in ("split", "pace")
@@ -115,17 +114,17 @@ def _forwarding(figures: Figures) -> Outcome:
     )
 
 
-def _number_of_heavy_hitters(figures: Figures) -> Outcome:
+def _number_of_heavy_hitters(figures: PaperFigures) -> Outcome:
     counts = {n: int(figures.of("heavy hitters", "600 keys", "", n, "keys")) for n in COMBINERS}
     text = ", ".join(f"{count} with n = {n}" for n, count in counts.items())
     return Outcome(text, share([counts[32] == 4, *(count <= n for n, count in counts.items())]))
 
 
-def _with_partitioners(figures: Figures, algorithm: str, figure: str) -> list[float]:
+def _with_partitioners(figures: PaperFigures, algorithm: str, figure: str) -> list[float]:
     return [figures.of(f"partitioners {m}", BOTH, algorithm, SHIFT_WORKERS, figure) for m in PARTITIONERS]
 
 
-def _no_syncs(figures: Figures) -> Outcome:
+def _no_syncs(figures: PaperFigures) -> Outcome:
     (even, never_even), (pace, never_pace) = (
         [_with_partitioners(figures, name, value)[1:] for name in ("Dalton", "Dalton, never syncing")]
         for value in ("imbalance", "pace")
@@ -142,7 +141,7 @@ def _no_syncs(figures: Figures) -> Outcome:
     )
 
 
-def _more_partitioners(figures: Figures) -> Outcome:
+def _more_partitioners(figures: PaperFigures) -> Outcome:
     found = _with_partitioners(figures, "Dalton", "imbalance")
     return Outcome(
         f"imbalance with 1, 2, 4, 8 partitioners: {_row(found)}",
@@ -150,7 +149,7 @@ def _more_partitioners(figures: Figures) -> Outcome:
     )
 
 
-def _coordinated(figures: Figures) -> Outcome:
+def _coordinated(figures: PaperFigures) -> Outcome:
     paces = {name: _with_partitioners(figures, name, "pace")[1:] for name in ("Dalton", "DAGreedy", "FLD")}
     text = "; ".join(f"{name} {_row(values, '{:.1f}')}" for name, values in paces.items())
     return Outcome(

@@ -1,4 +1,7 @@
-"""The figures of a run, by keys under which claims, plots and tables look them up."""
+"""The figures of a run, and the papers' claims beside them.
+
+Figures have keys under which claims, plots and tables look them up. Claims make the table of ``docs/partitioning.md``.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 
-class Key(NamedTuple):
+class FigureKey(NamedTuple):
     """The key of a figure: ``experiment`` on ``stream`` and ``workers``, and ``algorithm`` by its name in the paper."""
 
     experiment: str
@@ -20,23 +23,23 @@ class Key(NamedTuple):
 
 
 @dataclass
-class Figures:
+class PaperFigures:
     """All measured figures: numbers, and series of numbers over the slides of a stream."""
 
-    numbers: dict[Key, float] = field(default_factory=dict)
-    series: dict[Key, list[float]] = field(default_factory=dict)
+    numbers: dict[FigureKey, float] = field(default_factory=dict)
+    series: dict[FigureKey, list[float]] = field(default_factory=dict)
 
     def add(self, experiment: str, stream: str, algorithm: str, workers: int, **figures: float) -> None:
         """Add the numbers of one run. Raise ValueError if one of them is already known."""
         for figure, number in figures.items():
-            key = Key(experiment, stream, algorithm, workers, figure)
+            key = FigureKey(experiment, stream, algorithm, workers, figure)
             if key in self.numbers:
                 raise ValueError(f"there are two figures for {key}; give one of the experiments another name")
             self.numbers[key] = float(number)
 
     def of(self, experiment: str, stream: str, algorithm: str, workers: int, figure: str) -> float:
         """Return one number. Raise KeyError if it was not measured."""
-        return self.numbers[Key(experiment, stream, algorithm, workers, figure)]
+        return self.numbers[FigureKey(experiment, stream, algorithm, workers, figure)]
 
     def runs(self, experiment: str) -> list[tuple[str, int]]:
         """Return the pairs of stream and number of workers of an experiment, in the order of the run."""
@@ -58,9 +61,9 @@ class Figures:
         figures = cls()
         for *key, value in json.loads(file.read_text()):
             if isinstance(value, list):
-                figures.series[Key(*key)] = value
+                figures.series[FigureKey(*key)] = value
             else:
-                figures.numbers[Key(*key)] = value
+                figures.numbers[FigureKey(*key)] = value
         return figures
 
 
@@ -80,3 +83,41 @@ def spread(numbers: Iterable[float], form: Callable[[float], str] = short) -> st
     ordered = sorted(numbers)
     low, high = form(ordered[0]), form(ordered[-1])
     return low if low == high else f"{low} to {high}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of a check: our figures as text, and the share of the checked cases in which the claim holds."""
+
+    ours: str
+    holds: float
+
+    @property
+    def verdict(self) -> str:
+        """The verdict on the claim: "agrees", "disagrees" or "in part"."""
+        return "agrees" if self.holds == 1 else "disagrees" if self.holds == 0 else "in part"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A paper's claim about a partitioner's placement, and the check of whether it holds here."""
+
+    name: str
+    """The paper and a number, such as ``000.3``."""
+    place: str
+    """Where the paper makes the claim."""
+    says: str
+    """The claim in our words, with the paper's figure where its text has one."""
+    check: Callable[[PaperFigures], Outcome]
+    because: str = ""
+    """Why our figure differs, if it does, or what it cannot show."""
+
+
+def table(claims: Iterable[Claim], figures: PaperFigures) -> str:
+    """Return the claims as a table in Markdown, with the papers' figures beside ours."""
+    rows = ["| claim | the paper: figure, and where | ours | |", "|---|---|---|---|"]
+    for claim in claims:
+        outcome = claim.check(figures)
+        verdict = f"**{outcome.verdict}**" + (f". {claim.because}" if claim.because else "")
+        rows.append(f"| {claim.name} | {claim.says} ({claim.place}) | {outcome.ours} | {verdict} |")
+    return "\n".join(rows)

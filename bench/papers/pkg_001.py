@@ -9,10 +9,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from bench.papers.claims import Claim, Outcome
-from bench.papers.figures import Figures, share, spread
+from bench.papers.figures import Claim, Outcome, PaperFigures, share, spread
 from bench.papers.placing import place, window_costs
-from bench.papers.streams import SKEWS, WORKERS, Stream, log_normal, real, zipf
+from bench.papers.streams import SKEWS, WORKERS, PaperStream, log_normal, real, zipf
 from millrace_jobs.partitioners.base import Workers
 from millrace_jobs.partitioners.metrics import imbalance
 from millrace_jobs.sources.slicing import bounds
@@ -29,7 +28,7 @@ Static PoTC has two choices and keeps the first one.
 """
 
 
-def run(figures: Figures) -> None:
+def run(figures: PaperFigures) -> None:
     """Run all experiments on paper 001."""
     streams = [log_normal("LN1", 1.789, 2.366, 10_000_000), log_normal("LN2", 2.245, 1.133, 10_000_000), real("w106")]
     for stream in streams:
@@ -44,14 +43,14 @@ def run(figures: Figures) -> None:
         _places(figures, stream.head(1_000_000))
 
 
-def _whole_stream(figures: Figures, experiment: str, stream: Stream, workers: int) -> None:
+def _whole_stream(figures: PaperFigures, experiment: str, stream: PaperStream, workers: int) -> None:
     for algorithm in CHOICES:
         (ids,) = place(algorithm, [stream.keys], workers)
         figures.add(experiment, stream.name, algorithm, workers, imbalance=_fraction(ids, workers))
     figures.add(experiment, stream.name, "", workers, top_share=stream.top_share, messages=len(stream.keys))
 
 
-def _sources(figures: Figures, stream: Stream) -> None:
+def _sources(figures: PaperFigures, stream: PaperStream) -> None:
     for workers in PAPER_WORKERS:
         for sources in (1, *SOURCES):
             slides = stream.slides(SLIDE)
@@ -68,7 +67,7 @@ def _sources(figures: Figures, stream: Stream) -> None:
             )
 
 
-def _places(figures: Figures, stream: Stream) -> None:
+def _places(figures: PaperFigures, stream: PaperStream) -> None:
     for workers in PAPER_WORKERS:
         for algorithm in ("FLD", "PK-2", "SH"):
             (ids,) = place(algorithm, [stream.keys], workers)
@@ -80,7 +79,7 @@ def _fraction(ids: Workers, workers: int) -> float:
     return imbalance(np.bincount(ids, minlength=workers))[0] / len(ids)
 
 
-def _even(figures: Figures) -> Outcome:
+def _even(figures: PaperFigures) -> Outcome:
     worst = max(
         figures.of(experiment, stream, "SH", workers, "imbalance")
         * figures.of(experiment, stream, "", workers, "messages")
@@ -90,7 +89,7 @@ def _even(figures: Figures) -> Outcome:
     return Outcome(f"at most {worst:.2f} messages on all {len(SKEWS) * len(WORKERS) + 12} runs", float(worst <= 1))
 
 
-def _ratios(figures: Figures, above: str, below: str, few: bool) -> list[float]:
+def _ratios(figures: PaperFigures, above: str, below: str, few: bool) -> list[float]:
     """Return the imbalance of one algorithm over another's, which counts as one message at least.
 
     ``few`` selects the runs with n ≤ 1/p1, otherwise the others.
@@ -106,7 +105,7 @@ def _ratios(figures: Figures, above: str, below: str, few: bool) -> list[float]:
     ]
 
 
-def _against_hashing(figures: Figures) -> Outcome:
+def _against_hashing(figures: PaperFigures) -> Outcome:
     few, many = _ratios(figures, "FLD", "PK-2", True), _ratios(figures, "FLD", "PK-2", False)
     return Outcome(
         f"FLD's over PK-2's: {spread(few)} times on LN1, LN2 and w106 while n ≤ 1/p1, {spread(many)} beyond",
@@ -114,7 +113,7 @@ def _against_hashing(figures: Figures) -> Outcome:
     )
 
 
-def _more_choices(figures: Figures) -> Outcome:
+def _more_choices(figures: PaperFigures) -> Outcome:
     few, many = _ratios(figures, "PK-2", "PK-5", True), _ratios(figures, "PK-2", "PK-5", False)
     return Outcome(
         f"PK-2's over PK-5's: {spread(few)} times while n ≤ 1/p1, {spread(many)} beyond",
@@ -122,7 +121,7 @@ def _more_choices(figures: Figures) -> Outcome:
     )
 
 
-def _too_many_workers(figures: Figures) -> Outcome:
+def _too_many_workers(figures: PaperFigures) -> Outcome:
     beyond, excess = [], []
     for experiment in ("whole", "whole zipf"):
         for stream, workers in figures.runs(experiment):
@@ -138,7 +137,7 @@ def _too_many_workers(figures: Figures) -> Outcome:
     )
 
 
-def _two_workers(figures: Figures) -> Outcome:
+def _two_workers(figures: PaperFigures) -> Outcome:
     pkg, shuffle = (figures.each("places", algorithm, "replication") for algorithm in ("PK-2", "SH"))
     grows = [b > a for a, b in pairwise(figures.of("places", "LN2", "SH", n, "replication") for n in PAPER_WORKERS)]
     return Outcome(
@@ -148,7 +147,7 @@ def _two_workers(figures: Figures) -> Outcome:
     )
 
 
-def _local_estimates(figures: Figures) -> Outcome:
+def _local_estimates(figures: PaperFigures) -> Outcome:
     gaps, bounded = [], []
     for sources in SOURCES:
         for stream, workers in figures.runs(f"sources {sources}"):
@@ -165,7 +164,7 @@ def _local_estimates(figures: Figures) -> Outcome:
     )
 
 
-def _key_splitting(figures: Figures) -> Outcome:
+def _key_splitting(figures: PaperFigures) -> Outcome:
     few, many = _ratios(figures, "cAM-2", "PK-2", True), _ratios(figures, "cAM-2", "PK-2", False)
     return Outcome(
         f"static PoTC's over PK-2's: {spread(few)} times while n ≤ 1/p1, {spread(many)} beyond",

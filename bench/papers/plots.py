@@ -11,10 +11,10 @@ import numpy as np
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
+from bench.docs_pages import STYLE
 from bench.papers import dalton_003, pkg_001, prompt_004
-from bench.papers.figures import Figures, Key
+from bench.papers.figures import FigureKey, PaperFigures
 from bench.papers.streams import SKEWS, WORKERS
-from bench.plot_style import STYLE
 
 _STYLE: Any = {**STYLE, "lines.linewidth": 1.4}
 
@@ -41,7 +41,7 @@ SKEW, COUNT = 1.25, 32
 """Value of z while n varies, and value of n while z varies."""
 
 
-def draw_all(figures: Figures, folder: Path) -> None:
+def draw_all(figures: PaperFigures, folder: Path) -> None:
     """Write every plot into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context(_STYLE):
@@ -60,7 +60,7 @@ def draw_all(figures: Figures, folder: Path) -> None:
             pyplot.close(drawn)
 
 
-def _zipf(figures: Figures) -> Any:
+def _zipf(figures: PaperFigures) -> Any:
     names = ("SH", "FLD", "PK-2", "PK-5", "CM-2", "cAM-5", "W-Choices", "Dalton", "Prompt")
     figure, axes = pyplot.subplots(2, 2, figsize=(8, 5.6), layout="constrained")
     for row, (value, label) in enumerate((("imbalance", "imbalance / average load"), ("replication", "Γ/‖S‖"))):
@@ -86,7 +86,7 @@ def _zipf(figures: Figures) -> Any:
     return figure
 
 
-def _trade_off(figures: Figures) -> Any:
+def _trade_off(figures: PaperFigures) -> Any:
     figure, axis = pyplot.subplots(figsize=(6.5, 3.6), layout="constrained")
     for name, (colour, dashes) in LINES.items():
         x, y = (
@@ -102,7 +102,7 @@ def _trade_off(figures: Figures) -> Any:
     return figure
 
 
-def _pkg(figures: Figures) -> Any:
+def _pkg(figures: PaperFigures) -> Any:
     figure, axes = pyplot.subplots(1, 3, figsize=(8, 2.9), layout="constrained", sharey=True)
     counts = pkg_001.PAPER_WORKERS
     labels = {"FLD": "hashing (FLD)", "cAM-2": "static PoTC (cAM-2)", "PK-2": "PKG (PK-2)", "PK-5": "PK-5"}
@@ -121,7 +121,7 @@ def _pkg(figures: Figures) -> Any:
     return figure
 
 
-def _rewards(figures: Figures) -> Any:
+def _rewards(figures: PaperFigures) -> Any:
     figure, axes = pyplot.subplots(1, 3, figsize=(8, 3.0), layout="constrained")
     exponents = dalton_003.EXPONENTS
     panels = (("reward", "mean reward of a record"), ("imbalance", "imbalance / average load"), ("pace", "pace"))
@@ -135,12 +135,12 @@ def _rewards(figures: Figures) -> Any:
     return figure
 
 
-def _shift(figures: Figures) -> Any:
+def _shift(figures: PaperFigures) -> Any:
     figure, axes = pyplot.subplots(2, 1, figsize=(8, 4.6), layout="constrained", sharex=True)
     labels = (("pace by slide", "pace"), ("imbalance by slide", "imbalance / average load"))
     for axis, (value, label) in zip(axes, labels, strict=True):
         for name in ("FLD", "cAM-2", "PK-2", "DAGreedy", "Dalton"):
-            key = Key("shifts alternating", "phases", name, dalton_003.SHIFT_WORKERS, value)
+            key = FigureKey("shifts alternating", "phases", name, dalton_003.SHIFT_WORKERS, value)
             colour, dashes = LINES[name]
             pairs = np.array(figures.series[key]).reshape(-1, 2).mean(axis=1)
             axis.plot(np.arange(len(pairs)) * 2 + 1, pairs, dashes, color=colour, label=name)
@@ -152,7 +152,7 @@ def _shift(figures: Figures) -> Any:
     return figure
 
 
-def _prompt(figures: Figures) -> Any:
+def _prompt(figures: PaperFigures) -> Any:
     figure, axes = pyplot.subplots(1, 3, figsize=(8, 3.0), layout="constrained")
     names = prompt_004.COMPARED
     values = [prompt_004.relative(figures, "w106", name, COUNT) for name in names]

@@ -13,8 +13,7 @@ from statistics import mean
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.papers.claims import Claim, Outcome
-from bench.papers.figures import Figures, share, spread
+from bench.papers.figures import Claim, Outcome, PaperFigures, share, spread
 from bench.papers.placing import SEED, new_replica, place, window_costs
 from bench.papers.reduce_buckets import allocate, reference_table
 from bench.papers.streams import SKEWS, real, zipf
@@ -37,7 +36,7 @@ SINUSOIDAL = 0.5
 """Amplitude of a varying rate, which in a batch goes once from 1 to 1.5, to 0.5 and back to 1 times its mean."""
 
 
-def run(figures: Figures) -> None:
+def run(figures: PaperFigures) -> None:
     """Run all experiments on paper 004."""
     for name in BATCH:
         batches = _batches(name)
@@ -94,7 +93,7 @@ def time_blocks(times: NDArray[np.int64], start: int, interval: int, blocks: int
 
 
 def _compare(
-    figures: Figures,
+    figures: PaperFigures,
     experiment: str,
     stream: str,
     technique: str,
@@ -115,7 +114,7 @@ def _compare(
     )
 
 
-def _buckets(figures: Figures, stream: str, batches: Sequence[Hashes], blocks: int) -> None:
+def _buckets(figures: PaperFigures, stream: str, batches: Sequence[Hashes], blocks: int) -> None:
     """Measure the BSI (Eq. 3) of Reduce buckets for Prompt's blocks, with as many buckets as blocks.
 
     The buckets are filled by hashing, by Algorithm 3, and by Algorithm 3 with all Map tasks taking the first of equal
@@ -141,7 +140,7 @@ def _buckets(figures: Figures, stream: str, batches: Sequence[Hashes], blocks: i
         figures.add("buckets", stream, name, blocks, bsi=mean(values))
 
 
-def _timing(figures: Figures, buffering: str, batches: Sequence[Hashes]) -> None:
+def _timing(figures: PaperFigures, buffering: str, batches: Sequence[Hashes]) -> None:
     """Measure the seconds while batches arrive and at their ends. Only ratios within a run are meaningful."""
     prompt = new_replica(f"prompt:buffering={buffering}", 16)
     assert isinstance(prompt, PromptPartitioner)
@@ -159,18 +158,18 @@ def _timing(figures: Figures, buffering: str, batches: Sequence[Hashes]) -> None
     )
 
 
-def relative(figures: Figures, stream: str, technique: str, blocks: int) -> PartitioningImbalance:
+def relative(figures: PaperFigures, stream: str, technique: str, blocks: int) -> PartitioningImbalance:
     """Return BSI relative to hashing, and BCI and KSR relative to shuffle."""
     plain, hashing, shuffle = (_plain(figures, stream, name, blocks) for name in (technique, "FLD", "SH"))
     return plain.relative_to(hashing, shuffle)
 
 
-def _plain(figures: Figures, stream: str, technique: str, blocks: int) -> PartitioningImbalance:
+def _plain(figures: PaperFigures, stream: str, technique: str, blocks: int) -> PartitioningImbalance:
     bsi, bci, ksr = (figures.of("blocks", stream, technique, blocks, figure) for figure in ("bsi", "bci", "ksr"))
     return PartitioningImbalance(bsi, bci, ksr)
 
 
-def _size(figures: Figures) -> Outcome:
+def _size(figures: PaperFigures) -> Outcome:
     found = {
         name: [relative(figures, stream, name, n).bsi for stream, n in figures.runs("blocks")] for name in COMPARED
     }
@@ -179,7 +178,7 @@ def _size(figures: Figures) -> Outcome:
     return Outcome(f"BSI relative to FLD's: {text}", share(even))
 
 
-def _cardinality(figures: Figures) -> Outcome:
+def _cardinality(figures: PaperFigures) -> Outcome:
     found = {
         name: [relative(figures, stream, name, n).bci for stream, n in figures.runs("blocks")] for name in COMPARED
     }
@@ -189,7 +188,7 @@ def _cardinality(figures: Figures) -> Outcome:
     return Outcome(f"BCI relative to SH's: {text}", share(better))
 
 
-def _balance(figures: Figures) -> Outcome:
+def _balance(figures: PaperFigures) -> Outcome:
     ranks = []
     for stream, blocks in figures.runs("blocks"):
         mpi = {name: relative(figures, stream, name, blocks).mpi for name in COMPARED}
@@ -197,7 +196,7 @@ def _balance(figures: Figures) -> Outcome:
     return Outcome(f"Prompt has the least MPI in {sum(ranks)} of {len(ranks)} runs", share(ranks))
 
 
-def _locality(figures: Figures) -> Outcome:
+def _locality(figures: PaperFigures) -> Outcome:
     found = {name: figures.each("blocks", name, "ksr") for name in COMPARED}
     fewer = [
         prompt < min(others)
@@ -207,7 +206,7 @@ def _locality(figures: Figures) -> Outcome:
     return Outcome(f"KSR: {text}", share(fewer))
 
 
-def _varying_rate(figures: Figures) -> Outcome:
+def _varying_rate(figures: PaperFigures) -> Outcome:
     runs = figures.runs("blocks")
     ratio = {
         name: [figures.of("blocks", s, name, n, "bsi") / (figures.of("blocks", s, "SH", n, "largest")) for s, n in runs]
@@ -220,7 +219,7 @@ def _varying_rate(figures: Figures) -> Outcome:
     )
 
 
-def _skew(figures: Figures) -> Outcome:
+def _skew(figures: PaperFigures) -> Outcome:
     others = ("FLD", "PK-2", "PK-5", "cAM-5")
     ratios = {}
     for z in SKEWS:
@@ -233,7 +232,7 @@ def _skew(figures: Figures) -> Outcome:
     )
 
 
-def _packing(figures: Figures) -> Outcome:
+def _packing(figures: PaperFigures) -> Outcome:
     ksr = {name: figures.each("blocks", name, "ksr") for name in ("FragMin", "Prompt", "FFD")}
     bci = {name: figures.each("blocks", name, "bci") for name in ("FragMin", "Prompt", "FFD")}
     between = [a <= b for a, b in zip(ksr["FragMin"], ksr["Prompt"], strict=True)]
@@ -243,7 +242,7 @@ def _packing(figures: Figures) -> Outcome:
     return Outcome(text, share(between + more + flat))
 
 
-def _reduce_buckets(figures: Figures) -> Outcome:
+def _reduce_buckets(figures: PaperFigures) -> Outcome:
     ours, first, hashed = (
         figures.each("buckets", name, "bsi") for name in ("Algorithm 3", "Algorithm 3, first", "hashing")
     )
@@ -259,7 +258,7 @@ def _reduce_buckets(figures: Figures) -> Outcome:
     )
 
 
-def _sorting(figures: Figures) -> Outcome:
+def _sorting(figures: PaperFigures) -> Outcome:
     (came, cut), (came_sort, cut_sort) = (
         [figures.of("timing", "w106", name, 16, figure) for figure in ("accumulate", "cut")]
         for name in ("count-tree", "post-sort")

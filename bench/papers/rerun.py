@@ -6,15 +6,15 @@ import time
 from types import ModuleType
 
 from bench.papers import cost_model_000, dalton_003, dalton_003_claims, pkg_001, prompt_004
-from bench.papers.figures import Figures
+from bench.papers.figures import PaperFigures
 
 PAPERS: tuple[ModuleType, ...] = (cost_model_000, pkg_001, dalton_003, prompt_004)
 CLAIMS = (*cost_model_000.CLAIMS, *pkg_001.CLAIMS, *dalton_003_claims.CLAIMS, *prompt_004.CLAIMS)
 
 
-def run() -> Figures:
+def run() -> PaperFigures:
     """Run all experiments and return their figures. This takes about ten minutes."""
-    figures = Figures()
+    figures = PaperFigures()
     for paper in PAPERS:
         began = time.perf_counter()
         paper.run(figures)

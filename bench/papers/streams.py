@@ -41,15 +41,15 @@ STANDS_FOR = {
 
 
 @dataclass(frozen=True)
-class Stream:
+class PaperStream:
     """A stream of keys in order of arrival."""
 
     name: str
     keys: Hashes
 
-    def head(self, rows: int) -> Stream:
+    def head(self, rows: int) -> PaperStream:
         """Return the first ``rows`` records."""
-        return Stream(self.name, self.keys[:rows])
+        return PaperStream(self.name, self.keys[:rows])
 
     def slides(self, rows: int) -> list[Hashes]:
         """Cut the stream after every ``rows`` records, dropping an incomplete last slide unless it is the only one."""
@@ -63,7 +63,7 @@ class Stream:
 
 
 @functools.cache
-def real(name: str) -> Stream:
+def real(name: str) -> PaperStream:
     """Read one of the streams in ``STANDS_FOR``.
 
     Raises:
@@ -89,30 +89,30 @@ def real(name: str) -> Stream:
             columns = [pa.array(_trace("orm-busy", ">i4").astype(np.int32))]
         case _:
             raise ValueError(f"there is no stream {name!r}; write one of: {', '.join(STANDS_FOR)}")
-    return Stream(name, hash_columns(columns, len(columns[0])))
+    return PaperStream(name, hash_columns(columns, len(columns[0])))
 
 
-def zipf(z: float, rows: int, *, seed: int = 0, first_key: int = 0) -> Stream:
+def zipf(z: float, rows: int, *, seed: int = 0, first_key: int = 0) -> PaperStream:
     """Draw from ``ZIPF_KEYS`` keys from ``first_key`` on, the r-th with probability proportional to ``r ** -z``."""
     shares = np.cumsum(np.arange(1, ZIPF_KEYS + 1, dtype=np.float64) ** -z)
     ranks = np.searchsorted(shares, np.random.default_rng(seed).random(rows) * shares[-1])
     return synthetic(f"zipf {z:g}", ranks + first_key)
 
 
-def log_normal(name: str, mu: float, sigma: float, rows: int) -> Stream:
+def log_normal(name: str, mu: float, sigma: float, rows: int) -> PaperStream:
     """Draw rounded log-normal keys, which reproduce p1 in paper 001's Table 1: 14.71 % and 7.01 %."""
     return synthetic(name, np.rint(np.random.default_rng(0).lognormal(mu, sigma, rows)).astype(np.int64))
 
 
-def orders(name: str, count: int) -> Stream:
+def orders(name: str, count: int) -> PaperStream:
     """Return the rows of TPC-H's lineitem by order. Each order has one to seven rows, one after the other."""
     lines = np.random.default_rng(0).integers(1, 8, count)
     return synthetic(name, np.repeat(np.arange(count), lines))
 
 
-def synthetic(name: str, numbers: NDArray[np.int64]) -> Stream:
+def synthetic(name: str, numbers: NDArray[np.int64]) -> PaperStream:
     """Return a stream whose keys are numbers."""
-    return Stream(name, hash_columns([pa.array(numbers)], len(numbers)))
+    return PaperStream(name, hash_columns([pa.array(numbers)], len(numbers)))
 
 
 def _columns(file: str, delimiter: str, *positions: int) -> list[pa.Array]:

@@ -27,8 +27,9 @@ from rich.console import Console
 from tests.lab.kafka import Broker, running_broker
 
 from bench.kafka.topics import create, fill
-from bench.peers import judge, report, steps
-from bench.peers.engines import OURS, PEERS, SPARK, Engines, Task
+from bench.peers import judge, report
+from bench.peers import judge as steps
+from bench.peers.engines import OURS, PEERS, SPARK, Engines, PeerTask
 
 SKEW = "Zipf 1.0"
 SETTLED = 60.0
@@ -41,14 +42,14 @@ _PATIENCE = 300.0
 
 
 @dataclass
-class Bench:
+class PeersBench:
     """All turns of a run, on one broker."""
 
     broker: Broker
     engines: Engines
     names: Sequence[str]
     folder: Path
-    figures: list[report.Figure] = field(default_factory=list)
+    figures: list[report.PeerFigure] = field(default_factory=list)
 
     def latency(self, rate: float, interval: int, seconds: float) -> None:
         """Measure the latency of every contender at a steady rate."""
@@ -111,9 +112,9 @@ class Bench:
                 )
                 self._keep("empty", name, interval, {"median": median}, task)
 
-    def _task(self, interval: int, source: str | None = None) -> Task:
+    def _task(self, interval: int, source: str | None = None) -> PeerTask:
         tag = uuid.uuid4().hex[:8]
-        task = Task(self.broker.bootstrap, source or f"in-{tag}", f"out-{tag}", interval, self.folder / tag)
+        task = PeerTask(self.broker.bootstrap, source or f"in-{tag}", f"out-{tag}", interval, self.folder / tag)
         create(self.broker.bootstrap, task.sink)
         return task
 
@@ -127,14 +128,14 @@ class Bench:
             process.kill()
             process.wait()
 
-    def _keep(self, part: str, name: str, interval: int, values: Mapping[str, float | None], task: Task) -> None:
-        self.figures.append(report.Figure(part, name, interval, values))
+    def _keep(self, part: str, name: str, interval: int, values: Mapping[str, float | None], task: PeerTask) -> None:
+        self.figures.append(report.PeerFigure(part, name, interval, values))
         print(json.dumps(asdict(self.figures[-1])), file=sys.stderr, flush=True)
         if None in values.values():
             print(task.log.read_text(encoding="utf-8", errors="replace")[-2000:], file=sys.stderr, flush=True)
 
 
-def _steps(name: str, task: Task) -> steps.Steps:
+def _steps(name: str, task: PeerTask) -> steps.Steps:
     return steps.of_plain_spark(task.log) if name == SPARK else steps.of_millrace(task.log)
 
 
@@ -169,7 +170,7 @@ def main() -> None:
         (folder / "classes").mkdir()
         engines = Engines(folder / "classes", names)
         with running_broker(folder / "broker") as broker:
-            bench = Bench(broker, engines, names, folder)
+            bench = PeersBench(broker, engines, names, folder)
             if "backlog" in parts:
                 fill(broker.bootstrap, "full", SKEW, options.records)
             for _ in range(options.rounds):

@@ -34,7 +34,7 @@ SQL = (
 
 
 @dataclass(frozen=True)
-class Task:
+class PeerTask:
     """The task of a contender: read one topic and write another. ``interval`` is in milliseconds."""
 
     servers: str
@@ -49,7 +49,7 @@ class Task:
         return self.folder / "log"
 
 
-Command = Callable[[Task], Sequence[str | os.PathLike[str]]]
+Command = Callable[[PeerTask], Sequence[str | os.PathLike[str]]]
 
 
 class Engines:
@@ -69,7 +69,7 @@ class Engines:
                 run(["javac", "-nowarn", "-cp", f"{self._jars[name]}/*", "-d", folder, source], seconds=120)
 
     @contextmanager
-    def running(self, name: str, task: Task) -> Iterator[subprocess.Popen[bytes]]:
+    def running(self, name: str, task: PeerTask) -> Iterator[subprocess.Popen[bytes]]:
         """Run the contender for the length of the block, and stop it afterwards."""
         task.folder.mkdir(parents=True)
         command = self._command(name, task)
@@ -83,7 +83,7 @@ class Engines:
         finally:
             _end(process)
 
-    def _command(self, name: str, task: Task) -> Sequence[str | os.PathLike[str]]:
+    def _command(self, name: str, task: PeerTask) -> Sequence[str | os.PathLike[str]]:
         tag = f"peer-{uuid.uuid4().hex[:8]}"
         topics, interval = (task.servers, task.source, task.sink), str(task.interval)
         if name == SPARK:
@@ -114,7 +114,7 @@ def _jars(name: str) -> Path:
     return jars.find()
 
 
-def _query(algorithm: str, name: str, task: Task) -> Mapping[str, object]:
+def _query(algorithm: str, name: str, task: PeerTask) -> Mapping[str, object]:
     source = {
         "kafka": {"bootstrapServers": task.servers, "topic": task.source},
         "format": "json",

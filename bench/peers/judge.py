@@ -1,13 +1,18 @@
-"""The results as a reader sees them: a consumer that reads only committed messages."""
+"""The contenders judged from outside: by a consumer that reads only committed messages, and by their batch times."""
 
 from __future__ import annotations
 
 import json
+import re
+import statistics
 import time
+import urllib.request
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from confluent_kafka import Consumer
@@ -32,7 +37,7 @@ class Update:
 
 
 @dataclass(frozen=True)
-class Latency:
+class VisibleLatency:
     """Milliseconds from the time of the newest record in an update until the update is visible.
 
     ``first`` is the seconds from the start of the contender to its first result, or None if none came.
@@ -53,7 +58,7 @@ class Backlog:
     all: float | None
 
 
-def latency(servers: str, sink: str, seconds: float, began: float, goes_on: Callable[[], bool]) -> Latency:
+def latency(servers: str, sink: str, seconds: float, began: float, goes_on: Callable[[], bool]) -> VisibleLatency:
     """Watch the results for ``seconds`` seconds, and return the latency over the second half of them."""
     seen: list[float] = []
     first = None
@@ -62,7 +67,7 @@ def latency(servers: str, sink: str, seconds: float, began: float, goes_on: Call
         if update.seen > began + seconds / 2:
             seen.append((update.seen - update.latest) * 1000)
     found = np.quantile(seen, (0.5, 0.95, 0.99)) if seen else np.full(3, np.nan)
-    return Latency(first, len(seen), *map(float, found))
+    return VisibleLatency(first, len(seen), *map(float, found))
 
 
 def backlog(
@@ -104,3 +109,60 @@ def _seconds(time_of: float | str) -> float:
     if isinstance(time_of, str):
         return datetime.fromisoformat(time_of).timestamp()
     return time_of / 1000
+
+
+_METRICS = re.compile(r" metrics=(\S+)")
+_SUM = re.compile(r'^millrace_batch_step_seconds_total\{[^}]*step="(\w+)"[^}]*\} (\S+)$', re.MULTILINE)
+_BATCHES = re.compile(r"^millrace_batch_processing_seconds_count(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The number of finished batches, and the milliseconds of each step over all of them."""
+
+    batches: int
+    milliseconds: Mapping[str, float]
+
+    def since(self, before: Steps) -> Mapping[str, float]:
+        """Return the mean milliseconds of each step in the batches since ``before``."""
+        batches = max(self.batches - before.batches, 1)
+        return {
+            step: (total - before.milliseconds.get(step, 0.0)) / batches for step, total in self.milliseconds.items()
+        }
+
+
+NONE = Steps(0, {})
+
+
+def of_plain_spark(log: Path) -> Steps:
+    """Read the steps from the lines that the plain job prints."""
+    batches: list[dict[str, float]] = [entry["steps"] for entry in _plain_batches(log)]
+    names = dict.fromkeys(name for batch in batches for name in batch)
+    return Steps(len(batches), {name: sum(batch.get(name, 0.0) for batch in batches) for name in names})
+
+
+def of_millrace(log: Path) -> Steps:
+    """Read the steps from Millrace's metrics."""
+    url = _METRICS.search(log.read_text(encoding="utf-8"))
+    if url is None:
+        return NONE
+    with urllib.request.urlopen(url[1], timeout=10) as answer:
+        text = answer.read().decode()
+    batches = sum(float(count) for count in _BATCHES.findall(text))
+    return Steps(int(batches), {step: float(total) * 1000 for step, total in _SUM.findall(text)})
+
+
+def median_plain(log: Path, last: int, *, empty: bool = False) -> float:
+    """Return the median milliseconds of the ``last`` batches with records, or of the ``last`` empty batches."""
+    times = [float(entry["steps"]["triggerExecution"]) for entry in _plain_batches(log) if bool(entry["rows"]) != empty]
+    return statistics.median(times[-last:])
+
+
+def median_millrace(log: Path, last: int, interval: int, *, empty: bool = False) -> float:
+    """Return the same median for Millrace, which prints W: processing time over the interval."""
+    lines = re.findall(r"^batch=\d+ rows=(\d+) .*?W=(\S+)", log.read_text(encoding="utf-8"), re.MULTILINE)
+    return statistics.median([float(w) * interval for rows, w in lines if bool(int(rows)) != empty][-last:])
+
+
+def _plain_batches(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines() if line.startswith('{"rows"')]

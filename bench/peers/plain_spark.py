@@ -53,11 +53,11 @@ def main() -> None:
         .trigger(processingTime=f"{interval} milliseconds")
         .start()
     )
-    told = -1
+    newest = -1
     while not query.awaitTermination(1):
         for progress in query.recentProgress:
-            if progress.batchId > told:
-                told = progress.batchId
+            if progress.batchId > newest:
+                newest = progress.batchId
                 print(json.dumps({"rows": progress.numInputRows, "steps": progress.durationMs}), flush=True)
 
 

@@ -18,7 +18,7 @@ TITLES = {
 
 
 @dataclass(frozen=True)
-class Figure:
+class PeerFigure:
     """The figures of one turn of a contender. ``interval`` is in milliseconds."""
 
     part: str
@@ -27,7 +27,7 @@ class Figure:
     values: Mapping[str, float | None]
 
 
-def show(figures: Sequence[Figure], console: Console) -> None:
+def show(figures: Sequence[PeerFigure], console: Console) -> None:
     """Print a table for each part and interval."""
     for part, interval in dict.fromkeys((figure.part, figure.interval) for figure in figures):
         turns = [figure for figure in figures if (figure.part, figure.interval) == (part, interval)]

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 import yaml
 from examples.flights import flights
 
-from bench.pipeline import QUERIES, stream_query
+from bench.key_streams import zipf_shares
+from bench.recorded_queries import QUERIES, stream_query
 from millrace_api.model.streamquery import StreamQuery
 
 KEYS = 10_000
@@ -20,7 +21,7 @@ _EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "01-delays-by-dest
 
 
 @dataclass(frozen=True)
-class Job:
+class MeasuredJob:
     """A query, its source's name, its partitioning algorithm, and its stream by rows per batch, batches and skew."""
 
     query: StreamQuery
@@ -39,7 +40,6 @@ class Job:
 def zipf(rows: int, batches: int, skew: float) -> pa.Table:
     """Return records with ``KEYS`` keys by Zipf(skew), 50 values, and a minute of event time per batch."""
     rng = np.random.default_rng(7)
-    shares = np.arange(1, KEYS + 1, dtype=np.float64) ** -skew
     total = rows * batches
 
     def drawn(prefix: str, values: int, p: np.ndarray | None = None) -> pa.Array:
@@ -49,7 +49,7 @@ def zipf(rows: int, batches: int, skew: float) -> pa.Table:
     return pa.table(
         {
             "at": pa.array(np.arange(total, dtype=np.int64) * 60_000_000 // rows).cast(pa.timestamp("us", tz="UTC")),
-            "key": drawn("key-", KEYS, shares / shares.sum()),
+            "key": drawn("key-", KEYS, zipf_shares(skew, KEYS)),
             "value": drawn("v", 50),
         }
     )
@@ -86,10 +86,10 @@ _DIGESTS = {
     }
 }
 
-JOBS: Mapping[str, Job] = {
-    "flights": Job(_flights(), "flights", "hash", resampled_flights),
-    "tumbling": Job(_over_zipf(QUERIES["tumbling"]), "s", "hash", zipf),
-    "python": Job(_over_zipf(QUERIES["python"]), "s", "hash", zipf),
-    "digests": Job(_over_zipf(_DIGESTS), "s", "hash", zipf),
-    "digests-pkg": Job(_over_zipf(_DIGESTS), "s", "pkg", zipf),
+JOBS: Mapping[str, MeasuredJob] = {
+    "flights": MeasuredJob(_flights(), "flights", "hash", resampled_flights),
+    "tumbling": MeasuredJob(_over_zipf(QUERIES["tumbling"]), "s", "hash", zipf),
+    "python": MeasuredJob(_over_zipf(QUERIES["python"]), "s", "hash", zipf),
+    "digests": MeasuredJob(_over_zipf(_DIGESTS), "s", "hash", zipf),
+    "digests-pkg": MeasuredJob(_over_zipf(_DIGESTS), "s", "pkg", zipf),
 }

@@ -23,11 +23,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from bench.auto_real import NoSink
-from bench.scaling.grid import grid
-from bench.scaling.jobs import JOBS, Job
-from bench.scaling.points import RECORDED, Measured, Point, PointSetting, write_points
-from bench.scaling.processor import bind, machine_seconds, own_seconds
+from bench.processor_time import bind, machine_seconds, own_seconds
+from bench.recorded_queries import recording, run_to_the_end
+from bench.scaling.jobs import JOBS, MeasuredJob
+from bench.scaling.points import RECORDED, Measured, Point, PointSetting, grid, write_points
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.plan import Plan
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
@@ -35,7 +34,6 @@ from millrace_jobs.pipeline.compile import compile_query
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan
-from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.session import local_session
 from millrace_jobs.sources.replay import ReplaySource
 
@@ -68,7 +66,7 @@ class Clock:
         """Do nothing: idle time is not measured."""
 
 
-class Bench:
+class ScalingBench:
     """A benchmark that runs one setting after the other in one Spark session."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
@@ -87,30 +85,15 @@ class Bench:
             parallelism=setting.parallelism,
         )
         clock = Clock()
-        QueryRun(
-            spark=self._spark,
-            name=job.query.name,
-            spec=job.query.spec,
-            query=compile_query(self._spark, job.query.spec, {job.source: source.schema}),
-            sources={job.source: source},
-            sink=NoSink(),
-            checkpoint=checkpoint,
-            plans=FixedPlan(plan),
-            watcher=clock,
-            workspace=Path(tempfile.mkdtemp(dir=self._folder)),
-            once=True,
-        ).run()
-        checkpoint.close()
+        compiled = compile_query(self._spark, job.query.spec, {job.source: source.schema})
+        run_to_the_end(self._spark, job.query, compiled, source, checkpoint, FixedPlan(plan), clock)
         return Point(setting, _measured(clock, number))
 
-    def _source(self, job: Job, setting: PointSetting) -> ReplaySource:
+    def _source(self, job: MeasuredJob, setting: PointSetting) -> ReplaySource:
         path = self._folder / f"{job.stream.__name__}-{setting.skew}-{setting.rows}.parquet"
         if not path.exists():
             pq.write_table(job.stream(setting.rows, WARM_UP + COUNTED, setting.skew), path)
-        schema, cache = pq.read_schema(path), str(self._folder / "cache")
-        return ReplaySource(
-            job.source, str(path), "parquet", schema, job.time_column, cache, max_rows_per_batch=setting.rows
-        )
+        return recording(path, self._folder / "cache", setting.rows, job.source, job.time_column)
 
 
 def _measured(clock: Clock, number: int) -> Measured:
@@ -139,7 +122,7 @@ def _measured(clock: Clock, number: int) -> Measured:
     )
 
 
-def _quietest(bench: Bench, setting: PointSetting, number: int) -> Point:
+def _quietest(bench: ScalingBench, setting: PointSetting, number: int) -> Point:
     tried: list[Point] = []
     while len(tried) < TRIES:
         tried.append(bench.measure(setting, number))
@@ -167,7 +150,7 @@ def measure(settings: Mapping[int, Sequence[PointSetting]], rounds: int, path: P
                 spark = local_session(
                     "bench", STATE_PARTITIONS, {"spark.master": f"local[{cores}]"}, folder, quiet=True
                 )
-                bench = Bench(spark, folder)
+                bench = ScalingBench(spark, folder)
                 order = shuffled.sample(some, len(some))
                 bind(os.cpu_count() or cores)
                 for setting in _to_warm_up(order):

@@ -6,8 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.scaling.grid import HELD_OUT, RATES, SEEN, settings
-from bench.scaling.points import Measured, Point, PointSetting
+from bench.scaling.points import HELD_OUT, RATES, SEEN, Measured, Point, PointSetting, settings
 from millrace_operator.scaling.batch_time.batch_model import BatchLoad
 from millrace_operator.scaling.batch_time.calibration import Calibration
 from millrace_operator.scaling.observation import Observation, Stage

@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench.plot_style import STYLE
+from bench.docs_pages import STYLE
 from bench.scaling.points import RECORDED, read_points
 from bench.scaling.prediction import Predicted, predictions
 

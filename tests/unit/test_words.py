@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("jobs/millrace_jobs", "operator/millrace_operator", "crds/millrace_api", "monitoring")
+PACKAGES = (
+    "jobs/millrace_jobs",
+    "operator/millrace_operator",
+    "operator/millrace_arena",
+    "crds/millrace_api",
+    "monitoring",
+    "bench",
+)
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 PAGES = sorted(
     page for pattern in ("*.md", "docs/**/*.md", "charts/**/*.txt", "monitoring/**/*.md") for page in ROOT.glob(pattern)

@@ -27,7 +27,7 @@ class Job:
         self.policy = FlinkPolicy(bounds, 8, lambda time: self.arriving * time)
 
     def answer(self, time, **changes):
-        told = Answer(
+        usual = Answer(
             time,
             batches_total=time / 2,
             rows_total=1000 * time,
@@ -36,7 +36,7 @@ class Job:
             dedicated_busy_seconds_total=self.routing * time,
             epoch=self.epoch,
         )
-        return replace(told, **changes)
+        return replace(usual, **changes)
 
     def step(self, time, answer=None, ready=None):
         situation = Situation(time, self.plan, self.epoch, self.plan.executors if ready is None else ready)
@@ -152,7 +152,7 @@ def test_it_gets_a_simulated_job_over_its_overload():
     load = scene(rates((0, 1200), (7200, 1200)))  # one executor does about 1000 records per second
     run = simulate(load, FlinkPolicy(load.bounds, load.job.state_partitions, load.trace.arrived), seed=0)
     assert 1 <= len(run.rescales) <= 2
-    assert FIRST <= run.rescales[0].time <= FIRST + 300  # it is told of a batch when that ends
+    assert FIRST <= run.rescales[0].time <= FIRST + 300  # it sees a batch when that ends
     assert run.largest_backlog > 100_000
     assert (run.seconds[-100:] < run.interval).all()
     assert run.backlog[-1] < 5000

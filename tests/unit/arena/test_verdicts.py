@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 from bench.arena import page, verdicts
-from bench.arena.cases import Result
+from bench.arena.cases import CaseResult
 from bench.arena.deployed import DEPLOYED
 from bench.arena.verdicts import Standing
 
@@ -18,7 +18,7 @@ def result(case="step", ours=PLAIN, **others):
         for name in (*POLICIES, DEPLOYED)
         if name != OURS
     ]
-    return Result(case, 2.0, (ours, *rest), (), 1.0)
+    return CaseResult(case, 2.0, (ours, *rest), (), 1.0)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import statistics
 from collections import defaultdict
 from dataclasses import dataclass
 
-from bench.scaling.grid import HELD_OUT, SEEN, settings
 from bench.scaling.jobs import JOBS, KEYS
+from bench.scaling.points import HELD_OUT, SEEN, settings
 from bench.scaling.prediction import BATCHES, BOUNDS, INTERVAL, STATE_PARTITIONS, observation, plan_of
 
 from millrace_arena.simulation.cluster import ClusterProfile

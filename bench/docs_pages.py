@@ -1,8 +1,9 @@
-"""Pages of the docs with a part that a benchmark writes."""
+"""What benchmarks write into the docs: a part of a page, and the style of plots."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 
 def replace_between(page: Path, begin: str, end: str, text: str) -> None:
@@ -12,3 +13,17 @@ def replace_between(page: Path, begin: str, end: str, text: str) -> None:
     if not found_begin or not found_end:
         raise ValueError(f"{page.name} has no place for this; write a line {begin!r} and a line {end!r}")
     page.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
+
+
+STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "millrace",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "legend.frameon": False,
+}
+"""SVG, byte for byte the same for the same figures."""
