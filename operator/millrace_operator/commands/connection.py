@@ -14,7 +14,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 import yaml
-from kubernetes.client import ApiClient, ApiException, Configuration
+from kubernetes.client import ApiException, Configuration
 from kubernetes.config import ConfigException, incluster_config
 from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 from urllib3 import Retry
@@ -30,7 +30,7 @@ from urllib3.exceptions import (
 
 from millrace_api.errors import MillraceError, Problem, TransientError, suggest
 
-from ..kube.client import own_namespace, server_message
+from ..kube.client import JsonClient, own_namespace, server_message
 
 TIMEOUT = (5.0, 15.0)
 """Timeouts in seconds: to connect, and to receive the answer."""
@@ -42,7 +42,7 @@ _DEFAULT = "~/.kube/config"
 class Cluster:
     """API server of a kubeconfig context or of the current pod, with the namespace to use."""
 
-    client: ApiClient
+    client: JsonClient
     server: str
     context: str
     namespace: str
@@ -66,8 +66,7 @@ def connect(kubeconfig: Path | None, context: str | None, namespace: str | None)
     # retry only when the server asks for it, so that an unreachable server is reported at once
     configuration.retries = Retry(3, connect=False, read=False, other=0, raise_on_status=False)
     configuration.keep_alive = True  # detects a stream whose peer is silently gone
-    client = ApiClient(configuration)
-    return Cluster(client, configuration.host, chosen, namespace or theirs or "default")
+    return Cluster(JsonClient(configuration), configuration.host, chosen, namespace or theirs or "default")
 
 
 def _only_a_pod() -> bool:

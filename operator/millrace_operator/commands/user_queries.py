@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import difflib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
-from http import HTTPStatus
-from typing import Any
 
-from kubernetes.client import ApiException, CoreV1Api, CustomObjectsApi
+from kubernetes.client import CoreV1Api
 from kubernetes.utils import Backoff as ConflictBackoff
 from kubernetes.utils import retry_on_conflict
-from kubernetes.watch import Watch
 
-from millrace_api.crd import GROUP, PLURAL, VERSION
+from millrace_api.crd import GROUP, PLURAL
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import CANARY_LABEL
 from millrace_support.backoff import Backoff
 
-from ..kube.client import MERGE
+from ..kube.client import MERGE, QUERIES
+from ..kube.informer import VersionTooOldError, watch_events
+from ..resources.names import Manifest
 from .connection import TIMEOUT, Cluster, MissingError, user_errors
 from .query_view import QueryView
 
 _RESOURCE = f"{PLURAL}.{GROUP}"
+_SELECTOR = f"!{CANARY_LABEL}"
 _CONFLICTS = ConflictBackoff(steps=10, duration=0.02, factor=1.5, jitter=0.5)
 
 _WATCH_SECONDS = 50
@@ -36,35 +35,29 @@ class UserQueries:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._objects = CustomObjectsApi(cluster.client)
 
     def get(self, name: str) -> QueryView:
         """Return a query of the namespace."""
         with self._user_errors("get", name):
-            found: Any = self._objects.get_namespaced_custom_object(*self._place(name), _request_timeout=TIMEOUT)
-        return QueryView(found)
+            return QueryView(self._request("GET", name))
 
     def all(self, *, everywhere: bool) -> tuple[list[QueryView], str]:
         """Return the queries of the namespace or of all namespaces, without canaries, and their resource version."""
         namespace = None if everywhere else self._cluster.namespace
         with user_errors(self._cluster, "list", _RESOURCE, namespace):
-            found = _list_function(self._cluster, namespace)(_request_timeout=TIMEOUT)
+            query = {"labelSelector": _SELECTOR}
+            found = self._cluster.client.request("GET", QUERIES.path(namespace), query, timeout=TIMEOUT)
         return [QueryView(item) for item in found["items"]], found["metadata"]["resourceVersion"]
 
-    def change(self, name: str, patch: Mapping[str, Any]) -> QueryView:
+    def change(self, name: str, patch: Manifest) -> QueryView:
         """Merge fields into a query and return the result."""
         with self._user_errors("patch", name):
-            return self._patch(name, patch)
+            return QueryView(self._request("PATCH", name, patch))
 
     def scale(self, name: str, executors: int) -> None:
         """Set the number of executors, like ``kubectl scale``."""
         with self._user_errors("patch", name, f"{_RESOURCE}/scale"):
-            self._objects.patch_namespaced_custom_object_scale(
-                *self._place(name),
-                {"spec": {"replicas": executors}},
-                _content_type=MERGE,
-                _request_timeout=TIMEOUT,
-            )
+            self._request("PATCH", f"{name}/scale", {"spec": {"replicas": executors}})
 
     def restart(self, name: str) -> QueryView:
         """Increment ``spec.restartNonce`` and return the query.
@@ -76,7 +69,7 @@ class UserQueries:
             body = self.get(name).body
             nonce = body["spec"].get("restartNonce") or 0
             version = {"resourceVersion": body["metadata"]["resourceVersion"]}
-            return self._patch(name, {"metadata": version, "spec": {"restartNonce": nonce + 1}})
+            return QueryView(self._request("PATCH", name, {"metadata": version, "spec": {"restartNonce": nonce + 1}}))
 
         with self._user_errors("patch", name):
             return retry_on_conflict(increase, _CONFLICTS)
@@ -93,14 +86,9 @@ class UserQueries:
             return None
         return (found.data or {}).get("decision.json")
 
-    def _patch(self, name: str, patch: Mapping[str, Any]) -> QueryView:
-        changed: Any = self._objects.patch_namespaced_custom_object(
-            *self._place(name), dict(patch), _content_type=MERGE, _request_timeout=TIMEOUT
-        )
-        return QueryView(changed)
-
-    def _place(self, name: str) -> tuple[str, str, str, str, str]:
-        return GROUP, VERSION, self._cluster.namespace, PLURAL, name
+    def _request(self, method: str, name: str, patch: Manifest | None = None) -> Manifest:
+        path = QUERIES.path(self._cluster.namespace, name)
+        return self._cluster.client.request(method, path, {}, patch, MERGE, TIMEOUT)
 
     @contextmanager
     def _user_errors(self, verb: str, name: str, resource: str = _RESOURCE) -> Iterator[None]:
@@ -169,20 +157,13 @@ class WatchedQueries:
             self._version = self._listed()
         namespace = None if self._everywhere else self._cluster.namespace
         with user_errors(self._cluster, "watch", _RESOURCE, namespace):
-            events = Watch().stream(  # type: ignore[no-untyped-call]
-                _list_function(self._cluster, namespace),
-                resource_version=self._version,
-                allow_watch_bookmarks=True,
-                timeout_seconds=_WATCH_SECONDS,
-                _request_timeout=(TIMEOUT[0], _WATCH_SECONDS + TIMEOUT[1]),
-            )
+            timeout = TIMEOUT[0], _WATCH_SECONDS + TIMEOUT[1]
+            watched = self._cluster.client, QUERIES.path(namespace), _SELECTOR
             try:
-                for event in filter(None, events):  # None stands for a line without an event
-                    self._handle(event["type"], QueryView(event["raw_object"]))
-            except ApiException as error:
-                if error.status != HTTPStatus.GONE:
-                    raise
-                self._version = ""  # the version is too old to watch from: list again
+                for event in watch_events(*watched, self._version, _WATCH_SECONDS, timeout):
+                    self._handle(event["type"], QueryView(event["object"]))
+            except VersionTooOldError:
+                self._version = ""  # list again
 
     def _listed(self) -> str:
         queries, version = UserQueries(self._cluster).all(everywhere=self._everywhere)
@@ -197,16 +178,6 @@ class WatchedQueries:
             self._items = self._items | {_key(query): query}
         elif kind == "DELETED":
             self._items = {each: value for each, value in self._items.items() if each != _key(query)}
-
-
-def _list_function(cluster: Cluster, namespace: str | None) -> Callable[..., Any]:
-    """Return a function that lists the queries of a namespace, or of all, without canaries."""
-    api = CustomObjectsApi(cluster.client)
-    if namespace is None:
-        return partial(api.list_cluster_custom_object, GROUP, VERSION, PLURAL, label_selector=f"!{CANARY_LABEL}")
-    return partial(
-        api.list_namespaced_custom_object, GROUP, VERSION, namespace, PLURAL, label_selector=f"!{CANARY_LABEL}"
-    )
 
 
 def _key(query: QueryView) -> tuple[str, str]:

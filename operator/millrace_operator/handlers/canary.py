@@ -16,8 +16,7 @@ from typing import Any
 from millrace_api.crd import GROUP
 from millrace_api.model.streamquery import CANARY_LABEL
 
-from ..kube.client import APPLY, MANAGER, Client
-from ..kube.queries import QUERIES
+from ..kube.client import APPLY, MANAGER, QUERIES, Client
 from ..telemetry.logs import in_short
 
 TOUCH_SECONDS = 30.0

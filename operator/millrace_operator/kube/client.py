@@ -1,4 +1,4 @@
-"""Kubernetes client of the operator: counts its requests and makes no change without the lease."""
+"""Kubernetes clients: one for plain JSON, and the operator's, which makes no change without the lease."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from kubernetes.client import ApiClient, ApiException, Configuration
 from kubernetes.config import incluster_config
 from urllib3 import HTTPConnectionPool
 
+from millrace_api.crd import GROUP, PLURAL, VERSION
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.streamquery import KIND
 from millrace_support.refusals import message_of
 
 from ..resources.names import Manifest
@@ -72,13 +74,74 @@ class ResourceKind(NamedTuple):
         return f"{where}/{self.plural}/{name}" if name else f"{where}/{self.plural}"
 
 
+QUERIES = ResourceKind(KIND, f"apis/{GROUP}/{VERSION}", PLURAL)
+
+
+class JsonClient(ApiClient):
+    """Client that makes requests by path and answers with plain JSON.
+
+    Typed models of each kind would cost more time than the request itself.
+    """
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Manifest | None = None,
+        content_type: str = "application/json",
+        timeout: float | tuple[float, float] = TIMEOUT,
+    ) -> Manifest:
+        """Make a request and return the JSON document that answers it.
+
+        Raises:
+            ApiException: the API server refuses the request.
+            HTTPError: the API server is unreachable.
+        """
+        return dict(json.loads(self._answer(method, path, query, body, content_type, timeout).read()))
+
+    def lines(self, path: str, query: Mapping[str, str], timeout: tuple[float, float]) -> Iterator[Any]:
+        """Yield each line of a streamed answer as it arrives, parsed from JSON. Raises errors like ``request``."""
+        answer = self._answer("GET", path, query, None, "application/json", timeout).response
+        rest = b""
+        try:
+            while piece := answer.read1(1 << 16):
+                *whole, rest = (rest + piece).split(b"\n")
+                yield from (json.loads(line) for line in whole if line)
+        finally:
+            answer.close()
+
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Manifest | None,
+        content_type: str,
+        timeout: float | tuple[float, float],
+    ) -> Any:
+        request = self.param_serialize(
+            method,
+            path,
+            query_params=list(query.items()),
+            header_params={"Accept": "application/json", "Content-Type": content_type},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        answer: Any = self.call_api(*request, _request_timeout=timeout)
+        if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
+            text = answer.read().decode(errors="replace")
+            raise ApiException.from_response(http_resp=answer, body=text, data=None)
+        return answer
+
+
 def unfenced() -> float:
     """Fence that allows every change, without a time limit."""
     return math.inf
 
 
-class Client(ApiClient):
-    """Client of one API server, configured by ``load_configuration``.
+class Client(JsonClient):
+    """Client of the operator, configured by ``load_configuration``: counts its requests and asks its fence.
 
     A change that timed out may still be applied once it has reached the API server, and the process may be paused
     between the check and the request. No check on the client's side can prevent that. Such a change does no lasting
@@ -126,59 +189,6 @@ class Client(ApiClient):
             return answer
         finally:
             self._metrics.requested(method, resource_of(url), code, time.monotonic() - began)
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        body: Manifest | None = None,
-        content_type: str = "application/json",
-        timeout: float | tuple[float, float] = TIMEOUT,
-    ) -> Manifest:
-        """Make a request by path and return the JSON document that answers it.
-
-        Typed models of each kind would cost more time than the request itself.
-
-        Raises:
-            ApiException: the API server refuses the request.
-            HTTPError: the API server is unreachable.
-        """
-        return dict(json.loads(self._answer(method, path, query, body, content_type, timeout).read()))
-
-    def lines(self, path: str, query: Mapping[str, str], timeout: tuple[float, float]) -> Iterator[Any]:
-        """Yield each line of a streamed answer as it arrives, parsed from JSON. Raises errors like ``request``."""
-        answer = self._answer("GET", path, query, None, "application/json", timeout).response
-        rest = b""
-        try:
-            while piece := answer.read1(1 << 16):
-                *whole, rest = (rest + piece).split(b"\n")
-                yield from (json.loads(line) for line in whole if line)
-        finally:
-            answer.close()
-
-    def _answer(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        body: Manifest | None,
-        content_type: str,
-        timeout: float | tuple[float, float],
-    ) -> Any:
-        request = self.param_serialize(
-            method,
-            path,
-            query_params=list(query.items()),
-            header_params={"Accept": "application/json", "Content-Type": content_type},
-            body=body,
-            auth_settings=["BearerToken"],
-        )
-        answer = self.call_api(*request, _request_timeout=timeout)
-        if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
-            text = answer.read().decode(errors="replace")
-            raise ApiException.from_response(http_resp=answer, body=text, data=None)
-        return answer
 
 
 def _fenced(pool: type[HTTPConnectionPool], fence: Callable[[], float]) -> type[HTTPConnectionPool]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -15,13 +15,13 @@ from millrace_support.backoff import Backoff
 
 from ..resources.names import Manifest
 from ..telemetry.logs import in_short
-from .client import Client, ResourceKind
+from .client import JsonClient, ResourceKind
 
 PAGE = 500
 """Number of objects per page of a list."""
 
-WATCH_SECONDS, SILENCE_SECONDS = 300, 100
-"""Seconds after which the API server ends a watch, and of silence after which a watch counts as dead.
+WATCH_SECONDS, TIMEOUT = 300, (3.0, 100.0)
+"""Seconds after which the API server ends a watch, and timeouts to connect and of silence, after which a watch is dead.
 
 The API server sends a bookmark every minute.
 """
@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 EventHandler = Callable[[str, Manifest], None]
 
 
-class _TooOldError(Exception):
-    """The resource version is too old for a watch, so all objects must be listed again."""
+class VersionTooOldError(Exception):
+    """The resource version is too old to watch from."""
 
 
 class Informer:
@@ -49,7 +49,7 @@ class Informer:
         on_event: handler of the events; the bodies include the kind.
     """
 
-    def __init__(self, client: Client, kind: ResourceKind, namespace: str | None, on_event: EventHandler) -> None:
+    def __init__(self, client: JsonClient, kind: ResourceKind, namespace: str | None, on_event: EventHandler) -> None:
         self.listed = threading.Event()
         self._client = client
         self._kind = kind
@@ -74,14 +74,14 @@ class Informer:
                 if not version:
                     version = self._list()
                 fruitful = False
-                for event in self._watch(version):
+                for event in watch_events(self._client, self._path, QUERY_LABEL, version, WATCH_SECONDS, TIMEOUT):
                     version, fruitful = self._report(event), True
                     backoff.reset()
                     if self._ended.is_set():
                         return
                 if fruitful:
                     continue
-            except _TooOldError:
+            except VersionTooOldError:
                 version = ""
             except Exception as error:  # without this watch the operator would be blind
                 log.warning("the watch of %s is restarted: %s", self._kind.plural, in_short(error))
@@ -104,28 +104,9 @@ class Informer:
         self.listed.set()
         return str(page["metadata"]["resourceVersion"])
 
-    def _watch(self, version: str) -> Any:
-        query = {
-            "labelSelector": QUERY_LABEL,
-            "watch": "true",
-            "resourceVersion": version,
-            "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(WATCH_SECONDS),
-        }
-        try:
-            yield from self._client.lines(self._path, query, (3.0, SILENCE_SECONDS))
-        except ApiException as error:
-            if error.status == HTTPStatus.GONE:
-                raise _TooOldError from None
-            raise
-
     def _report(self, event: Manifest) -> str:
         """Report one event; return the resource version to continue from."""
         type, body = event["type"], event["object"]
-        if type == "ERROR":
-            if body.get("code") == HTTPStatus.GONE:
-                raise _TooOldError
-            raise ApiException(status=body.get("code"), reason=body.get("message"))
         if type == "DELETED":
             self._known.pop(body["metadata"]["uid"], None)
             self._on_event("DELETED", body | self._kind.type_meta)
@@ -137,6 +118,33 @@ class Informer:
         body = body | self._kind.type_meta
         self._known[body["metadata"]["uid"]] = identity(body)
         self._on_event("SEEN", body)
+
+
+def watch_events(
+    client: JsonClient, path: str, selector: str, version: str, seconds: int, timeout: tuple[float, float]
+) -> Iterator[Manifest]:
+    """Yield the events of a watch, which the API server ends after ``seconds``; its objects lack version and kind.
+
+    Raises:
+        VersionTooOldError: the resource version is too old to watch from, so all objects must be listed again.
+        ApiException: the API server refuses the watch, or ends it with an error.
+    """
+    query = {
+        "labelSelector": selector,
+        "watch": "true",
+        "resourceVersion": version,
+        "allowWatchBookmarks": "true",
+        "timeoutSeconds": str(seconds),
+    }
+    try:
+        for event in client.lines(path, query, timeout):
+            if event["type"] == "ERROR":
+                raise ApiException(status=event["object"].get("code"), reason=event["object"].get("message"))
+            yield event
+    except ApiException as error:
+        if error.status == HTTPStatus.GONE:
+            raise VersionTooOldError from None
+        raise
 
 
 def identity(body: Mapping[str, Any]) -> Manifest:

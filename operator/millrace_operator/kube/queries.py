@@ -11,19 +11,15 @@ from typing import Any
 from kubernetes.client import ApiException
 from urllib3.exceptions import HTTPError
 
-from millrace_api.crd import GROUP, PLURAL, VERSION
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.status import Status
-from millrace_api.model.streamquery import KIND
 
 from ..lifecycle.conditions import format_time, shortened
 from ..lifecycle.events import StatusEvent
 from ..lifecycle.observe import QueryKey
 from ..lifecycle.reconcile import GoneError
 from ..resources.names import Manifest
-from .client import APPLY, MANAGER, MERGE, Client, ResourceKind, server_message
-
-QUERIES = ResourceKind(KIND, f"apis/{GROUP}/{VERSION}", PLURAL)
+from .client import APPLY, MANAGER, MERGE, QUERIES, Client, ResourceKind, server_message
 
 _EVENTS = ResourceKind("Event", "api/v1", "events")
 
