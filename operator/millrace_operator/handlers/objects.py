@@ -14,7 +14,7 @@ from ..lifecycle.observe import Observations, QueryKey
 from ..lifecycle.workqueue import WorkQueue
 from ..resources.names import Manifest
 
-TOGETHER_SECONDS = 0.25
+_DEBOUNCE_SECONDS = 0.25
 """Seconds within which changes of a query's objects are handled together, because they come in bursts."""
 
 
@@ -41,7 +41,7 @@ class OwnedObjects:
     ) -> None:
         self._observations, self._queue, self._owns = observations, queue, owns
         self._informers = [
-            Informer(client, kind, place, self._on_event) for kind in OWNED for place in namespaces or (None,)
+            Informer(client, kind, namespace, self._on_event) for kind in OWNED for namespace in namespaces or (None,)
         ]
         self._ended = threading.Event()
 
@@ -71,4 +71,4 @@ class OwnedObjects:
         metadata = body["metadata"]
         if self._owns(metadata["namespace"], metadata["labels"][QUERY_LABEL]):
             update = self._observations.object_gone if type == "DELETED" else self._observations.object_seen
-            self._queue.add_later(update(body), TOGETHER_SECONDS)
+            self._queue.add_later(update(body), _DEBOUNCE_SECONDS)

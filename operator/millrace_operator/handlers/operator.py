@@ -33,7 +33,7 @@ from .objects import OwnedObjects
 LEASE = "millrace-operator"
 """Default name of the Lease; each shard has its own Lease."""
 
-LOST = 1
+_LOST_STATUS = 1
 """Exit status of an operator that has lost the lease; Kubernetes restarts it as a standby."""
 
 log = logging.getLogger(__name__)
@@ -173,9 +173,9 @@ def _home(options: OperatorOptions) -> str:
 
 def _exit_at_once() -> None:
     """End the process at once, whatever its threads wait for: another operator may be working already."""
-    log.critical("the lease is lost: ending with status %d, to be started again as a standby", LOST)
+    log.critical("the lease is lost: ending with status %d, to be started again as a standby", _LOST_STATUS)
     sys.stderr.flush()
-    os._exit(LOST)
+    os._exit(_LOST_STATUS)
 
 
 def _metrics_reader(settings: PrometheusSettings | None) -> AskMetrics | None:

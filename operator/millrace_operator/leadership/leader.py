@@ -65,14 +65,14 @@ class Leader:
         self._on_lead = on_lead
         self._on_lost = on_lost
         self._clock = clock
-        self._begun = False
+        self._has_led = False
         self._ending = threading.Event()
-        self._take_part = threading.Thread(target=self._run, name="election", daemon=True)
+        self._elect = threading.Thread(target=self._run, name="election", daemon=True)
         self._watch = threading.Thread(target=self._notice_loss, name="lease-watch", daemon=True)
 
     def start(self) -> None:
         """Start taking part in the election."""
-        self._take_part.start()
+        self._elect.start()
 
     def leads(self) -> bool:
         """Return whether this candidate certainly leads now."""
@@ -92,7 +92,7 @@ class Leader:
     def release(self) -> None:
         """Leave the election and release the lease, so that another can lead at once. Finish all changes before."""
         self._ending.set()
-        for thread in (self._take_part, self._watch):
+        for thread in (self._elect, self._watch):
             if thread.is_alive():
                 thread.join()
         record = self._election.released()
@@ -110,16 +110,16 @@ class Leader:
                 self._ending.wait(seconds)
                 continue
             try:
-                self._do(action)
+                self._request(action)
             except Exception as error:  # whatever the error, the record is read again
                 log.warning("no answer about the lease: %s", in_short(error))
                 self._election.failed(self._clock())
-            if not self._begun and self.leads():
-                self._begun = True
+            if not self._has_led and self.leads():
+                self._has_led = True
                 self._watch.start()
                 self._on_lead()
 
-    def _do(self, action: ElectionStep) -> None:
+    def _request(self, action: ElectionStep) -> None:
         if action is ElectionStep.READ:
             found = self._leases.read(self._timing.request)
             self._election.read(found, self._clock())
