@@ -1,15 +1,15 @@
-"""Refusals of an API server, as text for a line of a log or a terminal."""
+"""Refusals of an API server as text for one line of a log or a terminal."""
 
 from __future__ import annotations
 
 import json
 
-LONGEST = 500
+MAX_MESSAGE = 500
 """Maximum number of characters quoted from the server's message."""
 
 
 def message_of(body: str | bytes | None) -> str:
-    """Return the ``message`` of a refusal's JSON body, on one line, or an empty string if there is none."""
+    """Return the ``message`` of a refusal's JSON body, on one line, or an empty string."""
     try:
         said = json.loads(body or "")["message"]
     except (ValueError, TypeError, KeyError):
@@ -25,8 +25,8 @@ def refusal(status: int | None, reason: str | None, body: str | bytes | None) ->
         reason: reason phrase of the status.
         body: body of the answer, as received.
     """
-    why = " ".join((reason or "").split())[:LONGEST]
+    why = " ".join((reason or "").split())[:MAX_MESSAGE]
     if not status:
         return f"no answer of the API server: {why or 'for an unknown reason'}"
-    message = message_of(body)[:LONGEST]
+    message = message_of(body)[:MAX_MESSAGE]
     return f"the API server says {status} {why}".rstrip() + (f": {message}" if message else "")

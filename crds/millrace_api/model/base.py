@@ -1,4 +1,4 @@
-"""What all API models share: camelCase in YAML, frozen in Python, and cross-field rules said once.
+"""Base of all API models: camelCase in YAML, frozen in Python, and cross-field rules declared once.
 
 A :class:`Rule` is enforced twice from one declaration: by pydantic when a file is read, and by the API server
 as CEL when an object is applied (``crd.py`` writes ``x-kubernetes-validations`` from it).
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from pydantic import (
     AliasGenerator,
@@ -27,7 +27,7 @@ PROBLEM = "millrace"
 
 
 def problem(message: str, hint: str, fields: tuple[str, ...] = ()) -> PydanticCustomError:
-    """The error a validator raises: what is wrong (with the value) and what to write instead."""
+    """Return the error for a validator to raise: what is wrong, with the value, and what to write instead."""
     return PydanticCustomError(PROBLEM, "{message}; {hint}", {"message": message, "hint": hint, "fields": fields})
 
 
@@ -47,14 +47,14 @@ class Rule:
     check: Callable[[Any], bool] | None
 
     def as_cel(self) -> dict[str, str]:
-        """The entry of ``x-kubernetes-validations``."""
+        """Return the rule as an entry of ``x-kubernetes-validations``."""
         if self.cel is None:
             raise ValueError(f"no CEL for: {self.message}")
         return {"rule": self.cel, "message": f"{self.message}; {self.hint}"}
 
 
 class Model(BaseModel):
-    """Base of every API model; instances are immutable and know no unknown fields."""
+    """Base of every API model; instances are immutable, and unknown fields are errors."""
 
     model_config = ConfigDict(
         alias_generator=AliasGenerator(alias=to_camel),
@@ -69,8 +69,21 @@ class Model(BaseModel):
     rules: ClassVar[tuple[Rule, ...]] = ()
 
     def to_document(self) -> dict[str, Any]:
-        """Plain dicts, lists and scalars with the names of the YAML; unset optional fields are left out."""
+        """Return plain dicts, lists and scalars with the names of the YAML; unset optional fields are left out."""
         return self.model_dump(mode="json", exclude_none=True)
+
+    def to_json(self) -> str:
+        """Return ``to_document`` as one line of JSON; equal models give the same text."""
+        return self.model_dump_json(exclude_none=True)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Return the model that ``to_json`` wrote.
+
+        Raises:
+            pydantic.ValidationError: the text is anything else.
+        """
+        return cls.model_validate_json(text, by_name=False)
 
     @model_validator(mode="after")
     def _obey_rules(self) -> Model:
@@ -106,28 +119,18 @@ def _yaml_name(model: type[BaseModel], name: str) -> str:
 
 def exactly_one(*fields: str, hint: str) -> Rule:
     """Require that exactly one of these optional fields is set."""
-    return Rule(
-        f"exactly one of {_listed(fields)} is needed",
-        hint,
-        fields,
-        f"{_how_many(fields)} == 1",
-        _count(fields, 1, 1),
-    )
+    message = f"exactly one of {_listed(fields)} is needed"
+    return Rule(message, hint, fields, f"{_how_many(fields)} == 1", lambda model: _count(model, fields) == 1)
 
 
 def at_most_one(*fields: str, hint: str) -> Rule:
     """Require that at most one of these optional fields is set."""
-    return Rule(
-        f"{_listed(fields)} exclude one another",
-        hint,
-        fields,
-        f"{_how_many(fields)} <= 1",
-        _count(fields, 0, 1),
-    )
+    message = f"{_listed(fields)} exclude one another"
+    return Rule(message, hint, fields, f"{_how_many(fields)} <= 1", lambda model: _count(model, fields) <= 1)
 
 
 def ascending(*fields: str) -> Rule:
-    """The values of these fields, where set, do not go down."""
+    """Require that the values of these fields, where set, do not decrease."""
     pairs = [(a, b) for i, a in enumerate(fields) for b in fields[i + 1 :]]
     cel = " && ".join(
         f"(!has(self.{a}) || !has(self.{b}) || self.{a} <= self.{b})"
@@ -155,5 +158,5 @@ def _how_many(fields: tuple[str, ...]) -> str:
     return f"[{', '.join(f'has(self.{to_camel(name)})' for name in fields)}].filter(given, given).size()"
 
 
-def _count(fields: tuple[str, ...], least: int, most: int) -> Callable[[Model], bool]:
-    return lambda model: least <= sum(getattr(model, name) is not None for name in fields) <= most
+def _count(model: Model, fields: tuple[str, ...]) -> int:
+    return sum(getattr(model, name) is not None for name in fields)

@@ -71,7 +71,7 @@ class Sasl(Model):
 
 
 class KafkaConnection(Model):
-    """What a Kafka source, a Kafka sink and a table have in common."""
+    """Connection to a Kafka cluster; common to Kafka sources, Kafka sinks and tables."""
 
     bootstrap_servers: Text = Field(
         description="Brokers to start from, host:port, separated by commas.", examples=["kafka:9092"]
@@ -80,7 +80,7 @@ class KafkaConnection(Model):
     sasl: Sasl | None = Field(default=None, description="Log in with SASL.")
 
     def is_cluster_of(self, other: KafkaConnection) -> bool:
-        """Whether both reach the same cluster, as far as their addresses show: they have one in common."""
+        """Return whether both name the same cluster: they have an address in common."""
         return not self._addresses().isdisjoint(other._addresses())
 
     def _addresses(self) -> set[str]:
@@ -170,7 +170,7 @@ class KafkaSourceSpec(KafkaConnection):
     max_bytes_per_batch: ByteSize | None = Field(default=None, description="Most bytes one batch reads.")
 
     def reads(self, topic: str) -> bool:
-        """Whether a topic of this name is one of those it reads."""
+        """Return whether the source reads a topic of this name."""
         named = {self.topic, *(self.topics or ()), *(each.topic for each in self.partitions or ())}
         return topic in named or (self.topic_pattern is not None and bool(re.fullmatch(self.topic_pattern, topic)))
 

@@ -22,7 +22,7 @@ APPLIED_KEY = "applied.json"
 
 
 class Plan(Model):
-    """What the job follows; read from a file or a ConfigMap, pinned to a batch before the batch starts."""
+    """What the job follows; it is read from a file or a ConfigMap, and pinned to a batch before the batch starts."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -53,7 +53,7 @@ class Plan(Model):
 
     @classmethod
     def initial(cls, spec: Spec, *, auto: Algorithm = Algorithm.NATIVE) -> Self:
-        """The first plan of a query, epoch 1; ``auto`` is what ``algorithm: auto`` starts as."""
+        """Return the first plan of a query, epoch 1; ``auto`` is the algorithm that ``algorithm: auto`` starts with."""
         wanted = spec.partitioner
         return cls(
             epoch=1,
@@ -64,29 +64,11 @@ class Plan(Model):
             executors=spec.executors.initial,
         )
 
-    def to_json(self) -> str:
-        """One line of JSON with the names of the YAML; the same plan always gives the same text."""
-        return self.model_dump_json(exclude_none=True)
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        """The plan that ``to_json`` wrote. Raises pydantic's ``ValidationError`` on anything else."""
-        return cls.model_validate_json(text, by_name=False)
-
 
 class Applied(Model):
-    """The plan that the last batch ran under, and the executors there are."""
+    """The driver's acknowledgement: the plan that its last batch ran under, and the number of executors."""
 
     epoch: WholeNumber = Field(description="Epoch of the plan.")
     algorithm: Algorithm = Field(description="Partitioning algorithm; auto may have chosen another than the plan's.")
     state_partitions: Count = Field(description="Partitions of the state, which a checkpoint keeps for good.")
     executors_ready: WholeNumber = Field(description="Executors that take tasks.")
-
-    def to_json(self) -> str:
-        """One line; the same always gives the same text."""
-        return self.model_dump_json()
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        """What ``to_json`` wrote. Raises pydantic's ``ValidationError`` on anything else."""
-        return cls.model_validate_json(text, by_name=False)

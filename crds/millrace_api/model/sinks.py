@@ -59,5 +59,5 @@ class SinkSpec(Model):
 
     @property
     def kind(self) -> str:
-        """Which kind is given, as in YAML: files, console, kafka or table."""
+        """The kind that is given, as in YAML: files, console, kafka or table."""
         return next(k for k in ("files", "console", "kafka", "table") if getattr(self, k) is not None)

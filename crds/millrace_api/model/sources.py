@@ -50,7 +50,7 @@ class _Files(Model):
 
 
 class FilesSourceSpec(_Files):
-    """Files that are there, and files that arrive."""
+    """Existing files, and files that arrive."""
 
     max_files_per_batch: Count | None = Field(default=None, description="Most files one batch reads; default: all.")
 
@@ -250,7 +250,7 @@ class SourceSpec(Model):
         ),
     )
 
-    files: FilesSourceSpec | None = Field(default=None, description="Files that are there, and files that arrive.")
+    files: FilesSourceSpec | None = Field(default=None, description="Existing files, and files that arrive.")
     replay: ReplaySourceSpec | None = Field(default=None, description="A recording replayed as a stream.")
     rate: RateSourceSpec | None = Field(default=None, description="Generated records timestamp, key, value.")
     kafka: KafkaSourceSpec | None = Field(default=None, description="Kafka topics.")
@@ -273,7 +273,7 @@ class SourceSpec(Model):
 
     @property
     def kind(self) -> str:
-        """Which kind is given, as in YAML: files, replay, rate, kafka or nexmark."""
+        """The kind that is given, as in YAML: files, replay, rate, kafka or nexmark."""
         return next(k for k in ("files", "replay", "rate", "kafka", "nexmark") if getattr(self, k) is not None)
 
     @property
@@ -283,13 +283,13 @@ class SourceSpec(Model):
 
     @property
     def needs_schema(self) -> bool:
-        """Whether nothing but ``schema`` can say which columns the messages of kafka have."""
+        """Whether only ``schema`` can tell the columns of Kafka messages."""
         from_registry = self.avro is not None and self.avro.registry is not None
         return from_registry or self.record_format in (RecordFormat.JSON, RecordFormat.CSV)
 
     @property
     def schema_text(self) -> str | None:
-        """Spark DDL of all columns, also where the kind fixes them; None where only the Avro schema knows."""
+        """Spark DDL of all columns, also where the kind fixes them; None if only the Avro schema has them."""
         if self.rate is not None:
             return "timestamp TIMESTAMP, key STRING, value DOUBLE"
         if self.nexmark is not None:

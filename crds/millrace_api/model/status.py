@@ -68,7 +68,7 @@ class PlanStatus(Model):
 
 
 class ObservedLoad(Model):
-    """What the job was last seen doing; fields without an answer are absent."""
+    """The last observed load of the job; fields without an answer are absent."""
 
     utilization: float | None = Field(default=None, description="Processing time over batch interval, W.")
     processing_seconds: float | None = Field(default=None, description="Processing time of a batch.")
@@ -77,7 +77,7 @@ class ObservedLoad(Model):
     lag: int | None = Field(default=None, description="Records waiting.")
     imbalance: float | None = Field(default=None, description="Imbalance of the workers, (max - avg) / avg.")
     executors_ready: int | None = Field(default=None, description="Executors that are ready.")
-    observed_time: _Time | None = Field(default=None, description="When this was seen.")
+    observed_time: _Time | None = Field(default=None, description="When this was observed.")
 
 
 class PlanShape(Model):
@@ -97,7 +97,7 @@ class LastScaling(Model):
     reason: Annotated[str, Field(max_length=256)] = Field(description="Why, in one CamelCase word.")
     message: _Text = Field(default="", description="Why, in a sentence.")
     predicted: float | None = Field(default=None, description="Utilization W that the model predicted.")
-    observed: float | None = Field(default=None, description="Utilization W that was then seen.")
+    observed: float | None = Field(default=None, description="Utilization W that was then observed.")
 
 
 class DriverStatus(Model):
@@ -107,7 +107,8 @@ class DriverStatus(Model):
     start_time: _Time | None = Field(default=None, description="When it started.")
     restarts: int = Field(default=0, description="How often it was restarted.")
     revision: str | None = Field(
-        default=None, description="Of what it runs: another one for every change of the spec that replaces the driver."
+        default=None,
+        description="Revision of the spec that it runs; every change that replaces the driver gives another one.",
     )
 
 
@@ -115,7 +116,7 @@ class Attempt(Model):
     """One run of the driver that failed."""
 
     time: _Time = Field(description="When it ended.")
-    run: str = Field(default="", description="Which run it was: its container, or its pod.")
+    run: str = Field(default="", description="The run: its container, or its pod.")
     reason: Annotated[str, Field(max_length=256)] = Field(description="Class of the failure, in one CamelCase word.")
     message: _Text = Field(default="", description="The driver's own error.")
 
@@ -123,14 +124,14 @@ class Attempt(Model):
 class RejectedSpec(Model):
     """A spec that did not become healthy, so that the last healthy one was put back in its place."""
 
-    revision: str = Field(description="Of the part of the spec that needs another driver; another one is tried.")
+    revision: str = Field(description="Revision of that spec; a spec of another revision is tried.")
     generation: int = Field(description="Generation of that spec.")
     time: _Time = Field(description="When it was given up.")
     message: _Text = Field(default="", description="Why, in a sentence.")
 
 
 class Status(Model):
-    """What the operator sees."""
+    """What the operator reports about the query."""
 
     observed_generation: int | None = Field(default=None, description="Generation of the spec it is about.")
     phase: Phase | None = Field(default=None, description="Where the query is in its life.")
@@ -141,16 +142,17 @@ class Status(Model):
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
     plan: PlanStatus | None = Field(default=None, description="The plan.")
-    load: ObservedLoad | None = Field(default=None, description="What the job was last seen doing.")
+    load: ObservedLoad | None = Field(default=None, description="The last observed load of the job.")
     last_scaling: LastScaling | None = Field(default=None, description="The last scaling decision.")
     driver: DriverStatus | None = Field(default=None, description="The driver pod.")
     attempts: tuple[Attempt, ...] = Field(
         default=(), max_length=10, description="The last runs that failed, latest last."
     )
     revision: str | None = Field(
-        default=None, description="Of the part of the followed spec that needs another driver when it changes."
+        default=None,
+        description="Revision of the followed spec; every change that replaces the driver gives another one.",
     )
-    revision_time: _Time | None = Field(default=None, description="When that part was first followed.")
+    revision_time: _Time | None = Field(default=None, description="When that revision was first followed.")
     failures: int = Field(default=0, description="Runs of this revision that failed since it was last healthy.")
     retry_time: _Time | None = Field(default=None, description="When the driver is started again after a failure.")
     rejected: RejectedSpec | None = Field(default=None, description="The spec that was rolled back, if one was.")
@@ -187,7 +189,7 @@ class FailureClass(StrEnum):
 REPORT_VARIABLE = "MILLRACE_FAILURE_REPORT"
 """Environment variable that names the file for the failure report of a run; in a pod, the termination message."""
 
-LONGEST = 4096
+MAX_REPORT_BYTES = 4096
 """Maximum length of a report in bytes: as much as Kubernetes keeps of a termination message."""
 
 

@@ -249,7 +249,7 @@ class Spec(Model):
     replan_nonce: WholeNumber | None = Field(default=None, description="Change it to have a new plan decided now.")
 
     def state_partitions(self, cores: int) -> int:
-        """Tasks and state stores of the merge, where there may be so many cores: each costs some 10 ms a batch."""
+        """Return the number of merge tasks (and state stores) for up to ``cores`` cores; each costs 10 ms a batch."""
         return min(self.parallelism.max, max(2, cores))
 
 
@@ -262,7 +262,7 @@ class StreamQuery(Model):
     kind: Literal["StreamQuery"] = Field(description="Kind of the object.", examples=["StreamQuery"])
     metadata: ObjectMeta = Field(description="Name and labels.", examples=["{name: trips-by-cell}"])
     spec: Spec = Field(description="What the user wants.", examples=["{sources: ..., query: ..., sink: ...}"])
-    status: Status | None = Field(default=None, description="What the operator sees.")
+    status: Status | None = Field(default=None, description="What the operator reports about the query.")
 
     @property
     def name(self) -> str:

@@ -43,7 +43,7 @@ class _TextValue(str):
     hint: ClassVar[str]
 
     def __new__(cls, text: str) -> Self:
-        """Raises a ``ValueError`` that quotes the text and says what to write."""
+        """Check the text; raise a ``ValueError`` that quotes it and says what to write."""
         if not isinstance(text, str) or not re.fullmatch(cls.pattern, text) or len(text) > cls.max_length:
             raise problem(f"{_quoted(text)} is not {cls.what}", cls.hint)
         return super().__new__(cls, text)
@@ -70,7 +70,7 @@ class Duration(_TextValue):
     hint = "write a whole number and a unit, such as 500ms, 30s, 10 minutes, 1h or 2 days"
 
     def __new__(cls, text: str) -> Self:
-        """Raises a ``ValueError`` that quotes the text and says what to write."""
+        """Check the text; raise a ``ValueError`` that quotes it and says what to write."""
         value = super().__new__(cls, text)
         if value.microseconds > _LONGEST_DAYS * _MICROSECONDS["d"]:
             raise problem(f"{_quoted(text)} is too long", f"write at most {_LONGEST_DAYS} days")
@@ -121,7 +121,7 @@ def _quoted(value: Any) -> str:
 
 
 def text(pattern: str, max_length: int, what: str, hint: str) -> tuple[AfterValidator, WithJsonSchema]:
-    """What makes a string a checked one: ``Annotated[str, *text(...)]``; ``pattern`` is matched in full."""
+    """Return what makes a string a checked one, as in ``Annotated[str, *text(...)]``; the whole text must match."""
 
     def check(value: str) -> str:
         if len(value) > max_length or not re.fullmatch(pattern, value):

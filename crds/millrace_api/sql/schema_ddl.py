@@ -127,16 +127,14 @@ class _Parser:
         return _SIMPLE[name]
 
     def _sized(self, name: str) -> str:
-        if self._peek() != "(":
+        if not self._accept("("):
             if name == "DECIMAL":
                 return "DECIMAL(10,0)"
             self._fail(f"{name} has no length", f"write {name}(20), or STRING")
-        self._at += 1
         numbers = [self._number()]
         if name == "DECIMAL":
             numbers.append(0)
-            if self._peek() == ",":
-                self._at += 1
+            if self._accept(","):
                 numbers[1] = self._number()
             if not 0 < numbers[0] <= 38 or numbers[1] > numbers[0]:
                 self._at -= 1
@@ -162,19 +160,15 @@ class _Parser:
         if name != "STRUCT":
             return self._type(column)
         field = self._name()
-        if self._peek() == ":":
-            self._at += 1
+        self._accept(":")
         text = f"{field}: {self._type(field)}"
         return text if self._nullable() else f"{text} NOT NULL"
 
     def _nullable(self) -> bool:
-        nullable = True
-        if self._peek() == "NOT":
-            self._at += 1
+        nullable = not self._accept("NOT")
+        if not nullable:
             self._expect("NULL", "write NOT NULL")
-            nullable = False
-        if self._peek() == "COMMENT":
-            self._at += 1
+        if self._accept("COMMENT"):
             comment = self._token()
             if comment is None or not self._quoted(comment):
                 self._fail("COMMENT has no text", "write COMMENT 'text'")
@@ -198,11 +192,16 @@ class _Parser:
     def _quoted(self, token: Token) -> bool:
         return self._text[token.start] in "`'\""
 
+    def _accept(self, text: str) -> bool:
+        """Skip the next token if it is this one; return whether it was."""
+        found = self._peek() == text
+        self._at += found
+        return found
+
     def _expect(self, text: str, hint: str) -> None:
-        if self._peek() != text:
+        if not self._accept(text):
             token = self._token()
             self._fail(f'"{token.text}" stands where "{text}" should' if token else f'"{text}" is missing', hint)
-        self._at += 1
 
     def _fail(self, message: str, hint: str) -> NoReturn:
         token = self._token()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
-from millrace_api.model.status import LONGEST, REPORT_VARIABLE, FailureClass, FailureReport
+from millrace_api.model.status import MAX_REPORT_BYTES, REPORT_VARIABLE, FailureClass, FailureReport
 from millrace_support.backoff import Backoff
 
 _OURS = re.compile(
@@ -213,11 +213,11 @@ def write_report(error: Exception) -> None:
 
 def _fitting(failure: FailureClass, message: str) -> str:
     """Return the report as JSON, its message cut to fit the size limit."""
-    room = LONGEST
+    room = MAX_REPORT_BYTES
     while True:
         said = message if len(message) <= room else f"{message[: room - 3]}..."
         report = FailureReport(failure=failure, message=said).model_dump_json()
-        if len(report.encode()) <= LONGEST:
+        if len(report.encode()) <= MAX_REPORT_BYTES:
             return report
         room = min(room, len(said)) * 3 // 4
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from millrace_support.refusals import LONGEST, message_of, refusal
+from millrace_support.refusals import MAX_MESSAGE, message_of, refusal
 
 
 def test_status_reason_and_message_are_on_one_line():
@@ -24,7 +24,7 @@ def test_a_body_that_has_no_message_is_left_out(body):
 
 def test_a_long_message_is_cut():
     said = refusal(422, None, json.dumps({"message": "x" * 10_000}))
-    assert said == f"the API server says 422: {'x' * LONGEST}"
+    assert said == f"the API server says 422: {'x' * MAX_MESSAGE}"
 
 
 def test_where_there_was_no_answer_the_reason_is_told():
