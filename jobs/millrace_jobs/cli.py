@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from enum import StrEnum
 from functools import cache
 from importlib.metadata import entry_points, version
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Timer
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -35,23 +31,20 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-bench = typer.Typer(help="Compare on recorded streams.", no_args_is_help=True, rich_markup_mode=None)
+bench = typer.Typer(help="Compare partitioners on recorded streams.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(bench, name="bench")
 app.command()(produce)
 
-state = typer.Typer(
-    help="Look at a stopped query's state, and change its layout.", no_args_is_help=True, rich_markup_mode=None
-)
+state = typer.Typer(help="Show or repartition a query's state.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(state, name="state")
 
 QueryFile = Annotated[Path, typer.Argument(help="YAML file with a StreamQuery.", show_default=False)]
+QueryName = Annotated[str | None, typer.Option(help="Name of the query, if the file has several.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and what Spark prints.")]
-
+Grace = Annotated[float, typer.Option(min=0, help="Seconds that the running batch may take after Ctrl-C or SIGTERM.")]
 
 GRACE = 25.0
-"""Default seconds that the running batch may take after SIGTERM; Kubernetes gives a pod 30 s by default."""
-
-Grace = Annotated[float, typer.Option(min=0, help="Seconds that the running batch may still take after SIGTERM.")]
+"""Default of ``--grace``, in seconds; Kubernetes gives a pod 30 s by default."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -63,41 +56,20 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and end.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Options of ``millrace`` itself, before any command."""
-
-
-class OutputFormat(StrEnum):
-    """The formats in which ``validate`` prints problems."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-class TableFormat(StrEnum):
-    """The formats in which ``bench`` prints its results."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-class CrdFormat(StrEnum):
-    """The documents that ``crd`` can print."""
-
-    YAML = "yaml"
-    JSON_SCHEMA = "json-schema"
 
 
 @app.command()
 def run(
     file: QueryFile,
     once: Annotated[
-        bool, typer.Option("--once", help="Process the records that exist as fast as possible, and end.")
+        bool, typer.Option("--once", help="Process the available records as fast as possible, then exit.")
     ] = False,
     plan: Annotated[Path | None, typer.Option(help="Plan file to follow while the query runs.")] = None,
-    query: Annotated[str | None, typer.Option(help="Name of the query, where the file has several.")] = None,
+    query: QueryName = None,
     metrics_port: Annotated[int, typer.Option(help="Port on 127.0.0.1 for /metrics; 0 is any free one.")] = 0,
     grace: Grace = GRACE,
     debug: Debug = False,
@@ -118,21 +90,20 @@ def run(
 @app.command()
 def driver(
     file: QueryFile,
-    plan: Annotated[Path, typer.Option(help="File as which the ConfigMap with the plan is mounted.")],
-    plan_config_map: Annotated[str, typer.Option(help="That ConfigMap's name.")],
+    plan: Annotated[Path, typer.Option(help="Path at which the ConfigMap with the plan is mounted.")],
+    plan_config_map: Annotated[str, typer.Option(help="Name of that ConfigMap.")],
     metrics_port: Annotated[int, typer.Option(help="Port of /metrics, /healthz and /readyz.")] = 8080,
     grace: Grace = GRACE,
 ) -> None:
-    """Run a query as the driver of this pod. The operator creates such pods; there is no need to run this by hand."""
+    """Run a query as the driver of this pod; only the pods that the operator creates need this command."""
 
     def job() -> Job:
         chosen = _query_for_spark(file, None, debug=True)
         typer.echo(f"starting={chosen.name}")
-        from millrace_jobs.pod.driver_pod import DriverPod, PodIdentity
+        from millrace_jobs.pod.driver_pod import DriverPod
         from millrace_jobs.run.job import Job
 
-        platform = DriverPod(PodIdentity.from_environment(), plan_config_map, plan)
-        return Job(chosen, platform, metrics_port=metrics_port, debug=True, file=file)
+        return Job(chosen, DriverPod(plan_config_map, plan), metrics_port=metrics_port, debug=True, file=file)
 
     _run(job, grace)
 
@@ -140,16 +111,17 @@ def driver(
 @app.command()
 def validate(
     files: Annotated[list[Path], typer.Argument(help="YAML files with StreamQueries.", show_default=False)],
-    format: Annotated[OutputFormat, typer.Option(help="text or json.")] = OutputFormat.TEXT,
+    format: Annotated[Literal["text", "json"], typer.Option(help="text or json.")] = "text",
     inputs: Annotated[
-        bool, typer.Option(help="Look at the files that sources read; they need not be here for a query on a cluster.")
+        bool,
+        typer.Option(help="Check the files that sources read, too; a cluster's files may not be here."),
     ] = True,
 ) -> None:
-    """Check files without running them; reports every problem, and exits with 1 if there is one."""
+    """Check files without running them; report every problem, and exit with status 1 if there is one."""
     from millrace_jobs.run.query_file import check_file, notes_on
 
     problems = [problem for file in files for problem in check_file(file, inputs=inputs)]
-    if format is OutputFormat.JSON:
+    if format == "json":
         typer.echo(json.dumps([asdict(problem) for problem in problems], indent=2))
     else:
         for problem in problems:
@@ -165,10 +137,10 @@ def validate(
 def explain(
     file: QueryFile,
     plan: Annotated[Path | None, typer.Option(help="Plan file to explain the query under.")] = None,
-    query: Annotated[str | None, typer.Option(help="Name of the query, where the file has several.")] = None,
+    query: QueryName = None,
     debug: Debug = False,
 ) -> None:
-    """Say whether a query is routed or runs natively, and why, and draw its plan."""
+    """Explain whether a query is routed or runs natively, and why, and draw its plan."""
     chosen = _query_for_spark(file, query, debug=debug)
     from millrace_jobs.run.job import Job
     from millrace_jobs.run.platform import OneProcess
@@ -187,14 +159,14 @@ def prepare_runs() -> None:
 
 @app.command()
 def crd(
-    format: Annotated[CrdFormat, typer.Option(help="The CustomResourceDefinition, or a JSON schema for editors.")] = (
-        CrdFormat.YAML
-    ),
+    format: Annotated[
+        Literal["yaml", "json-schema"], typer.Option(help="The CustomResourceDefinition, or a JSON schema for editors.")
+    ] = "yaml",
 ) -> None:
     """Print the CustomResourceDefinition of StreamQuery."""
     from millrace_api.crd import crd_yaml, json_schema
 
-    typer.echo(crd_yaml() if format is CrdFormat.YAML else json_schema(), nl=False)
+    typer.echo(crd_yaml() if format == "yaml" else json_schema(), nl=False)
 
 
 @bench.command()
@@ -204,16 +176,18 @@ def partitioners(
     workers: Annotated[int, typer.Option(help="Workers that records are placed on.")],
     window: Annotated[str, typer.Option(help="Length of a window: a duration with --time, else records.")],
     algorithm: Annotated[str, typer.Option(help="Algorithms and parameters: hash,pkg,pkg:choices=5; or all.")],
-    slide: Annotated[str | None, typer.Option(help="From window to window; as long as a window if not given.")] = None,
+    slide: Annotated[str | None, typer.Option(help="Time or records between window starts; default: --window.")] = None,
     time: Annotated[str | None, typer.Option(help="Column of event time: timestamps, or numbers of seconds.")] = None,
     replicas: Annotated[int, typer.Option(help="Partitioner replicas, each with a part of every slide.")] = 1,
     resize: Annotated[int | None, typer.Option(help="Workers to resize to at the end, to see which keys move.")] = None,
-    assignments: Annotated[Path | None, typer.Option(help="Folder for worker ids, one .npy per algorithm.")] = None,
-    format: Annotated[TableFormat, typer.Option(help="table, or json with all figures over time.")] = TableFormat.TABLE,
-    plot: Annotated[Path | None, typer.Option(help="SVG picture to draw (needs the extra 'plots').")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the algorithms that hash.")] = 0,
+    assignments: Annotated[Path | None, typer.Option(help="Folder to write worker ids to, one .npy file each.")] = None,
+    format: Annotated[
+        Literal["table", "json"], typer.Option(help="table, or json with all figures over time.")
+    ] = "table",
+    plot: Annotated[Path | None, typer.Option(help="SVG file to draw (needs the extra 'plots').")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the hash functions.")] = 0,
 ) -> None:
-    """Place a recorded stream by several algorithms and measure how even, how costly and how fast they are.
+    """Place a recorded stream by several algorithms, and compare their balance, cost and speed.
 
     Records keep their input order. Slides are cut at multiples of their length in event time, or after so many
     records; one that comes late belongs to the slide that is current. Each slide is dealt to the replicas in
@@ -233,7 +207,7 @@ def partitioners(
     )
     if plot is not None:
         write_plot(report, plot)
-    if format is TableFormat.JSON:
+    if format == "json":
         typer.echo(json.dumps(report.to_json(), indent=2, allow_nan=False))
     else:
         print_tables(report, Console(highlight=False, emoji=False))
@@ -243,32 +217,34 @@ def partitioners(
 def repartition_state(
     file: QueryFile,
     partitions: Annotated[int, typer.Option(help="State partitions from the next run on.", show_default=False)],
-    query: Annotated[str | None, typer.Option(help="Name of the query, where the file has several.")] = None,
+    query: QueryName = None,
     debug: Debug = False,
 ) -> None:
-    """Spread the state of a stopped query over another number of partitions."""
-    from millrace_jobs.run.job import Job
+    """Redistribute the state of a stopped query over another number of partitions."""
+    from millrace_jobs.run.query_file import errors_located_in, query_of
     from millrace_jobs.run.state import repartition
 
-    with Job.of_file(file, name=query) as job:
-        done = repartition(job.query, partitions, debug=debug)
-    if done.before == done.after:
-        typer.echo(f"the state of {job.query.name} has {done.after} partitions already")
+    chosen = query_of(file, query)
+    with errors_located_in(file, chosen.name):
+        before = repartition(chosen, partitions, debug=debug)
+    if before == partitions:
+        typer.echo(f"the state of {chosen.name} has {partitions} partitions already")
     else:
-        typer.echo(f"state partitions of {job.query.name}: {done.before} -> {done.after}")
+        typer.echo(f"state partitions of {chosen.name}: {before} -> {partitions}")
 
 
 @state.command("show")
 def show_state(
     file: QueryFile,
-    query: Annotated[str | None, typer.Option(help="Name of the query, where the file has several.")] = None,
+    query: QueryName = None,
 ) -> None:
-    """Say how many partitions the state has, how large it is on disk, and which batch was the last."""
-    from millrace_jobs.run.job import Job
-    from millrace_jobs.run.state import state_size
+    """Show how many partitions a query's state has, how large it is on disk, and which batch was the last."""
+    from millrace_jobs.run.query_file import errors_located_in, query_of
+    from millrace_jobs.run.state import describe_state
 
-    with Job.of_file(file, name=query) as job:
-        typer.echo(str(state_size(job.query)))
+    chosen = query_of(file, query)
+    with errors_located_in(file, chosen.name):
+        typer.echo(describe_state(chosen))
 
 
 def _query_for_spark(file: Path, name: str | None, *, debug: bool) -> StreamQuery:
@@ -285,6 +261,7 @@ def _run(make: Callable[[], Job], grace: float) -> None:
     """Run a job until it ends, or until its running batch ends after Ctrl-C or SIGTERM; report a failure."""
     from millrace_jobs import jvm
     from millrace_jobs.run.failures import write_report
+    from millrace_jobs.signals import OrderlyEnd
 
     try:
         job = make()
@@ -293,13 +270,6 @@ def _run(make: Callable[[], Job], grace: float) -> None:
         write_report(error)
         raise
 
-    def stop(number: int, _: FrameType | None) -> None:
-        if job.stop_requested:
-            job.abandon()
-            os._exit(128 + number)
-        job.stop()
-        overdue.start()
-
     def give_up() -> None:
         error = MillraceError(_overdue(grace, starting=job.is_starting))
         job.abandon()
@@ -307,18 +277,16 @@ def _run(make: Callable[[], Job], grace: float) -> None:
         write_report(error)
         os._exit(1)
 
-    overdue = Timer(grace, give_up)
-    overdue.daemon = True
+    end = OrderlyEnd(job.stop, job.abandon, give_up, grace)
     try:
         with job:
-            signal.signal(signal.SIGINT, stop)
-            signal.signal(signal.SIGTERM, stop)
+            end.listen()
             job.run()
     except Exception as error:
         write_report(error)
         raise
     finally:
-        overdue.cancel()
+        end.cancel()
 
 
 def _overdue(grace: float, *, starting: bool) -> Problem:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
+import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
+
+_OWNED: list[IO[str]] = []
+"""Locked files of the folders of this process; the system releases the locks when the process ends."""
 
 
 def sync(path: Path) -> None:
@@ -30,6 +38,24 @@ def remove_folders(made: Sequence[Path]) -> None:
             folder.rmdir()
         except OSError:
             return
+
+
+def process_folder(prefix: str) -> Path:
+    """Create a temporary folder of this process that only this user may enter.
+
+    A killed process leaves its folder behind. So this also removes the folders with this prefix whose process is gone:
+    those with an unlocked file ``owner``.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    owner = (folder / "owner.new").open("w", encoding="utf-8")
+    fcntl.flock(owner, fcntl.LOCK_EX)
+    (folder / "owner.new").rename(folder / "owner")  # no other process sees the file before it is locked
+    _OWNED.append(owner)
+    for left in folder.parent.glob(f"{prefix}*/owner"):
+        with suppress(OSError), left.open(encoding="utf-8") as lock:  # in use, another user's, or just removed
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left.parent, ignore_errors=True)
+    return folder
 
 
 def cache_folder() -> Path | None:

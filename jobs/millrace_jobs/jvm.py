@@ -1,9 +1,7 @@
 """Spark's JVM, started before PySpark is imported so that it starts up while Python loads its modules.
 
-PySpark would start the JVM only when a session is created, and in the process group of this process. A SIGTERM to the
-whole group (``timeout``, CI) would then kill it in the middle of a batch. The JVM therefore runs in a process session
-of its own. That does not protect it from a signal to a whole control group, which systemd sends by default:
-docs/pipeline.md has the setting for that.
+PySpark would start the JVM only when a session is created, and in the process group of this process, so that a signal
+to the group would end it (``signals``).
 """
 
 from __future__ import annotations
@@ -17,18 +15,18 @@ import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.disk import cache_folder
+from millrace_jobs.disk import cache_folder, process_folder
+from millrace_jobs.signals import start_child
 from millrace_jobs.zygote import Zygote
 
 _POLL_SECONDS = 0.02
-_PATIENCE = 300.0
+_TIMEOUT_SECONDS = 300.0
 _CONNECTION = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 """Environment variable with the path of the file into which Spark writes its gateway's port and secret."""
 
@@ -84,7 +82,7 @@ class Jvm:
     def __init__(self, settings: Mapping[str, str], *, quiet: bool) -> None:
         _require_java()
         self._address: tuple[int, str] | None = None
-        self.folder = Path(tempfile.mkdtemp(prefix="millrace-jvm-"))
+        self.folder = process_folder("millrace-jvm-")
         """Folder that only this user may enter; it is removed when this process ends."""
         atexit.register(self.remove_folder)
         home = spark_home()
@@ -94,14 +92,9 @@ class Jvm:
             early.setdefault("spark.driver.extraClassPath", str(home / "jars" / "*"))
         self._zygote = Zygote(quiet=quiet)
         ours = self._zygote.settings | {_CONNECTION: str(self.folder / "connection")}
-        self._process = subprocess.Popen(
-            [home / "bin" / "spark-submit", *_arguments(early), "pyspark-shell"],
-            stdin=subprocess.PIPE,  # the JVM ends when this pipe closes, as it does when this process ends
-            stdout=subprocess.DEVNULL if quiet else None,
-            stderr=subprocess.DEVNULL if quiet else None,
-            env=_environment(home, settings) | ours,
-            start_new_session=True,
-        )
+        arguments = [part for name, value in early.items() for part in ("--conf", f"{name}={value}")]
+        command: list[str | Path] = [home / "bin" / "spark-submit", *arguments, "pyspark-shell"]
+        self._process = start_child(command, _environment(home, settings) | ours, quiet=quiet)
 
     @property
     def is_running(self) -> bool:
@@ -142,11 +135,11 @@ class Jvm:
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            status = self._process.wait(_PATIENCE)
+            status = self._process.wait(_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             self.end()
             hint = "see whether the machine has too little memory, or too much to do"
-            raise MillraceError(Problem(f"Spark's JVM does not end within {_PATIENCE:g} s", hint)) from None
+            raise MillraceError(Problem(f"Spark's JVM does not end within {_TIMEOUT_SECONDS:g} s", hint)) from None
         self._zygote.finish()
         return status
 
@@ -167,12 +160,12 @@ class Jvm:
         The file holds the port, the length of the secret and the secret.
         """
         file = self.folder / "connection"
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
         try:
             while not file.exists():
                 if time.monotonic() > deadline:
                     hint = "see whether the machine has too little memory, or too much to do"
-                    raise MillraceError(Problem(f"Spark's JVM does not start within {_PATIENCE:g} s", hint))
+                    raise MillraceError(Problem(f"Spark's JVM does not start within {_TIMEOUT_SECONDS:g} s", hint))
                 if not self.is_running:
                     hint = "run with --debug to see what it says"
                     raise MillraceError(Problem("Spark's JVM has ended while it was starting", hint))
@@ -222,10 +215,6 @@ def spark_home() -> Path:
     assert spec is not None
     assert spec.origin is not None
     return Path(named) if named else Path(spec.origin).parent
-
-
-def _arguments(settings: Mapping[str, str]) -> list[str]:
-    return [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
 
 
 def _environment(home: Path, settings: Mapping[str, str]) -> dict[str, str]:

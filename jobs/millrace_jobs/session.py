@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import logging
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from millrace_jobs import jvm
+from millrace_jobs.signals import interrupts_as_before
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -138,7 +136,7 @@ def _session(
         builder = builder.config(key, value)
     for logger in _QUERY_LOGGERS:  # the code that catches the exception reports the same
         logging.getLogger(logger).disabled = quiet
-    with jvm.start(settings, quiet=quiet).announced(), _interrupts_as_before():
+    with jvm.start(settings, quiet=quiet).announced(), interrupts_as_before():
         return builder.getOrCreate()
 
 
@@ -146,12 +144,3 @@ def stop(spark: SparkSession) -> None:
     """Stop Spark, unless its JVM has already ended."""
     if jvm.is_running():
         spark.stop()
-
-
-@contextmanager
-def _interrupts_as_before() -> Iterator[None]:
-    """Restore the Ctrl-C handler afterwards: a new SparkContext installs one that cancels even the running batch."""
-    handler = signal.getsignal(signal.SIGINT)
-    yield
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, handler)

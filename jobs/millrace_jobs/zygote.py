@@ -11,13 +11,14 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from millrace_jobs.signals import start_child
 from millrace_jobs.zygote_client import ADDRESS
 
 _SETTINGS = {
     "OMP_NUM_THREADS": "1",  # a process with threads must not fork; Spark sets this for tasks as well
     "PYTHONUNBUFFERED": "1",
 }
-_PATIENCE = 30.0
+_END_SECONDS = 30.0
 
 
 class Zygote:
@@ -44,15 +45,11 @@ class Zygote:
                 return
             listener.listen(128)
             listener.set_inheritable(True)
-            output = subprocess.DEVNULL if quiet else None
-            self._process = subprocess.Popen(
+            self._process = start_child(
                 [sys.executable, "-m", "millrace_jobs.zygote_server", str(listener.fileno()), folder],
-                stdin=subprocess.PIPE,  # the zygote ends when this pipe closes, as it does when this process ends
-                stdout=output,
-                stderr=output,
-                env={"PYTHONHASHSEED": "0"} | os.environ | _SETTINGS,  # as Spark sets it, so that tasks hash alike
+                {"PYTHONHASHSEED": "0"} | os.environ | _SETTINGS,  # as Spark sets it, so that tasks hash alike
+                quiet=quiet,
                 pass_fds=[listener.fileno()],
-                start_new_session=True,
             )
         self.settings[ADDRESS] = str(path)
 
@@ -61,7 +58,7 @@ class Zygote:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(_PATIENCE)
+                self._process.wait(_END_SECONDS)
 
     def end(self) -> None:
         """Kill the zygote at once; only for a zygote without children."""

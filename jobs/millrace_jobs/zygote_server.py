@@ -39,7 +39,7 @@ _STREAMS = 3
 _NAME = Path("/proc/self/comm")
 """File with the name under which ``ps`` and ``top`` show this process; Linux keeps 15 characters."""
 
-_PATIENCE = 10.0
+_REQUEST_SECONDS = 10.0
 """Seconds that a request may take to arrive."""
 
 
@@ -80,7 +80,7 @@ class ZygoteServer:
 
     def _answer(self) -> None:
         connection, _ = self._listener.accept()
-        connection.settimeout(_PATIENCE)
+        connection.settimeout(_REQUEST_SECONDS)
         try:
             request = _receive(connection)
         except (OSError, ValueError):

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from millrace_jobs.pipeline.merge import OBSERVED
 from millrace_jobs.run.job import Job
 from millrace_jobs.run.platform import OneProcess
+from millrace_jobs.run.query_file import query_of
 from spark.streams import plan, results_in
 
 from . import topics
@@ -87,7 +88,7 @@ def test_slices_are_even_where_partitions_are_not(spark, broker, make_topic, tmp
 
     notes = ReplicaNotes()
     spark.streams.addListener(notes)
-    with Job.of_file(query, OneProcess(plan_file), once=True) as job:
+    with Job(query_of(query), OneProcess(plan_file), once=True) as job:
         job.run()
 
     read = [batch for batch in notes.read.values() if sum(batch.values())]

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter
 
-from millrace_jobs.run.health import Health
 from millrace_jobs.run.metrics import JobMetrics
+from millrace_jobs.run.observer import Health
 from millrace_operator.metrics_source.client import Prometheus
 from millrace_operator.metrics_source.job_metrics import newest_answer
 from millrace_operator.scaling.observation import Answer
@@ -23,7 +23,7 @@ class Driver:
     """The endpoint of a driver: address and labels of its target, and the metrics that it shows."""
 
     def __init__(self, registry: CollectorRegistry, namespace: str, pod: str) -> None:
-        health = Health(patience=60)
+        health = Health(allowed_silence=60)
         self._server = HttpServer(registry, health.liveness, health.readiness)
         self._server.start()
         self.address = self._server.url.removeprefix("http://")

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 
 from millrace_jobs.run.job import Job
 from millrace_jobs.run.platform import OneProcess
+from millrace_jobs.run.query_file import query_of
 from millrace_jobs.sinks.base import ResultBatch
 from millrace_jobs.sinks.files import FilesSink
 
@@ -26,5 +27,5 @@ def die(sink: FilesSink, results: DataFrame, batch: ResultBatch) -> int:
 
 
 FilesSink.write = die  # type: ignore[method-assign]
-with Job.of_file(Path(sys.argv[1]), OneProcess(Path(sys.argv[2])), debug=True) as job:  # its output ends with the JVM
+with Job(query_of(Path(sys.argv[1])), OneProcess(Path(sys.argv[2])), debug=True) as job:  # its output ends with the JVM
     job.run()

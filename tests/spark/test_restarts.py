@@ -34,7 +34,7 @@ PLACINGS: list[Placing] = [("hash", 2, 2), ("native", 2, 2), ("pkg", 4, 1)]
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Restarts follow at once."""
-    monkeypatch.setattr("millrace_jobs.run.loop.Backoff.next", lambda _: 0.0)
+    monkeypatch.setattr("millrace_jobs.run.failures.Backoff.next", lambda _: 0.0)
 
 
 @dataclass

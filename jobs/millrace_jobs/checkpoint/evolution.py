@@ -34,73 +34,46 @@ class SpecChange(Enum):
     SQL = "filter and output may change, but not what the state is built by"
 
 
-FIELDS: Mapping[str, SpecChange] = {
-    "apiVersion": SpecChange.FREE,
-    "kind": SpecChange.FREE,
-    "metadata": SpecChange.FREE,
-    "metadata.name": SpecChange.NAME,
-    "status": SpecChange.FREE,
-    "spec.state": SpecChange.FREE,
-    "spec.sources.*.files.path": SpecChange.RECORDS,
-    "spec.sources.*.files.format": SpecChange.RECORDS,
-    "spec.sources.*.files.header": SpecChange.RECORDS,
-    "spec.sources.*.files.delimiter": SpecChange.RECORDS,
-    "spec.sources.*.files.maxFilesPerBatch": SpecChange.FREE,
-    "spec.sources.*.replay.path": SpecChange.RECORDS,
-    "spec.sources.*.replay.format": SpecChange.RECORDS,
-    "spec.sources.*.replay.header": SpecChange.RECORDS,
-    "spec.sources.*.replay.delimiter": SpecChange.RECORDS,
-    "spec.sources.*.replay.timeColumn": SpecChange.FREE,
-    "spec.sources.*.replay.speed": SpecChange.FREE,
-    "spec.sources.*.replay.rate": SpecChange.FREE,
-    "spec.sources.*.replay.rateTrace": SpecChange.FREE,
-    "spec.sources.*.rate": SpecChange.RECORDS,
-    "spec.sources.*.nexmark": SpecChange.RECORDS,
-    "spec.sources.*.kafka.bootstrapServers": SpecChange.FREE,
-    "spec.sources.*.kafka.tls": SpecChange.FREE,
-    "spec.sources.*.kafka.sasl": SpecChange.FREE,
-    "spec.sources.*.kafka.topic": SpecChange.RECORDS,
-    "spec.sources.*.kafka.topics": SpecChange.RECORDS,
-    "spec.sources.*.kafka.topicPattern": SpecChange.RECORDS,
-    "spec.sources.*.kafka.partitions": SpecChange.RECORDS,
-    "spec.sources.*.kafka.startingOffsets": SpecChange.START,
-    "spec.sources.*.kafka.startingTimestamp": SpecChange.START,
-    "spec.sources.*.kafka.endingOffsets": SpecChange.START,
-    "spec.sources.*.kafka.endingTimestamp": SpecChange.START,
-    "spec.sources.*.kafka.includeMetadata": SpecChange.FREE,
-    "spec.sources.*.kafka.maxRecordsPerBatch": SpecChange.FREE,
-    "spec.sources.*.kafka.maxBytesPerBatch": SpecChange.FREE,
-    "spec.sources.*.format": SpecChange.RECORDS,
-    "spec.sources.*.schema": SpecChange.SCHEMA,
-    "spec.sources.*.avro.writerSchema": SpecChange.RECORDS,
-    "spec.sources.*.avro.registry": SpecChange.FREE,
-    "spec.sources.*.watermark.column": SpecChange.STATE,
-    "spec.sources.*.watermark.delay": SpecChange.FREE,
-    "spec.sources.*.timestampFormat": SpecChange.RECORDS,
-    "spec.sources.*.corruptRecords": SpecChange.FREE,
-    "spec.query.sql": SpecChange.SQL,
-    "spec.query.python": SpecChange.STATE,
-    "spec.sink": SpecChange.FREE,
-    "spec.emit": SpecChange.EMIT,
-    "spec.batchInterval": SpecChange.FREE,
-    "spec.partitioner": SpecChange.FREE,
-    "spec.parallelism": SpecChange.FREE,
-    "spec.executors": SpecChange.FREE,
-    "spec.driver": SpecChange.FREE,
-    "spec.scaling": SpecChange.FREE,
-    "spec.checkpoint": SpecChange.FREE,
-    "spec.image": SpecChange.FREE,
-    "spec.serviceAccountName": SpecChange.FREE,
-    "spec.sparkConf": SpecChange.FREE,
-    "spec.restartNonce": SpecChange.FREE,
-    "spec.replanNonce": SpecChange.FREE,
+_FIELDS = {
+    SpecChange.FREE: """
+        apiVersion kind metadata status
+        spec.state spec.sink spec.batchInterval spec.partitioner spec.parallelism spec.executors spec.driver
+        spec.scaling spec.checkpoint spec.image spec.serviceAccountName spec.sparkConf
+        spec.restartNonce spec.replanNonce
+        spec.sources.*.files.maxFilesPerBatch spec.sources.*.corruptRecords
+        spec.sources.*.avro.registry spec.sources.*.watermark.delay
+        spec.sources.*.replay.timeColumn spec.sources.*.replay.speed
+        spec.sources.*.replay.rate spec.sources.*.replay.rateTrace
+        spec.sources.*.kafka.bootstrapServers spec.sources.*.kafka.tls spec.sources.*.kafka.sasl
+        spec.sources.*.kafka.includeMetadata
+        spec.sources.*.kafka.maxRecordsPerBatch spec.sources.*.kafka.maxBytesPerBatch
+    """,
+    SpecChange.NAME: "metadata.name",
+    SpecChange.RECORDS: """
+        spec.sources.*.rate spec.sources.*.nexmark
+        spec.sources.*.format spec.sources.*.timestampFormat spec.sources.*.avro.writerSchema
+        spec.sources.*.files.path spec.sources.*.files.format
+        spec.sources.*.files.header spec.sources.*.files.delimiter
+        spec.sources.*.replay.path spec.sources.*.replay.format
+        spec.sources.*.replay.header spec.sources.*.replay.delimiter
+        spec.sources.*.kafka.topic spec.sources.*.kafka.topics
+        spec.sources.*.kafka.topicPattern spec.sources.*.kafka.partitions
+    """,
+    SpecChange.START: """
+        spec.sources.*.kafka.startingOffsets spec.sources.*.kafka.startingTimestamp
+        spec.sources.*.kafka.endingOffsets spec.sources.*.kafka.endingTimestamp
+    """,
+    SpecChange.STATE: "spec.sources.*.watermark.column spec.query.python",
+    SpecChange.SCHEMA: "spec.sources.*.schema",
+    SpecChange.SQL: "spec.query.sql",
+    SpecChange.EMIT: "spec.emit",
 }
+FIELDS = {field: change for change, fields in _FIELDS.items() for field in fields.split()}
 """Kind of change of every StreamQuery field, by its YAML path; a field that is not listed follows its parent.
 
 The number of state partitions is not a field: it is fixed when the checkpoint is created, and only ``millrace state
 repartition`` changes it.
 """
-
 
 _FILTER_CHANGED = "the filter has changed: what the state holds was counted under the old one, and stays in it"
 

@@ -1,16 +1,22 @@
-"""What the displays of a run share: their interface, and the summary of a run from its first batch to its last."""
+"""The choice of a display for a run, and the summary that it shows of the run, from the first batch to the last."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rich.console import Console
 
 from millrace_jobs.pipeline.progress import BatchReport
+
+if TYPE_CHECKING:
+    from millrace_jobs.display.live import LiveDisplay
+    from millrace_jobs.display.plain import PlainDisplay
+
+    Display: TypeAlias = LiveDisplay | PlainDisplay
+    """A display of a run; its methods may be called from any thread."""
 
 Outcome = Literal["finished", "drained", "failed"]
 
@@ -85,31 +91,6 @@ class RunTally:
             if 100 * within >= percent * self.batches:
                 return value / 100
         return None
-
-
-class Display(Protocol):
-    """A display of a run; its methods may be called from any thread."""
-
-    def starting(self, step: str) -> None:
-        """Show the current step of the preparation for the first batch."""
-
-    def started(self, facts: Mapping[str, str]) -> None:
-        """Show the start of the run, with facts such as the address of its metrics."""
-
-    def batch(self, report: BatchReport) -> None:
-        """Show a finished batch."""
-
-    def message(self, text: str) -> None:
-        """Show a message to the user."""
-
-    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Show results; each row has one value per column."""
-
-    def finished(self, summary: Summary) -> None:
-        """Show the summary of a run that has ended or failed."""
-
-    def close(self) -> None:
-        """Restore the terminal; ``finished`` does so too, and a second call does nothing."""
 
 
 def display_for(console: Console, name: str) -> Display:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from kubernetes import config
 from kubernetes.client import ApiException, CoreV1Api
@@ -25,46 +23,22 @@ from millrace_jobs.pod.plan_watch import TIMEOUT, PlanWatch, error_line
 from millrace_jobs.session import pod_session, silence
 
 
-@dataclass(frozen=True)
-class PodIdentity:
-    """The identity of this pod, from the downward API."""
-
-    name: str
-    namespace: str
-    address: str
-
-    @classmethod
-    def from_environment(cls) -> Self:
-        """Read the identity from environment variables.
-
-        Raises:
-            MillraceError: this is not a driver's pod.
-        """
-        try:
-            return cls(os.environ["POD_NAME"], os.environ["POD_NAMESPACE"], os.environ["POD_IP"])
-        except KeyError as error:
-            hint = "millrace driver is for pods that the operator makes; on this machine write millrace run"
-            raise MillraceError(Problem(f"the environment variable {error.args[0]} is not set", hint)) from None
-
-
 class DriverPod:
-    """The platform of a driver that runs in this pod.
+    """The platform of a driver that runs in this pod, whose identity comes from the downward API.
 
     Args:
-        pod: the identity of the pod.
         config_map: name of the ConfigMap with the plan.
         mounted: the file that the plan is mounted as.
 
     Raises:
-        MillraceError: the pod has no service account token, or its first plan cannot be followed.
+        MillraceError: this is no driver's pod, it has no service account token, or its first plan cannot be followed.
     """
 
-    def __init__(self, pod: PodIdentity, config_map: str, mounted: Path) -> None:
-        self._pod = pod
+    def __init__(self, config_map: str, mounted: Path) -> None:
+        _, self._namespace, self.host = (_of_pod(name) for name in ("POD_NAME", "POD_NAMESPACE", "POD_IP"))
         self._api = _api()
-        self._watch = PlanWatch(self._api, pod.namespace, config_map, mounted)
-        self._agent = Agent(self._api, pod.namespace, config_map, self._watch)
-        self.host = pod.address
+        self._watch = PlanWatch(self._api, self._namespace, config_map, mounted)
+        self._agent = Agent(self._api, self._namespace, config_map, self._watch)
         self.chooses_algorithm = True
         self._spark: SparkSession | None = None
 
@@ -83,9 +57,7 @@ class DriverPod:
         # unique names: the pods of an earlier run may still exist
         prefix = f"{query.name}-{secrets.token_hex(3)}"
         wanted = self._watch.newest.executors
-        self._spark = pod_session(
-            query.name, partitions, query.spec.spark_conf, workspace, self._pod.address, prefix, wanted
-        )
+        self._spark = pod_session(query.name, partitions, query.spec.spark_conf, workspace, self.host, prefix, wanted)
         return self._spark
 
     def cores(self, spark: SparkSession) -> int:
@@ -121,7 +93,7 @@ class DriverPod:
         try:
             self._agent.forget()
             self._api.delete_collection_namespaced_pod(
-                self._pod.namespace,
+                self._namespace,
                 label_selector=f"{QUERY_LABEL}={query},{ROLE_LABEL}={EXECUTOR}",
                 _request_timeout=TIMEOUT,
             )
@@ -129,6 +101,15 @@ class DriverPod:
             problem = f"what an earlier run has left cannot be removed: {error_line(error)}"
             hint = "the driver is started again by itself; without the API server there are no executors"
             raise MillraceError(Problem(problem, hint)) from None
+
+
+def _of_pod(name: str) -> str:
+    """Return an environment variable of a driver's pod."""
+    try:
+        return os.environ[name]
+    except KeyError:
+        hint = "millrace driver is for pods that the operator makes; on this machine write millrace run"
+        raise MillraceError(Problem(f"the environment variable {name} is not set", hint)) from None
 
 
 def _api() -> CoreV1Api:

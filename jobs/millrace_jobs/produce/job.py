@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 
 import pyarrow as pa
 from rich.console import Console
@@ -25,6 +23,7 @@ from millrace_jobs.produce.delivery import Delivery, Messages, SendLimits, send_
 from millrace_jobs.produce.encoding import Encode, avro_encoder, csv_encoder, json_encoder, key_encoder
 from millrace_jobs.produce.inputs import RecordInput, file_input, generator_input
 from millrace_jobs.produce.target import ProduceTarget, named_target, query_target, require_topic
+from millrace_jobs.signals import end_next_time, on_end_request
 from millrace_jobs.sources.pacing import RatePace, read_rate_trace
 
 _EVENT_RATE = 1000.0
@@ -128,16 +127,15 @@ def _stop_on_signals() -> Iterator[threading.Event]:
     """Provide an event that Ctrl-C and SIGTERM set; repeating the same signal ends the process."""
     stop = threading.Event()
 
-    def request(number: int, _: FrameType | None) -> None:
+    def request(number: int) -> None:
         stop.set()
-        signal.signal(number, signal.SIG_DFL)
+        end_next_time(number)
 
-    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    restore = on_end_request(request)
     try:
         yield stop
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        restore()
 
 
 def _target(request: ProduceRequest) -> ProduceTarget:

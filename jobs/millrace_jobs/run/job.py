@@ -10,8 +10,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -22,26 +21,24 @@ from millrace_api.model.plan import Plan
 from millrace_api.model.sources import FileFormat
 from millrace_api.model.status import FailureClass
 from millrace_api.model.streamquery import StreamQuery
-from millrace_api.validation.loading import locate
 from millrace_jobs import jvm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.disk import cache_folder
-from millrace_jobs.display.display import Display, Outcome, RunTally, display_for
+from millrace_jobs.display.display import Outcome, display_for
 from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.build import check_streaming, result_keys
 from millrace_jobs.pipeline.compile import CompiledQuery, Routed, compile_query
 from millrace_jobs.pipeline.explain import explain
-from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.pipeline.state_layout import as_before, layout
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan, PlanSource, partitioner_problem, pin_of
 from millrace_jobs.run.auto import AutoPlans, first_algorithm
 from millrace_jobs.run.failures import attributed_to
-from millrace_jobs.run.health import Health
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.run.metrics import JobMetrics
+from millrace_jobs.run.observer import Health, Observer
 from millrace_jobs.run.platform import OneProcess, Platform
-from millrace_jobs.run.query_file import query_of
+from millrace_jobs.run.query_file import errors_located_in
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.session import stop
 from millrace_jobs.sinks.base import Sink
@@ -52,40 +49,20 @@ from millrace_support.http_server import HttpServer
 
 
 @dataclass
-class Observer:
-    """A watcher that passes the events of a run on to display, metrics, probes, platform and ``auto``."""
-
-    display: Display
-    metrics: JobMetrics
-    health: Health
-    platform: Platform
-    auto: AutoPlans | None = None
-    tally: RunTally = field(default_factory=RunTally)
-
-    def batch(self, report: BatchReport) -> None:
-        """Report a finished batch to everyone who watches the run."""
-        self.health.progressed()
-        self.metrics.record(report)
-        self.tally.add(report)
-        self.display.batch(report)
-        self.platform.batch(report)
-        if self.auto is not None:
-            switch = self.auto.observe(report)
-            self.metrics.record_choice(self.auto.selector.outcomes, switch)
-
-    def message(self, text: str) -> None:
-        """Show the user a message."""
-        self.display.message(text)
-
-    def idle(self, pin: Pin) -> None:
-        """Report an idle query: a sign of life, under this pin."""
-        self.health.progressed()
-        self.platform.idle(pin)
-
-
-@dataclass
 class Job:
-    """One query to run or explain in this process; a context manager that releases Spark and files."""
+    """One query to run or explain in this process; a context manager that releases Spark and files.
+
+    A run passes through these phases. ``stop`` ends it before the next phase, or after the running batch:
+
+    1. ``_open_checkpoint``: this process becomes the driver, by lock and lease.
+    2. ``_start_spark``, once the sources are open and the sink can be used.
+    3. ``_compile``: the query in the form that fits the checkpoint's state, and the sink ready for its first batch.
+    4. ``_assemble``: the plan source, the run loop and its observer; metrics and probes are served.
+    5. ``_supervise``: batches, until the run is finished, drained or failed (``QueryRun``).
+
+    What a phase has opened is closed in reverse order at the end. A checkpoint or sink that the run has created is
+    removed if the run failed before its first batch.
+    """
 
     query: StreamQuery
     platform: Platform = field(default_factory=OneProcess)
@@ -98,37 +75,15 @@ class Job:
     _stack: ExitStack = field(default_factory=ExitStack)
     _run: QueryRun | None = None
 
-    @classmethod
-    def of_file(
-        cls,
-        file: Path,
-        platform: Platform | None = None,
-        *,
-        name: str | None = None,
-        once: bool = False,
-        metrics_port: int = 0,
-        debug: bool = False,
-    ) -> Self:
-        """Load and check a query of a file; without a platform it runs on local Spark.
-
-        Raises:
-            MillraceError: the file has problems, or several queries of which ``name`` is none.
-        """
-        return cls(query_of(file, name), platform or OneProcess(), once, metrics_port, debug, file)
-
     def __enter__(self) -> Self:
+        if self.file is not None:
+            self._stack.enter_context(errors_located_in(self.file, self.query.name))
+        self._stack.callback(jvm.end_unused)
         self._workspace = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="millrace-")))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
-        jvm.end_unused()
-        if isinstance(error, MillraceError) and self.file is not None:
-            located = MillraceError(*locate(error.problems, self.file, self.query.name))
-            located.failure = error.failure
-            raise located from error
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
 
     def run(self) -> None:
         """Run the query to its end.
@@ -136,66 +91,24 @@ class Job:
         Raises:
             MillraceError: the query cannot run, or has failed.
         """
-        given = self._given_plans()
-        display = display_for(self.console, self.query.name)
-        self._stack.callback(display.close)
-        display.starting("opening the checkpoint and the sources")
-        checkpoint = Checkpoint(checkpoint_root(self.query))
-        checkpoint.open(self.query, self.platform.state_partitions(self.query.spec))
-        self._close_at_end(checkpoint, checkpoint)
-        if self.stop_requested:
-            return
-        sources = self._open_sources(checkpoint.root / "sources")
-        check_sink(self.query.spec)
-        display.starting("starting Spark")
-        spark = self._spark(checkpoint.state_partitions)
-        if self.stop_requested:
-            return
-        display.starting("planning the query")
-        planned = compile_query(spark, self.query.spec, {name: source.schema for name, source in sources.items()})
-        planned = self._as_before(planned, checkpoint, display)
-        sink = self._prepared_sink(planned, checkpoint, display)
-        if self.stop_requested:
-            return
-        plans = self._plans(given, planned, spark, checkpoint, display)
-        auto = plans if isinstance(plans, AutoPlans) else None
-        health = Health(_patience(self.query))
-        observer = Observer(display, JobMetrics(self.query.name), health, self.platform, auto)
-        server = HttpServer(
-            observer.metrics.registry, health.liveness, health.readiness, self.platform.host, self.metrics_port
-        )
-        server.start()
-        self._stack.callback(server.close)
-        facts = {"metrics": f"{server.url}/metrics", "checkpoint": str(checkpoint.root), "results": sink.place}
-        self._run = QueryRun(
-            spark=spark,
-            name=self.query.name,
-            spec=self.query.spec,
-            query=planned,
-            sources=sources,
-            sink=sink,
-            checkpoint=checkpoint,
-            plans=plans,
-            watcher=observer,
-            workspace=self._workspace,
-            once=self.once,
-            accepted=partial(display.started, facts),
-        )
-        if self.stop_requested:
-            return
-        health.ready()
-        self.platform.started(spark, checkpoint.state_partitions)
-        self._supervise(self._run, observer)
+        self._given = self._given_plans()
+        self._display = display_for(self.console, self.query.name)
+        self._stack.callback(self._display.close)
+        phases = (self._open_checkpoint, self._start_spark, self._compile, self._assemble, self._supervise)
+        for phase in phases:
+            if self.stop_requested:
+                return
+            phase()
 
     def explain(self) -> str:
         """Describe how the query would run."""
         given = self._given_plans()
         sources = self._open_sources(self._workspace / "sources")
-        spark = self._spark(self.platform.state_partitions(self.query.spec))
-        planned = compile_query(spark, self.query.spec, {name: source.schema for name, source in sources.items()})
-        check_streaming(planned, self.query.spec, spark, sources)
+        spark = self._session(self.platform.state_partitions(self.query.spec))
+        compiled = compile_query(spark, self.query.spec, {name: source.schema for name, source in sources.items()})
+        check_streaming(compiled, self.query.spec, spark, sources)
         plan = given.current() if given is not None else None
-        return explain(planned, self.query.spec, sources, pin_of(plan or self._first_plan(planned)))
+        return explain(compiled, self.query.spec, sources, pin_of(plan or self._first_plan(compiled)))
 
     def stop(self) -> None:
         """Request an end after the running batch; safe in a signal handler."""
@@ -215,7 +128,63 @@ class Job:
         shutil.rmtree(self._workspace, ignore_errors=True)
         jvm.abandon()
 
-    def _supervise(self, run: QueryRun, observer: Observer) -> None:
+    def _open_checkpoint(self) -> None:
+        self._display.starting("opening the checkpoint and the sources")
+        self._checkpoint = Checkpoint(checkpoint_root(self.query))
+        self._checkpoint.open(self.query, self.platform.state_partitions(self.query.spec))
+        self._close_at_end(self._checkpoint)
+
+    def _start_spark(self) -> None:
+        """Start Spark, for sources and a sink that can be used."""
+        self._sources = self._open_sources(self._checkpoint.root / "sources")
+        check_sink(self.query.spec)
+        self._display.starting("starting Spark")
+        self._spark = self._session(self._checkpoint.state_partitions)
+
+    def _compile(self) -> None:
+        """Compile the query in the form that can continue from the state in the checkpoint, and prepare its sink."""
+        self._display.starting("planning the query")
+        schemas = {name: source.schema for name, source in self._sources.items()}
+        compiled = compile_query(self._spark, self.query.spec, schemas)
+        self._compiled = as_before(compiled, self.query.spec.query.sql, self._checkpoint.layout)
+        if isinstance(self._compiled.execution, Native) and self._compiled is not compiled:
+            why = f"the query runs natively, though it can be routed: {self._compiled.execution.reason}"
+            self._display.message(f"{why}: choose {ANOTHER_CHECKPOINT} to have it routed")
+        self._sink = self._prepared_sink()
+
+    def _assemble(self) -> None:
+        """Put together the run loop and what watches it, and serve metrics and probes."""
+        plans = self._plans()
+        auto = plans if isinstance(plans, AutoPlans) else None
+        health = Health(max(600.0, 20 * self.query.spec.batch_interval.seconds))  # the first of a backlog takes long
+        self._observer = Observer(self._display, JobMetrics(self.query.name), health, self.platform, auto)
+        registry = self._observer.metrics.registry
+        server = HttpServer(registry, health.liveness, health.readiness, self.platform.host, self.metrics_port)
+        server.start()
+        self._stack.callback(server.close)
+        root = self._checkpoint.root
+        facts = {"metrics": f"{server.url}/metrics", "checkpoint": str(root), "results": self._sink.place}
+        self._run = QueryRun(
+            spark=self._spark,
+            name=self.query.name,
+            spec=self.query.spec,
+            query=self._compiled,
+            sources=self._sources,
+            sink=self._sink,
+            checkpoint=self._checkpoint,
+            plans=plans,
+            watcher=self._observer,
+            workspace=self._workspace,
+            once=self.once,
+            accepted=partial(self._display.started, facts),
+        )
+
+    def _supervise(self) -> None:
+        """Run the loop to its end, and show the summary of the run."""
+        run, observer = self._run, self._observer
+        assert run is not None
+        observer.health.ready()
+        self.platform.started(self._spark, self._checkpoint.state_partitions)
         began = time.monotonic()
         outcome: Outcome = "failed"
         try:
@@ -245,7 +214,7 @@ class Job:
         done = "nothing new: all input was processed by an earlier run"
         return f"{done}; remove {checkpoint.root}{results} to start over"
 
-    def _close_at_end(self, made: Checkpoint | Sink, checkpoint: Checkpoint) -> None:
+    def _close_at_end(self, made: Checkpoint | Sink) -> None:
         """Close ``made`` at the end of the run; remove it first if the run failed before its first batch.
 
         It is kept after a transient failure: the next attempt continues from what this one has settled, such as where
@@ -256,7 +225,7 @@ class Job:
             failed = isinstance(error, Exception) and not isinstance(error, TransientError)
             try:
                 with suppress(OSError):  # the disk may be why the run failed; report that failure
-                    if failed and checkpoint.may_be_withdrawn():
+                    if failed and self._checkpoint.may_be_withdrawn():
                         made.withdraw()
             finally:
                 made.close()
@@ -270,56 +239,42 @@ class Job:
                 name: open_source(name, source, state / name, cache) for name, source in self.query.spec.sources.items()
             }
 
-    def _spark(self, partitions: int) -> SparkSession:
+    def _session(self, partitions: int) -> SparkSession:
         spark = self.platform.session(self.query, partitions, self._workspace, quiet=not self.debug)
         self._stack.callback(stop, spark)
         self._stack.callback(self.platform.close)
         return spark
 
-    def _as_before(self, planned: CompiledQuery, checkpoint: Checkpoint, display: Display) -> CompiledQuery:
-        """Return the query with the plan that can continue from the state in the checkpoint."""
-        continued = as_before(planned, self.query.spec.query.sql, checkpoint.layout)
-        if isinstance(continued.execution, Native) and continued is not planned:
-            hint = f"choose {ANOTHER_CHECKPOINT} to have it routed"
-            display.message(f"the query runs natively, though it can be routed: {continued.execution.reason}: {hint}")
-        return continued
-
-    def _prepared_sink(self, planned: CompiledQuery, checkpoint: Checkpoint, display: Display) -> Sink:
+    def _prepared_sink(self) -> Sink:
         """Return the sink, ready for the first batch; from then on the checkpoint is this query's."""
-        self._check_sink(planned)
-        checkpoint.keep_layout(layout(planned))
-        sink = open_sink(self.query, result_keys(planned, self.query.spec), checkpoint.id, display.table)
-        self._close_at_end(sink, checkpoint)
-        checkpoint.require_lease()  # ``prepare`` fences other drivers, and one may hold the lease by now
+        self._check_result_types()
+        self._checkpoint.keep_layout(layout(self._compiled))
+        keys = result_keys(self._compiled, self.query.spec)
+        sink = open_sink(self.query, keys, self._checkpoint.id, self._display.table)
+        self._close_at_end(sink)
+        self._checkpoint.require_lease()  # ``prepare`` fences other drivers, and one may hold the lease by now
         with attributed_to(FailureClass.SINK):
-            sink.prepare(checkpoint.last_batch())
-        for remark in checkpoint.adopt(self.query):
-            display.message(remark)
+            sink.prepare(self._checkpoint.last_batch())
+        for remark in self._checkpoint.adopt(self.query):
+            self._display.message(remark)
         return sink
 
-    def _plans(
-        self,
-        given: PlanSource | None,
-        planned: CompiledQuery,
-        spark: SparkSession,
-        checkpoint: Checkpoint,
-        display: Display,
-    ) -> PlanSource:
+    def _plans(self) -> PlanSource:
         """Return the given plan source, or a fixed plan; ``auto`` wraps either one."""
-        first = self._first_plan(planned, checkpoint.last_pin())
-        plans = given or FixedPlan(first)
+        first = self._first_plan(self._compiled, self._checkpoint.last_pin())
+        plans = self._given or FixedPlan(first)
         chosen = self.query.spec.partitioner.algorithm is Algorithm.AUTO and self.platform.chooses_algorithm
-        if not chosen or not isinstance(planned.execution, Routed):
+        if not chosen or not isinstance(self._compiled.execution, Routed):
             return plans
 
         def resources() -> Resources:
-            return Resources(self.platform.cores(spark), checkpoint.state_partitions)
+            return Resources(self.platform.cores(self._spark), self._checkpoint.state_partitions)
 
-        return AutoPlans(plans, first.algorithm, planned.execution, resources, display.message)
+        return AutoPlans(plans, first.algorithm, self._compiled.execution, resources, self._display.message)
 
-    def _first_plan(self, planned: CompiledQuery, last: Pin | None = None) -> Plan:
+    def _first_plan(self, compiled: CompiledQuery, last: Pin | None = None) -> Plan:
         """Return the plan of a run without a plan source; a query that is not routed has only ``native``."""
-        routed = planned.execution if isinstance(planned.execution, Routed) else None
+        routed = compiled.execution if isinstance(compiled.execution, Routed) else None
         return Plan.initial(self.query.spec, auto=first_algorithm(routed, last) if routed else Algorithm.NATIVE)
 
     def _given_plans(self) -> PlanSource | None:
@@ -330,18 +285,13 @@ class Job:
             raise MillraceError(problem)
         return given
 
-    def _check_sink(self, planned: CompiledQuery) -> None:
+    def _check_result_types(self) -> None:
         files = self.query.spec.sink.files
         if files is None or files.format is not FileFormat.CSV:
             return
-        for column in planned.result:
+        for column in self._compiled.result:
             if column.dataType.typeName() in ("struct", "array", "map"):
                 kind = column.dataType.simpleString()
                 hint = "select its fields one by one, such as window.start, or write format: parquet"
                 message = f"column {column.name} of type {kind} cannot be written to csv"
                 raise MillraceError(Problem(message, hint, field="spec.sink.files.format"))
-
-
-def _patience(query: StreamQuery) -> float:
-    """Return the seconds without a batch after which a query counts as hung; the first on a backlog may take long."""
-    return max(600.0, 20 * query.spec.batch_interval.seconds)

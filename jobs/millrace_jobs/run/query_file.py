@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,6 +38,17 @@ def query_of(file: Path, name: str | None = None) -> StreamQuery:
         raise MillraceError(Problem(f"the file has the queries {names}", "choose one by --query NAME", str(file)))
     _let_import_from(file.absolute().parent)
     return chosen[0]
+
+
+@contextmanager
+def errors_located_in(file: Path, name: str) -> Iterator[None]:
+    """Give errors in this block the lines of the fields of the query ``name`` in its file."""
+    try:
+        yield
+    except MillraceError as error:
+        located = MillraceError(*locate(error.problems, file, name))
+        located.failure = error.failure
+        raise located from error
 
 
 def _let_import_from(folder: Path) -> None:

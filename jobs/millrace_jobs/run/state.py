@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
@@ -20,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import StreamQuery
+from millrace_jobs import jvm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.checkpoint.spark_folder import copy_of, take_over
 from millrace_jobs.run.failures import explain_failure, jvm_gone
@@ -29,27 +29,10 @@ MOST_PARTITIONS = 1000
 """Maximum number of state partitions: each costs about 10 ms per batch, so a larger number is surely a typo."""
 
 
-@dataclass(frozen=True)
-class StateSize:
-    """The state of a query on disk; ``size``, in bytes, includes the versions that Spark keeps for a restart."""
+def describe_state(query: StreamQuery) -> str:
+    """Describe a query's state from its checkpoint, without Spark, also while the query runs.
 
-    checkpoint: Path
-    partitions: int
-    last_batch: int | None
-    size: int
-
-    def __str__(self) -> str:
-        lines = {
-            "checkpoint": self.checkpoint,
-            "state partitions": self.partitions,
-            "last batch": "-" if self.last_batch is None else self.last_batch,
-            "state on disk": f"{self.size / (1 << 20):,.1f} MiB",
-        }
-        return "\n".join(f"{name:<18}{value}" for name, value in lines.items())
-
-
-def state_size(query: StreamQuery) -> StateSize:
-    """Return the size of a query's state from its checkpoint, also while the query runs.
+    Its size on disk includes the versions that Spark keeps for a restart.
 
     Raises:
         MillraceError: the checkpoint does not exist.
@@ -57,8 +40,14 @@ def state_size(query: StreamQuery) -> StateSize:
     checkpoint = Checkpoint(checkpoint_root(query))
     if not checkpoint.exists():
         raise MillraceError(Problem(f"there is no checkpoint {checkpoint.root}", "run the query first"))
-    size = _size(checkpoint.spark / "state")
-    return StateSize(checkpoint.root, checkpoint.state_partitions, checkpoint.last_batch().committed, size)
+    last = checkpoint.last_batch().committed
+    lines = {
+        "checkpoint": checkpoint.root,
+        "state partitions": checkpoint.state_partitions,
+        "last batch": "-" if last is None else last,
+        "state on disk": f"{_size(checkpoint.spark / 'state') / (1 << 20):,.1f} MiB",
+    }
+    return "\n".join(f"{name:<18}{value}" for name, value in lines.items())
 
 
 def _size(folder: Path) -> int:
@@ -70,16 +59,11 @@ def _size(folder: Path) -> int:
     return total
 
 
-@dataclass(frozen=True)
-class Repartitioned:
-    """Numbers of state partitions before and after a repartitioning; equal if nothing was to be done."""
-
-    before: int
-    after: int
-
-
-def repartition(query: StreamQuery, partitions: int, *, debug: bool = False) -> Repartitioned:
+def repartition(query: StreamQuery, partitions: int, *, debug: bool = False) -> int:
     """Redistribute the state of a stopped query over another number of partitions; its next run continues from there.
+
+    Returns:
+        The number of partitions before; nothing is done if it is the wanted one.
 
     Raises:
         MillraceError: the number is out of range, there is no state, another run holds the checkpoint, a batch is
@@ -103,9 +87,10 @@ def repartition(query: StreamQuery, partitions: int, *, debug: bool = False) -> 
                     exchange(spark, checkpoint, partitions)
                 finally:
                     stop(spark)
-        return Repartitioned(before, partitions)
+        return before
     finally:
         checkpoint.close()
+        jvm.end_unused()
 
 
 def exchange(spark: SparkSession, checkpoint: Checkpoint, partitions: int) -> None:

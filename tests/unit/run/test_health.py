@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.run.health import Health
+from millrace_jobs.run.observer import Health
 from millrace_support.http_server import ProbeResult
 
 
@@ -15,7 +15,7 @@ class Clock:
 
 def health_and_clock():
     clock = Clock()
-    return Health(patience=60, clock=clock), clock
+    return Health(allowed_silence=60, clock=clock), clock
 
 
 def test_a_start_is_alive_and_not_ready():

@@ -13,8 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from builders import PIN, a_batch
 from millrace_api.errors import MillraceError
-from millrace_jobs.run.health import Health
 from millrace_jobs.run.metrics import JobMetrics
+from millrace_jobs.run.observer import Health
 from millrace_operator.telemetry.metrics import OperatorMetrics
 from millrace_support import http_server
 from millrace_support.http_server import MAX_CONNECTIONS, HttpServer, ProbeResult
@@ -27,7 +27,7 @@ def metrics():
 
 @pytest.fixture
 def health():
-    return Health(patience=60)
+    return Health(allowed_silence=60)
 
 
 def serve(registry, health, host="127.0.0.1", port=0):

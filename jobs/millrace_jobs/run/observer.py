@@ -1,0 +1,113 @@
+"""What a job shows of its run: each event goes to the display, the metrics, the probes and the platform."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING, Literal
+
+from millrace_jobs.display.display import RunTally
+from millrace_jobs.pipeline.progress import BatchReport
+from millrace_jobs.plan.control import Pin
+from millrace_jobs.run.auto import AutoPlans
+from millrace_jobs.run.metrics import JobMetrics
+from millrace_jobs.run.platform import Platform
+from millrace_support.http_server import ProbeResult
+
+if TYPE_CHECKING:
+    from millrace_jobs.display.display import Display
+
+
+class Health:
+    """Liveness and readiness of a query, as the run loop sees them and the probes read them; thread-safe.
+
+    A query goes from starting to running to closing, and from any of them to failed, which is final.
+
+    Args:
+        allowed_silence: seconds without a sign of life after which a running query counts as hung. It must be longer
+            than the longest acceptable batch, such as the first one on a backlog.
+        clock: monotonic clock, in seconds.
+    """
+
+    def __init__(self, allowed_silence: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._allowed_silence = allowed_silence
+        self._clock = clock
+        self._lock = Lock()
+        self._state: Literal["starting", "running", "closing", "failed"] = "starting"
+        self._reason = ""
+        self._last_sign = clock()
+
+    def ready(self) -> None:
+        """Mark a starting query as running."""
+        with self._lock:
+            if self._state == "starting":
+                self._state = "running"
+                self._last_sign = self._clock()
+
+    def progressed(self) -> None:
+        """Record a sign of life: a batch has finished, or there is nothing to do."""
+        with self._lock:
+            self._last_sign = self._clock()
+
+    def closing(self) -> None:
+        """Mark the query as closing, unless it has failed."""
+        with self._lock:
+            if self._state != "failed":
+                self._state = "closing"
+
+    def failed(self, reason: str) -> None:
+        """Mark the query as failed; the first reason is kept."""
+        with self._lock:
+            if self._state != "failed":
+                self._state, self._reason = "failed", reason
+
+    def liveness(self) -> ProbeResult:
+        """Report whether the query is alive: not ok if the query has failed or hangs, so that only a restart helps."""
+        with self._lock:
+            if self._state == "failed":
+                return ProbeResult(False, f"failed: {self._reason}")
+            silence = self._clock() - self._last_sign
+            if self._state == "running" and silence > self._allowed_silence:
+                allowed = f"allowed {self._allowed_silence:.0f} s"
+                return ProbeResult(False, f"hung: no batch finished for {silence:.0f} s, {allowed}")
+            return ProbeResult(True, self._state)
+
+    def readiness(self) -> ProbeResult:
+        """Report whether the query is ready: ok while the query runs."""
+        with self._lock:
+            reason = f": {self._reason}" if self._reason else ""
+            return ProbeResult(self._state == "running", self._state + reason)
+
+
+@dataclass
+class Observer:
+    """A watcher that passes the events of a run on to display, metrics, probes, platform and ``auto``."""
+
+    display: Display
+    metrics: JobMetrics
+    health: Health
+    platform: Platform
+    auto: AutoPlans | None = None
+    tally: RunTally = field(default_factory=RunTally)
+
+    def batch(self, report: BatchReport) -> None:
+        """Report a finished batch to everyone who watches the run."""
+        self.health.progressed()
+        self.metrics.record(report)
+        self.tally.add(report)
+        self.display.batch(report)
+        self.platform.batch(report)
+        if self.auto is not None:
+            switch = self.auto.observe(report)
+            self.metrics.record_choice(self.auto.selector.outcomes, switch)
+
+    def message(self, text: str) -> None:
+        """Show the user a message."""
+        self.display.message(text)
+
+    def idle(self, pin: Pin) -> None:
+        """Report an idle query: a sign of life, under this pin."""
+        self.health.progressed()
+        self.platform.idle(pin)
