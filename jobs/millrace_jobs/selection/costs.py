@@ -5,7 +5,6 @@ Costs are fitted by non-negative least squares, robust against outliers, with a 
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
@@ -16,14 +15,12 @@ from numpy.typing import NDArray
 
 from millrace_jobs.partitioners.registry import NATIVE
 from millrace_jobs.sketches.key_profile import KeyProfile
+from millrace_support.batch_cost import COMBINE_TASK_SECONDS, HUBER, MEDIAN_ERROR, makespan
 
 from .shadow import ShadowPlacement
 
 TASK_SECONDS = 0.04
 """Seconds of one core that Spark takes for a task that has nothing to do."""
-
-REST_SECONDS = 0.3
-"""Seconds of a batch outside its stages: planning, commit, the logs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +44,7 @@ def sql_prior(windows: int) -> Prior:
     """Return the prior for SQL with ``windows`` windows per record, which workers assemble from partial results."""
     return Prior(
         route=0.35e-6,
-        combine=np.array([0.01, 0.1e-6, 0.5e-6 + 0.1e-6 * windows]),
+        combine=np.array([COMBINE_TASK_SECONDS, 0.1e-6, 0.5e-6 + 0.1e-6 * windows]),
         merge=np.array([0.05, 4e-6 + 0.5e-6 * windows]),
         slice_record=0.5e-6 + 0.12e-6 * windows,
         windows=windows,
@@ -58,7 +55,7 @@ def python_prior() -> Prior:
     """Return the prior for Python aggregators, whose costs vary most: medium costs until they are measured."""
     return Prior(
         route=0.35e-6,
-        combine=np.array([0.01, 0.6e-6, 15e-6]),
+        combine=np.array([COMBINE_TASK_SECONDS, 0.6e-6, 15e-6]),
         merge=np.array([0.05, 25e-6]),
         slice_record=None,
         windows=1,
@@ -94,14 +91,6 @@ class TaskLoads:
         """Imbalance as a fraction: the largest load over the mean, less 1 (paper 000, Eq. 1)."""
         mean = float(self.rows.mean())
         return float(self.rows.max()) / mean - 1 if mean else 0.0
-
-
-def makespan(seconds: Iterable[float], cores: int) -> float:
-    """Return the seconds until all tasks are done, each started in order on the core that is free first."""
-    free = [0.0] * cores
-    for length in seconds:
-        heapq.heapreplace(free, free[0] + length)
-    return max(free)
 
 
 BATCHES = 32
@@ -295,7 +284,6 @@ Vector = NDArray[np.float64]
 _PRIOR_WEIGHT = 0.1
 """Weight of the prior: a cost of twice the prior's is as unlikely as measurements that are all off by this share."""
 
-_HUBER = 1.345
 _ROUNDS = 8
 _LEAST = 0.01
 """Lower bound on a cost's prior in a round, as a share of its previous value, so that the cost can grow again."""
@@ -332,8 +320,8 @@ def fit_costs(work: Vector, seconds: Vector, prior: Vector) -> Vector:
         costs = _non_negative(rows, np.concatenate([seconds[known] * scale, np.full(len(prior), _PRIOR_WEIGHT)]))
         before = np.maximum(costs, _LEAST * before)
         errors = np.abs(units @ costs - seconds[known]) / size
-        typical = max(float(np.median(errors)) / 0.6745, _TINY)
-        weights = np.minimum(1.0, _HUBER * typical / np.maximum(errors, _TINY))
+        typical = max(float(np.median(errors)) / MEDIAN_ERROR, _TINY)
+        weights = np.minimum(1.0, HUBER * typical / np.maximum(errors, _TINY))
     return costs * prior * speed
 
 

@@ -11,8 +11,9 @@ import numpy as np
 
 from millrace_jobs.kernels.mixing import seeded
 from millrace_jobs.sketches.key_profile import KeyProfile, added, profile
+from millrace_support.batch_cost import FIXED_SECONDS
 
-from .costs import REST_SECONDS, MeasuredBatch, Measurements, Prior, Resources, TaskLoads
+from .costs import MeasuredBatch, Measurements, Prior, Resources, TaskLoads
 from .selection_rule import by_rule
 from .shadow import Clock, Shadow
 from .switch import Candidate
@@ -68,7 +69,7 @@ class Residuals:
         own = [one for one in self._observed if one.algorithm == algorithm and one.batch >= oldest]
         known = (own or list(self._observed))[-_RECENT:]
         if not known:
-            return REST_SECONDS
+            return FIXED_SECONDS
         return statistics.median(one.seconds - stages(one) for one in known)
 
     def clear(self) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from heapq import heapreplace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -222,25 +221,8 @@ class BatchNoise:
         return [task * own * factor for task, own in zip(tasks, factors, strict=True)]
 
 
-def makespan(tasks: Sequence[float], cores: int, gap: float = 0.0) -> float:
-    """Return the seconds until the last of ``tasks`` is done on ``cores`` cores; 0 without tasks.
-
-    Task times are in seconds. Tasks run in order, each on the first free core (list scheduling,
-    Graham 1966). The driver launches them one by one, ``gap`` seconds apart, the first after one gap.
-    """
-    if len(tasks) <= cores:
-        return max([number * gap + task for number, task in enumerate(tasks, 1)], default=0.0)
-    free = [0.0] * cores
-    launched = 0.0
-    for task in tasks:
-        launched += gap
-        first = free[0]
-        heapreplace(free, (first if first > launched else launched) + task)
-    return max(free)
-
-
 def makespans(tasks: NDArray[np.float64], cores: int, gap: float = 0.0) -> NDArray[np.float64]:
-    """Return ``makespan`` for many stages at once: seconds of shape (..., tasks) in, of shape (...) out."""
+    """Return the makespan of many stages at once: seconds of shape (..., tasks) in, of shape (...) out."""
     count = tasks.shape[-1]
     free = np.zeros((*tasks.shape[:-1], min(cores, count)))
     for task in range(count):

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from millrace_arena.simulation.cluster import ClusterProfile, Fleet
-from millrace_arena.simulation.job import BatchNoise, JobProfile, SimulatedJob, StageWork, makespan
+from millrace_arena.simulation.job import BatchNoise, JobProfile, SimulatedJob, StageWork
 from millrace_arena.simulation.keys import KeySchedule
 from millrace_arena.simulation.metrics import MetricsPath, MetricsProfile, SimulatedCounters
 from millrace_arena.simulation.record import Rescale, SimulatedBatch, SimulatedRun
@@ -19,6 +19,7 @@ from millrace_arena.simulation.traces import Trace
 from millrace_operator.scaling.decision.decision import Situation
 from millrace_operator.scaling.observation import Answer
 from millrace_operator.scaling.shape import Bounds, Shape
+from millrace_support.batch_cost import makespan
 
 
 class ScalingPolicy(Protocol):

@@ -14,13 +14,11 @@ from .flow import Configuration, Flow, StreamConnection
 
 
 class Buffering(StrEnum):
-    """The way a task assembles batches for several consumers.
+    """The way a task assembles batches for several consumers; those without keys share one buffer in both modes.
 
-    - ``DISTINCT``: each record goes into one buffer per consumer. A consumer has one buffer for each of its tasks.
-    - ``SHARED``: each record goes into a single buffer. There is one buffer for every combination of the consumers'
-      tasks, and each batch goes to all consumers. Even a system that is unaware of batches can do this.
-
-    Consumers without keys (random and broadcast) are served from one buffer in both modes.
+    - ``DISTINCT``: each record goes into one buffer per consumer, which has one for each of its tasks.
+    - ``SHARED``: each record goes into a single buffer, one for every combination of the consumers' tasks. Each batch
+      goes to all consumers, so that even a system that is unaware of batches can do this.
     """
 
     DISTINCT = "distinct"

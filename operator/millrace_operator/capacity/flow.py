@@ -19,11 +19,8 @@ class StreamConnection(StrEnum):
     - ``HASH``: each record goes to the task that its key belongs to; all tasks get equal shares.
     - ``BROADCAST``: each record goes to every task, so ``tasks`` copies of it are sent and processed.
 
-    The paper leaves broadcasts out of its equations (section 2.3.2) and treats them only in the batching layer (3.4).
-    Here a copy is a record like any other. It counts in the consumer's input rate, batches and bytes, and in the
-    producer's output load, whose fan-out (equation 3.30) is then the number of copies. Each task of the consumer gets
-    the producer's whole stream, so more tasks add as much load as capacity. They relieve the consumer only of what
-    arrives over its other connections, and they burden the producer.
+    The paper leaves broadcasts out of its equations (section 2.3.2). Here a copy is a record like any other, in the
+    consumer's input rate, batches and bytes, and in the producer's fan-out (equation 3.30); see docs/capacity.md.
     """
 
     RANDOM = "random"
@@ -114,7 +111,7 @@ class Flow:
     def __init__(self, operators: Iterable[FlowOperator], bandwidth: float | None = None) -> None:
         given = list(operators)
         found = [*_names(given), *_numbers(given, bandwidth)]
-        found += _shape(given) if not found else []
+        found += _connections(given) if not found else []
         if found:
             raise FlowError(found)
         self.bandwidth = bandwidth
@@ -175,7 +172,7 @@ def _numbers(operators: list[FlowOperator], bandwidth: float | None) -> Iterator
         yield Mistake("", ("bandwidth",), f"{bandwidth} bit/s is no bandwidth", "write more than 0, or leave it out")
 
 
-def _shape(operators: list[FlowOperator]) -> list[Mistake]:
+def _connections(operators: list[FlowOperator]) -> list[Mistake]:
     """Return a cycle, or the operators that are not connected to the first one."""
     inputs = {operator.name: operator.inputs for operator in operators}
     try:

@@ -22,10 +22,8 @@ def minimize(flow: Flow, workload: Workload, *, batching: bool = True) -> dict[s
     Without ``batching``, every batch holds one record. With it, batches are as small as Algorithm 3 makes them, which
     is not always the smallest possible. Batches delay records, but only tasks are minimized.
 
-    Two cases go beyond the printed algorithm. An operator without queue costs may fill its tasks completely: the bound
-    of equation 4.20 is exclusive only because batches are finite. With broadcasts, a consumer's tasks change its own
-    rate and its producers' load, so tasks are counted again until they agree. They only ever grow, so the first
-    agreement has the fewest.
+    Two cases go beyond the printed algorithm (docs/capacity.md): an operator without queue costs may fill its tasks,
+    and with broadcasts tasks are counted again until they agree. They only grow, so the first agreement has the fewest.
 
     Raises:
         UnattainableError: a broadcast alone overloads some operator.

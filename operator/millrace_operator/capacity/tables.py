@@ -107,7 +107,7 @@ def _print_buffers(console: Console, report: Report) -> None:
                 for field, show in (
                     ("buffers_per_task", _figure),
                     ("buffered_records_per_task", _figure),
-                    ("buffered_bytes_per_task", _memory),
+                    ("buffered_bytes_per_task", lambda size: decimal(round(size))),
                     ("mean_wait_seconds", _duration),
                 )
             ),
@@ -138,10 +138,6 @@ def _figure(number: float | None, nothing: str = "-") -> str:
     if number is None:
         return nothing
     return f"{number:,.0f}" if number >= 100 or number == int(number) else f"{number:.3g}"
-
-
-def _memory(size: float) -> str:
-    return decimal(round(size))
 
 
 def _duration(seconds: float | None) -> str:

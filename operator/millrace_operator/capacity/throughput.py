@@ -18,11 +18,8 @@ from .flow import Configuration, Flow, Workload
 def throughput(flow: Flow, configuration: Configuration, workload: Workload) -> dict[str, float]:
     """Return the records per second that each operator processes: Algorithm 2, and then whatever it leaves unused.
 
-    The algorithm makes one backward pass. An operator that shares its capacity among producers does not learn that one
-    of them is throttled elsewhere, and reserves a share for it that is never used. So the sources grow from the rates
-    that the algorithm gives them, all in the same proportion. A source stops when it reaches its workload or when an
-    operator that it feeds is full. If the algorithm leaves nothing unused, nothing changes. With one source, the result
-    is the largest rate up to the workload at which no operator is overloaded.
+    The sources grow from the rates that the algorithm gives them, all in the same proportion, each until it reaches its
+    workload or feeds an operator that is full. docs/capacity.md says why.
     """
     names = flow.sources
     wanted = np.array([workload[name] for name in names])
@@ -44,11 +41,8 @@ def throughput(flow: Flow, configuration: Configuration, workload: Workload) -> 
 def back_pressure(flow: Flow, offered: Mapping[str, OperatorLoad]) -> dict[str, float]:
     """Return each operator's effective input rate in records per second: Algorithm 2 on the result of Algorithm 1.
 
-    Line 18 takes the minimum over consumers of their whole effective input, divided by s. That would grant a consumer
-    with several producers to each of them in full. Equation 4.12, which the line cites, divides the operator's own
-    effective output by s. Line 16 has just computed that (4.11): the consumer's input in the proportion in which the
-    operator contributes to it. An operator that emits nothing, with selectivity 0 or without input, is limited by its
-    capacity alone (4.10).
+    Line 18 is read as equation 4.12, which it cites (docs/capacity.md). An operator that emits nothing, with
+    selectivity 0 or without input, is limited by its capacity alone (4.10).
     """
     effective: dict[str, float] = {}
     for operator in reversed(list(flow.order)):

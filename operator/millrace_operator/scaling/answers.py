@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from .difference import ROUNDING, contradiction, fallen, most_batches, observation
+from .difference import ROUNDING, contradiction, fallen, inconsistent, most_batches, observation
 from .observation import Answer, NoAnswer, NoAnswerReason, Observation
 from .shape import Shape
 
@@ -33,7 +33,7 @@ _AT_LEAST_1 = ("parallelism", "replicas", "executors")
 _CLOCKS = 5.0
 """Seconds by which the clock of the metrics may be ahead."""
 
-_PATIENCE = 10.0
+_FROZEN_AFTER = 10.0
 """Multiple of its expected time up to which a batch may simply be taking long."""
 
 
@@ -93,29 +93,24 @@ class Reading:
             or self._compare(answer)
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the state that is needed to continue after a restart."""
+    def save(self) -> dict[str, Any]:
+        """Return the whole state in JSON types."""
         return {} if self._base is None else asdict(self._base)
 
-    @classmethod
-    def from_json(cls, saved: Mapping[str, Any], max_age: float = MAX_AGE) -> Reading:
-        """Continue from what ``to_json`` returned."""
-        reading = cls(max_age)
-        if saved:
-            reading._base = _Base(**{**saved, "answer": Answer(**saved["answer"])})
-        return reading
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Continue from what ``save`` returned."""
+        self._base = _Base(**{**saved, "answer": Answer(**saved["answer"])}) if saved else None
 
     def _untimely(self, answer: Answer, now: float) -> NoAnswer | None:
         age = now - answer.time
         if age > self._max_age:
             return NoAnswer(NoAnswerReason.STALE, f"the answer is {age:.0f} s old, and may be {self._max_age:.0f} s")
         if age < -_CLOCKS:
-            return NoAnswer(NoAnswerReason.INCONSISTENT, f"the answer is of a time {-age:.0f} s ahead")
+            return inconsistent(f"the answer is of a time {-age:.0f} s ahead")
         if self._base is not None and self._base.seen > now + _CLOCKS:  # the clock was set back
             self._base = None
         if self._base is not None and answer.time < self._base.seen:
-            older = self._base.seen - answer.time
-            return NoAnswer(NoAnswerReason.INCONSISTENT, f"the answer is {older:g} s older than the one before")
+            return inconsistent(f"the answer is {self._base.seen - answer.time:g} s older than the one before")
         return None
 
     def _compare(self, answer: Answer) -> Observation | NoAnswer:
@@ -132,7 +127,7 @@ class Reading:
         if broken is not None:
             return broken
         if answer.time == base.seen and answer.batches_total != base.answer.batches_total:
-            return NoAnswer(NoAnswerReason.INCONSISTENT, f"two answers of the time {answer.time:.0f} differ")
+            return inconsistent(f"two answers of the time {answer.time:.0f} differ")
         wrong = contradiction(base.answer, answer, base.since) if base.whole else None
         if wrong is not None:
             return wrong
@@ -170,7 +165,7 @@ class Reading:
         waited = answer.time - base.answer.time
         message = f"no batch has ended for {waited:.0f} s"
         expected = _expected_seconds(base.answer)
-        if answer.lag_rows and waited > _PATIENCE * expected:
+        if answer.lag_rows and waited > _FROZEN_AFTER * expected:
             message += f", though {answer.lag_rows:g} records wait and a batch should take {expected:.0f} s"
             return NoAnswer(NoAnswerReason.FROZEN, message)
         return NoAnswer(NoAnswerReason.NO_BATCH, message)
@@ -212,14 +207,12 @@ def _impossible(answer: Answer) -> NoAnswer | None:
     values = vars(answer)
     for name in _WHOLE:
         if values[name] % 1:
-            return NoAnswer(NoAnswerReason.INCONSISTENT, f"{name} is {values[name]:g}, and has to be a whole number")
+            return inconsistent(f"{name} is {values[name]:g}, and has to be a whole number")
     for name in _AT_LEAST_1:
         if values[name] < 1:
-            return NoAnswer(NoAnswerReason.INCONSISTENT, f"{name} is {values[name]:g}, and batches need 1 or more")
+            return inconsistent(f"{name} is {values[name]:g}, and batches need 1 or more")
     if values["interval_seconds"] <= 0:
-        return NoAnswer(
-            NoAnswerReason.INCONSISTENT, f"interval_seconds is {values['interval_seconds']:g}, and not above 0"
-        )
+        return inconsistent(f"interval_seconds is {values['interval_seconds']:g}, and not above 0")
     return None
 
 

@@ -35,17 +35,17 @@ def contradiction(base: Answer, answer: Answer, since: float) -> NoAnswer | None
     if not batches:
         if not rows and not seconds:
             return None
-        return _inconsistent(f"{rows:g} records and {seconds:g} s of processing came without any batch that ended")
+        return inconsistent(f"{rows:g} records and {seconds:g} s of processing came without any batch that ended")
     passed = answer.time - since
     if seconds > (1 + _LATE) * passed + _value(answer, "interval_seconds"):
-        return _inconsistent(f"{batches:g} batches took {seconds:g} s, but only {passed:g} s passed")
+        return inconsistent(f"{batches:g} batches took {seconds:g} s, but only {passed:g} s passed")
     if seconds <= 0:
-        return _inconsistent(f"{batches:g} batches took {seconds:g} s")
+        return inconsistent(f"{batches:g} batches took {seconds:g} s")
     if rows / seconds > _MOST_ROWS:
-        return _inconsistent(f"{rows:g} records were processed in {seconds:g} s")
+        return inconsistent(f"{rows:g} records were processed in {seconds:g} s")
     vanished = -(rows + _value(answer, "lag_rows") - _value(base, "lag_rows"))
     if vanished > rows / batches:
-        return _inconsistent(f"{vanished:g} records that waited are gone, but no batch read them")
+        return inconsistent(f"{vanished:g} records that waited are gone, but no batch read them")
     return None
 
 
@@ -111,8 +111,7 @@ def _planning_time(cycles: float, passed: float, cycle: float, shift: float) -> 
 
 def _value(answer: Answer, name: str) -> float:
     """Return the value of a series that is present."""
-    value: float = getattr(answer, name)
-    return value
+    return float(getattr(answer, name))
 
 
 def _grown(base: Answer, answer: Answer, name: str) -> float:
@@ -140,5 +139,6 @@ def _busy(base: Answer, answer: Answer) -> float | None:
     return min(seconds / ((answer.time - base.time) * _value(answer, "replicas")), 1.0)
 
 
-def _inconsistent(message: str) -> NoAnswer:
+def inconsistent(message: str) -> NoAnswer:
+    """Return that numbers contradict each other, with one sentence that quotes them."""
     return NoAnswer(NoAnswerReason.INCONSISTENT, message)

@@ -140,9 +140,8 @@ def noise(values: Sequence[float]) -> float:
 def outlook(times: Sequence[float], values: Sequence[float], horizon: float) -> Outlook:
     """Forecast a measurement that cannot be negative, ``horizon`` seconds after the last of ``values``.
 
-    Without a significant trend, the value is expected to stay. A significant trend is expected to continue, but no
-    longer than it has been observed, and to no more than twice and no less than half of the present value. Noise is
-    taken to be a share of the value.
+    A significant trend is expected to continue, but no longer than it has been observed, and to at most twice and at
+    least half of the present value. Noise is taken to be a share of the value.
 
     Args:
         times: rising, seconds; shape ``(n,)`` with n of at least 1.
@@ -153,9 +152,11 @@ def outlook(times: Sequence[float], values: Sequence[float], horizon: float) -> 
     line, seen, count = _present_line(times, values, scatter)
     ahead = min(horizon, seen)
     value = min(max(line.now + line.slope * ahead, line.now / _MOST_CHANGE), line.now * _MOST_CHANGE)
-    around = _INTERVAL * scatter * value * math.sqrt(1 + math.pi / 2 / count)  # noise of one value, and of the median
-    below = math.hypot(around, ahead * line.falls)
-    above = math.hypot(around, ahead * line.rises)
+    noise_width = (
+        _INTERVAL * scatter * value * math.sqrt(1 + math.pi / 2 / count)
+    )  # noise of one value, and of the median
+    below = math.hypot(noise_width, ahead * line.falls)
+    above = math.hypot(noise_width, ahead * line.rises)
     return Outlook(value, max(value - below, 0.0), value + above)
 
 

@@ -44,23 +44,18 @@ _SEVERE = 1.0
 
 
 class Zones:
-    """The zone of a job, judged by its last batches.
+    """The zone of a job, judged by its last batches; docs/autoscaling.md explains the rules.
 
-    A job is overloaded if W is above ``target`` for ``window`` batches, underused if W is at most ``target - step`` for
-    as many, and stable otherwise. One observation among them may disagree, and at least two have to agree: no single
-    odd batch moves a job to another zone or keeps it in one. An observation of several batches counts as that many
-    batches of the mean W.
-
-    After a change of the plan, and when executors come or go, the window restarts. For ``grace`` batches the job is
-    then taken to be stable, unless batches take longer than the interval: such an overload does not wait for the grace
-    period.
+    One observation within the window may disagree, and at least two have to agree. An observation of several batches
+    counts as that many batches of the mean W. After a change of the plan or of the executors, the window restarts, and
+    for ``grace`` batches only W above 1 counts.
     """
 
     def __init__(self, target: float = 0.9, step: float = 0.1, window: int = 6, grace: int = 6) -> None:
         self._target, self._step = target, step
         self._window, self._grace = window, grace
         self._epoch: int | None = None
-        self._plan: Shape | None = None
+        self._shape: Shape | None = None
         self._grace_left = 0
         self._batches: deque[tuple[int, float]] = deque(maxlen=window + 3)
         self._loads: deque[tuple[float, float, float | None]] = deque(maxlen=KEPT)
@@ -73,10 +68,10 @@ class Zones:
             self._loads.clear()
         if self._epoch not in (None, seen.epoch):
             self._chosen = self._levels()
-        if self._plan not in (None, seen.plan) or self._epoch not in (None, seen.epoch):
+        if self._shape not in (None, seen.plan) or self._epoch not in (None, seen.epoch):
             self._batches.clear()
             self._grace_left = self._grace
-        self._epoch, self._plan = seen.epoch, seen.plan
+        self._epoch, self._shape = seen.epoch, seen.plan
         self._grace_left = max(self._grace_left - seen.batches, 0)
         self._batches.append((seen.batches, seen.utilization))
         self._loads.append((seen.until, seen.arrival, seen.keys))
@@ -108,27 +103,24 @@ class Zones:
         times, rates = self._series(Driver.RATE)
         return outlook(times, rates, horizon) if rates else None
 
-    def to_json(self) -> dict[str, Any]:
+    def save(self) -> dict[str, Any]:
         """Return the whole state in JSON types."""
         return {
             "epoch": self._epoch,
-            "plan": None if self._plan is None else asdict(self._plan),
+            "plan": None if self._shape is None else asdict(self._shape),
             "grace_left": self._grace_left,
             "batches": [list(pair) for pair in self._batches],
             "loads": [list(load) for load in self._loads],
             "chosen": {driver.value: level for driver, level in self._chosen.items()},
         }
 
-    @classmethod
-    def from_json(cls, saved: Mapping[str, Any], target: float, step: float, window: int, grace: int) -> Zones:
-        """Continue from what ``to_json`` returned."""
-        zones = cls(target, step, window, grace)
-        zones._epoch, zones._grace_left = saved["epoch"], saved["grace_left"]
-        zones._plan = None if saved["plan"] is None else Shape(**saved["plan"])
-        zones._batches.extend((batches, w) for batches, w in saved["batches"])
-        zones._loads.extend((time, rate, keys) for time, rate, keys in saved["loads"])
-        zones._chosen = {Driver(name): level for name, level in saved["chosen"].items()}
-        return zones
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Continue from what ``save`` returned."""
+        self._epoch, self._grace_left = saved["epoch"], saved["grace_left"]
+        self._shape = None if saved["plan"] is None else Shape(**saved["plan"])
+        self._batches.extend((batches, w) for batches, w in saved["batches"])
+        self._loads.extend((time, rate, keys) for time, rate, keys in saved["loads"])
+        self._chosen = {Driver(name): level for name, level in saved["chosen"].items()}
 
     def _agree(self, holds: Callable[[float], bool]) -> bool:
         """Return whether ``holds`` is true of the last batches, except for at most one odd observation."""

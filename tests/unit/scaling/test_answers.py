@@ -138,5 +138,6 @@ def test_reading_goes_on_after_a_restart():
     for number in range(len(job.answers)):
         reading = Reading()
         read(job.answers[:number], reading)
-        again = Reading.from_json(json.loads(json.dumps(reading.to_json())))
+        again = Reading()
+        again.restore(json.loads(json.dumps(reading.save())))
         assert read(job.answers[number:], again) == found[number:]

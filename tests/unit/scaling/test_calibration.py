@@ -90,7 +90,7 @@ def test_stages_with_more_tasks_than_the_plan_has_are_of_another_plan_and_the_ba
     job, calibration = TrueJob(), Calibration(BOUNDS, PARTITIONS)
     calibration.add(job.observe(plan(2, 4, 2), 1e5, combine=Stage(8, 1.0)))
     calibration.add(job.observe(plan(2, 4, 2), 1e5, route=Stage(3, 1.0)))
-    kept = [one["seen"] for one in calibration.to_json()["observations"]]
+    kept = [one["seen"] for one in calibration.save()["observations"]]
     assert [(one["route"] is None, one["combine"] is None) for one in kept] == [(False, True), (True, False)]
 
 
@@ -101,7 +101,7 @@ def test_no_number_that_is_none_gets_in(field, wrong):
     seen = job.observe(plan(2, 4, 2), 1e5)
     calibration.add(replace(seen, **{field: wrong}))
     calibration.add(replace(seen, combine=Stage(4, wrong)))
-    assert calibration.to_json() == {"observations": []}
+    assert calibration.save() == {"observations": []}
 
 
 def test_costs_that_change_are_followed():
@@ -144,18 +144,19 @@ def test_memory_is_bounded():
     for n in range(1, SHAPES + 9):
         for _ in range(PER_SHAPE + 3):
             calibration.add(replace(one, epoch=n, plan=plan(1, n, 1), combine=Stage(n, 1.0)))
-    stored = calibration.to_json()["observations"]
+    stored = calibration.save()["observations"]
     assert len(stored) == SHAPES * PER_SHAPE
-    assert len(json.dumps(calibration.to_json())) < 500_000
+    assert len(json.dumps(calibration.save())) < 500_000
     assert {entry["seen"]["plan"]["parallelism"] for entry in stored} == set(range(9, SHAPES + 9))
 
 
 def test_it_survives_a_restart():
     job = TrueJob(noise=0.05)
     before = calibrated(job)
-    stored = json.loads(json.dumps(before.to_json()))
-    after = Calibration.from_json(stored, BOUNDS, PARTITIONS)
-    assert after.to_json() == before.to_json()
+    stored = json.loads(json.dumps(before.save()))
+    after = Calibration(BOUNDS, PARTITIONS)
+    after.restore(stored)
+    assert after.save() == before.save()
     loads = BatchLoad(2e5, INTERVAL)
     assert after.model().predict(UNSEEN, loads).seconds == pytest.approx(
         before.model().predict(UNSEEN, loads).seconds, rel=0.01

@@ -171,6 +171,7 @@ def test_memory_is_bounded_and_survives_a_restart():
     memory.follow(110.0, FOUR, 2, 100.0, 180.0)
     saved = json.loads(json.dumps(memory.save()))
     assert len(json.dumps(saved)) < 6000
-    other = ChangeMemory.restore(saved)
+    other = ChangeMemory()
+    other.restore(saved)
     assert other.save() == memory.save()
     assert (other.outcome, other.change, other.shortage) == (memory.outcome, memory.change, memory.shortage)

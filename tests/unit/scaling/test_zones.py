@@ -274,13 +274,15 @@ def test_zones_go_on_after_a_restart(stop):
 
     whole = feed(Stream(Zones(**settings_)), 0, 45)
     stopped = feed(Stream(Zones(**settings_)), 0, stop)
-    stopped.zones = Zones.from_json(json.loads(json.dumps(stopped.zones.to_json())), **settings_)
+    saved = json.loads(json.dumps(stopped.zones.save()))
+    stopped.zones = Zones(**settings_)
+    stopped.zones.restore(saved)
     feed(stopped, stop, 45)
     assert stopped.found == whole.found
     assert stopped.drivers == whole.drivers
-    assert stopped.zones.to_json() == whole.zones.to_json()
+    assert stopped.zones.save() == whole.zones.save()
 
 
 def test_memory_is_bounded():
     zones = Stream().add(5000, 0.85, noise=0.1).zones
-    assert len(json.dumps(zones.to_json())) < 5000
+    assert len(json.dumps(zones.save())) < 5000

@@ -6,8 +6,9 @@ import numpy as np
 
 from millrace_jobs.kernels.mixing import seeded
 from millrace_jobs.partitioners.registry import NATIVE, make
-from millrace_jobs.selection.costs import MeasuredBatch, Task, makespan
+from millrace_jobs.selection.costs import MeasuredBatch, Task
 from millrace_jobs.sketches.key_profile import added, profile, union
+from millrace_support.batch_cost import makespan
 
 
 def zipf(rows, keys, skew, seed=1):

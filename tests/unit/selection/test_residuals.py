@@ -1,7 +1,8 @@
 import numpy as np
 
-from millrace_jobs.selection.costs import REST_SECONDS, TaskLoads
+from millrace_jobs.selection.costs import TaskLoads
 from millrace_jobs.selection.forecast import REMEMBERED, Observed, Residuals
+from millrace_support.batch_cost import FIXED_SECONDS
 
 LOADS = TaskLoads(np.array([100.0]), np.array([1.0]), 100)
 
@@ -16,7 +17,7 @@ def observed(batch, algorithm, seconds):
 
 def test_what_has_not_run_is_judged_by_the_others():
     found = Residuals()
-    assert found.rest("hash", 0, no_stages) == REST_SECONDS
+    assert found.rest("hash", 0, no_stages) == FIXED_SECONDS
     for batch, seconds in enumerate([9.0, 0.1, 0.2, 0.3]):
         found.add(observed(batch, "pkg", seconds))
     assert found.rest("hash", 4, no_stages) == found.rest("pkg", 4, no_stages) == 0.25
@@ -56,4 +57,4 @@ def test_clearing_forgets_all():
     found.add(observed(0, "hash", 5.0))
     found.disappointed(0, "hash")
     found.clear()
-    assert (found.rest("hash", 0, no_stages), found.disappointments("hash", 0)) == (REST_SECONDS, 0)
+    assert (found.rest("hash", 0, no_stages), found.disappointments("hash", 0)) == (FIXED_SECONDS, 0)

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.selection.costs import TaskLoads, makespan
+from millrace_jobs.selection.costs import TaskLoads
+from millrace_support.batch_cost import makespan
 
 SECONDS = st.lists(st.floats(0, 100), max_size=30)
 

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_arena.simulation.job import makespan, makespans
+from millrace_arena.simulation.job import makespans
+from millrace_support.batch_cost import makespan
 
 tasks_and_cores = st.tuples(st.lists(st.floats(0, 100), max_size=30), st.integers(1, 12))
 

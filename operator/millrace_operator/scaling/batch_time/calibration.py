@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from millrace_support.batch_cost import MEDIAN_ERROR
+
 from ..observation import Observation, Stage
 from ..shape import Bounds, Shape, Vector
 from .batch_model import BatchModel
@@ -84,21 +86,14 @@ class Calibration:
             self._model = self._fitted()
         return self._model
 
-    def to_json(self) -> dict[str, Any]:
-        """Return all remembered observations, oldest first, for ``from_json``."""
+    def save(self) -> dict[str, Any]:
+        """Return all remembered observations in JSON types, oldest first."""
         return {"observations": [asdict(one) for one in self._all()]}
 
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any], bounds: Bounds, state_partitions: int) -> Calibration:
-        """Return a calibration with the observations that another one saved.
-
-        Raises:
-            KeyError, TypeError: ``stored`` was not written by ``to_json``.
-        """
-        calibration = cls(bounds, state_partitions)
-        for one in stored["observations"]:
-            calibration._keep(_Remembered(one["number"], one["first"], _observation(one["seen"])))
-        return calibration
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Continue from what ``save`` returned."""
+        for one in saved["observations"]:
+            self._keep(_Remembered(one["number"], one["first"], _observation(one["seen"])))
 
     @property
     def _count(self) -> int:
@@ -159,7 +154,7 @@ def _scatter(errors: Vector, leverages: Vector, weights: Vector) -> tuple[float,
     observations determine a deviation badly: Student's distribution, instead of the normal one, has its 90 % within
     about 1 + 0.93 / degrees times as much.
     """
-    usual = float(np.median(np.abs(errors))) / 0.6745
+    usual = float(np.median(np.abs(errors))) / MEDIAN_ERROR
     clipped = np.clip(errors, -3 * max(usual, _SCATTER), 3 * max(usual, _SCATTER))
     degrees = float(weights @ (1 - leverages)) + _SCATTER_WEIGHT
     squares = float(weights @ clipped**2) + _SCATTER_WEIGHT * _SCATTER**2

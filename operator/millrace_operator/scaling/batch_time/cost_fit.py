@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from millrace_support.batch_cost import HUBER
+
 from ..observation import Observation
 from ..shape import Vector
 from .costs import NAMES, Parts
@@ -26,7 +28,6 @@ _FIXED, _SCHEDULE, _CONTENTION = (NAMES.index(name) for name in ("fixed", "sched
 Residuals = Callable[[Vector], tuple[Vector, Vector]]
 """Function from log costs, shape ``(costs,)``, to residuals, shape ``(measurements,)``, and their derivatives."""
 
-_HUBER = 1.345
 _STEPS = 20
 _LONGEST, _SMALL = 1.0, 3e-3
 """The longest step of a logarithm, and the step that ends the search."""
@@ -59,12 +60,10 @@ class Equations:
         }
         self._clocks = np.stack([clocks[stage.name] for stage in parts.stages], axis=1)
         self._timed = np.isfinite(self._clocks)
-        plans = np.array(
-            [(one.plan.executors, one.plan.parallelism, one.plan.replicas) for one in seen], dtype=np.float64
-        )
+        shapes = [(one.plan.executors, one.plan.parallelism, one.plan.replicas) for one in seen]
         self._work = amounts(
             parts.stages,
-            plans,
+            np.array(shapes, dtype=np.float64),
             executor_cores,
             partitions,
             column([one.rows for one in seen]),
@@ -87,14 +86,15 @@ class Equations:
         """Return the residuals, in usual errors, and their derivatives by the logarithms."""
         values = np.exp(logs)
         modelled, slopes = self._batches(values)
-        errors = [np.log(modelled / self._seconds) / BATCH_NOISE]
-        derivatives = [slopes * values / modelled[:, None] / BATCH_NOISE]
         clocks, clock_slopes = self._stage_clocks(values)
-        off = np.log((clocks + _FLOOR) / (self._clocks + _FLOOR))
-        errors.append(off[self._timed] / _CLOCK_NOISE)
+        errors = np.log(modelled / self._seconds) / BATCH_NOISE
+        derivatives = slopes * values / modelled[:, None] / BATCH_NOISE
+        off = np.log((clocks + _FLOOR) / (self._clocks + _FLOOR)) / _CLOCK_NOISE
         relative = clock_slopes * values / (clocks + _FLOOR)[..., None] / _CLOCK_NOISE
-        derivatives.append(relative[self._timed])
-        return np.concatenate(errors), np.concatenate(derivatives)
+        return (
+            np.concatenate([errors, off[self._timed]]),
+            np.concatenate([derivatives, relative[self._timed]]),
+        )
 
     def _batches(self, values: Vector) -> tuple[Vector, Vector]:
         """Return the modelled time of each batch, shape ``(batches,)``, and its derivatives by the costs."""
@@ -129,8 +129,8 @@ def prior_fit(prior: Vector, precision: Vector) -> Fit:
 def fit_logs(residuals: Residuals, weights: Vector, prior: Vector, precision: Vector, start: Vector) -> Fit:
     """Return the most probable costs, given log costs around ``prior`` and residuals that are usually about 1.
 
-    The method is Levenberg's and Marquardt's. Residuals over 1.345 count linearly (Huber, Robust Estimation of a
-    Location Parameter, Annals of Mathematical Statistics 1964). The covariance is Laplace's approximation.
+    The method is Levenberg's and Marquardt's. Residuals over ``HUBER`` count linearly. The covariance is Laplace's
+    approximation.
 
     Args:
         residuals: residuals in standard deviations.
@@ -163,11 +163,11 @@ def fit_logs(residuals: Residuals, weights: Vector, prior: Vector, precision: Ve
 
 def _information(errors: Vector, slopes: Vector, weights: Vector, precision: Vector) -> tuple[Vector, Vector]:
     """Return the weights of the measurements by Huber, and the inverse covariance of the log costs."""
-    robust = weights / np.maximum(np.abs(errors) / _HUBER, 1.0)
+    robust = weights / np.maximum(np.abs(errors) / HUBER, 1.0)
     return robust, slopes.T @ (robust[:, None] * slopes) + precision
 
 
 def _loss(errors: Vector, weights: Vector, off: Vector, precision: Vector) -> float:
     size = np.abs(errors)
-    huber = np.where(size <= _HUBER, size**2 / 2, _HUBER * (size - _HUBER / 2))
+    huber = np.where(size <= HUBER, size**2 / 2, HUBER * (size - HUBER / 2))
     return float(weights @ huber + off @ precision @ off / 2)

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from millrace_support.batch_cost import COMBINE_TASK_SECONDS, FIXED_SECONDS
+
 from ..shape import Vector
 from .stage_work import BLOCK, COMBINE, GROUP, MERGE, RECORD, ROUTE, TASK, JobStage
 
 PRIOR = {
-    "fixed": 0.3,
+    "fixed": FIXED_SECONDS,
     "schedule": 0.01,
     "contention": 0.05,
     "launch": 0.02,
@@ -18,7 +20,7 @@ PRIOR = {
     "handover": 2e-6,
     "route_record": 0.15e-6,
     "route_block": 1e-4,
-    "combine_task": 0.01,
+    "combine_task": COMBINE_TASK_SECONDS,
     "combine_record": 0.3e-6,
     "combine_group": 3e-6,
     "merge_task": 0.05,

@@ -319,19 +319,16 @@ class ChangeMemory:
             "after": [list(pair) for pair in self._after],
         }
 
-    @staticmethod
-    def restore(saved: Mapping[str, Any]) -> ChangeMemory:
-        """Return the memory that ``save`` wrote."""
-        memory = ChangeMemory()
-        memory.change = Change.from_json(saved["change"]) if saved["change"] else None
-        memory.outcome = ChangeOutcome.from_json(saved["outcome"]) if saved["outcome"] else None
-        memory.shortage = Shortage(**saved["shortage"]) if saved["shortage"] else None
-        memory.failures.extend(map(Failure.from_json, saved["failures"]))
-        memory.too_few.extend(TooFew(**one) for one in saved["too_few"])
-        memory._tried = dict(saved["tried"])
-        memory._startups.extend(saved["startups"])
-        memory._downtimes.extend(saved["downtimes"])
-        memory._short_since, memory._most_ready = saved["short_since"], saved["most_ready"]
-        memory._complete, memory._batches, memory._lost = saved["complete"], saved["batches"], saved["lost"]
-        memory._after = [(rows, seconds) for rows, seconds in saved["after"]]
-        return memory
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Continue from what ``save`` returned."""
+        self.change = Change.from_json(saved["change"]) if saved["change"] else None
+        self.outcome = ChangeOutcome.from_json(saved["outcome"]) if saved["outcome"] else None
+        self.shortage = Shortage(**saved["shortage"]) if saved["shortage"] else None
+        self.failures.extend(map(Failure.from_json, saved["failures"]))
+        self.too_few.extend(TooFew(**one) for one in saved["too_few"])
+        self._tried = dict(saved["tried"])
+        self._startups.extend(saved["startups"])
+        self._downtimes.extend(saved["downtimes"])
+        self._short_since, self._most_ready = saved["short_since"], saved["most_ready"]
+        self._complete, self._batches, self._lost = saved["complete"], saved["batches"], saved["lost"]
+        self._after = [(rows, seconds) for rows, seconds in saved["after"]]

@@ -58,18 +58,17 @@ class Limits:
 def limits(settings: Settings, bounds: Bounds, memory: ChangeMemory, situation: Situation, rate: float) -> Limits:
     """Return the limits on the next plan under ``rate`` records per second. The present plan may always stay."""
     present, on = situation.plan.executors, settings.guards
-    most = [
-        Limit(limit.guard, max(limit.executors, present), limit.why)
-        for limit in _most(bounds, memory, situation)
-        if limit.guard in on
-    ]
-    least = [
-        Limit(limit.guard, min(limit.executors, present), limit.why)
-        for limit in _least(bounds, memory, situation, rate)
-        if limit.guard in on
-    ]
+    most = (replace(limit, executors=max(limit.executors, present)) for limit in _most(bounds, memory, situation))
+    least = (
+        replace(limit, executors=min(limit.executors, present)) for limit in _least(bounds, memory, situation, rate)
+    )
     failures = memory.failures_like(rate, situation.now) if Guard.INEFFECTIVE in on else ()
-    return Limits(present, tuple(most), tuple(least), failures)
+    return Limits(
+        present,
+        tuple(replace(one, executors=max(one.executors, present)) for one in most if one.guard in on),
+        tuple(replace(one, executors=min(one.executors, present)) for one in least if one.guard in on),
+        failures,
+    )
 
 
 def _most(bounds: Bounds, memory: ChangeMemory, situation: Situation) -> Iterator[Limit]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from ..answers import Reading
 from ..batch_time.batch_model import BatchModel
@@ -28,12 +28,19 @@ LOOK_AGAIN_SECONDS = 30.0
 """Seconds between two checks whether cores can be given back."""
 
 
+class _Saved(Protocol):
+    """A part of the scaler's state, in JSON types."""
+
+    def save(self) -> dict[str, Any]: ...
+    def restore(self, saved: Mapping[str, Any]) -> None: ...
+
+
 class Scaler:
     """The autoscaler of one job, bounded in memory; ``save`` and ``restore`` carry its state over a restart."""
 
     def __init__(self, settings: Settings, bounds: Bounds, state_partitions: int) -> None:
         """Scale within ``bounds`` a job whose state has ``state_partitions`` partitions."""
-        self.settings, self.bounds, self._state_partitions = settings, bounds, state_partitions
+        self.settings, self.bounds = settings, bounds
         self._telling = max(settings.window // 2, 1)
         self._reading = Reading()
         self._zones = Zones(settings.target, settings.step, settings.window, settings.grace)
@@ -42,6 +49,14 @@ class Scaler:
         self._memory = ChangeMemory()
         self._kept: Decision | None = None
         self._keeping_up = KeepingUp(settings.drain_seconds)
+        self._parts: dict[str, _Saved] = {
+            "reading": self._reading,
+            "zones": self._zones,
+            "calibration": self._calibration,
+            "demand": self._demand,
+            "memory": self._memory,
+            "keeping_up": self._keeping_up,
+        }
 
     def step(self, answer: Answer | None, situation: Situation) -> Decision:
         """Return the next decision, from the metrics' answer and what else is known; the caller carries it out."""
@@ -177,24 +192,12 @@ class Scaler:
 
     def save(self) -> dict[str, Any]:
         """Return the whole state in JSON types."""
-        return {
-            "reading": self._reading.to_json(),
-            "zones": self._zones.to_json(),
-            "calibration": self._calibration.to_json(),
-            "demand": self._demand.save(),
-            "memory": self._memory.save(),
-            "keeping_up": self._keeping_up.save(),
-        }
+        return {name: part.save() for name, part in self._parts.items()}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Continue from what ``save`` returned."""
-        self._reading = Reading.from_json(saved["reading"])
-        settings = self.settings
-        self._zones = Zones.from_json(saved["zones"], settings.target, settings.step, settings.window, settings.grace)
-        self._calibration = Calibration.from_json(saved["calibration"], self.bounds, self._state_partitions)
-        self._demand.restore(saved["demand"])
-        self._memory = ChangeMemory.restore(saved["memory"])
-        self._keeping_up.restore(saved["keeping_up"])
+        for name, part in self._parts.items():
+            part.restore(saved[name])
 
 
 def _growth(rate: float, change: Change | None) -> float | None:

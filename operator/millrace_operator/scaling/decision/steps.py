@@ -186,7 +186,7 @@ def scale_in(case: Case) -> Decision:
     steady = change is not None and case.largest > change.rate * LOWER and case.on(Guard.FLAPPING)
     if steady and case.added and case.since_change < STEADY * delay:
         return case.stay(Guard.FLAPPING)
-    search = _fewer(case, case.largest)
+    search = case.search(Range(1, case.situation.plan.executors), case.largest, case.settings.step / 2, CAUTION_FAR)
     certain = _certain(case, search)
     wanted = search.cheapest(certain, case.drivers)
     if wanted is None:
@@ -251,11 +251,6 @@ def _more(case: Case, executors: Range) -> Search:
     margin = case.settings.step / 2 if again else 0.0
     caution = CAUTION_FAR if case.urgent else CAUTION_OUT
     return case.search(executors, case.inputs.demand, margin, caution)
-
-
-def _fewer(case: Case, demand: float) -> Search:
-    executors = Range(1, case.situation.plan.executors)
-    return case.search(executors, demand, case.settings.step / 2, CAUTION_FAR)
 
 
 def _explained(decision: Decision, case: Case, search: Search, chosen: int, wanted: int | None = None) -> Decision:
