@@ -13,7 +13,7 @@ class ReadyReason(StrEnum):
     """Reason of the Ready condition."""
 
     INVALID_QUERY = "InvalidQuery"
-    """The spec says something that cannot be; what runs goes on as it was."""
+    """The spec is invalid; a running driver keeps running as before."""
     SUSPENDED = "Suspended"
     """``spec.state`` is Suspended, and the driver has ended."""
     DRAINING = "Draining"
@@ -34,27 +34,27 @@ class ProgressingReason(StrEnum):
     """Reason of the Progressing condition."""
 
     INVALID_QUERY = "InvalidQuery"
-    """Nothing: the spec is not followed before it is corrected."""
+    """Nothing is in progress: the spec is invalid and has to be corrected."""
     APPLYING = "Applying"
     """The objects that the message names are being applied."""
     DEPLOYING = "Deploying"
-    """The driver starts."""
+    """The driver is starting."""
     DRAINING = "Draining"
-    """The driver ends after its running batch, since ``spec.state`` is Suspended."""
+    """The driver ends after its running batch, because ``spec.state`` is Suspended."""
     REPLACING = "Replacing"
-    """The driver ends after its running batch, and another one goes on from its checkpoint."""
+    """The driver ends after its running batch, and another one continues from its checkpoint."""
     ROLLING_BACK = "RollingBack"
-    """A spec did not become healthy, and the last healthy one is put back in its place."""
+    """A spec did not become healthy, and the last healthy one replaces it."""
     BACKING_OFF = "BackingOff"
-    """A pause before the driver is started again; the message says until when."""
+    """The operator waits before it starts the driver again; the message says until when."""
     DELETING = "Deleting"
     """The query waits for its driver to end."""
     FAILED = "Failed"
-    """Nothing: the driver was given up; a change of the spec starts it again."""
+    """Nothing is in progress: the driver was given up. A change of the spec starts it again."""
     PAUSED = "Paused"
-    """Nothing: the annotation ``millrace.io/paused`` forbids it."""
+    """Nothing is in progress: the annotation ``millrace.io/paused`` is set."""
     SETTLED = "Settled"
-    """Nothing: all is as it should be."""
+    """Nothing is in progress: the query matches its spec."""
 
 
 class DegradedReason(StrEnum):
@@ -63,7 +63,7 @@ class DegradedReason(StrEnum):
     HEALTHY = "AsExpected"
     """Nothing is wrong."""
     ROLLED_BACK = "RolledBack"
-    """A spec did not become healthy, and the last healthy one runs in its place."""
+    """A spec did not become healthy, and the last healthy one runs instead."""
 
 
 def condition(type: ConditionType, holds: bool, reason: str, message: str, generation: int, now: datetime) -> Condition:

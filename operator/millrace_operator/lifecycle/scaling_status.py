@@ -27,13 +27,13 @@ class MetricsReason(StrEnum):
     """Reason of the MetricsAvailable condition."""
 
     AVAILABLE = "Available"
-    """There are metrics."""
+    """Metrics are available."""
     NO_PROMETHEUS = "NoPrometheus"
-    """The operator knows no Prometheus to ask."""
+    """The operator was started without the URL of a Prometheus."""
     UNREACHABLE = "PrometheusUnreachable"
-    """Prometheus does not answer, or refuses to."""
+    """Prometheus does not answer, or refuses the query."""
     NO_ANSWER = "NoAnswer"
-    """Prometheus has no metrics of the query, or none that can be relied on."""
+    """Prometheus has no metrics of the query, or no reliable ones."""
 
 
 class ActiveReason(StrEnum):
@@ -42,20 +42,20 @@ class ActiveReason(StrEnum):
     ACTIVE = "Active"
     """Decisions are carried out."""
     ADVISE = "AdviseOnly"
-    """``spec.scaling.mode`` is Advise: decisions are reported, and not carried out."""
+    """``spec.scaling.mode`` is Advise: decisions are reported but not carried out."""
     OFF = "Off"
     """``spec.scaling.mode`` is Off."""
     PAUSED = "Paused"
-    """An annotation forbids all changes."""
+    """An annotation pauses all scaling."""
     NO_METRICS = "NoMetrics"
-    """Nothing is scaled without metrics."""
+    """Scaling needs metrics, and there are none."""
 
 
 class CapacityReason(StrEnum):
     """Reason of the AtCapacity condition; the guard that limits the query is a possible reason too."""
 
     SUFFICIENT = "Sufficient"
-    """The query needs no more than it may have."""
+    """The query does not need more than its limits allow."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from .conditions import DegradedReason, ProgressingReason, ReadyReason, conditio
 from .driver_health import blocked, ready_since, waiting_for
 from .observe import ObservedQuery
 from .scaling_status import ScalingResult
-from .target import POD_MISSING, DriverTarget, is_pod_missing
+from .target import POD_MISSING, DriverTarget, pod_missing_at
 
 
 class _Summary(NamedTuple):
@@ -167,6 +167,7 @@ def _degraded(observed: ObservedQuery, target: DriverTarget, now: datetime) -> C
     reason: str = DegradedReason.HEALTHY
     message, last, rejected = "", target.failed.last, target.rejected
     blockage = None if observed.driver is None else blocked(observed.driver, now)
+    missing_at = pod_missing_at(observed, target)
     if rejected is not None:
         reason = DegradedReason.ROLLED_BACK
         message = f"generation {rejected.generation} did not become healthy, and the last healthy spec runs again: "
@@ -175,7 +176,7 @@ def _degraded(observed: ObservedQuery, target: DriverTarget, now: datetime) -> C
         reason, message = last.reason, last.message
     elif blockage is not None:
         reason, message = blockage
-    elif is_pod_missing(observed, target, now):
+    elif target.is_wanted and missing_at is not None and now >= missing_at:
         reason, message = FailureClass.OTHER, POD_MISSING
     degraded = reason is not DegradedReason.HEALTHY
     return condition(ConditionType.DEGRADED, degraded, reason, message, observed.generation, now)

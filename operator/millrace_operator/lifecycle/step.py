@@ -19,7 +19,7 @@ from .observe import ObservedQuery
 from .scaling_inputs import shape_of
 from .scaling_status import ScalingResult
 from .status import deleting_status, healthy_lost_status, invalid_status, status_of
-from .target import POD_MISSING_AFTER, DriverTarget, healthy_from, plan_for, pod_missing_since, target_of
+from .target import DriverTarget, healthy_from, plan_for, pod_missing_at, target_of
 
 FINALIZER = "millrace.io/drain"
 """Finalizer that keeps a deleted query until its driver has finished the running batch."""
@@ -157,7 +157,7 @@ def _apply(
     actions: list[Action] = [] if _has_finalizer(observed) else [Finalize(present=True)]
     actions += [Apply(each) for each in missing]
     healthy = healthy_from(observed.driver) if target.may_run else None
-    times = [target.requeue_at, target.failed.retry_time, _unscheduled_at(observed), _pod_missing_at(observed, target)]
+    times = [target.requeue_at, target.failed.retry_time, _unscheduled_at(observed), pod_missing_at(observed, target)]
     if healthy is not None and observed.revision == target.revision:
         saved = observed.healthy is not None and observed.healthy[0] == target.revision
         if healthy > now:
@@ -188,12 +188,6 @@ def _unscheduled_at(observed: ObservedQuery) -> datetime | None:
     """Return when the driver counts as unschedulable; None if it was scheduled."""
     pod = observed.driver
     return None if pod is None or pod.get("spec", {}).get("nodeName") else created(pod) + UNSCHEDULABLE_AFTER
-
-
-def _pod_missing_at(observed: ObservedQuery, target: DriverTarget) -> datetime | None:
-    """Return when to report that the driver's pod was not created; None if no pod is missing."""
-    since = pod_missing_since(observed, target)
-    return None if since is None else since + POD_MISSING_AFTER
 
 
 def _stuck_at(observed: ObservedQuery) -> datetime | None:

@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import Any
 
 from millrace_api.model.plan import Plan
-from millrace_api.model.status import Attempt, ConditionStatus, ConditionType, PlanStatus, RejectedSpec
+from millrace_api.model.status import Attempt, ConditionStatus, ConditionType, RejectedSpec
 from millrace_api.model.streamquery import QueryState, Spec, StreamQuery
 
 from ..resources.names import Manifest
@@ -35,7 +35,7 @@ from .scaling_status import ScalingResult
 RUNS_TO_ROLL_BACK = 3
 """Failed runs of a changed spec before a rollback to the last healthy one, unless the failure class allows fewer."""
 
-POD_MISSING_AFTER = timedelta(minutes=2)
+_POD_MISSING_AFTER = timedelta(minutes=2)
 """Time that the driver's pod may be missing before this is reported."""
 
 POD_MISSING = "the driver's pod is not made: see the events of its StatefulSet"
@@ -114,7 +114,7 @@ def target_of(observed: ObservedQuery, query: StreamQuery, now: datetime) -> Dri
         back = _rolled_back(observed, query, rejected, now)
         return replace(back, failed=replace(back.failed, attempts=target.failed.attempts))
     pod = _own_pod(observed, applied)
-    since = pod_missing_since(observed, target) if pod is None else created(pod)
+    since = _pod_missing_since(observed, target) if pod is None else created(pod)
     return target if since is None else replace(target, requeue_at=since + HEALTH_DEADLINE)
 
 
@@ -135,25 +135,10 @@ def spec_to_run(observed: ObservedQuery, spec: Spec) -> Spec:
     return with_in_place(healthy[1], spec)
 
 
-def pod_missing_since(observed: ObservedQuery, target: DriverTarget) -> datetime | None:
-    """Return since when the driver's pod has been missing; None if it exists or is not expected."""
-    status, failed = observed.status, target.failed
-    if status.revision != target.revision:  # the revision has just been applied
-        return None
-    if observed.driver is not None or failed.retry_time is not None or failed.given_up:
-        return None
-    progress = condition_of(status, ConditionType.PROGRESSING)
-    if progress is None or progress.status is not ConditionStatus.TRUE:
-        return None
-    changed = None if status.revision_time is None else parse_time(status.revision_time)
-    retried = None if failed.last is None else retry_at(failed.last, failed.failures)
-    return max(each for each in (parse_time(progress.last_transition_time), changed, retried) if each is not None)
-
-
-def is_pod_missing(observed: ObservedQuery, target: DriverTarget, now: datetime) -> bool:
-    """Return whether the driver's pod has been missing for at least ``POD_MISSING_AFTER``."""
-    since = pod_missing_since(observed, target)
-    return target.is_wanted and since is not None and now >= since + POD_MISSING_AFTER
+def pod_missing_at(observed: ObservedQuery, target: DriverTarget) -> datetime | None:
+    """Return when to report that the driver's pod is missing; None if it exists or is not expected."""
+    since = _pod_missing_since(observed, target)
+    return None if since is None else since + _POD_MISSING_AFTER
 
 
 def plan_for(observed: ObservedQuery, query: StreamQuery, scaling: ScalingResult | None = None) -> Plan:
@@ -190,11 +175,26 @@ def _unhealthy(observed: ObservedQuery, target: DriverTarget, now: datetime) -> 
     if failed.last is not None and limited and (failed.given_up or failed.of_last_class >= RUNS_TO_ROLL_BACK):
         return f"{failed.last.reason}: {failed.last.message}"
     if pod is None:
-        since = pod_missing_since(observed, target)
+        since = _pod_missing_since(observed, target)
         return POD_MISSING if since is not None and now >= since + HEALTH_DEADLINE else ""
     if ready_since(pod) is not None or now < created(pod) + HEALTH_DEADLINE:
         return ""
     return f"not ready within {HEALTH_DEADLINE.seconds // 60} minutes: {waiting_for(pod)}"
+
+
+def _pod_missing_since(observed: ObservedQuery, target: DriverTarget) -> datetime | None:
+    """Return since when the driver's pod has been missing; None if it exists or is not expected."""
+    status, failed = observed.status, target.failed
+    if status.revision != target.revision:  # the revision has just been applied
+        return None
+    if observed.driver is not None or failed.retry_time is not None or failed.given_up:
+        return None
+    progress = condition_of(status, ConditionType.PROGRESSING)
+    if progress is None or progress.status is not ConditionStatus.TRUE:
+        return None
+    changed = None if status.revision_time is None else parse_time(status.revision_time)
+    retried = None if failed.last is None else retry_at(failed.last, failed.failures)
+    return max(each for each in (parse_time(progress.last_transition_time), changed, retried) if each is not None)
 
 
 def _own_pod(observed: ObservedQuery, wanted: str) -> Manifest | None:
@@ -225,10 +225,6 @@ def _current_plan(observed: ObservedQuery, spec: Spec) -> Plan | None:
     announced, written = observed.status.plan, observed.plan
     if announced is None or (written is not None and written.epoch >= announced.epoch):
         return written
-    return _announced_plan(announced, spec, written)
-
-
-def _announced_plan(announced: PlanStatus, spec: Spec, written: Plan | None) -> Plan:
     same = written is not None and written.algorithm is announced.algorithm
     return Plan(
         epoch=announced.epoch,

@@ -17,11 +17,11 @@ class Effect(StrEnum):
     """Action needed for a field's change to take effect."""
 
     IN_PLACE = "in place"
-    """The driver goes on."""
+    """The driver keeps running."""
     REPLACED = "driver replaced"
-    """The driver is drained, and another one begins from its checkpoint."""
+    """The driver is drained, and another one continues from its checkpoint."""
     FIXED = "fixed"
-    """The API server refuses to change it."""
+    """The API server rejects the change."""
 
 
 EFFECTS = {

@@ -29,8 +29,6 @@ class OperatorMetric:
     buckets: tuple[float, ...] = ()
 
 
-_REQUEST = ("verb", "resource", "code")
-
 CONTRACT = (
     OperatorMetric(
         "millrace_operator_reconciles_total",
@@ -55,7 +53,7 @@ CONTRACT = (
         "counter",
         "Requests to the API server, other than watches. verb is the HTTP method; resource is the plural, with a "
         "subresource behind a slash; code is the HTTP status, or none where there was no answer.",
-        _REQUEST,
+        ("verb", "resource", "code"),
     ),
     OperatorMetric(
         "millrace_operator_api_request_seconds",
