@@ -27,7 +27,7 @@ def transcription(algorithm: str, parameters: Mapping[str, Any]) -> Transcriptio
             partition = _oracles("_cardinality").Partition
             return lambda keys, workers, seed: partition(algorithm, workers, seed, **given).route(keys)
         case "dchoices" | "wchoices":
-            splitting, everywhere = _oracles("_head").PlainHeadSplitting, algorithm == "wchoices"
+            splitting, everywhere = _oracles("_dchoices").PlainHeadSplitting, algorithm == "wchoices"
             return lambda keys, workers, seed: _each(splitting(workers, seed, given["head"], everywhere), keys)
         case "dagreedy":
             greedy = _oracles("_dagreedy").PlainDAGreedy
