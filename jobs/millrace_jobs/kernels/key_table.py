@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .compiling import inlined, kernel
-from .mixing import splitmix64
+from .mixing import Hashes, splitmix64
 
 Rows = NDArray[np.uint64]
 """Shape ``(keys, 1 + words)``: keys, each with its value."""
@@ -73,3 +73,12 @@ def grown(table: Rows) -> Rows:
         if not is_empty(table, slot):
             twice[find(twice, table[slot, 0])] = table[slot]
     return twice
+
+
+@kernel
+def fill(table: Rows, keys: Hashes, values: NDArray[np.int64]) -> None:
+    """Set the value of each of ``keys`` in a table with one word per value, which must have room."""
+    for row in range(len(keys)):
+        slot = find(table, keys[row])
+        table[slot, 0] = keys[row]
+        table[slot, 1] = np.uint64(values[row])

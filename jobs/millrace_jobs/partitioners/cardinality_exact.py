@@ -16,7 +16,7 @@ from millrace_jobs.kernels.compiling import inlined, kernel
 from millrace_jobs.kernels.key_table import Rows, Slot, empty_table, find, find_from, grown, is_empty, is_full, rows_of
 
 from .base import Hashes, Workers
-from .choices import Cardinalities, Loads, draw, extremes_of, follow, least_burdened
+from .choices import Cardinalities, Loads, draw, extremes_of, follow, last_word, least_burdened, words_for
 
 
 class ExactSets:
@@ -29,7 +29,7 @@ class ExactSets:
     def __init__(self, workers: int, room: int = 0) -> None:
         self._cardinalities = np.zeros(workers, np.float64)
         self._keys = 0  # distinct keys over all workers
-        self._table = empty_table(room, _words(workers))
+        self._table = empty_table(room, words_for(workers))
 
     @property
     def cardinalities(self) -> Cardinalities:
@@ -54,10 +54,10 @@ class ExactSets:
     def resized(self, workers: int) -> Self:
         """Return the sets over ``workers`` workers: the remaining ones keep their keys, new ones have none."""
         rows = rows_of(self._table)
-        words = min(_words(workers), rows.shape[1] - 1)
-        kept = np.zeros((len(rows), 1 + _words(workers)), np.uint64)
+        words = min(words_for(workers), rows.shape[1] - 1)
+        kept = np.zeros((len(rows), 1 + words_for(workers)), np.uint64)
         kept[:, : 1 + words] = rows[:, : 1 + words]
-        kept[:, -1] &= _last_word(workers)
+        kept[:, -1] &= last_word(workers)
         return type(self)._of(workers, kept[kept[:, 1:].any(axis=1)])
 
     def vectors(self) -> dict[str, NDArray[np.int64]]:
@@ -69,12 +69,12 @@ class ExactSets:
     def from_vectors(cls, workers: int, vectors: Mapping[str, NDArray[np.int64]]) -> Self:
         """Return the sets that ``vectors`` describe. Raises ValueError if these do not fit ``workers`` workers."""
         keys, holders = (vectors.get(name, np.zeros(1, np.int64)).view(np.uint64) for name in ("keys", "holders"))
-        words = _words(workers)
+        words = words_for(workers)
         if len(holders) != len(keys) * words or (keys[1:] <= keys[:-1]).any():
             raise ValueError(f"its keys are not in order, or not all of them have {words} words of workers")
         rows = np.empty((len(keys), 1 + words), np.uint64)
         rows[:, 0], rows[:, 1:] = keys, holders.reshape(-1, words)
-        if not rows[:, 1:].any(axis=1).all() or (rows[:, -1] & ~_last_word(workers)).any():
+        if not rows[:, 1:].any(axis=1).all() or (rows[:, -1] & ~last_word(workers)).any():
             raise ValueError(f"it has keys on no worker, or on workers beyond its {workers}")
         return cls._of(workers, rows)
 
@@ -88,17 +88,7 @@ class ExactSets:
         self._table, self._keys = _fill(rows, self._cardinalities, self._table, self._keys)
 
 
-_ALL = np.uint64(2**64 - 1)
 _AHEAD = 32  # keys that are looked up at once
-
-
-def _words(workers: int) -> int:
-    return -(-workers // 64)
-
-
-def _last_word(workers: int) -> np.uint64:
-    """Return the bits that the last word of a set of workers can have."""
-    return _ALL >> np.uint64(-workers % 64)
 
 
 @kernel

@@ -158,6 +158,16 @@ _MOST = 1 << 56
 """The largest plausible count in a state: 45 years of 50 million records/s to one worker."""
 
 
+def words_for(workers: int) -> int:
+    """Return how many 64-bit words a set of workers takes: bit ``w % 64`` of word ``w // 64`` is worker w."""
+    return -(-workers // 64)
+
+
+def last_word(workers: int) -> np.uint64:
+    """Return the bits that the last word of a set of workers can have."""
+    return np.uint64(2**64 - 1) >> np.uint64(-workers % 64)
+
+
 class LocalLoads:
     """Records sent to each worker by this replica, and by others as far as merges and probes reported them.
 

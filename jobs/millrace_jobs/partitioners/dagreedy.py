@@ -33,7 +33,7 @@ from millrace_jobs.kernels.mixing import salts, seeded_hash
 from millrace_jobs.sketches.space_saving import SpaceSaving, SpaceSavingCounters, count, is_frequent
 
 from .base import Hashes, Partitioner, Workers, key_block
-from .choices import least_loaded
+from .choices import last_word, least_loaded, words_for
 from .parameters import Number, whole_number
 from .state import PartitionerState, Vectors
 
@@ -146,7 +146,7 @@ class DAGreedy(Partitioner):
         after = self._no_fragments(len(self._summary), workers)
         words = min(before.shape[2], after.shape[2])
         after[:, :, :words] = before[:, : after.shape[1], :words]
-        after[:, :, -1] &= _last_word(workers)
+        after[:, :, -1] &= last_word(workers)
         super().resize(workers)
         self._continue_with(self._summary, after)
 
@@ -158,7 +158,7 @@ class DAGreedy(Partitioner):
         return math.ceil(2 * workers / self._head)
 
     def _no_fragments(self, keys: int, workers: int) -> Holders:
-        return np.zeros((self._slides, keys, -(-workers // 64)), np.uint64)
+        return np.zeros((self._slides, keys, words_for(workers)), np.uint64)
 
     def _continue_with(self, summary: SpaceSaving, fragments: Holders) -> None:
         """Continue with a fresh summary, whose slots are ranks, and the ``fragments`` of its keys."""
@@ -180,15 +180,10 @@ class DAGreedy(Partitioner):
         if len(loads) != self._slides * saved.workers or len(fragments) != math.prod(shape):
             raise ValueError(f"the saved state of {self.NAME} is not of {self._slides} slides and its workers")
         placed = fragments.view(np.uint64).reshape(shape)
-        if loads.min() < 0 or loads.max() > _MOST or (placed[..., -1] & ~_last_word(saved.workers)).any():
+        if loads.min() < 0 or loads.max() > _MOST or (placed[..., -1] & ~last_word(saved.workers)).any():
             raise ValueError(f"the saved state of {self.NAME} has impossible loads or workers that do not exist")
         self._loads = loads.reshape(self._slides, -1)
         self._continue_with(summary, placed)
-
-
-def _last_word(workers: int) -> np.uint64:
-    """Return the bits of the existing workers in the last word of ``Holders``."""
-    return np.uint64((1 << ((workers - 1) % 64 + 1)) - 1)
 
 
 @kernel

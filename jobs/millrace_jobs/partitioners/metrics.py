@@ -108,24 +108,6 @@ class PlacementCost:
         return PartitioningImbalance(self.load_imbalance, self.cardinality_imbalance, self.replication_factor)
 
 
-def placement_cost(ids: Workers, keys: NDArray[Any], workers: int) -> PlacementCost:
-    """Return the cost of sending records with ``keys`` (hashes or codes) to workers ``ids``, both ``(rows,)``.
-
-    Raises ValueError if the shapes differ or an id is outside ``range(workers)``.
-    """
-    if ids.shape != keys.shape or ids.ndim != 1:
-        raise ValueError(f"ids have shape {ids.shape} and keys {keys.shape}; both must be (rows,)")
-    if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < workers:
-        raise ValueError(f"worker ids go from {ids.min()} to {ids.max()}, outside 0 to {workers - 1}")
-    distinct, codes = np.unique(keys, return_inverse=True)
-    placed = np.unique(codes * workers + ids)  # each (key, worker) pair once
-    return cost_of_counts(
-        np.bincount(ids, minlength=workers),
-        np.bincount(placed % workers, minlength=workers),
-        distinct_keys=len(distinct),
-    )
-
-
 def cost_of_counts(rows: Counts, keys: Counts, *, distinct_keys: int | None = None) -> PlacementCost:
     """Return the cost from what each worker counts itself: ``rows`` and distinct ``keys``.
 

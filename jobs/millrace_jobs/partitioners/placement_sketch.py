@@ -8,14 +8,14 @@ key.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace_jobs.sketches.key_profile import EVERY, HEAVY, K, KeyProfile, added, profile, union
+from millrace_jobs.sketches.key_profile import EVERY, HEAVY, K, KeyProfile, profile, union
 
 from .base import Hashes, Workers
 from .metrics import MovedKeys, PlacementCost, cost_of_counts, moved_keys
@@ -28,30 +28,12 @@ class PlacementSketch:
     profiles: tuple[KeyProfile, ...]
 
     @classmethod
-    def of(cls, ids: Workers, keys: Hashes, workers: int) -> Self:
-        """Return the sketch of one block: ``ids`` in ``range(workers)`` and key hashes, both ``(rows,)``."""
-        ends = np.cumsum(np.bincount(ids, minlength=workers))[:-1]
-        by_worker = np.split(keys[np.argsort(ids, kind="stable")], ends)
-        return cls(tuple(profile(added([(own, np.ones(len(own), np.int64))])) for own in by_worker))
-
-    @classmethod
     def of_workers(cls, profiles: Iterable[tuple[int, KeyProfile]], workers: int) -> Self:
         """Return the sketch of profiles that workers report with their ids; a worker without one had no records."""
         own: dict[int, list[KeyProfile]] = {worker: [] for worker in range(workers)}
         for worker, reported in profiles:
             own.setdefault(worker, []).append(reported)
         return cls(tuple(_bounded(union(own[worker])) for worker in range(workers)))
-
-    def merged(self, others: Sequence[Self]) -> Self:
-        """Return the sketch of all records together, from blocks, replicas, or the slides of a window.
-
-        Raises ValueError unless all sketches have the same number of workers.
-        """
-        sketches = (self, *others)
-        if len({len(sketch.profiles) for sketch in sketches}) > 1:
-            raise ValueError(f"cannot merge sketches of {', '.join(str(len(s.profiles)) for s in sketches)} workers")
-        by_worker = zip(*(sketch.profiles for sketch in sketches), strict=True)
-        return type(self)(tuple(_bounded(union(own)) for own in by_worker))
 
     def cost(self, keys: NDArray[np.int64] | None = None) -> PlacementCost:
         """Return the metrics of the window; they are exact if the profiles hold all of its keys.

@@ -31,15 +31,7 @@ class Pin:
 
     def to_json(self) -> dict[str, Any]:
         """Return the pin in the form that the offset stores."""
-        return {
-            "epoch": self.epoch,
-            "algorithm": self.algorithm,
-            "replicas": self.replicas,
-            "workers": self.workers,
-            "parameters": dict(self.parameters),
-            "seed": self.seed,
-            "policy": self.policy,
-        }
+        return vars(self) | {"parameters": dict(self.parameters)}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Pin:

@@ -17,8 +17,9 @@ from millrace_jobs.benchmark.plot import write_plot
 from millrace_jobs.benchmark.table import print_tables
 from millrace_jobs.partitioners import registry
 from millrace_jobs.partitioners.key_hashes import hash_columns
-from millrace_jobs.partitioners.metrics import moved_keys, placement_cost
+from millrace_jobs.partitioners.metrics import moved_keys
 from millrace_support.plot_files import check_plotting
+from placements import placement_cost
 
 WORKERS = 4
 

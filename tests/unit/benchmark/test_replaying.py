@@ -10,7 +10,8 @@ from millrace_jobs.benchmark.contenders import ComparisonSetting, Contender, par
 from millrace_jobs.benchmark.replaying import PlacedStream, key_codes, last_window, replay
 from millrace_jobs.benchmark.stream import Slides
 from millrace_jobs.partitioners.base import BatchPartitioner
-from millrace_jobs.partitioners.metrics import MovedKeys, moved_keys, placement_cost
+from millrace_jobs.partitioners.metrics import MovedKeys, moved_keys
+from placements import placement_cost
 
 
 class Recorder:

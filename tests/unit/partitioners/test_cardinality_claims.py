@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from millrace_jobs.partitioners.metrics import placement_cost
+from placements import placement_cost
 
 from .streams import make, zipf
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_jobs.partitioners.dagreedy import DAGreedy
-from millrace_jobs.partitioners.metrics import placement_cost
 from millrace_jobs.partitioners.state import PartitionerState, pack, unpack
+from placements import placement_cost
 
 from .oracles import hash_grouping
 from .oracles_dagreedy import PlainDAGreedy

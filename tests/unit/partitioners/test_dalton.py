@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.partitioners.metrics import placement_cost
+from placements import placement_cost
 
 from . import oracles, oracles_dalton
 from .streams import blocks, keys, make, seeds, workers, zipf

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_jobs.partitioners.dalton.cooperative import GlobalPolicy, SyncMessage, reduce
-from millrace_jobs.partitioners.metrics import placement_cost
 from millrace_jobs.partitioners.state import pack, unpack
+from placements import placement_cost
 
 from . import oracles_dalton, wire
 from .streams import keys, make, workers, zipf

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_jobs.partitioners.dchoices import DChoices, WChoices, _least_choices
-from millrace_jobs.partitioners.metrics import placement_cost
 from millrace_jobs.partitioners.state import PartitionerState, pack, unpack
+from placements import placement_cost
 
 from .oracles import candidates
 from .oracles_dchoices import PlainHeadSplitting, balances, least_choices

@@ -11,8 +11,8 @@ from millrace_jobs.partitioners.metrics import (
     cost_of_counts,
     hybrid_imbalance,
     imbalance,
-    placement_cost,
 )
+from placements import placement_cost
 
 from . import oracles
 from .streams import ROUTED, keys, make, workers

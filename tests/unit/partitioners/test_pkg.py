@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.partitioners.metrics import placement_cost
 from millrace_jobs.partitioners.pkg import PartialKeyGrouping
 from millrace_jobs.partitioners.state import PartitionerState, pack
+from placements import placement_cost
 
 from . import oracles
 from .streams import blocks, keys, make, seeds, workers, zipf

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.partitioners.metrics import placement_cost
 from millrace_jobs.partitioners.prompt.accumulator import Estimate
 from millrace_jobs.partitioners.prompt.partitioner import BUFFERING, PACKING, PromptPartitioner
 from millrace_jobs.partitioners.state import PartitionerState, pack
+from placements import placement_cost
 
 from . import oracles_prompt as oracles
 from .streams import blocks, keys, make, workers, zipf

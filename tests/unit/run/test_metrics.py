@@ -13,12 +13,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from builders import PIN, a_batch, a_native_batch
-from millrace_jobs.partitioners.placement_sketch import PlacementSketch
 from millrace_jobs.pipeline.progress import StageTimes
 from millrace_jobs.run.metrics import CONTRACT, JobMetrics
 from millrace_jobs.selection.costs import BatchTime, Task
 from millrace_jobs.selection.selector import SwitchOutcome
 from millrace_jobs.selection.switch import Candidate, Switch
+from placements import placement_sketch
 
 QUERY = {"query": "flights"}
 COMBINE = QUERY | {"stage": "combine"}
@@ -53,7 +53,7 @@ def names(metrics):
 
 def placed(*ids):
     """A batch with one record of each of the keys 0, 1, ..., on the workers ``ids``."""
-    sketch = PlacementSketch.of(np.array(ids, np.int32), np.arange(len(ids), dtype=np.uint64), 4)
+    sketch = placement_sketch(np.array(ids, np.int32), np.arange(len(ids), dtype=np.uint64), 4)
     return a_batch(placement=sketch)
 
 

@@ -1,12 +1,13 @@
 import numpy as np
 import pytest
 
-from millrace_jobs.partitioners.metrics import cost_of_counts, placement_cost
+from millrace_jobs.partitioners.metrics import cost_of_counts
 from millrace_jobs.partitioners.registry import NATIVE, is_cooperative
 from millrace_jobs.selection.key_stream import estimate_keys, sample_stream
 from millrace_jobs.selection.selector import CANDIDATES
 from millrace_jobs.selection.shadow import Shadow
 from millrace_jobs.sketches.key_profile import KeyCounts, profile, union
+from placements import placement_cost
 
 from .simulated import placed, profile_of, zipf
 

@@ -46,22 +46,16 @@ class Buffer(NamedTuple):
 
 
 @inlined
-def imbalance_cost(load: Whole, total: Whole, workers: int) -> float:
-    """Return CI (equation 3), -1 to 1, for a worker with ``load`` of ``total`` records, the new one included."""
-    mean = total / workers
-    return float((load - mean) / max(float(load), mean))
-
-
-@inlined
-def aggregation_cost(spread: Whole, workers: int) -> float:
-    """Return CA (equation 4), above 0 and at most 1, for a key on ``spread`` workers, the chosen one included."""
-    return spread / workers
-
-
-@inlined
 def reward(load: Whole, total: Whole, spread: Whole, workers: int, balance: float) -> float:
-    """Return the reward R of section 3.1, with p1 = ``balance`` and p2 = 1 - p1."""
-    return -(balance * imbalance_cost(load, total, workers) + (1.0 - balance) * aggregation_cost(spread, workers))
+    """Return the reward R of section 3.1, with p1 = ``balance`` and p2 = 1 - p1, for a worker and a key.
+
+    The worker has ``load`` of ``total`` records, the new one included, and the key is on ``spread`` workers, the chosen
+    one included. CI (equation 3) is between -1 and 1, CA (equation 4) above 0 and at most 1.
+    """
+    mean = total / workers
+    imbalance_cost = float((load - mean) / max(float(load), mean))
+    aggregation_cost = spread / workers
+    return -(balance * imbalance_cost + (1.0 - balance) * aggregation_cost)
 
 
 @kernel

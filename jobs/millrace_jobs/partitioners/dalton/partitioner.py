@@ -65,14 +65,13 @@ class Dalton(Partitioner):
         self._stream = np.uint64(seeded_hash(np.uint64(replica), salts(seed, 2)[1]))
         self._balance, self._epsilon, self._gamma = balance, epsilon, gamma
         self._statistics_window = statistics_window
-        self._everything = keys == "all"
         self._state = ReplicaState(
             workers=workers,
             seed=seed,
             slides=slides,
             bit_slides=1 if fragmentation == "batch" else slides,
             statistics=statistics,
-            everything=self._everything,
+            everything=keys == "all",
         )
 
     @property
@@ -189,7 +188,7 @@ class Dalton(Partitioner):
         return BlockSetting(
             self._salt,
             self._stream,
-            self._everything,
+            state.everything,
             state.frequencies.most,
             state.load,
             state.local_load,

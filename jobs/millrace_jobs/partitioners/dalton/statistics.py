@@ -10,10 +10,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from millrace_jobs.kernels.compiling import inlined, kernel
-from millrace_jobs.kernels.key_table import Rows, empty_table, find, grown, is_full, rows_of
+from millrace_jobs.kernels.key_table import Rows, empty_table, fill, find, grown, is_full, rows_of
 from millrace_jobs.kernels.mixing import splitmix64
 from millrace_jobs.partitioners.state import PartitionerState, Vectors
 from millrace_jobs.sketches import count_min
@@ -93,7 +92,7 @@ class Frequencies:
             restored._begin_sketch()
             restored.cells.reshape(-1)[: len(cells)] = cells
         restored.table = empty_table(len(keys), 1)
-        _fill(restored.table, hashes, counts)
+        fill(restored.table, hashes, counts)
         return restored
 
     def _begin_sketch(self) -> None:
@@ -123,11 +122,3 @@ def _pour(table: Rows, cells: Cells) -> None:
     for slot in range(len(table)):
         if table[slot, 1]:
             count_min.count(cells, splitmix64(table[slot, 0]), np.int64(table[slot, 1]))
-
-
-@kernel
-def _fill(table: Rows, keys: NDArray[np.uint64], counts: NDArray[np.int64]) -> None:
-    for row in range(len(keys)):
-        slot = find(table, keys[row])
-        table[slot, 0] = keys[row]
-        table[slot, 1] = np.uint64(counts[row])

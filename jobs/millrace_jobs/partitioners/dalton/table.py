@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millrace_jobs.kernels.compiling import Scalar, inlined, kernel, read_only
-from millrace_jobs.kernels.key_table import Rows, empty_table, find
+from millrace_jobs.kernels.key_table import Rows, empty_table, fill, find
 
 from .bandit import BanditPolicy, Buffer, Whole, forget, search
 from .windows import Fragmentation
@@ -101,7 +101,7 @@ class KeyTable:
         self.followed = Followed._make([*columns, empty_table(size, 1)])
         self.fragmentation.fit(kept, size)
         self.numbers[ROWS] = len(kept)
-        _enter(self.followed.places, self.keys)
+        fill(self.followed.places, self.keys, np.arange(1, len(kept) + 1))
 
     def append(self, keys: NDArray[np.uint64], homes: NDArray[np.int32]) -> None:
         """Add rows for ``keys`` that have none, with their hash workers ``homes``."""
@@ -174,14 +174,6 @@ def _rows_of(places: Rows, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
     for at in range(len(keys)):
         out[at] = row_of(places, keys[at])
     return out
-
-
-@kernel
-def _enter(places: Rows, keys: NDArray[np.uint64]) -> None:
-    for row in range(len(keys)):
-        slot = find(places, keys[row])
-        places[slot, 0] = keys[row]
-        places[slot, 1] = np.uint64(row + 1)
 
 
 def _none(dtype: type[Scalar]) -> NDArray[Scalar]:

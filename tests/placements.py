@@ -1,0 +1,43 @@
+"""The metrics and the sketch of a placement whose records are all known, for tests."""
+
+import numpy as np
+
+from millrace_jobs.partitioners.metrics import cost_of_counts
+from millrace_jobs.partitioners.placement_sketch import PlacementSketch
+from millrace_jobs.sketches.key_profile import added, profile
+
+
+def placement_cost(ids, keys, workers):
+    """Return the cost of sending records with ``keys`` (hashes or codes) to workers ``ids``, both ``(rows,)``.
+
+    Raises ValueError if the shapes differ or an id is outside ``range(workers)``.
+    """
+    if ids.shape != keys.shape or ids.ndim != 1:
+        raise ValueError(f"ids have shape {ids.shape} and keys {keys.shape}; both must be (rows,)")
+    if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < workers:
+        raise ValueError(f"worker ids go from {ids.min()} to {ids.max()}, outside 0 to {workers - 1}")
+    distinct, codes = np.unique(keys, return_inverse=True)
+    placed = np.unique(codes * workers + ids)  # each (key, worker) pair once
+    return cost_of_counts(
+        np.bincount(ids, minlength=workers),
+        np.bincount(placed % workers, minlength=workers),
+        distinct_keys=len(distinct),
+    )
+
+
+def placement_sketch(ids, keys, workers):
+    """The sketch of one block: ``ids`` in ``range(workers)`` and key hashes, both ``(rows,)``."""
+    ends = np.cumsum(np.bincount(ids, minlength=workers))[:-1]
+    by_worker = np.split(keys[np.argsort(ids, kind="stable")], ends)
+    return PlacementSketch(tuple(profile(added([(own, np.ones(len(own), np.int64))])) for own in by_worker))
+
+
+def merged_sketches(sketches):
+    """The sketch of all records together, from blocks, replicas, or the slides of a window.
+
+    Raises ValueError unless all sketches have the same number of workers.
+    """
+    if len({len(sketch.profiles) for sketch in sketches}) > 1:
+        raise ValueError(f"cannot merge sketches of {', '.join(str(len(s.profiles)) for s in sketches)} workers")
+    profiles = [reported for sketch in sketches for reported in enumerate(sketch.profiles)]
+    return PlacementSketch.of_workers(profiles, len(sketches[0].profiles))
