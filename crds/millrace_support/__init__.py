@@ -1,1 +1,4 @@
-"""What the operator and the jobs share and is not API; it imports the API, and neither of them."""
+"""What the operator and the jobs share and is not API: HTTP server, back-off, texts of refusals, plot files.
+
+It imports the API, and neither the operator nor the jobs.
+"""

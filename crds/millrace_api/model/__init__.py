@@ -1,1 +1,4 @@
-"""The models of a StreamQuery, its plan and its status: what each field means, and its limits."""
+"""Models of a StreamQuery, its plan and its status: what each field means, and its limits.
+
+The lowest room of the API: it imports none of the others.
+"""

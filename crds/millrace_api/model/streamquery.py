@@ -249,7 +249,10 @@ class Spec(Model):
     replan_nonce: WholeNumber | None = Field(default=None, description="Change it to have a new plan decided now.")
 
     def state_partitions(self, cores: int) -> int:
-        """Return the number of merge tasks (and state stores) for up to ``cores`` cores; each costs 10 ms a batch."""
+        """Return the number of merge tasks, each with a state store, for up to ``cores`` cores.
+
+        Each of them costs about 10 ms a batch.
+        """
         return min(self.parallelism.max, max(2, cores))
 
 

@@ -1,1 +1,4 @@
-"""SQL of queries: parsing, checks of names and types, and checks for what Spark cannot run as a stream."""
+"""SQL of queries: parsing, checks of names and types, and checks for what Spark cannot run as a stream.
+
+It imports the errors and the models.
+"""

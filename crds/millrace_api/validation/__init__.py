@@ -1,1 +1,4 @@
-"""Validation of files and objects: all problems at once, each with its position and what to write instead."""
+"""Validation of files and objects: all problems at once, each with its position and what to write instead.
+
+It imports every room of the API but ``crd``.
+"""

@@ -17,12 +17,12 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.checking import check_query
 from millrace_api.validation.pydantic_errors import (
     Location,
-    details,
     dotted,
     explain,
     field_location,
     is_consequence,
-    nulls,
+    null_locations,
+    primary_errors,
     salvage,
 )
 from millrace_api.validation.yaml_nodes import Document, read_documents
@@ -118,13 +118,13 @@ def _in_order(problems: list[Problem]) -> list[Problem]:
 
 def _validate(model: type[AnyModel], document: Document) -> tuple[AnyModel | None, list[Problem]]:
     """Return the model of a document's value and its problems; the model is None if there are problems."""
-    empty = set(nulls(document.value))
+    empty = set(null_locations(document.value))
     checked: AnyModel | None = None
     found: list[ErrorDetails] = []
     try:
         checked = model.model_validate(document.value, by_name=False)
     except ValidationError as error:
-        found = details(error)
+        found = primary_errors(error)
     empty -= {field_location(detail) for detail in found if detail["type"] == "extra_forbidden"}
     problems = [_problem(document, at, "is empty", _EMPTY_HINT) for at in empty]
     for detail in found:
@@ -156,7 +156,7 @@ def read_query(value: Mapping[str, Any]) -> StreamQuery:
     try:
         query = StreamQuery.model_validate(wanted, by_name=False)
     except ValidationError as error:
-        found = details(error)
+        found = primary_errors(error)
         raise MillraceError(
             *(Problem(*explain(StreamQuery, each), field=dotted(field_location(each))) for each in found)
         ) from None

@@ -92,15 +92,12 @@ def _shown(value: object) -> str:
     return "nothing" if value is None else quote(value)
 
 
-def _field(root: type[Model], location: Location) -> FieldInfo | None:
-    """Return the declaration of the field at ``location``, if there is one."""
-    annotation: Any = root
-    field: FieldInfo | None = None
+def _declared(root: type[Model], location: Location) -> tuple[Any, FieldInfo | None]:
+    """Return the type at ``location`` and its field's declaration; None for what does not exist."""
+    found: tuple[Any, FieldInfo | None] = (root, None)
     for step in location:
-        annotation, field = _down(annotation, step)
-        if annotation is None:
-            return None
-    return field
+        found = _down(found[0], step)
+    return found
 
 
 def _down(annotation: Any, step: str | int) -> tuple[Any, FieldInfo | None]:
@@ -127,15 +124,12 @@ def _plain(annotation: Any) -> Any:
 
 def siblings(root: type[Model], location: Location) -> list[str]:
     """Return the names of all fields that are allowed at ``location``."""
-    annotation: Any = root
-    for step in location[:-1]:
-        annotation, _ = _down(annotation, step)
-    model = _plain(annotation)
+    model = _plain(_declared(root, location[:-1])[0])
     return [field.serialization_alias or name for name, field in model.model_fields.items()]
 
 
 def _allowed(root: type[Model], location: Location) -> list[str]:
-    field = _field(root, location)
+    _, field = _declared(root, location)
     annotation = _plain(field.annotation) if field is not None else None
     if isinstance(annotation, type) and issubclass(annotation, StrEnum):
         return [member.value for member in annotation]
@@ -143,25 +137,25 @@ def _allowed(root: type[Model], location: Location) -> list[str]:
 
 
 def _example(root: type[Model], location: Location) -> str:
-    field = _field(root, location)
+    _, field = _declared(root, location)
     examples = field.examples if field is not None else None
     return f"write {location[-1]}: {examples[0]}" if examples else "add it"
 
 
-def nulls(value: Any, location: Location = ()) -> Iterator[Location]:
+def null_locations(value: Any, location: Location = ()) -> Iterator[Location]:
     """Yield the location of every null value outside free-form fields; the API server rejects these too."""
     if value is None and location:
         yield location
     elif isinstance(value, dict):
         for key, below in value.items():
             if key not in _FREE_FORM:
-                yield from nulls(below, (*location, str(key)))
+                yield from null_locations(below, (*location, str(key)))
     elif isinstance(value, list):
         for index, below in enumerate(value):
-            yield from nulls(below, (*location, index))
+            yield from null_locations(below, (*location, index))
 
 
-def details(error: ValidationError) -> list[ErrorDetails]:
+def primary_errors(error: ValidationError) -> list[ErrorDetails]:
     """Return the errors without the consequences of others: pydantic counts only the valid entries of a list."""
     every = error.errors(include_url=False)
 
@@ -189,7 +183,7 @@ def salvage(document: Any) -> tuple[StreamQuery | None, list[ErrorDetails]]:
     if not isinstance(document, dict) or not isinstance(document.get("spec"), dict):
         return None, []
     value = copy.deepcopy(document) | {"apiVersion": API_VERSION, "kind": KIND}
-    unusable = set(nulls(value))
+    unusable = set(null_locations(value))
     for location in unusable:
         _drop(value, location)
     rules: list[ErrorDetails] = []
@@ -198,16 +192,16 @@ def salvage(document: Any) -> tuple[StreamQuery | None, list[ErrorDetails]]:
             return StreamQuery.model_validate(value, by_name=False), rules
         except ValidationError as error:
             dropped = False
-            for detail in details(error):
+            for detail in primary_errors(error):
                 if detail.get("ctx", {}).get("fields") and not is_consequence(detail, unusable):
                     rules.append(detail)
-                unusable |= _meant(detail)
-                dropped |= _take_out(value, detail)
+                unusable |= _wrong_fields(detail)
+                dropped |= _remove(value, detail)
             if not dropped:
                 return None, rules
 
 
-def _meant(error: ErrorDetails) -> set[Location]:
+def _wrong_fields(error: ErrorDetails) -> set[Location]:
     """Return the wrong field and, if it is unknown, the field that was probably meant."""
     location = field_location(error)
     if error["type"] != "extra_forbidden":
@@ -216,7 +210,7 @@ def _meant(error: ErrorDetails) -> set[Location]:
     return {location} if close is None else {location, (*location[:-1], close)}
 
 
-def _take_out(value: Any, error: ErrorDetails) -> bool:
+def _remove(value: Any, error: ErrorDetails) -> bool:
     """Drop the value in error, or its whole section; return False if that is not possible."""
     location = field_location(error)
     if error["type"] == "extra_forbidden":

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from millrace_api.errors import MillraceError, Problem, quote, suggest
 from millrace_api.model.base import Model, problem
 from millrace_api.model.values import Count, Positive, text
-from millrace_api.validation.pydantic_errors import Location, details, dotted, explain, field_location
+from millrace_api.validation.pydantic_errors import Location, dotted, explain, field_location, primary_errors
 from millrace_api.validation.yaml_nodes import Document, read_documents
 
 from .flow import Flow, FlowError, FlowOperator, Mistake, Sizing, StreamConnection
@@ -110,7 +110,9 @@ def read_flow(path: Path, *, batching: bool = True) -> FlowFile:
         flow = Flow(operators, None if megabits is None else megabits * MEGABIT)
     except ValidationError as error:
         raise MillraceError(
-            *_in_order(_at(document, field_location(each), *explain(FlowFields, each)) for each in details(error))
+            *_in_order(
+                _at(document, field_location(each), *explain(FlowFields, each)) for each in primary_errors(error)
+            )
         ) from None
     except FlowError as error:
         raise MillraceError(*_in_order(_mistake(document, each) for each in error.mistakes)) from None
