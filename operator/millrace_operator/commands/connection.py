@@ -60,13 +60,13 @@ def connect(kubeconfig: Path | None, context: str | None, namespace: str | None)
     files = kubeconfig or os.environ.get("KUBECONFIG")
     configuration = Configuration()
     if not files and context is None and _only_a_pod():
-        chosen, theirs = "in-cluster", _load_account(configuration)
+        chosen, default_namespace = "in-cluster", _load_account(configuration)
     else:
-        chosen, theirs = _load(str(files or _DEFAULT), context, configuration)
+        chosen, default_namespace = _load(str(files or _DEFAULT), context, configuration)
     # retry only when the server asks for it, so that an unreachable server is reported at once
     configuration.retries = Retry(3, connect=False, read=False, other=0, raise_on_status=False)
     configuration.keep_alive = True  # detects a stream whose peer is silently gone
-    return Cluster(JsonClient(configuration), configuration.host, chosen, namespace or theirs or "default")
+    return Cluster(JsonClient(configuration), configuration.host, chosen, namespace or default_namespace or "default")
 
 
 def _only_a_pod() -> bool:

@@ -56,15 +56,11 @@ class OwnedObjects:
         for informer in self._informers:
             informer.stop()
 
-    @property
-    def listed(self) -> bool:
-        """Whether all objects have been listed."""
-        return all(informer.listed.is_set() for informer in self._informers)
-
     def wait(self) -> bool:
         """Wait until all objects have been listed; return False if stopped."""
-        while not self.listed and not self._ended.wait(0.05):
-            pass
+        while not all(informer.listed.is_set() for informer in self._informers):
+            if self._ended.wait(0.05):
+                break
         return not self._ended.is_set()
 
     def _on_event(self, type: str, body: Manifest) -> None:

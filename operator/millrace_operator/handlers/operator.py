@@ -14,7 +14,7 @@ from typing import Any
 
 from millrace_support.http_server import HttpServer, ProbeResult
 
-from ..kube.client import Client, load_configuration, own_namespace, unfenced
+from ..kube.client import Client, load_configuration, own_namespace
 from ..kube.leases import LeaseApi
 from ..kube.objects import ObjectApi
 from ..kube.queries import QueryApi
@@ -65,14 +65,15 @@ class Operator:
     def __init__(self, options: OperatorOptions) -> None:
         load_configuration()
         self._shard = options.shard
-        home = options.lease_namespace or _home(options)
+        # outside a pod, the first watched namespace
+        home = options.lease_namespace or own_namespace() or next(iter(options.namespaces), "default")
         self._metrics = OperatorMetrics()
         self._leader: Leader | None = None
         if options.leader_elect:
             leases = LeaseApi(Client(self._metrics), home, self._shard.name(options.lease_name))
             identity = f"{socket.gethostname()}_{uuid.uuid4()}"
             self._leader = Leader(leases, identity, options.timing, self._on_lead, _exit_at_once)
-        client = Client(self._metrics, self._leader.require if self._leader else unfenced)
+        client = Client(self._metrics, self._leader.require) if self._leader else Client(self._metrics)
         objects, queries = ObjectApi(client), QueryApi(client)
         queries.require_kind(options.namespaces)
         self._reconciler = Reconciler(queries, objects, options.image, metrics=self._metrics)
@@ -164,11 +165,6 @@ class Operator:
 def canary_of(lease: str) -> str:
     """Return the canaries' base name for a Lease, by default ``millrace-canary``; each shard has its own."""
     return f"{lease.removesuffix('-operator')}-canary"
-
-
-def _home(options: OperatorOptions) -> str:
-    """Return the pod's namespace; outside a pod, the first watched namespace or ``default``."""
-    return own_namespace() or (options.namespaces[0] if options.namespaces else "default")
 
 
 def _exit_at_once() -> None:

@@ -135,11 +135,6 @@ class JsonClient(ApiClient):
         return answer
 
 
-def unfenced() -> float:
-    """Fence that allows every change, without a time limit."""
-    return math.inf
-
-
 class Client(JsonClient):
     """Client of the operator, configured by ``load_configuration``: counts its requests and asks its fence.
 
@@ -152,10 +147,10 @@ class Client(JsonClient):
         fence: called before each request that changes something; returns the seconds within which the request must end.
             An exception from it cancels the request and is raised to the caller. It is called a second time when the
             connection is open and the request is built, right before sending: both may take long on a busy machine or
-            network.
+            network. By default, every change is allowed without a time limit.
     """
 
-    def __init__(self, metrics: OperatorMetrics, fence: Callable[[], float] = unfenced) -> None:
+    def __init__(self, metrics: OperatorMetrics, fence: Callable[[], float] = lambda: math.inf) -> None:
         configuration = Configuration.get_default_copy()
         configuration.retries = False  # retries would bypass the fence; the caller retries
         configuration.socket_options = _SOCKET
