@@ -1,1 +1,4 @@
-"""Batch times: what a job's batches cost, learned from its reports, and what they would take under another plan."""
+"""Batch times: what a job's batches cost, learned from its reports, and what they would take under another shape.
+
+It imports observations and shapes, and nothing of decisions.
+"""

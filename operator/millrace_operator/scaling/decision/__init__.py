@@ -1,1 +1,4 @@
-"""The scaling decision: what is needed, which plan provides it for the fewest cores, and what speaks against it."""
+"""The scaling decision: what is needed, which shape provides it for the fewest cores, and what speaks against it.
+
+It imports the rest of scaling, which does not import it.
+"""

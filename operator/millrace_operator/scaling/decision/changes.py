@@ -17,7 +17,7 @@ HELPFUL = 0.2
 HARM = 1.03
 """Factor by which batches may become longer with other tasks before that counts as harm."""
 
-TELLING = 0.1
+LEAST_JUDGED_GAIN = 0.1
 """Predicted gain, as a share of the batch time, below which a step is not judged, because noise would decide."""
 
 SIMILAR, LOWER = 1.25, 0.9
@@ -101,7 +101,7 @@ class ChangeOutcome:
         Other tasks on as many executors cost nothing, so they helped if they did no harm.
         """
         change, gain = self.change, self.without - self.predicted
-        if change.undoes or change.after.executors < change.before.executors or gain < TELLING * self.without:
+        if change.undoes or change.after.executors < change.before.executors or gain < LEAST_JUDGED_GAIN * self.without:
             return True
         if change.after.executors == change.before.executors:
             return self.observed <= self.without * HARM
@@ -206,7 +206,7 @@ class ChangeMemory:
         """Remember that ``executors`` were too few for ``rate`` records per second."""
         again = [one.times for one in self.too_few if one.executors >= executors and one.like(rate)]
         times = 1 + max(again, default=0)
-        until = now + TOO_FEW_SECONDS * 2 ** min(times - 1, MOST_DOUBLINGS)
+        until = _until(now, TOO_FEW_SECONDS, times)
         self.too_few.append(TooFew(executors, rate, until, times))
 
     def follow(self, now: float, shape: Shape, ready: int, pending_since: float | None, patience: float) -> None:
@@ -231,14 +231,14 @@ class ChangeMemory:
         """Return the seconds since the last executor arrived while others are missing; None if none is missing."""
         return None if self._short_since is None else now - self._short_since
 
-    def observe(self, seen: Observation, now: float, grace: int, telling: int) -> ChangeOutcome | None:
-        """Record batches; return the outcome of the last change once ``telling`` batches after its ``grace`` are over.
+    def observe(self, seen: Observation, now: float, grace: int, judged: int) -> ChangeOutcome | None:
+        """Record batches; return the outcome of the last change once ``judged`` batches after its ``grace`` are over.
 
         The time that earlier batches take beyond what they should under either plan is the downtime of the change.
         """
         self._tried[seen.plan.executors] = now
         change = self.change
-        if change is None or self._batches >= grace + telling:
+        if change is None or self._batches >= grace + judged:
             return None
         if self._batches < grace and change.expected is not None:
             slower = max(line.at(seen.rows) for line in change.expected)
@@ -248,7 +248,7 @@ class ChangeMemory:
         self._batches += seen.batches
         if self._batches > grace:
             self._after.append((seen.rows, seen.seconds))
-        if self._batches < grace + telling or change.expected is None:
+        if self._batches < grace + judged or change.expected is None:
             return None
         self._downtimes.append(self._lost)
         rows = statistics.median(rows for rows, _ in self._after)
@@ -287,7 +287,7 @@ class ChangeMemory:
         change = outcome.change
         again = [one.times for one in self.failures if one.forbids(change.after) and one.like(change.rate)]
         times = 1 + max(again, default=0)
-        until = now + FORGET_SECONDS * 2 ** min(times - 1, MOST_DOUBLINGS)
+        until = _until(now, FORGET_SECONDS, times)
         self.failures.append(Failure(change.before, change.after, change.rate, until, times))
 
     def failures_like(self, rate: float, now: float) -> tuple[Failure, ...]:
@@ -298,7 +298,7 @@ class ChangeMemory:
         """Remember that the cluster had room for no more than ``executors``."""
         again = self.shortage is not None and now < self.shortage.until + FORGET_SECONDS
         times = self.shortage.times + 1 if self.shortage is not None and again else 1
-        self.shortage = Shortage(executors, now + FORGET_SECONDS * 2 ** min(times - 1, MOST_DOUBLINGS), times)
+        self.shortage = Shortage(executors, _until(now, FORGET_SECONDS, times), times)
 
     def save(self) -> dict[str, Any]:
         """Return the whole state in JSON types."""
@@ -332,3 +332,8 @@ class ChangeMemory:
         self._short_since, self._most_ready = saved["short_since"], saved["most_ready"]
         self._complete, self._batches, self._lost = saved["complete"], saved["batches"], saved["lost"]
         self._after = [(rows, seconds) for rows, seconds in saved["after"]]
+
+
+def _until(now: float, seconds: float, times: int) -> float:
+    """Return until when something is remembered that has happened ``times`` times."""
+    return now + seconds * 2.0 ** min(times - 1, MOST_DOUBLINGS)

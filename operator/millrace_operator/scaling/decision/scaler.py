@@ -41,7 +41,7 @@ class Scaler:
     def __init__(self, settings: Settings, bounds: Bounds, state_partitions: int) -> None:
         """Scale within ``bounds`` a job whose state has ``state_partitions`` partitions."""
         self.settings, self.bounds = settings, bounds
-        self._telling = max(settings.window // 2, 1)
+        self._judged = max(settings.window // 2, 1)
         self._reading = Reading()
         self._zones = Zones(settings.target, settings.step, settings.window, settings.grace)
         self._calibration = Calibration(bounds, state_partitions)
@@ -92,7 +92,7 @@ class Scaler:
         self._calibration.add(seen)
         self._demand.add(seen)
         self._keeping_up.add(seen, situation.plan, self._demand, self._calibration)
-        outcome = self._memory.observe(seen, situation.now, self.settings.grace, self._telling)
+        outcome = self._memory.observe(seen, situation.now, self.settings.grace, self._judged)
         if outcome is not None and not outcome.helped:
             self._memory.failed(outcome, situation.now)
         return outcome
@@ -143,7 +143,7 @@ class Scaler:
         fewer = max(case.situation.executors_ready, self.bounds.executors.low) < case.situation.plan.executors
         if lasting and fewer and case.on(Guard.CLUSTER):
             return make_do(case)
-        settled = self._memory.settled(self.settings.grace + self._telling)
+        settled = self._memory.settled(self.settings.grace + self._judged)
         if case.on(Guard.COOLDOWN) and ((waiting is not None and not lasting) or not settled):
             return case.stay(Guard.COOLDOWN)
         calibrating = case.on(Guard.CALIBRATING) and not self._calibration.ready
