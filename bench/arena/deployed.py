@@ -8,7 +8,7 @@ from millrace_arena.comparison import OURS, compare
 from millrace_arena.figures import RunFigures
 from millrace_arena.simulation.run import Scenario
 from millrace_jobs.run.admission import Admission, FinishedBatch
-from millrace_jobs.run.steering import FIRST_SECONDS, PYTHON_RECORDS
+from millrace_jobs.run.steering import FIRST_SECONDS, PYTHON_RATE
 from millrace_operator.scaling.decision.settings import Settings
 
 DEPLOYED = f"{OURS}, deployed"
@@ -24,7 +24,7 @@ class AsDeployed:
 
     def __init__(self, interval: float) -> None:
         """Start admission control for batches of ``interval`` seconds."""
-        first = int(PYTHON_RECORDS * FIRST_SECONDS)
+        first = int(PYTHON_RATE * FIRST_SECONDS)
         self._admission = Admission(Settings().target * interval, interval, first)
         self._interval = interval
         self._last: FinishedBatch | None = None

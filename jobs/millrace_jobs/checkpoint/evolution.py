@@ -155,12 +155,9 @@ def _compare_sql(before: Outline, now: Outline) -> list[tuple[str, str]]:
 
 
 def _outline(query: StreamQuery) -> Outline:
-    return outline(query.spec.query.sql or "", _columns(query))
-
-
-def _columns(query: StreamQuery) -> frozenset[str]:
-    texts = [source.schema_text for source in query.spec.sources.values()]
-    return frozenset(column.name.lower() for text in texts if text for column in parse_schema(text))
+    schemas = [source.schema_text for source in query.spec.sources.values() if source.schema_text]
+    columns = frozenset(column.name.lower() for schema in schemas for column in parse_schema(schema))
+    return outline(query.spec.query.sql or "", columns)
 
 
 def _way_out(query: StreamQuery, log: SparkLog) -> str:

@@ -60,11 +60,6 @@ class Holder:
         pid = os.getpid()
         return cls(str(uuid.uuid4()), socket.gethostname(), _boot(), pid, _started(pid), time.time(), seconds)
 
-    @property
-    def runs_out(self) -> float:
-        """The time from which another machine may take the checkpoint, in seconds since 1970."""
-        return self.renewed + self.seconds
-
     def is_dead(self) -> bool:
         """Whether the holder was a process of this machine that has ended; False if that cannot be known."""
         if self.boot != _boot() or self.host != socket.gethostname():
@@ -86,7 +81,7 @@ class Lease:
         self._renewed_at = _since_boot()
         self._released = threading.Event()
         self._thread = threading.Thread(target=self._renew_until_released, name="lease", daemon=True)
-        self._one_at_a_time = threading.Lock()
+        self._renewing = threading.Lock()
         self._lost: MillraceError | None = None
         self._trouble = ""
         """The error of the last renewal; empty if it succeeded."""
@@ -99,7 +94,7 @@ class Lease:
         """
         held = self._read()
         if held is not None and not held.is_dead():
-            self._require_run_out(held)
+            self._require_expired(held)
         self._renewed_at = _since_boot()
         self._write()
         self._thread.start()
@@ -124,7 +119,7 @@ class Lease:
             MillraceError: another driver has the checkpoint now, or may have it.
         """
         if self.lost is None:
-            self._look()
+            self._renew()
         if self.lost is not None:
             raise self.lost
 
@@ -143,8 +138,8 @@ class Lease:
             if held is not None and held.holder == self._mine.holder:
                 self._path.unlink(missing_ok=True)
 
-    def _require_run_out(self, held: Holder) -> None:
-        left = held.runs_out - time.time()
+    def _require_expired(self, held: Holder) -> None:
+        left = held.renewed + held.seconds - time.time()
         if not 0 < left <= held.seconds:  # expired, or the clocks differ; only watching for a renewal is reliable
             time.sleep(2 * held.seconds / RENEWALS)
             now = self._read()
@@ -164,11 +159,11 @@ class Lease:
 
     def _renew_until_released(self) -> None:
         while not self._released.wait(self._seconds / RENEWALS) and self.lost is None:
-            self._look()
+            self._renew()
 
-    def _look(self) -> None:
+    def _renew(self) -> None:
         """Renew the lease, or record that another driver has taken it or may have."""
-        with self._one_at_a_time:
+        with self._renewing:
             try:
                 self._require_mine()
                 self._write()

@@ -48,7 +48,7 @@ class PlanWatch:
         first = load_plan(mounted)
         pin_of(first)
         self._newest = first
-        self._news: Plan | None = first
+        self._unread: Plan | None = first
         self._refused: MillraceError | None = None
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -68,8 +68,8 @@ class PlanWatch:
             refused, self._refused = self._refused, None
             if refused is not None:
                 raise refused
-            news, self._news = self._news, None
-            return news
+            unread, self._unread = self._unread, None
+            return unread
 
     def start(self) -> None:
         """Start the thread that follows the ConfigMap."""
@@ -92,7 +92,7 @@ class PlanWatch:
     def _read(self) -> str:
         """Read the current plan; return the resource version to watch from."""
         found: Any = self._api.read_namespaced_config_map(self._name, self._namespace, _request_timeout=TIMEOUT)
-        self._take(found)
+        self._adopt(found)
         return str(found.metadata.resource_version)
 
     def _watch(self, version: str) -> None:
@@ -109,9 +109,9 @@ class PlanWatch:
             if self._stopped.is_set():
                 return
             if event["type"] in ("ADDED", "MODIFIED"):
-                self._take(event["object"])
+                self._adopt(event["object"])
 
-    def _take(self, found: V1ConfigMap) -> None:
+    def _adopt(self, found: V1ConfigMap) -> None:
         """Adopt a plan of a later epoch; report an unreadable one once, and keep the last good plan."""
         text = (found.data or {}).get(PLAN_KEY)
         if text is None:
@@ -125,7 +125,7 @@ class PlanWatch:
             return
         with self._lock:
             if plan.epoch > self._newest.epoch:
-                self._newest = self._news = plan
+                self._newest = self._unread = plan
 
 
 def error_line(error: Exception) -> str:

@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-DIFFERENT = 2.0
+_SIZE_FACTOR = 2.0
 """Minimum factor between the sizes of two batches that shows which part of their work is fixed."""
 
-STEEPEST = 16.0
+_STEEPEST = 16.0
 """Largest factor by which a record may cost less than its share of the whole work, whatever the batches suggest."""
 
 _BATCHES = 8
@@ -55,7 +55,7 @@ class TaskCosts:
         """Learn from a batch of ``rows`` records that took ``work`` seconds."""
         self._forget_if_surprised(rows, work)
         self._batches.append((rows, work))
-        self.fixed, self.per_record = explained(self._batches, self._known or 0.0)
+        self.fixed, self.per_record = _fitted(self._batches, self._known or 0.0)
         if self._differ():
             self._known = self.fixed
             self._since_probe = 0
@@ -77,7 +77,7 @@ class TaskCosts:
 
     def _differ(self) -> bool:
         sizes = [rows for rows, _ in self._batches]
-        return max(sizes) >= DIFFERENT * min(sizes)
+        return max(sizes) >= _SIZE_FACTOR * min(sizes)
 
     def _forget_if_surprised(self, rows: int, work: float) -> None:
         """Discard the measurements if the last batches are far off in the same direction: costs have changed."""
@@ -90,7 +90,7 @@ class TaskCosts:
             self._batches.extend(last[:-1])
 
 
-def explained(batches: Collection[tuple[int, float]], known: float) -> tuple[float, float]:
+def _fitted(batches: Collection[tuple[int, float]], known: float) -> tuple[float, float]:
     """Return the fixed work in seconds and the seconds per record, by least squares of relative errors.
 
     Errors are relative to the measured work, so a delayed batch has an error of at most 1, however long it took.
@@ -110,7 +110,7 @@ def explained(batches: Collection[tuple[int, float]], known: float) -> tuple[flo
     if fixed <= 0:
         return 0.0, row / squares
     per_record = (ones * row - mixed * one) / determinant
-    least = row / squares / STEEPEST
+    least = row / squares / _STEEPEST
     return (fixed, per_record) if per_record >= least else ((one - mixed * least) / ones, least)
 
 
@@ -135,13 +135,13 @@ RECORDS_SHARE = 0.5
 _RECENT = 3
 """Number of recent batches behind the median of the time outside of tasks: a single outlier changes little."""
 
-_TELLING = 0.25
+_SIGNIFICANT = 0.25
 """Minimum share of the limit at which a batch shows what records cost; the work of a smaller one is mostly fixed."""
 
-_LEAST_SECONDS = 1e-6
+_MIN_WORK = 1e-6
 """Minimum work of a batch, in seconds: a smaller value was not measured."""
 
-_NEW_PLAN = 2
+_SETTLING_BATCHES = 2
 """Batches ignored after a change of plan: new executors start their processes in them."""
 
 
@@ -177,11 +177,11 @@ class Admission:
     def __init__(self, goal: float, longest: float, first: int) -> None:
         self._goal = goal
         self._longest = longest
-        self._limit = self._whole = first
+        self._limit = self._clearing_limit = first
         self._is_first = True
         self._plan: object = None
-        self._passing = 0
-        self._knows_records = False
+        self._settling = 0
+        self._knows_record_cost = False
         self._costs = TaskCosts()
         self._outside: deque[float] = deque(maxlen=_RECENT)
         self._arrived: deque[int] = deque(maxlen=_RECENT)
@@ -200,19 +200,20 @@ class Admission:
         if batch.rows <= 0 or batch.seconds <= 0:
             return
         self._arrived.append(batch.arrived)
-        work = min(max(batch.work, _LEAST_SECONDS), batch.seconds)
+        work = min(max(batch.work, _MIN_WORK), batch.seconds)
         if self._is_first:
             self._is_first, self._plan = False, batch.plan
-            self._limit = self._whole = max(FLOOR, min(self._limit, int(COLD * self._goal / work * batch.rows)))
+            fitting = int(COLD * self._goal / work * batch.rows)
+            self._limit = self._clearing_limit = max(FLOOR, min(self._limit, fitting))
             return
         if self._plan != batch.plan:
             self._change_plan(batch.plan)
-        if self._passing:
-            self._passing -= 1
+        if self._settling:
+            self._settling -= 1
             return
-        tells = batch.rows >= self._limit * _TELLING or batch.seconds > self._goal
-        if tells or not self._knows_records:
-            self._knows_records |= tells
+        is_significant = batch.rows >= self._limit * _SIGNIFICANT or batch.seconds > self._goal
+        if is_significant or not self._knows_record_cost:
+            self._knows_record_cost |= is_significant
             self._outside.append(batch.seconds - work)
             self._costs.add(batch.rows, work)
             self._adapt(batch.rows, work)
@@ -233,7 +234,7 @@ class Admission:
         """
         total = sum(waiting.values())
         expected = total + max(self._arrived, default=0)
-        limit = min(max(self.limit, self._whole) if expected <= self._whole else self.limit, most)
+        limit = min(max(self.limit, self._clearing_limit) if expected <= self._clearing_limit else self.limit, most)
         if not total:
             return {name: max(1, limit // len(waiting)) for name in waiting}
         shares = {name: max(limit / 4 / len(waiting), limit * records / total) for name, records in waiting.items()}
@@ -243,7 +244,7 @@ class Admission:
     def _change_plan(self, plan: object) -> None:
         """Forget the task costs under the old plan; keep the time outside of tasks and the limit."""
         self._plan = plan
-        self._passing = _NEW_PLAN
+        self._settling = _SETTLING_BATCHES
         self._costs.forget()
 
     def _adapt(self, rows: int, work: float) -> None:
@@ -252,8 +253,8 @@ class Admission:
         room = max(self._goal - fixed, fixed * RECORDS_SHARE / (1 - RECORDS_SHARE))
         wanted = room / self._costs.per_record
         if work <= 2 * room and self._costs.wants_another_size():
-            wanted = max(wanted, DIFFERENT * rows)
-        growth = min(max(OVERSHOOT * room / work, DIFFERENT), GROWTH)
-        most = max(growth * rows, self._limit if self._knows_records else FLOOR)
+            wanted = max(wanted, _SIZE_FACTOR * rows)
+        growth = min(max(OVERSHOOT * room / work, _SIZE_FACTOR), GROWTH)
+        most = max(growth * rows, self._limit if self._knows_record_cost else FLOOR)
         self._limit = int(min(max(wanted, self._limit / SHRINKAGE, FLOOR), most))
-        self._whole = int(min((self._longest - fixed) / self._costs.per_record, most))
+        self._clearing_limit = int(min((self._longest - fixed) / self._costs.per_record, most))

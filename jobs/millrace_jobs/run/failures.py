@@ -27,7 +27,7 @@ _SPARK = re.compile(r"^[\w.$]+: \[[A-Z][A-Z_.0-9]+\] (.+?)(?: SQLSTATE: \w+|\n|$
 _CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
 _CALLED = re.compile(r"An error occurred while calling \S+\.\n: (?:[\w.$]+: )?(.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupt): .+)$", re.MULTILINE)
-FRAME = re.compile(r'^  File "(.+)", line (\d+), in ', re.MULTILINE)
+_FRAME = re.compile(r'^  File "(.+)", line (\d+), in ', re.MULTILINE)
 """A frame of a Python traceback; its groups are the file and the line number."""
 
 _HERE = str(Path(__file__).parents[1])
@@ -118,7 +118,7 @@ def jvm_gone() -> MillraceError:
     return MillraceError(Problem("Spark's JVM has died", hint))
 
 
-def is_of_the_user(file: str) -> bool:
+def _is_user_code(file: str) -> bool:
     """Whether a file of a traceback is the user's own: neither ours nor a library's."""
     return not file.startswith((_HERE, *_INSTALLED, "<"))
 
@@ -140,8 +140,8 @@ def _python_problem(traceback: str) -> Problem:
     lines = traceback.rstrip().splitlines()
     last = max((number for number, line in enumerate(lines) if line.startswith("  ")), default=-1)
     said = " ".join(lines[last + 1 :]).strip() or lines[-1].strip()
-    for file, line in reversed(FRAME.findall(traceback)):
-        if is_of_the_user(file):
+    for file, line in reversed(_FRAME.findall(traceback)):
+        if _is_user_code(file):
             hint = "correct it, then run the same command again: nothing is lost"
             return Problem(f"the query failed: {said}", hint, file, int(line))
     return Problem(f"the query failed: {said}", _DEBUG)
@@ -172,8 +172,8 @@ def class_of_text(text: str) -> FailureClass:
     for mark, failure in _MARKS.items():
         if mark in text:
             return failure
-    for file, _ in reversed(FRAME.findall(text)):
-        if is_of_the_user(file):
+    for file, _ in reversed(_FRAME.findall(text)):
+        if _is_user_code(file):
             return FailureClass.USER_CODE
         if part := _PART.search(file):
             return _PARTS[part.group(1)]

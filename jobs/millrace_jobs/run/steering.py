@@ -17,10 +17,10 @@ from millrace_jobs.plan.policies import MAX_STATE, Policies
 from millrace_jobs.run.admission import Admission, FinishedBatch
 from millrace_jobs.run.listener import Watcher
 
-ONCE = 10
+ONCE_INTERVALS = 10
 """Batch intervals that one batch may take in a ``once`` run, in which no user waits for single batches."""
 
-SQL_RECORDS, PYTHON_RECORDS = 100_000, 10_000
+SQL_RATE, PYTHON_RATE = 100_000, 10_000
 """Records per second that an unmeasured query is expected to process on a small machine, for SQL and Python."""
 
 FIRST_SECONDS = 3.0
@@ -71,8 +71,8 @@ class Steering:
         self._pin: Pin | None = None
         self._policies = Policies(policies)
         self._interval = spec.batch_interval.seconds
-        longest = (ONCE if once else 1) * self._interval
-        rate = SQL_RECORDS if spec.query.sql is not None else PYTHON_RECORDS
+        longest = (ONCE_INTERVALS if once else 1) * self._interval
+        rate = SQL_RATE if spec.query.sql is not None else PYTHON_RATE
         self._admission = Admission(spec.scaling.target * longest, longest, first=int(rate * FIRST_SECONDS))
         self._last: BatchReport | None = None
         self._record_bytes: float = RECORD_BYTES

@@ -240,7 +240,7 @@ def test_the_end_does_not_wait_for_a_renewal_that_hangs(tmp_path, monkeypatch):
         answered.wait(60)
 
     lease = Lease(tmp_path, 4.0)
-    monkeypatch.setattr(lease, "_look", look)  # of this lease alone: others of this process may be renewed meanwhile
+    monkeypatch.setattr(lease, "_renew", look)  # of this lease alone: others of this process may be renewed meanwhile
     lease.take()
     assert asked.wait(30)
     lease.release()

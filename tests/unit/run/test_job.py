@@ -36,7 +36,7 @@ class Start:
             "open_source": self._step("sources", SimpleNamespace(schema=None)),
             "check_sink": lambda _: None,
             "stop": self._step("spark stopped"),
-            "compile_query": self._step("planned", SimpleNamespace(plan=None, result=[])),
+            "compile_query": self._step("planned", SimpleNamespace(execution=None, result=[])),
             "layout": lambda _: {},
             "result_keys": lambda *_: None,
             "open_sink": self._step("sink", sink),
