@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs.pipeline.progress import BatchReport, StageTimes
+from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 
 PIN = Pin(epoch=1, algorithm="pkg", replicas=2, workers=4)
@@ -28,8 +28,8 @@ _REPORT = BatchReport(
     worker_rows=(1290, 1230, 1240, 1240),
     worker_keys=(30, 28, 31, 27),
     distinct_keys=60,
-    route=StageTimes((0.1, 0.2)),
-    combine=StageTimes((0.2, 0.1, 0.1, 0.1)),
+    route=(0.1, 0.2),
+    combine=(0.2, 0.1, 0.1, 0.1),
     merge_seconds=0.4,
     state_rows=600,
     state_bytes=65_536,
@@ -49,8 +49,8 @@ def a_native_batch(**changes):
         "worker_rows": (),
         "worker_keys": (),
         "distinct_keys": None,
-        "route": StageTimes(()),
-        "combine": StageTimes(()),
+        "route": (),
+        "combine": (),
     }
     return replace(_REPORT, **native | changes)
 

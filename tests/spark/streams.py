@@ -180,7 +180,7 @@ def assert_placed(reports: Sequence[BatchReport], placings: Sequence[Placing]) -
     for report, (algorithm, n, m) in zip(busy, placings, strict=True):
         if algorithm != "native":
             assert len(report.worker_rows) == n
-            assert len(report.route.tasks) == m
+            assert len(report.route) == m
             assert sum(report.worker_rows) > 0
             assert algorithm != "shuffle" or min(report.worker_rows) > 0
 

@@ -60,26 +60,18 @@ class StateCodec:
 
 
 def field_array(rows: Sequence[Mapping[str, Any]], field: pa.Field, what: str) -> pa.Array:
-    """Return one field of many states or results of an aggregator as an array.
+    """Return one field of many states or results of an aggregator as an array of the field's type.
 
-    Args:
-        rows: the states or results.
-        field: the field and its declared type.
-        what: ``state`` or ``result``, for the error message.
-
-    Raises:
-        MillraceError: a row lacks the field, or has a value that is not of the declared type.
+    ``what`` is ``state`` or ``result``, for the message of the MillraceError that a row without such a value raises.
     """
     try:
         return pa.array([row[field.name] for row in rows], field.type)
     except (KeyError, TypeError, OverflowError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
         reason = f"it has no field {error}" if isinstance(error, KeyError) else str(error)
-        raise MillraceError(
-            Problem(
-                f"a {what} of the aggregator does not fit its {what}_schema, field {field.name} {field.type}: {reason}",
-                f"correct the schema, or what the aggregator returns as {what}",
-            )
-        ) from None
+        message = (
+            f"a {what} of the aggregator does not fit its {what}_schema, field {field.name} {field.type}: {reason}"
+        )
+        raise MillraceError(Problem(message, f"correct the schema, or what the aggregator returns as {what}")) from None
 
 
 def key_tuples(columns: list[pa.Array], rows: int) -> list[Key]:

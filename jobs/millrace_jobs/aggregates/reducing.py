@@ -194,11 +194,8 @@ class ColumnarReducer:
                 wanted.append((part.name, *_first_step(part, records)))
             if part.reduce == "squared_deviations":
                 wanted.append((_VALUES + part.name, records.column(part.column), "count"))
-        tables = [self._aggregate(records, wanted)]
-        for part in self._reduction.parts:
-            if part.reduce == "distinct":
-                tables.append(self._distinct(records, part.column, part))
-        return pa.concat_tables(tables)
+        distinct = [self._distinct(records, p.column, p) for p in self._reduction.parts if p.reduce == "distinct"]
+        return pa.concat_tables([self._aggregate(records, wanted), *distinct])
 
     def _reduce_again(self, reduced: pa.Table) -> pa.Table:
         wanted: list[tuple[str, pa.ChunkedArray | None, str]] = [(RECORDS, reduced.column(RECORDS), "sum")]
@@ -207,11 +204,8 @@ class ColumnarReducer:
                 function = _REDUCE_AGAIN[part.reduce]
                 column = reduced.column(part.name)
                 wanted.append((part.name, _widened(column) if function == "sum" else column, function))
-        tables = [self._aggregate(reduced, wanted)]
-        for part in self._reduction.parts:
-            if part.reduce == "distinct":
-                tables.append(self._distinct(reduced, part.name, part))
-        return pa.concat_tables(tables)
+        distinct = [self._distinct(reduced, p.name, p) for p in self._reduction.parts if p.reduce == "distinct"]
+        return pa.concat_tables([self._aggregate(reduced, wanted), *distinct])
 
     def _aggregate(self, records: pa.Table, wanted: Sequence[tuple[str, pa.ChunkedArray | None, str]]) -> pa.Table:
         """Group by key and ``at``; ``wanted`` has a tuple (name of the result, input, aggregation) per column."""

@@ -1,1 +1,4 @@
-"""``millrace bench partitioners``: a comparison of partitioners on a recorded stream."""
+"""``millrace bench partitioners``: a comparison of partitioners on a recorded stream.
+
+Imports partitioners and sources, and no Spark; imported by the command line.
+"""

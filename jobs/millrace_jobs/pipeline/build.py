@@ -177,9 +177,6 @@ def _read(name: str, task: SourceTask, schema: pa.Schema, context: RunContext) -
     return context.spark.readStream.format(made.name()).load()
 
 
-_CHECKED = "spark.sql.streaming.unsupportedOperationCheck"
-
-
 def output_mode(query: CompiledQuery, spec: Spec) -> Literal["update", "append"]:
     """Return the Spark output mode that matches when the results of a query are emitted."""
     return "update" if spec.emit is Emit.ON_UPDATE and query.aggregates else "append"
@@ -193,7 +190,8 @@ def check_streaming(query: CompiledQuery, spec: Spec, spark: SparkSession, sourc
     Raises:
         MillraceError: Spark supports the query on tables, but not on streams.
     """
-    if not isinstance(query.execution, Native) or spark.conf.get(_CHECKED) != "true":
+    checks = spark.conf.get("spark.sql.streaming.unsupportedOperationCheck") == "true"
+    if not isinstance(query.execution, Native) or not checks:
         return
     nowhere = Path("nowhere")  # no folder is read before the first batch
     context = RunContext(spark, sources, nowhere, nowhere, nowhere, everything=True)

@@ -23,18 +23,6 @@ STEPS = ("latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "
 
 
 @dataclass(frozen=True)
-class StageTimes:
-    """Seconds that each task of a stage took."""
-
-    tasks: tuple[float, ...]
-
-    @property
-    def longest(self) -> float:
-        """Seconds of the slowest task, which the stage had to wait for."""
-        return max(self.tasks, default=0.0)
-
-
-@dataclass(frozen=True)
 class BatchReport:
     """One finished micro-batch.
 
@@ -44,6 +32,8 @@ class BatchReport:
     ``waiting`` is the backlog of all sources when the batch was planned, ``waiting_in`` the backlog of each source,
     and ``taken`` what the batch took from them. Sources count in their own units: Kafka in offsets, not all of which
     have a record, and file sources in files.
+
+    ``route`` and ``combine`` have the seconds that each task of the stage took.
 
     ``worker_rows`` and ``worker_keys`` have one entry per worker of the plan, and are empty if nothing was routed.
     ``distinct_keys`` and ``profile`` are None if no worker counted, and ``placement`` is None if nothing was routed.
@@ -69,8 +59,8 @@ class BatchReport:
     worker_rows: tuple[int, ...]
     worker_keys: tuple[int, ...]
     distinct_keys: int | None
-    route: StageTimes
-    combine: StageTimes
+    route: tuple[float, ...]
+    combine: tuple[float, ...]
     merge_seconds: float
     state_rows: int
     state_bytes: int
@@ -138,8 +128,8 @@ def batch_report(progress: Mapping[str, Any], interval: float) -> BatchReport:
         worker_rows=_by_worker(workers, "rows", n),
         worker_keys=_by_worker(workers, "keys", n),
         distinct_keys=profile.distinct if profile is not None else None,
-        route=StageTimes(tuple(note["seconds"] for note in replicas if "seconds" in note)),
-        combine=StageTimes(tuple(note["seconds"] for note in workers)),
+        route=tuple(note["seconds"] for note in replicas if "seconds" in note),
+        combine=tuple(note["seconds"] for note in workers),
         merge_seconds=sum(operator["allUpdatesTimeMs"] + operator["commitTimeMs"] for operator in state) / 1000,
         state_rows=sum(operator["numRowsTotal"] for operator in state),
         state_bytes=sum(operator["memoryUsedBytes"] for operator in state),

@@ -1,1 +1,4 @@
-"""The plan of a running query: its sources, its checks, and the pin that binds it to a batch."""
+"""The plan of a running query: where it comes from, and the pin that binds it to a batch.
+
+Imports partitioners and the API, and no Spark.
+"""

@@ -12,6 +12,7 @@ import os
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -60,18 +61,15 @@ class Policies:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._newest: tuple[int, LearnedState] | None = None
-        self._looked = False  # whether ``_newest`` is known
 
-    def _find_newest(self) -> tuple[int, LearnedState] | None:
-        """Return the newest readable policy of an earlier run, with its batch."""
+    @cached_property
+    def _newest(self) -> tuple[int, LearnedState] | None:
+        """The newest policy, with its batch; at first, the newest readable one of an earlier run."""
         readable = ((batch, self.read(batch)) for batch in reversed(_batches(self._folder)))
         return next(((batch, policy) for batch, policy in readable if policy is not None), None)
 
     def attach(self, pin: Pin) -> Pin:
         """Return the pin with the newest policy, or without one if a batch under this pin cannot start from it."""
-        if not self._looked:
-            self._newest, self._looked = self._find_newest(), True
         if self._newest is None or not self._newest[1].serves(pin):
             return replace(pin, policy=None)
         return replace(pin, policy=self._newest[0])
@@ -87,7 +85,6 @@ class Policies:
         """
         if not states:
             return
-        self._looked = True
         if None in states.values():
             self._newest = None
             return
@@ -135,11 +132,8 @@ class Policies:
                 parameters=pin.parameters,
             )
         except ValueError as error:
-            log.warning(
-                "the policy of batch %d cannot be used, so partitioners start learning from nothing: %s",
-                pin.policy,
-                error,
-            )
+            message = "the policy of batch %d cannot be used, so partitioners start learning from nothing: %s"
+            log.warning(message, pin.policy, error)
             return []
 
 

@@ -168,15 +168,8 @@ def send_all(
 
     Returns when the records end, ``limits`` are reached, or ``stop`` is set.
 
-    Args:
-        batches: the records.
-        encode: turns records into messages.
-        delivery: the destination.
-        pace: when records are due; None sends them as fast as possible.
-        limits: when to stop.
-        stop: ends the loop when set.
-        advanced: is called with the number of messages after each send.
-        clock: returns the current time in seconds.
+    ``pace`` says when records are due; None sends them at once. ``advanced`` gets the number of messages after each
+    send, and ``clock`` returns the current time in seconds.
     """
     pacer = Pacer(pace, clock) if pace is not None else None
     deadline = clock() + limits.duration if limits.duration is not None else None

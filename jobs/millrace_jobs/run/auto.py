@@ -93,7 +93,7 @@ def measured(report: BatchReport) -> MeasuredBatch:
         replicas=pin.replicas,
         rows=report.rows,
         seconds=report.seconds,
-        route_seconds=sum(report.route.tasks),
+        route_seconds=sum(report.route),
         merge_seconds=report.merge_seconds,
         state_updates=report.state_updates,
         tasks=report.combined,

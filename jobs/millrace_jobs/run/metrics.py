@@ -203,7 +203,7 @@ class JobMetrics(Collector):
         for step, seconds in report.steps.items():
             self._add("millrace_batch_step_seconds_total", seconds, step)
         for stage, times in (("route", report.route), ("combine", report.combine)):
-            for seconds in times.tasks:
+            for seconds in times:
                 self._observe("millrace_stage_task_seconds", seconds, stage)
 
     def _show_batch(self, report: BatchReport) -> None:

@@ -12,7 +12,6 @@ from millrace_jobs.kernels.mixing import seeded
 from millrace_jobs.partitioners.registry import ALGORITHMS
 from millrace_jobs.pipeline.aggregation import Aggregation
 from millrace_jobs.pipeline.compile import Routed
-from millrace_jobs.pipeline.progress import StageTimes
 from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.plan.plan_source import FixedPlan
 from millrace_jobs.run.auto import AutoPlans, first_algorithm, measured, prior_of
@@ -43,7 +42,7 @@ def skewed_batch(number, algorithm):
         pin=replace(PIN, algorithm=algorithm),
         rows=100_000,
         seconds=0.5 + tasks[0].seconds,
-        route=StageTimes((0.02, 0.02)),
+        route=(0.02, 0.02),
         combined=tasks,
         profile=profile(keys),
     )

@@ -13,7 +13,6 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from builders import PIN, a_batch, a_native_batch
-from millrace_jobs.pipeline.progress import StageTimes
 from millrace_jobs.run.metrics import CONTRACT, JobMetrics
 from millrace_jobs.selection.costs import BatchTime, Task
 from millrace_jobs.selection.selector import SwitchOutcome
@@ -259,12 +258,12 @@ def test_counters_and_histograms_add_up_over_any_batches(batches):
             worker_rows=tuple(r for r, _ in placed),
             worker_keys=tuple(k for _, k in placed),
             distinct_keys=distinct,
-            combine=StageTimes(tuple(tasks)),
+            combine=tuple(tasks),
         )
         for rows, took, placed, distinct, tasks in batches
     ]
     metrics = recorded(*reports)
     assert value(metrics, "millrace_batches_total") == len(reports)
     assert value(metrics, "millrace_input_rows_total") == pytest.approx(sum(report.rows for report in reports))
-    tasks = sum(len(report.combine.tasks) for report in reports)
+    tasks = sum(len(report.combine) for report in reports)
     assert value(metrics, "millrace_stage_task_seconds_count", COMBINE) == (tasks or None)

@@ -216,16 +216,6 @@ def _digits_and_scale(value: Decimal) -> tuple[int, int]:
     return len(digits), -exponent
 
 
-def boolean(node: exp.Expr, _: Compile) -> Compiled:
-    """Compile TRUE or FALSE."""
-    return literal(bool(node.this), pa.bool_())
-
-
-def null(_: exp.Expr, __: Compile) -> Compiled:
-    """Compile NULL, whose type depends on its context."""
-    return literal(None, NOTHING)
-
-
 def cast_to(node: exp.Expr, compile_: Compile) -> Compiled:
     """Compile CAST of a literal, or of any number to DOUBLE or to a type that has all its values."""
     target = node.args["to"]

@@ -154,27 +154,22 @@ def _is_no_nan(operand: Compiled) -> bool:
 
 def both(node: exp.Expr, compile_: Compile) -> Compiled:
     """Compile ``AND``: the right operand is not evaluated where the left one is false."""
-    left, right = _truth(compile_(node.this)), _truth(compile_(node.expression))
+    left, right = truth(compile_(node.this)), truth(compile_(node.expression))
     not_false = call("coalesce", pa.bool_(), left, literal(True, pa.bool_()))
     return call("and_kleene", pa.bool_(), left, guarded(right, not_false))
 
 
 def either(node: exp.Expr, compile_: Compile) -> Compiled:
     """Compile ``OR``: the right operand is not evaluated where the left one is true."""
-    left, right = _truth(compile_(node.this)), _truth(compile_(node.expression))
+    left, right = truth(compile_(node.this)), truth(compile_(node.expression))
     return call("or_kleene", pa.bool_(), left, guarded(right, negated(is_true(left))))
 
 
-def _truth(operand: Compiled) -> Compiled:
-    """Return the operand as a BOOLEAN."""
+def truth(operand: Compiled) -> Compiled:
+    """Return the operand as a BOOLEAN. Raises OnlySparkError if it is no condition."""
     if operand.type not in (pa.bool_(), NOTHING):
         raise OnlySparkError
     return cast(operand, pa.bool_())
-
-
-def not_(node: exp.Expr, compile_: Compile) -> Compiled:
-    """Compile ``NOT``."""
-    return negated(_truth(compile_(node.this)))
 
 
 def is_null(node: exp.Expr, compile_: Compile) -> Compiled:
@@ -201,5 +196,5 @@ def case(node: exp.Expr, compile_: Compile) -> Compiled:
 def _condition(subject: exp.Expr | None, when: exp.Expr, compile_: Compile) -> Compiled:
     """Return the condition of a branch; for CASE with a subject, that the subject equals the branch's value."""
     if subject is None:
-        return _truth(compile_(when))
+        return truth(compile_(when))
     return _compare("equal", *_comparable([compile_(subject), compile_(when)]))

@@ -30,6 +30,7 @@ from millrace_jobs.pipeline.expressions.compiled import (
 from millrace_jobs.pipeline.expressions.programs import evaluate, is_constant
 
 _WIDER = "cast its operands to BIGINT or DECIMAL"
+_MAX_INT = 2**31 - 1
 _NOT_ZERO = "divide by nullif(..., 0) to get NULL instead"
 
 
@@ -75,26 +76,24 @@ def quotient(node: exp.Expr, compile_: Compile) -> Compiled:
     return _checked(node, call("divide_checked", pa.float64(), after(right, left), right), _NOT_ZERO)
 
 
-def integer_quotient(node: exp.Expr, compile_: Compile) -> Compiled:
-    """Compile ``DIV`` of integers: a BIGINT, rounded towards zero."""
-    return _integers("divide_checked", pa.int64(), node, compile_)
+def integer_division(function: str, kind: pa.DataType | None = None) -> Rule:
+    """Return the rule for ``DIV`` or ``%`` of integers; the result has type ``kind``, or else that of the operands.
 
+    ``DIV`` rounds towards zero; ``%`` has the sign of the dividend.
+    """
 
-def remainder(node: exp.Expr, compile_: Compile) -> Compiled:
-    """Compile ``%`` of integers: the result has the sign of the dividend."""
-    return _integers("remainder", None, node, compile_)
+    def rule(node: exp.Expr, compile_: Compile) -> Compiled:
+        operands = _numbers(node, compile_)
+        if not all(is_integer(operand.type) for operand in operands):
+            raise OnlySparkError
+        wanted = kind or common_type(operand.type for operand in operands)
+        left, right = (cast(operand, wanted) for operand in operands)
+        divided = call(function, wanted, after(right, left), right)
+        if right.is_literal and right.value not in (None, 0, -1):
+            return divided
+        return _checked(node, divided, _NOT_ZERO)
 
-
-def _integers(function: str, kind: pa.DataType | None, node: exp.Expr, compile_: Compile) -> Compiled:
-    operands = _numbers(node, compile_)
-    if not all(is_integer(operand.type) for operand in operands):
-        raise OnlySparkError
-    kind = kind or common_type(operand.type for operand in operands)
-    left, right = (cast(operand, kind) for operand in operands)
-    divided = call(function, kind, after(right, left), right)
-    if right.is_literal and right.value not in (None, 0, -1):
-        return divided
-    return _checked(node, divided, _NOT_ZERO)
+    return rule
 
 
 def minus(node: exp.Expr, compile_: Compile) -> Compiled:
@@ -124,9 +123,6 @@ def _checked(node: exp.Expr, computed: Compiled, hint: str) -> Compiled:
         return replace(literal(evaluate(computed.program, pa.record_batch({})).as_py(), computed.type), folded=True)
     except pa.ArrowInvalid:
         raise OnlySparkError from None
-
-
-_MAX_INT = 2**31 - 1
 
 
 def letters(function: str) -> Rule:
