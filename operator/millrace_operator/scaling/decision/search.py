@@ -1,4 +1,4 @@
-"""Searches the plans around the present one for the cheapest that is predicted to meet the demand."""
+"""Search among the shapes near the present one for the cheapest that is predicted to meet the demand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TASKS_PER_CORE = (1, 2, 3)
 _SLICES_PER_CORE = (1, 2)
 
 ALIKE = 0.03
-"""Share by which the W of two plans may differ for both to be equally good."""
+"""Share by which the W of two shapes may differ for both to be equally good."""
 
 WIDE = 0.4
 """Largest share by which the upper end of an interval may exceed the prediction when cores are given back."""
@@ -72,7 +72,7 @@ def _thinned(values: Range, most: int) -> list[int]:
 
 
 def candidates(bounds: Bounds, present: Shape, executors: Range) -> list[Shape]:
-    """Return the plans to compare, about a thousand at most: the present one first, then those within ``executors``.
+    """Return the shapes to compare, about a thousand at most: the present one first, then those within ``executors``.
 
     Parallelism and replicas are those that fill the cores evenly, and those of the present plan if they fill them.
     """
@@ -95,12 +95,12 @@ def _filling(cores: int, per_core: Sequence[int], present: int, allowed: Range) 
 
 
 class Search:
-    """The candidate plans with their predictions under one need; the present plan is the first.
+    """The candidate shapes with their predictions under one need; the present one is the first.
 
     One prediction serves any number of queries. Arrays have the shape ``(candidates,)``.
 
     Attributes:
-        plans: the candidates.
+        shapes: the candidates.
         need: the requirement.
         executors, cores: what each candidate takes.
         middle, cautious: W as predicted, and W as far up in the interval as the need says.
@@ -200,7 +200,7 @@ class Search:
 def forecast(
     shapes: Sequence[Shape], prediction: Prediction, index: int, interval: float, bias: float = 1.0
 ) -> Forecast:
-    """Return the forecast for one of ``plans`` at an ``interval`` in seconds; batches take ``bias`` times as long."""
+    """Return the forecast for one of ``shapes`` at an ``interval`` in seconds; batches take ``bias`` times as long."""
     seconds = (prediction.seconds, prediction.low, prediction.high)
     middle, low, high = (float(array[index]) * bias / interval for array in seconds)
     return Forecast(shapes[index], middle, low, high, prediction.bottleneck(index))
