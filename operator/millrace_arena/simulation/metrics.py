@@ -28,8 +28,17 @@ class SimulatedCounters:
         """Count for a batch interval in seconds; ``dedicated`` says whether partitioners run in pods of their own."""
         self._interval = interval
         self._dedicated = dedicated
-        self._totals = dict.fromkeys(COUNTERS, 0.0)
-        self._gauges: dict[str, float | None] = {}
+        self._batches = 0
+        self._rows = 0
+        self._processing = 0.0
+        self._busy = 0.0
+        self._tasks = {"route": 0, "combine": 0, "merge": 0}
+        self._seconds = {"route": 0.0, "combine": 0.0, "merge": 0.0}
+        self._partials = 0
+        self._updates = 0
+        self._lag: int | None = None
+        self._imbalance: float | None = None
+        self._last: SimulatedBatch | None = None
         self._running: dict[str, list[float]] = {}
 
     def ran(self, stage: str, tasks: list[float]) -> None:
@@ -38,7 +47,7 @@ class SimulatedCounters:
         If a stage runs twice, the last run counts, but both add to the busy time of the executors.
         """
         self._running[stage] = tasks
-        self._totals["busy_core_seconds_total"] += sum(tasks)
+        self._busy += sum(tasks)
 
     def finished(
         self, batch: SimulatedBatch, waiting: int, partials: int, results: int, imbalance: float | None
@@ -52,36 +61,46 @@ class SimulatedCounters:
             results: number of its results.
             imbalance: largest load of a combine task over the mean, less 1; None if no combine tasks ran.
         """
-        totals = self._totals
         for stage, tasks in self._running.items():
-            totals[f"{stage}_seconds_total"] += sum(tasks)
-            if stage != "merge":  # its tasks are the state partitions, which do not change
-                totals[f"{stage}_tasks_total"] += len(tasks)
+            self._tasks[stage] += len(tasks)
+            self._seconds[stage] += sum(tasks)
         self._running = {}
-        totals["batches_total"] += 1
-        totals["rows_total"] += batch.rows
-        totals["processing_seconds_total"] += batch.seconds
-        totals["partials_total"] += partials
-        totals["updates_total"] += results
-        self._gauges = {
-            "lag_rows": waiting,
-            "keys": batch.distinct,
-            "imbalance": imbalance,
-            "epoch": batch.epoch,
-            "parallelism": batch.plan.parallelism,
-            "replicas": batch.plan.replicas,
-        }
+        self._batches += 1
+        self._rows += batch.rows
+        self._processing += batch.seconds
+        self._partials += partials
+        self._updates += results
+        self._lag, self._imbalance, self._last = waiting, imbalance, batch
 
     def answer(self, now: float, executors: int, dedicated_busy: float) -> Answer:
         """Return the metrics at ``now``, seconds, with ``executors`` executors ready.
 
         ``dedicated_busy`` is the CPU time of dedicated partitioners so far, seconds.
         """
-        values: dict[str, Any] = {**self._totals, **self._gauges}
-        if self._dedicated:
-            values |= {"route_tasks_total": None, "route_seconds_total": None}
-        values["dedicated_busy_seconds_total"] = dedicated_busy if self._dedicated else None
-        return Answer(time=now, interval_seconds=self._interval, executors=executors, **values)
+        routed, last = not self._dedicated, self._last
+        return Answer(
+            time=now,
+            batches_total=self._batches,
+            rows_total=self._rows,
+            processing_seconds_total=self._processing,
+            route_tasks_total=self._tasks["route"] if routed else None,
+            route_seconds_total=self._seconds["route"] if routed else None,
+            combine_tasks_total=self._tasks["combine"],
+            combine_seconds_total=self._seconds["combine"],
+            merge_seconds_total=self._seconds["merge"],
+            partials_total=self._partials,
+            updates_total=self._updates,
+            busy_core_seconds_total=self._busy,
+            dedicated_busy_seconds_total=dedicated_busy if self._dedicated else None,
+            interval_seconds=self._interval,
+            lag_rows=self._lag,
+            keys=last.distinct if last else None,
+            imbalance=self._imbalance,
+            epoch=last.epoch if last else None,
+            parallelism=last.plan.parallelism if last else None,
+            replicas=last.plan.replicas if last else None,
+            executors=executors,
+        )
 
 
 class Fault(StrEnum):

@@ -85,7 +85,7 @@ class _Simulation:
         profile, bounds = scenario.job, scenario.bounds
         self._job = SimulatedJob(profile, bounds)
         triggers = math.ceil(self._duration / profile.interval) + 1
-        self._dice = BatchNoise(profile.noise, triggers, noise)
+        self._noise = BatchNoise(profile.noise, triggers, noise)
         self._source = SimulatedSource(scenario.trace, profile.route.row if bounds.dedicated else None)
         self._executors = Fleet(scenario.cluster, scenario.initial.executors, cluster)
         self._replicas = Fleet(scenario.cluster, scenario.initial.replicas if bounds.dedicated else 0, replicas)
@@ -149,14 +149,14 @@ class _Simulation:
     def _process(self, now: float, stages: Sequence[StageWork], rows: int, partials: int) -> float:
         """Process a batch, with a failed attempt first if it fails, and return its end time."""
         self._work = 0.0
-        self._dice.next_batch(int(now / self._scenario.job.interval))
-        failing = self._dice.failing(len(stages))
+        self._noise.next_batch(int(now / self._scenario.job.interval))
+        failing = self._noise.failing(len(stages))
         if failing:
             now = self._attempt(now, stages[:failing], rows, partials) + self._scenario.job.noise.retry_seconds
         return self._attempt(now, stages, rows, partials)
 
     def _attempt(self, now: float, stages: Sequence[StageWork], rows: int, partials: int) -> float:
-        now += self._scenario.job.fixed * self._dice.batch + self._dice.delay
+        now += self._scenario.job.fixed * self._noise.batch + self._noise.delay
         began = now
         for stage in stages:
             now = self._stage(now, stage.name, stage.tasks(rows, partials))
@@ -173,10 +173,10 @@ class _Simulation:
             return now
         fleet, cluster = self._executors, self._scenario.cluster
         cores = fleet.ready * self._job.executor_cores
-        factor = self._dice.batch * self._job.slowdown(len(tasks), cores)
+        factor = self._noise.batch * self._job.slowdown(len(tasks), cores)
         if fleet.draining:
             factor *= 1 + cluster.drain_slowdown
-        seconds = self._dice.scatter(tasks, factor)
+        seconds = self._noise.scatter(tasks, factor)
         took = makespan(seconds, cores, self._scenario.job.schedule)
         if fleet.came > self._warm:
             self._warm = fleet.came
