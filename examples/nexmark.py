@@ -19,7 +19,7 @@ from millrace_api.model.sources import NexmarkSourceSpec as NexmarkSpec
 from millrace_api.model.sources import NexmarkStream, SourceSpec
 from millrace_jobs.sources.generated import GeneratedRows
 from millrace_jobs.sources.nexmark import NexmarkSource, share
-from millrace_jobs.sources.opening import schema_of
+from millrace_jobs.sources.source_factory import schema_of
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 EVENTS, EVENTS_PER_SECOND = 300_000, 2_000

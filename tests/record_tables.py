@@ -14,7 +14,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from millrace_jobs.sources.base import Rejected
-from millrace_jobs.sources.formats.schema import arrow_schema
+from millrace_jobs.sources.formats.column_types import arrow_schema
 
 SCHEMA = arrow_schema([("name", "STRING"), ("count", "BIGINT"), ("size", "DOUBLE"), ("good", "BOOLEAN")])
 Row = tuple[str | None, int | None, float | None, bool | None]

@@ -14,7 +14,7 @@ from bench.papers.placing import place, window_costs
 from bench.papers.streams import SKEWS, WORKERS, PaperStream, log_normal, real, zipf
 from millrace_jobs.partitioners.base import Workers
 from millrace_jobs.partitioners.metrics import imbalance
-from millrace_jobs.sources.slicing import bounds
+from millrace_jobs.sources.base import bounds
 
 PAPER_WORKERS = (5, 10, 50, 100)
 SOURCES = (5, 10, 20)

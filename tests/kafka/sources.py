@@ -15,7 +15,7 @@ from lab.kafka import Broker
 from millrace_api.model.sources import SourceSpec
 from millrace_jobs.sources.base import Position, Rejected
 from millrace_jobs.sources.kafka.source import KafkaSource
-from millrace_jobs.sources.opening import open_source
+from millrace_jobs.sources.source_factory import open_source
 
 from .topics import PATIENCE, admin, open_transactions
 

@@ -13,7 +13,7 @@ from lab.kafka import running_broker
 from millrace_api.errors import MillraceError, TransientError
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, WindowColumn
-from millrace_jobs.sinks.kafka.live_rows import read_live_rows
+from millrace_jobs.sinks.kafka.table import read_live_rows
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sinks.kafka.transactions import BatchTransactions
 

@@ -13,7 +13,7 @@ import pytest
 from lab.kafka import Broker, running_broker
 from millrace_api.errors import MillraceError
 from millrace_jobs.kafka import cluster
-from millrace_jobs.sources.kafka import reading as kafka_reading
+from millrace_jobs.sources.kafka import range_reader as kafka_reading
 
 from . import topics
 from .sources import opened, values

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.sources.kafka import consumers as kafka_consumers
-from millrace_jobs.sources.kafka import reading as kafka_reading
+from millrace_jobs.sources.kafka import range_reader as kafka_consumers
+from millrace_jobs.sources.kafka import range_reader as kafka_reading
 
 from . import topics
 from .sources import everything, opened, remove, slices, transaction, values

@@ -23,8 +23,8 @@ from millrace_jobs.plan.plan_source import FixedPlan, PlanSource
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.sinks.base import ResultKeys, Sink
 from millrace_jobs.sinks.files import BATCH_ID
-from millrace_jobs.sinks.opening import open_sink
-from millrace_jobs.sources.opening import open_source
+from millrace_jobs.sinks.sink_factory import open_sink
+from millrace_jobs.sources.source_factory import open_source
 
 from .feeding import Arrival, Feeder
 

@@ -151,7 +151,7 @@ def test_a_retried_task_routes_as_before(spark, tmp_path, monkeypatch, algorithm
     calm = Stream(spark, tmp_path / "calm", schema=COLUMNS, python=SPREAD)
     (expected,) = calm.feed([(placing, parquet(SCHEMA, batch))])
     failing = SPREAD | {"aggregator": "spark.aggregators:FailingOnce"}
-    monkeypatch.setattr("millrace_jobs.sources.opening.FilesSource", FailingOnceSource)
+    monkeypatch.setattr("millrace_jobs.sources.source_factory.FilesSource", FailingOnceSource)
     disturbed = Stream(spark, tmp_path / "disturbed", schema=COLUMNS, python=failing)
     (report,) = disturbed.feed([(placing, parquet(SCHEMA, batch))])
     assert report.rows == expected.rows == len(batch)

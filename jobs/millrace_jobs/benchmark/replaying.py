@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from millrace_jobs.benchmark.stream import Slides
 from millrace_jobs.partitioners.base import BatchPartitioner, Hashes, Partitioner, Workers
 from millrace_jobs.partitioners.metrics import MovedKeys, PlacementCost, cost_of_counts
-from millrace_jobs.sources.slicing import bounds
+from millrace_jobs.sources.base import bounds
 
 BLOCK = 131_072
 """Most records in a block, as in the blocks that sources deliver."""

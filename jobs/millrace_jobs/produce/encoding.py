@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.sources.formats.avro_schema import read_avro_schema
-from millrace_jobs.sources.formats.schema import TIMESTAMP
+from millrace_jobs.sources.formats.avro_schemas import read_avro_schema
+from millrace_jobs.sources.formats.column_types import TIMESTAMP
 
 Encode = Callable[[pa.RecordBatch], list[bytes]]
 """Function that returns one message value per record."""

@@ -19,16 +19,14 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.sources import NexmarkSourceSpec, NexmarkStream, SourceSpec
 from millrace_api.sql.schema_ddl import parse_schema
 from millrace_jobs.sources.base import Rejected
+from millrace_jobs.sources.formats.column_types import TIMESTAMP, arrow_schema
 from millrace_jobs.sources.formats.decoding import BadRecord
-from millrace_jobs.sources.formats.file_formats import file_format
+from millrace_jobs.sources.formats.file_formats import blocks, file_format, first_byte, open_text
 from millrace_jobs.sources.formats.messages import RAW
-from millrace_jobs.sources.formats.schema import TIMESTAMP, arrow_schema
-from millrace_jobs.sources.formats.text_files import blocks, first_byte, open_text
-from millrace_jobs.sources.generated import GeneratedRows, GeneratedSource
+from millrace_jobs.sources.generated import GeneratedRows, GeneratedSource, RateSource
 from millrace_jobs.sources.nexmark import NexmarkSource, share
-from millrace_jobs.sources.opening import schema_of
 from millrace_jobs.sources.pacing import RatePace
-from millrace_jobs.sources.rate import RateSource
+from millrace_jobs.sources.source_factory import schema_of
 
 _SUFFIXES = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
 _ROWS = 10_000

@@ -42,9 +42,9 @@ from millrace_jobs.run.query_file import errors_located_in
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.session import stop
 from millrace_jobs.sinks.base import Sink
-from millrace_jobs.sinks.opening import check_sink, open_sink
+from millrace_jobs.sinks.sink_factory import check_sink, open_sink
 from millrace_jobs.sources.base import Source
-from millrace_jobs.sources.opening import open_source
+from millrace_jobs.sources.source_factory import open_source
 from millrace_support.http_server import HttpServer
 
 

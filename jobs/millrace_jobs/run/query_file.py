@@ -91,7 +91,7 @@ def notes_on(path: Path) -> list[Problem]:
 
 def _input_problems(query: StreamQuery) -> Iterator[Problem]:
     """Yield the problems of the files that a query's sources read."""
-    from millrace_jobs.sources.opening import check_input
+    from millrace_jobs.sources.source_factory import check_input
 
     for name, source in query.spec.sources.items():
         if source.files is None and source.replay is None:

@@ -6,7 +6,8 @@ A source knows nothing about Spark, plans or partitioners; ``pipeline`` wraps it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -89,3 +90,34 @@ class CorruptRecords:
     policy: str = "fail"
     directory: str = ""
     topic: str = ""
+
+
+def bounds(length: int, slices: int) -> list[int]:
+    """Return the ``slices + 1`` bounds that cut ``range(length)`` into parts whose sizes differ by at most one."""
+    return [length * i // slices for i in range(slices + 1)]
+
+
+def cut(lengths: Sequence[int], slices: int, indivisible: Container[int] = ()) -> list[list[tuple[int, int, int]]]:
+    """Cut ranges laid end to end into at most ``slices`` non-empty parts that are equal except for rounding.
+
+    Args:
+        lengths: the lengths of the ranges: bytes, rows or offsets.
+        slices: the number of parts.
+        indivisible: indexes of ranges that belong entirely to the part that they begin in.
+
+    Returns:
+        The pieces of each part, as the index of a range and the bounds ``[begin, end)`` within it.
+    """
+    parts = []
+    for low, high in itertools.pairwise(bounds(sum(lengths), slices)):
+        pieces, offset = [], 0
+        for index, length in enumerate(lengths):
+            begin, end = max(low - offset, 0), min(high - offset, length)
+            if index in indivisible:
+                begin, end = (0, length) if low <= offset < high else (0, 0)
+            if begin < end:
+                pieces.append((index, begin, end))
+            offset += length
+        if pieces:
+            parts.append(pieces)
+    return parts

@@ -18,13 +18,22 @@ from typing import Any
 import pyarrow as pa
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.sources.base import CorruptRecords, Position, Rejected, Slice
+from millrace_jobs.sources.base import CorruptRecords, Position, Rejected, Slice, cut
 from millrace_jobs.sources.dead_letters import Rejects
 from millrace_jobs.sources.file_log import FileLog, SeenFile
 from millrace_jobs.sources.formats.file_formats import file_format
-from millrace_jobs.sources.slicing import Extent, FilePiece, cut
 
 _LEAVE = "leave files as they are; write new ones elsewhere and rename them into place"
+
+
+@dataclass(frozen=True)
+class FilePiece:
+    """The bytes (Parquet: rows) ``[begin, end)`` of a file that had ``size`` bytes when it was first seen."""
+
+    path: str
+    size: int
+    begin: int
+    end: int
 
 
 @dataclass(frozen=True)
@@ -130,8 +139,12 @@ class FilesSource:
                 f"source {self.name}: the checkpoint is at file {start['files']}, and its log has forgotten file "
                 f"{error.args[0]}, which was read and has left the folder; put the newest copy of the checkpoint back"
             ) from None
-        extents = [Extent(f.path, f.size, self._length(f), self._format.divisible(f.path)) for f in files]
-        return [FilesSlice(pieces) for pieces in cut(extents, replicas)]
+        indivisible = {i for i, file in enumerate(files) if not self._format.divisible(file.path)}
+        parts = cut([self._length(file) for file in files], replicas, indivisible)
+        return [
+            FilesSlice(tuple(FilePiece(files[i].path, files[i].size, begin, end) for i, begin, end in part))
+            for part in parts
+        ]
 
     def read(self, piece: Slice, label: str) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the records of the pieces of a slice."""

@@ -6,18 +6,21 @@ that the public generators share.
 
 from __future__ import annotations
 
+import itertools
+import random
+import string
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from millrace_jobs.sources import nexmark_texts as texts
-from millrace_jobs.sources.formats.schema import TIMESTAMP
+from millrace_jobs.sources.formats.column_types import TIMESTAMP
 from millrace_jobs.sources.generated import GeneratedSource, random_words, uniform, zipf
 from millrace_jobs.sources.pacing import RatePace
 
@@ -107,18 +110,18 @@ class NexmarkSource(GeneratedSource):
     def _persons(self, rows: Numbers, events: Numbers, times: Numbers, words: Words) -> Sequence[pa.Array]:
         ids = pa.array(rows + _FIRST_ID)
         bits = words[:, 3]
-        who, where = _below(bits, 0, 256), _below(bits, 16, len(texts.CITIES))
-        login = pc.binary_join_element_wise(_take(texts.LOGINS, who), ids.cast(pa.string()), ".")
-        card = [_take(texts.FOUR_DIGITS, _below(words[:, word], bit, 10_000)) for word in (1, 2) for bit in (0, 32)]
+        who, where = _below(bits, 0, 256), _below(bits, 16, len(_CITIES))
+        login = pc.binary_join_element_wise(_take(_LOGINS, who), ids.cast(pa.string()), ".")
+        card = [_take(_FOUR_DIGITS, _below(words[:, word], bit, 10_000)) for word in (1, 2) for bit in (0, 32)]
         return [
             ids,
-            _take(texts.NAMES, who),
+            _take(_NAMES, who),
             pc.binary_join_element_wise(login, "example.com", "@"),
             pc.binary_join_element_wise(*card, " "),
-            _take(texts.CITIES, where),
-            _take(texts.STATES, where),
+            _take(_CITIES, where),
+            _take(_STATES, where),
             pa.array(times).cast(TIMESTAMP),
-            _take(texts.padding(93, 139), _below(bits, 32, 256)),
+            _take(_padding(93, 139), _below(bits, 32, 256)),
         ]
 
     def _auction(self, rows: Numbers, events: Numbers, times: Numbers, words: Words) -> Sequence[pa.Array]:
@@ -127,26 +130,26 @@ class NexmarkSource(GeneratedSource):
         reserve = initial + _prices(uniform(words[:, 1] << np.uint64(32)))
         mean_length = self._auctions.recent / (self._events.mean * share("auction"))
         lengths = 1000 + np.floor(uniform(words[:, 2]) * 2e6 * mean_length).astype(np.int64)
-        item = [_take(texts.WORDS, _below(bits, shift, len(texts.WORDS))) for shift in (16, 24)]
+        item = [_take(_WORDS, _below(bits, shift, len(_WORDS))) for shift in (16, 24)]
         return [
             pa.array(rows + _FIRST_ID),
             pc.binary_join_element_wise(*item, " "),
-            _take(texts.padding(80, 120), _below(bits, 32, 256)),
+            _take(_padding(80, 120), _below(bits, 32, 256)),
             pa.array(initial),
             pa.array(reserve),
             pa.array(times).cast(TIMESTAMP),
             pa.array(times + lengths).cast(TIMESTAMP),
             pa.array(_FIRST_ID + self._people.choose(uniform(words[:, 0]), events // _EVENTS + 1)),
             pa.array(_FIRST_CATEGORY + _below(bits, 0, _CATEGORIES)),
-            _take(texts.padding(259, 389), _below(bits, 40, 256)),
+            _take(_padding(259, 389), _below(bits, 40, 256)),
         ]
 
     def _bid(self, rows: Numbers, events: Numbers, times: Numbers, words: Words) -> Sequence[pa.Array]:
         bits = words[:, 3]
         rounds = events // _EVENTS
-        known, other = _below(bits, 1, len(texts.KNOWN_CHANNELS)), _below(bits, 32, texts.OTHER_CHANNELS)
-        channels = np.where(bits & np.uint64(1), known, len(texts.KNOWN_CHANNELS) + other)
-        names, urls = texts.channels()
+        known, other = _below(bits, 1, len(_KNOWN_CHANNELS)), _below(bits, 32, _OTHER_CHANNELS)
+        channels = np.where(bits & np.uint64(1), known, len(_KNOWN_CHANNELS) + other)
+        names, urls = _channels()
         return [
             pa.array(_FIRST_ID + self._auctions.choose(uniform(words[:, 0]), rounds * 3 + 3)),
             pa.array(_FIRST_ID + self._people.choose(uniform(words[:, 1]), rounds + 1)),
@@ -154,7 +157,7 @@ class NexmarkSource(GeneratedSource):
             _take(names, channels),
             _take(urls, channels),
             pa.array(times).cast(TIMESTAMP),
-            _take(texts.padding(54, 81), _below(bits, 8, 256)),
+            _take(_padding(54, 81), _below(bits, 8, 256)),
         ]
 
 
@@ -175,3 +178,64 @@ def _prices(numbers: NDArray[np.float64]) -> Numbers:
 
 def _take(values: pa.Array, indices: Numbers) -> pa.Array:
     return values.take(pa.array(indices))
+
+
+# The texts of the records: small tables, identical in every process, that rows take their values from.
+
+_STATE_OF = {
+    "Phoenix": "AZ",
+    "Los Angeles": "CA",
+    "San Francisco": "CA",
+    "Boise": "ID",
+    "Bend": "OR",
+    "Portland": "OR",
+    "Kent": "WA",
+    "Redmond": "WA",
+    "Seattle": "WA",
+    "Cheyenne": "WY",
+}
+_CITIES = pa.array(list(_STATE_OF))
+_STATES = pa.array(list(_STATE_OF.values()))
+
+_FIRST_NAMES = "Ada Ben Cleo Dan Eve Finn Gwen Hugo Iris Jack Kim Liam Mia Noah Olga Paul"
+_LAST_NAMES = "Adams Baker Clark Davis Evans Ford Green Hill Irwin Jones King Lopez Moore Nolan Ortiz Price"
+_PEOPLE = list(itertools.product(_FIRST_NAMES.split(), _LAST_NAMES.split()))
+_NAMES = pa.array([f"{first} {last}" for first, last in _PEOPLE])
+_LOGINS = pa.array([f"{first}.{last}".lower() for first, last in _PEOPLE])
+
+_GOODS = (
+    "amber brass cedar copper cotton desk dial drum flute frame glass globe guitar iron ivory jade kettle lamp "
+    "linen map marble mirror oak pearl piano quilt radio silver stamp stool vase watch"
+)
+_WORDS = pa.array(_GOODS.split())
+_FOUR_DIGITS = pa.array([f"{number:04}" for number in range(10_000)])
+
+_KNOWN_CHANNELS = ("Apple", "Baidu", "Facebook", "Google")
+_OTHER_CHANNELS = 10_000
+
+
+@lru_cache
+def _channels() -> tuple[pa.Array, pa.Array]:
+    """Return the names of all channels, the known ones first, and the URL that each channel links to.
+
+    Nine out of ten of the other channels have their number in the URL.
+    """
+    letters = random.Random("channels")
+    names = [*_KNOWN_CHANNELS, *(f"channel-{number}" for number in range(_OTHER_CHANNELS))]
+    urls = []
+    for number in range(-len(_KNOWN_CHANNELS), _OTHER_CHANNELS):
+        folders = "/".join(_random_text(letters, 5) for _ in range(3))
+        suffix = f"&channel_id={number}" if number > 0 and number % 10 else ""
+        urls.append(f"https://www.nexmark.com/{folders}/item.htm?query=1{suffix}")
+    return pa.array(names), pa.array(urls)
+
+
+@lru_cache
+def _padding(shortest: int, longest: int) -> pa.Array:
+    """Return 256 meaningless texts with lengths from ``shortest`` to ``longest``."""
+    letters = random.Random(f"{shortest} to {longest}")
+    return pa.array([_random_text(letters, letters.randint(shortest, longest)) for _ in range(256)])
+
+
+def _random_text(letters: random.Random, length: int) -> str:
+    return "".join(letters.choices(string.ascii_lowercase, k=length))

@@ -6,8 +6,8 @@ from confluent_kafka import KafkaError, Message
 from millrace_api.errors import TransientError
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.kafka.connection import Connection
-from millrace_jobs.sinks.kafka import live_rows as kafka_live_rows
-from millrace_jobs.sinks.kafka.live_rows import _messages
+from millrace_jobs.sinks.kafka import table as kafka_live_rows
+from millrace_jobs.sinks.kafka.table import _messages
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 
 TOPIC = TargetTopic("results", Connection("kafka:9092"), "spec.sink.table.topic")

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.sinks.kafka.live_rows import LiveRows
 from millrace_jobs.sinks.kafka.messages import NO_END
-from millrace_jobs.sinks.kafka.table import changing
+from millrace_jobs.sinks.kafka.table import LiveRows, changing
 
 MS = 1000
 

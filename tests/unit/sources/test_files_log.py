@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from millrace_api.errors import MillraceError
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.status import FailureClass
-from millrace_jobs.sources import opening
+from millrace_jobs.sources import source_factory as opening
 from millrace_jobs.sources.files import FilesSource
-from millrace_jobs.sources.formats.schema import arrow_schema
+from millrace_jobs.sources.formats.column_types import arrow_schema
 from record_tables import all_rows, no_file_above, rows_of
 
 SCHEMA = arrow_schema([("n", "INT")])

@@ -17,7 +17,7 @@ from millrace_api.errors import MillraceError
 from millrace_jobs.sources.base import CorruptRecords
 from millrace_jobs.sources.files import FilesSource
 from millrace_jobs.sources.formats import file_formats as formats
-from millrace_jobs.sources.formats import text_files
+from millrace_jobs.sources.formats import file_formats as text_files
 from record_tables import BAD_LINES, FORMATS, ROWS, SCHEMA, Collected, all_rows, line_of, rows_of
 
 REPLICAS = range(1, 8)

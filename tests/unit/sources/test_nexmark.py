@@ -16,8 +16,8 @@ from millrace_api.model.sources import NexmarkSourceSpec as NexmarkSpec
 from millrace_api.model.sources import NexmarkStream, SourceSpec
 from millrace_jobs.sources.generated import GeneratedRows
 from millrace_jobs.sources.nexmark import NexmarkSource, share
-from millrace_jobs.sources.opening import open_source, schema_of
 from millrace_jobs.sources.pacing import RatePace
+from millrace_jobs.sources.source_factory import open_source, schema_of
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 STREAMS = ("person", "auction", "bid")

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.sources.generated import GeneratedRows
+from millrace_jobs.sources.generated import GeneratedRows, RateSource
 from millrace_jobs.sources.pacing import RatePace
-from millrace_jobs.sources.rate import RateSource
 from record_tables import Collected, rows_of
 
 START = datetime(2024, 5, 1, tzinfo=UTC)

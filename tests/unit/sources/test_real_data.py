@@ -14,7 +14,7 @@ import pytest
 
 from lab.cache import MissingError
 from millrace_jobs.sources.files import FilesSource
-from millrace_jobs.sources.formats.schema import arrow_schema
+from millrace_jobs.sources.formats.column_types import arrow_schema
 from millrace_jobs.sources.replay import ReplaySource
 from record_tables import all_rows
 

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.sources import recording
+from millrace_jobs.sources import replay as recording
 from millrace_jobs.sources.base import CorruptRecords
 from millrace_jobs.sources.formats import file_formats as formats
-from millrace_jobs.sources.formats.schema import arrow_schema
+from millrace_jobs.sources.formats.column_types import arrow_schema
 from millrace_jobs.sources.pacing import RatePace
 from millrace_jobs.sources.replay import ReplaySource
 from record_tables import Collected, all_rows, no_file_above, rows_of

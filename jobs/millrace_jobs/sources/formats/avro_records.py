@@ -11,10 +11,9 @@ import pyarrow as pa
 from fastavro import schemaless_reader
 from numpy.typing import NDArray
 
-from millrace_jobs.sources.formats.avro_schema import AvroSchema
-from millrace_jobs.sources.formats.columns import to_declared
+from millrace_jobs.sources.formats.avro_schemas import AvroSchema, SchemaRegistry
+from millrace_jobs.sources.formats.column_types import to_declared
 from millrace_jobs.sources.formats.messages import RejectAt
-from millrace_jobs.sources.formats.schema_registry import SchemaRegistry
 
 _FRAME = 5
 """Bytes before the payload in a schema registry's framing: a zero, and the schema id as four big-endian bytes."""

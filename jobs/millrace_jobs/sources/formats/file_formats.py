@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+import codecs
+import gzip
 import sys
+import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import IO, Protocol
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.sources.formats.columns import TIMESTAMP_FORMATS
-from millrace_jobs.sources.formats.csv_records import CsvParser, header_columns
+from millrace_jobs.sources.formats.column_types import TIMESTAMP_FORMATS, to_declared
 from millrace_jobs.sources.formats.decoding import BadRecord, Parser, decode
-from millrace_jobs.sources.formats.json_records import JsonParser
-from millrace_jobs.sources.formats.parquet_files import ParquetFormat
-from millrace_jobs.sources.formats.text_files import (
-    blocks,
-    count_lines,
-    first_byte,
-    first_line,
-    is_compressed,
-    open_text,
-)
+from millrace_jobs.sources.formats.text_parsers import CsvParser, JsonParser, header_columns
 
 MAX_ROWS = 131_072
 """The maximum number of records in one record batch."""
@@ -146,3 +142,157 @@ class _LineNumbers:
         if offset < self._block:
             self._counted = (self._block, lines + count_lines(self._path, offset, self._block))
         self._reject(self._path, replace(bad, line=bad.line + self._counted[1]))
+
+
+BLOCK_BYTES = 4 << 20
+LONGEST_LINE = 64 << 20
+"""The maximum bytes of a line. A longer line suggests that the file is not text, and would fill the memory."""
+
+
+def is_compressed(path: str) -> bool:
+    """Return whether the file is gzip, which can only be read from its beginning."""
+    return path.endswith(".gz")
+
+
+@contextmanager
+def open_text(path: str) -> Iterator[IO[bytes]]:
+    """Open a file as decompressed bytes. Raises MillraceError if opening or reading it fails."""
+    try:
+        with gzip.open(path) if is_compressed(path) else Path(path).open("rb") as stream:
+            yield stream  # type: ignore[misc]
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise MillraceError(Problem(f"not a whole gzip file: {error}", "", path)) from error
+    except OSError as error:
+        raise MillraceError(Problem(f"cannot be read: {error.strerror or error}", "", path)) from error
+
+
+def first_line(stream: IO[bytes], path: str) -> tuple[bytes, int]:
+    """Return the first line that is not blank, without a byte order mark, and where the next line begins."""
+    stream.seek(first_byte(stream))
+    while line := _line(stream, path):
+        if not line.isspace():
+            break
+    return line, stream.tell()
+
+
+def first_byte(stream: IO[bytes]) -> int:
+    """Return the offset at which the text begins: after the byte order mark, if any."""
+    stream.seek(0)
+    mark = len(codecs.BOM_UTF8)
+    return mark if stream.read(mark) == codecs.BOM_UTF8 else 0
+
+
+def blocks(stream: IO[bytes], path: str, first: int, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """Yield (offset, block) for the lines that begin in ``[begin, end)``; ``first`` is where the first record begins.
+
+    Ranges that cover a file without overlap therefore yield each line exactly once. A block has about BLOCK_BYTES.
+    """
+    if begin <= first:
+        begin = first
+        stream.seek(first)
+    else:
+        stream.seek(begin - 1)  # the line of this byte began earlier; if it ends here, only its newline is skipped
+        _line(stream, path)
+        begin = stream.tell()
+    while begin < end:
+        block = stream.read(min(BLOCK_BYTES, end - begin))
+        if not block:
+            return
+        if not block.endswith(b"\n"):
+            block += _line(stream, path)
+        yield begin, block
+        begin += len(block)
+
+
+def count_lines(path: str, begin: int, end: int) -> int:
+    """Return the number of line breaks in ``[begin, end)``."""
+    count = 0
+    with open_text(path) as stream:
+        stream.seek(begin)
+        while begin < end and (chunk := stream.read(min(BLOCK_BYTES, end - begin))):
+            count += chunk.count(b"\n")
+            begin += len(chunk)
+    return count
+
+
+def _line(stream: IO[bytes], path: str) -> bytes:
+    begin = stream.tell()
+    line = stream.readline(LONGEST_LINE)
+    if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
+        message = f"the line at byte {begin} is longer than {LONGEST_LINE >> 20} MiB"
+        raise MillraceError(Problem(message, "is this a text file with one record per line?", path))
+    return line
+
+
+@dataclass(frozen=True)
+class ParquetFormat:
+    """A reader of Parquet files: columns are found by name and cast to the declared types, and others are ignored.
+
+    A TIMESTAMP column may be a timestamp of any unit (UTC if it has no zone), or a value in the format
+    ``timestamp_format``. A value that does not fit is an error of the file, never a bad record.
+    """
+
+    schema: pa.Schema
+    timestamp_format: str
+    max_rows: int
+
+    def extent(self, path: str, size: int) -> int:
+        """Return the number of rows in the file."""
+        with _open_parquet(path) as file:
+            return int(file.metadata.num_rows)
+
+    def divisible(self, path: str) -> bool:
+        """Return True: any range of rows can be read."""
+        return True
+
+    def check(self, path: str) -> None:
+        """Check the columns in the file's footer. Raises MillraceError if a column of the schema is missing."""
+        with _open_parquet(path) as file:
+            self._check_columns(file, path)
+
+    def read(self, path: str, begin: int, end: int, reject: Callable[..., None]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows ``[begin, end)``; other row groups are not read. ``reject`` is never called."""
+        with _open_parquet(path) as file:
+            self._check_columns(file, path)
+            groups, first = _row_groups(file.metadata, begin, end)
+            try:
+                for batch in file.iter_batches(self.max_rows, groups, columns=self.schema.names):
+                    part = batch.slice(max(begin - first, 0), max(end - max(begin, first), 0))
+                    first += batch.num_rows
+                    if part.num_rows:
+                        yield self._to_declared(part, path)
+            except (pa.ArrowException, OSError) as error:
+                raise MillraceError(Problem(f"cannot be read as parquet: {error}", "", path)) from error
+
+    def _check_columns(self, file: pq.ParquetFile, path: str) -> None:
+        there = file.schema_arrow.names
+        if missing := [name for name in self.schema.names if name not in there]:
+            message = f"has no column {', '.join(missing)}; it has {', '.join(there)}"
+            raise MillraceError(Problem(message, "correct the schema", path))
+
+    def _to_declared(self, batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
+        try:
+            columns = [to_declared(batch.column(f.name), f, self.timestamp_format) for f in self.schema]
+        except ValueError as error:
+            raise MillraceError(Problem(str(error), "correct the schema", path)) from None
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def _open_parquet(path: str) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        raise MillraceError(Problem(f"cannot be read as parquet: {error}", "", path)) from error
+
+
+def _row_groups(metadata: pq.FileMetaData, begin: int, end: int) -> tuple[list[int], int]:
+    """Return the row groups with rows in ``[begin, end)``, and the row at which the first of them begins."""
+    groups: list[int] = []
+    first, row = 0, 0
+    for group in range(metadata.num_row_groups):
+        rows = metadata.row_group(group).num_rows
+        if row < end and row + rows > begin:
+            first = first if groups else row
+            groups.append(group)
+        row += rows
+    return groups, first

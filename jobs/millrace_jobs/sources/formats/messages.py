@@ -12,9 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from millrace_jobs.sources.formats.csv_records import CsvParser
 from millrace_jobs.sources.formats.decoding import BadRecord, Parser, decode
-from millrace_jobs.sources.formats.json_records import JsonParser
+from millrace_jobs.sources.formats.text_parsers import CsvParser, JsonParser
 
 RejectAt = Callable[[int, str], None]
 """Handler that leaves out the message at an index, for a reason, or raises, as the policy requires."""

@@ -1,13 +1,13 @@
-"""Offsets of many partitions: as a position, and how far a micro-batch goes if it admits only part of the backlog."""
+"""Offsets of many partitions: as a position, and as ranges that are cut into slices of equal size."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_jobs.kafka.cluster import Partition
-from millrace_jobs.sources.base import Position
+from millrace_jobs.sources.base import Position, cut
 
 Offsets = dict[Partition, int]
 """The next offset to read, by partition."""
@@ -36,25 +36,32 @@ def of_position(position: Position) -> Offsets:
     }
 
 
-def admit(waiting: Mapping[Partition, int], most: int, turn: int) -> dict[Partition, int]:
-    """Return how many waiting offsets of each partition a micro-batch takes: ``most`` in total, or all if fewer wait.
+@dataclass(frozen=True)
+class OffsetRange:
+    """The offsets ``[begin, end)`` of a partition; some may hold no record (transaction markers, compaction)."""
 
-    Every partition with a backlog gets one offset. The rest is shared in proportion to the backlogs, so that all
-    partitions are drained at the same time and none starves next to a large one. If more partitions than ``most``
-    have a backlog, ``turn`` rotates which of them come first.
-    """
-    some = sorted(partition for partition, records in waiting.items() if records > 0)
-    if sum(waiting[partition] for partition in some) <= most:
-        return {partition: waiting[partition] for partition in some}
-    if len(some) >= most:
-        first = turn % len(some)
-        return dict.fromkeys((some[first:] + some[:first])[:most], 1)
-    shares = _in_proportion([waiting[partition] - 1 for partition in some], most - len(some))
-    return {partition: 1 + share for partition, share in zip(some, shares, strict=True)}
+    partition: Partition
+    begin: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.begin
 
 
-def _in_proportion(sizes: Sequence[int], total: int) -> list[int]:
-    """Split ``total`` into whole parts in proportion to ``sizes``, each less than one from its exact share."""
-    ends = [0, *itertools.accumulate(sizes)]
-    cuts = [total * end // ends[-1] for end in ends]
-    return [high - low for low, high in itertools.pairwise(cuts)]
+@dataclass(frozen=True)
+class KafkaSlice:
+    """Offset ranges that one replica reads one after another."""
+
+    ranges: tuple[OffsetRange, ...]
+
+
+def cut_ranges(ranges: Sequence[OffsetRange], slices: int) -> list[KafkaSlice]:
+    """Cut ranges laid end to end into at most ``slices`` non-empty parts that differ by at most one offset."""
+    return [
+        KafkaSlice(
+            tuple(
+                OffsetRange(ranges[i].partition, ranges[i].begin + low, ranges[i].begin + high) for i, low, high in part
+            )
+        )
+        for part in cut(list(map(len, ranges)), slices)
+    ]

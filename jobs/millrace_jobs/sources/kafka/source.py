@@ -7,20 +7,52 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import Message
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from millrace_jobs.kafka.cluster import KafkaCluster, Partition
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sources.base import CorruptRecords, Position, Rejected, Slice
+from millrace_jobs.sources.formats.column_types import TIMESTAMP
 from millrace_jobs.sources.formats.messages import MessageDecoder
-from millrace_jobs.sources.kafka.frontier import Frontier, Subscription
-from millrace_jobs.sources.kafka.memory import KafkaMemory
-from millrace_jobs.sources.kafka.metadata import METADATA, metadata_columns
-from millrace_jobs.sources.kafka.offsets import Offsets, of_position, to_position
-from millrace_jobs.sources.kafka.reading import RangeReader, RecordSize
-from millrace_jobs.sources.kafka.rejects import MessageRejects
-from millrace_jobs.sources.kafka.slices import KafkaSlice, OffsetRange, cut_ranges
-from millrace_jobs.sources.kafka.timeline import Timeline
+from millrace_jobs.sources.kafka.available_offsets import Frontier, KafkaMemory, Subscription
+from millrace_jobs.sources.kafka.backlog import RecordSize, Timeline
+from millrace_jobs.sources.kafka.bad_messages import MessageRejects
+from millrace_jobs.sources.kafka.offsets import KafkaSlice, OffsetRange, Offsets, cut_ranges, of_position, to_position
+from millrace_jobs.sources.kafka.range_reader import RangeReader
+
+METADATA = pa.schema(
+    [
+        ("_key", pa.binary()),
+        ("_headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        ("_topic", pa.string()),
+        ("_partition", pa.int32()),
+        ("_offset", pa.int64()),
+        ("_timestamp", TIMESTAMP),
+    ]
+)
+"""The columns about the message itself, NULL if a message has no key, headers or time."""
+
+_EARLIEST, _LATEST = -62_135_596_800_000, 253_402_300_799_999
+"""The first and last millisecond of the years 1 to 9999, since 1970; times in a wrong unit fall outside."""
+
+
+def metadata_columns(messages: Sequence[Message]) -> list[pa.Array]:
+    """Return the columns of METADATA."""
+    millis = pa.array([_time(message) for message in messages], pa.int64())
+    return [
+        pa.array([message.key() for message in messages], pa.binary()),
+        pa.array([message.headers() for message in messages], METADATA.field("_headers").type),
+        pa.array([message.topic() for message in messages], pa.string()),
+        pa.array([message.partition() for message in messages], pa.int32()),
+        pa.array([message.offset() for message in messages], pa.int64()),
+        millis.cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP),
+    ]
+
+
+def _time(message: Message) -> int | None:
+    """Return a message's time in ms since 1970; None if it has none, or one outside the range of TIMESTAMP."""
+    kind, time = message.timestamp()
+    return time if kind != TIMESTAMP_NOT_AVAILABLE and _EARLIEST <= time <= _LATEST else None
 
 
 class KafkaSource:

@@ -6,9 +6,9 @@ from decimal import Decimal
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.sources.formats.csv_records import CsvParser, header_columns
+from millrace_jobs.sources.formats.column_types import arrow_schema
 from millrace_jobs.sources.formats.decoding import decode
-from millrace_jobs.sources.formats.schema import arrow_schema
+from millrace_jobs.sources.formats.text_parsers import CsvParser, header_columns
 
 
 def parse(text, types, delimiter=",", timestamp_format="iso"):

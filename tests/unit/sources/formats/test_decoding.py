@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.sources.formats.csv_records import CsvParser
 from millrace_jobs.sources.formats.decoding import decode
-from millrace_jobs.sources.formats.json_records import JsonParser
+from millrace_jobs.sources.formats.text_parsers import CsvParser, JsonParser
 from record_tables import BAD_LINES, FORMATS, ROWS, SCHEMA, Collected, line_of
 
 BLANK = ["", "  ", "\t"]

@@ -6,9 +6,9 @@ from decimal import Decimal
 
 import pytest
 
+from millrace_jobs.sources.formats.column_types import arrow_schema
 from millrace_jobs.sources.formats.decoding import decode
-from millrace_jobs.sources.formats.json_records import JsonParser
-from millrace_jobs.sources.formats.schema import arrow_schema
+from millrace_jobs.sources.formats.text_parsers import JsonParser
 
 
 def parse(text, columns, timestamp_format="iso"):

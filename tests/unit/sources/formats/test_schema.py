@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.sources.formats.schema import arrow_schema, spark_type
+from millrace_jobs.sources.formats.column_types import arrow_schema, spark_type
 
 TYPES = {
     "STRING": pa.string(),

@@ -9,10 +9,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from millrace_api.errors import MillraceError, TransientError
-from millrace_jobs.sources.formats import schema_registry
+from millrace_jobs.sources.formats import avro_schemas as schema_registry
 from millrace_jobs.sources.formats.avro_records import AvroDecoder
-from millrace_jobs.sources.formats.schema import arrow_schema
-from millrace_jobs.sources.formats.schema_registry import SchemaRegistry
+from millrace_jobs.sources.formats.avro_schemas import SchemaRegistry
+from millrace_jobs.sources.formats.column_types import arrow_schema
 
 from .test_avro_messages import decoded, written
 

@@ -4,9 +4,8 @@ import pytest
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.kafka.cluster import Partition, Topic
-from millrace_jobs.sources.kafka import frontier as kafka_frontier
-from millrace_jobs.sources.kafka.frontier import Frontier, Subscription
-from millrace_jobs.sources.kafka.memory import KafkaMemory
+from millrace_jobs.sources.kafka import available_offsets as kafka_frontier
+from millrace_jobs.sources.kafka.available_offsets import Frontier, KafkaMemory, Subscription
 
 ONE, TWO = Partition("trips", 0), Partition("trips", 1)
 

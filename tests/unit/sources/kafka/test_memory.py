@@ -4,7 +4,7 @@ import pytest
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.kafka.cluster import Partition
-from millrace_jobs.sources.kafka.memory import KafkaMemory, TopicMemory
+from millrace_jobs.sources.kafka.available_offsets import KafkaMemory, TopicMemory
 from record_tables import no_file_above
 
 FIRST = {Partition("trips", 0): 5, Partition("trips", 1): 7}

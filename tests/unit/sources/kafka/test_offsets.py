@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_jobs.kafka.cluster import Partition
-from millrace_jobs.sources.kafka.offsets import admit, of_position, to_position
-from millrace_jobs.sources.kafka.slices import OffsetRange, cut_ranges
+from millrace_jobs.sources.kafka.backlog import admit
+from millrace_jobs.sources.kafka.offsets import OffsetRange, cut_ranges, of_position, to_position
 
 PARTITIONS = st.builds(Partition, st.sampled_from(["a", "b.c", "d-1"]), st.integers(0, 40))
 WAITING = st.dictionaries(PARTITIONS, st.integers(0, 10**9) | st.integers(0, 5), max_size=30)

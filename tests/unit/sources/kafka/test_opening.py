@@ -10,11 +10,10 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.sources import SourceSpec
 from millrace_api.sql.schema_ddl import parse_schema
 from millrace_jobs.kafka.cluster import Partition
-from millrace_jobs.sources.formats.schema import TIMESTAMP
-from millrace_jobs.sources.kafka.frontier import Chosen, Subscription
-from millrace_jobs.sources.kafka.metadata import METADATA
-from millrace_jobs.sources.kafka.opening import _subscription
-from millrace_jobs.sources.opening import open_source
+from millrace_jobs.sources.formats.column_types import TIMESTAMP
+from millrace_jobs.sources.kafka.available_offsets import Chosen, Subscription
+from millrace_jobs.sources.kafka.source import METADATA
+from millrace_jobs.sources.source_factory import _subscription, open_source
 
 TRIP = """{"type": "record", "name": "Trip", "fields": [
     {"name": "id", "type": "long"},

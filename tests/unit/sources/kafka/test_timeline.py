@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_jobs.kafka.cluster import Partition
-from millrace_jobs.sources.kafka.timeline import ENOUGH, Timeline
+from millrace_jobs.sources.kafka.backlog import ENOUGH, Timeline
 
 NOW = 1_700_000_000.0
 

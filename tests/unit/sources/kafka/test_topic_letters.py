@@ -7,8 +7,8 @@ from confluent_kafka import Message
 
 from millrace_api.errors import TransientError
 from millrace_jobs.kafka.connection import Connection
-from millrace_jobs.sources.kafka import rejects as kafka_rejects
-from millrace_jobs.sources.kafka.rejects import TopicLetters
+from millrace_jobs.sources.kafka import bad_messages as kafka_rejects
+from millrace_jobs.sources.kafka.bad_messages import TopicLetters
 
 
 def test_letters_that_cannot_be_delivered_end_the_reading(monkeypatch):

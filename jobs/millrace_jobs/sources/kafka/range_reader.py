@@ -4,22 +4,66 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from heapq import nlargest
 from types import TracebackType
 from typing import Any, Self
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.kafka.connection import Connection
-from millrace_jobs.kafka.errors import PATIENCE, SHORTEST_PAUSE, is_transient, kafka_problem
-from millrace_jobs.sources.kafka.consumers import consumer_of
-from millrace_jobs.sources.kafka.offsets import RESTART_HINT
-from millrace_jobs.sources.kafka.slices import OffsetRange
+from millrace_jobs.kafka.errors import PATIENCE, SHORTEST_PAUSE, Complaints, is_transient, kafka_problem
+from millrace_jobs.sources.kafka.offsets import RESTART_HINT, OffsetRange
+
+
+@dataclass(frozen=True)
+class ReadingConsumer:
+    """A consumer, and the broker errors that it has reported during the current slice."""
+
+    consumer: Consumer
+    complaints: Complaints
+
+
+_idle: dict[int, ReadingConsumer] = {}
+"""The idle consumer, at most one, by the hash of its settings."""
+
+
+@contextmanager
+def consumer_of(settings: dict[str, Any]) -> Iterator[ReadingConsumer]:
+    """Provide a consumer with these settings and no assignment; keep it for reuse unless reading fails.
+
+    Raises:
+        KafkaException: librdkafka rejects the settings.
+    """
+    # The settings include secrets, so a consumer that logged in with an outdated secret is not reused.
+    name = hash(frozenset(settings.items()))
+    reading = _idle.pop(name, None) or _made(settings)
+    try:
+        yield reading
+        # A partition that stays paused would be fetched for the next slice only after a second.
+        reading.consumer.resume(reading.consumer.assignment())
+        reading.consumer.unassign()
+    except BaseException:
+        reading.consumer.close()
+        raise
+    reading.complaints.forget()
+    _keep(name, reading)
+
+
+def _made(settings: dict[str, Any]) -> ReadingConsumer:
+    complaints = Complaints()
+    return ReadingConsumer(Consumer(settings | {"error_cb": complaints}), complaints)
+
+
+def _keep(name: int, reading: ReadingConsumer) -> None:
+    others = list(_idle.values())
+    _idle.clear()
+    _idle[name] = reading
+    for other in others:
+        other.consumer.close()
 
 
 @dataclass
@@ -290,32 +334,3 @@ def _ahead(longest: int) -> int:
 
 def _place(reading: Progress) -> TopicPartition:
     return TopicPartition(reading.part.partition.topic, reading.part.partition.number, reading.reached)
-
-
-_EVERY = 32
-"""Micro-batches from one measurement to the next."""
-
-_PARTITIONS, _OFFSETS = 4, 64
-"""The number of partitions to measure, those with the largest backlog, and the number of offsets in each."""
-
-
-class RecordSize:
-    """The mean bytes of key and value per offset, measured from time to time on the next few records."""
-
-    def __init__(self, source: str, connection: Connection) -> None:
-        self._source = source
-        self._connection = connection
-        self._asked = 0
-        self._bytes = 1.0
-
-    def estimate(self, begins: Mapping[Partition, int], waiting: Mapping[Partition, int]) -> float:
-        """Return the mean bytes per offset, at least 1, of the backlog from ``begins`` on. Raises MillraceError."""
-        if self._asked % _EVERY == 0:
-            fattest = nlargest(_PARTITIONS, waiting, key=lambda partition: waiting[partition])
-            looked = [OffsetRange(p, begins[p], begins[p] + min(waiting[p], _OFFSETS)) for p in fattest]
-            with RangeReader(self._source, self._connection, looked) as reader:
-                messages = [message for block in reader.blocks() for message in block]
-            size = sum(len(message) + len(message.key() or b"") for message in messages)
-            self._bytes = max(size / sum(map(len, looked)), 1.0)
-        self._asked += 1
-        return self._bytes

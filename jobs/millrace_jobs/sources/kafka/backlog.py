@@ -7,12 +7,16 @@ A backlog is therefore read in the order of its records' Kafka timestamps, as fa
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 
 from millrace_jobs.kafka.cluster import Partition
-from millrace_jobs.sources.kafka.offsets import Offsets, admit
+from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.sources.kafka.offsets import OffsetRange, Offsets
+from millrace_jobs.sources.kafka.range_reader import RangeReader
 
 ENOUGH = 0.9
 """The share of the admitted offsets at which a cut is good enough, so that few times have to be tried."""
@@ -115,3 +119,56 @@ def _filled(begins: Offsets, low: Offsets, high: Offsets, most: int, turn: int) 
     spare = most - sum(low[p] - begins[p] for p in low)
     more = admit(rest, spare, turn) if rest and spare > 0 else {}
     return {p: low[p] + more.get(p, 0) for p in low}
+
+
+def admit(waiting: Mapping[Partition, int], most: int, turn: int) -> dict[Partition, int]:
+    """Return how many waiting offsets of each partition a micro-batch takes: ``most`` in total, or all if fewer wait.
+
+    Every partition with a backlog gets one offset. The rest is shared in proportion to the backlogs, so that all
+    partitions are drained at the same time and none starves next to a large one. If more partitions than ``most``
+    have a backlog, ``turn`` rotates which of them come first.
+    """
+    some = sorted(partition for partition, records in waiting.items() if records > 0)
+    if sum(waiting[partition] for partition in some) <= most:
+        return {partition: waiting[partition] for partition in some}
+    if len(some) >= most:
+        first = turn % len(some)
+        return dict.fromkeys((some[first:] + some[:first])[:most], 1)
+    shares = _in_proportion([waiting[partition] - 1 for partition in some], most - len(some))
+    return {partition: 1 + share for partition, share in zip(some, shares, strict=True)}
+
+
+def _in_proportion(sizes: Sequence[int], total: int) -> list[int]:
+    """Split ``total`` into whole parts in proportion to ``sizes``, each less than one from its exact share."""
+    ends = [0, *itertools.accumulate(sizes)]
+    cuts = [total * end // ends[-1] for end in ends]
+    return [high - low for low, high in itertools.pairwise(cuts)]
+
+
+_EVERY = 32
+"""Micro-batches from one measurement to the next."""
+
+_PARTITIONS, _OFFSETS = 4, 64
+"""The number of partitions to measure, those with the largest backlog, and the number of offsets in each."""
+
+
+class RecordSize:
+    """The mean bytes of key and value per offset, measured from time to time on the next few records."""
+
+    def __init__(self, source: str, connection: Connection) -> None:
+        self._source = source
+        self._connection = connection
+        self._asked = 0
+        self._bytes = 1.0
+
+    def estimate(self, begins: Mapping[Partition, int], waiting: Mapping[Partition, int]) -> float:
+        """Return the mean bytes per offset, at least 1, of the backlog from ``begins`` on. Raises MillraceError."""
+        if self._asked % _EVERY == 0:
+            fattest = nlargest(_PARTITIONS, waiting, key=lambda partition: waiting[partition])
+            looked = [OffsetRange(p, begins[p], begins[p] + min(waiting[p], _OFFSETS)) for p in fattest]
+            with RangeReader(self._source, self._connection, looked) as reader:
+                messages = [message for block in reader.blocks() for message in block]
+            size = sum(len(message) + len(message.key() or b"") for message in messages)
+            self._bytes = max(size / sum(map(len, looked)), 1.0)
+        self._asked += 1
+        return self._bytes

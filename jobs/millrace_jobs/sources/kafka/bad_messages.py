@@ -12,7 +12,7 @@ from millrace_jobs.kafka.connection import Connection, Settings
 from millrace_jobs.kafka.errors import PATIENCE, Complaints, kafka_problem
 from millrace_jobs.sources.base import CorruptRecords
 from millrace_jobs.sources.dead_letters import FIX, LetterFile, quoted
-from millrace_jobs.sources.kafka.reading import offset_of, partition_of
+from millrace_jobs.sources.kafka.range_reader import offset_of, partition_of
 
 _REASON = 1000
 """The maximum number of characters of a reason in a header."""

@@ -1,0 +1,228 @@
+"""Construction of the sources of a StreamQuery from their specs."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow as pa
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.kafka import KafkaOffsets
+from millrace_api.model.kafka import KafkaSourceSpec as KafkaSpec
+from millrace_api.model.sources import Avro, RecordFormat, SourceSpec
+from millrace_api.model.sources import ReplaySourceSpec as ReplaySpec
+from millrace_api.model.status import FailureClass
+from millrace_api.sql.schema_ddl import parse_schema
+from millrace_jobs.kafka.cluster import Partition
+from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.sources.base import CorruptRecords, Source
+from millrace_jobs.sources.files import FilesSource
+from millrace_jobs.sources.formats.avro_records import AvroDecoder
+from millrace_jobs.sources.formats.avro_schemas import AvroSchema, SchemaRegistry, read_avro_schema, spark_type_of
+from millrace_jobs.sources.formats.column_types import TIMESTAMP, arrow_schema
+from millrace_jobs.sources.formats.file_formats import file_format
+from millrace_jobs.sources.formats.messages import MessageDecoder, RawDecoder, TextDecoder
+from millrace_jobs.sources.generated import RateSource
+from millrace_jobs.sources.kafka.available_offsets import Chosen, Moment, Subscription
+from millrace_jobs.sources.kafka.source import KafkaSource
+from millrace_jobs.sources.pacing import RatePace, read_rate_trace
+from millrace_jobs.sources.replay import ReplaySource, require_file
+
+
+def open_source(name: str, spec: SourceSpec, state: Path, cache: Path) -> Source:
+    """Return the source that a spec describes.
+
+    Args:
+        name: the name of the source in the query.
+        spec: the settings of the source.
+        state: folder for the state that the source keeps besides its position; stored with the checkpoint.
+        cache: folder for data that the source can recreate.
+
+    Raises:
+        MillraceError: the data of the source does not exist, or its schema cannot be read.
+    """
+    if spec.rate is not None:
+        rate = spec.rate
+        return RateSource(
+            name,
+            rate.records_per_second,
+            keys=rate.keys,
+            skew=rate.skew,
+            drift=rate.drift.seconds if rate.drift else None,
+            seed=rate.seed,
+        )
+    if spec.nexmark is not None:
+        from millrace_jobs.sources.nexmark import NexmarkSource  # building its text tables takes half a second
+
+        site = spec.nexmark
+        return NexmarkSource(
+            name,
+            schema_of(name, spec),
+            site.stream.value,
+            site.records_per_second,
+            skew=site.skew,
+            drift=site.drift.seconds if site.drift else None,
+            seed=site.seed,
+        )
+    wanted = spec.corrupt_records
+    corrupt = CorruptRecords(wanted.policy.value, wanted.path or "", wanted.topic or "")
+    if spec.kafka is not None:
+        return open_kafka(name, spec, state, corrupt)
+    if spec.files is not None:
+        files = FilesSource(
+            name,
+            spec.files.path,
+            spec.files.format.value,
+            schema_of(name, spec),
+            str(state),
+            max_files_per_batch=spec.files.max_files_per_batch,
+            header=spec.files.header,
+            delimiter=spec.files.delimiter,
+            timestamp_format=spec.timestamp_format.value,
+            corrupt=corrupt,
+        )
+        try:
+            files.check()
+        except MillraceError as error:
+            error.failure = FailureClass.SOURCE  # the class that the batch reading the file would report
+            raise
+        return files
+    replay = spec.replay
+    assert replay is not None
+    return ReplaySource(
+        name,
+        replay.path,
+        replay.format.value,
+        schema_of(name, spec),
+        replay.time_column,
+        str(cache),
+        speed=replay.speed or 1.0,
+        rate=_pace(replay),
+        header=replay.header,
+        delimiter=replay.delimiter,
+        timestamp_format=spec.timestamp_format.value,
+        corrupt=corrupt,
+    )
+
+
+def check_input(name: str, spec: SourceSpec, state: Path) -> None:
+    """Check the files of a source without reading records; do nothing for sources without files.
+
+    Args:
+        name, spec, state: as for ``open_source``.
+
+    Raises:
+        MillraceError: the files do not exist, or the columns of the first one do not match the schema.
+    """
+    if spec.files is not None:
+        open_source(name, spec, state, state)
+    elif spec.replay is not None:
+        replay = spec.replay
+        require_file(name, replay.path)
+        file_format(replay.format.value, schema_of(name, spec), header=replay.header, delimiter=replay.delimiter).check(
+            replay.path
+        )
+        _pace(replay)
+
+
+def schema_of(name: str, spec: SourceSpec) -> pa.Schema:
+    """Return the Arrow schema of a source's records.
+
+    Raises:
+        MillraceError: the schema does not parse, or a type in it cannot be read from records.
+    """
+    assert spec.schema_text is not None
+    return arrow_schema([(column.name, column.type) for column in parse_schema(spec.schema_text)])
+
+
+def _pace(replay: ReplaySpec) -> float | RatePace | None:
+    if replay.rate_trace is None:
+        return replay.rate
+    trace = replay.rate_trace
+    return read_rate_trace(trace.path, time_column=trace.time_column, rate_column=trace.rate_column, scale=trace.scale)
+
+
+def open_kafka(name: str, spec: SourceSpec, state: Path, corrupt: CorruptRecords) -> KafkaSource:
+    """Return the Kafka source that a spec describes. Raises MillraceError if the spec contradicts itself."""
+    kafka = spec.kafka
+    assert kafka is not None
+    return KafkaSource(
+        name,
+        Connection.of(kafka),
+        _subscription(kafka),
+        _decoder(name, spec),
+        str(state),
+        include_metadata=kafka.include_metadata,
+        max_records_per_batch=kafka.max_records_per_batch,
+        max_bytes_per_batch=kafka.max_bytes_per_batch.bytes if kafka.max_bytes_per_batch else None,
+        corrupt=corrupt,
+    )
+
+
+def _subscription(kafka: KafkaSpec) -> Subscription:
+    chosen = tuple(
+        Chosen(Partition(each.topic, each.partition), each.starting_offset, each.ending_offset)
+        for each in kafka.partitions or ()
+    )
+    return Subscription(
+        topics=(kafka.topic,) if kafka.topic else kafka.topics or (),
+        pattern=kafka.topic_pattern,
+        chosen=chosen,
+        starting=_moment(kafka.starting_offsets, kafka.starting_timestamp) or "earliest",
+        ending=_moment(kafka.ending_offsets, kafka.ending_timestamp),
+    )
+
+
+def _moment(offsets: KafkaOffsets | None, timestamp: str | None) -> Moment | None:
+    if timestamp is not None:
+        return math.ceil(datetime.fromisoformat(timestamp).timestamp() * 1000)
+    if offsets is None:
+        return None
+    return "earliest" if offsets is KafkaOffsets.EARLIEST else "latest"
+
+
+def _decoder(name: str, spec: SourceSpec) -> MessageDecoder:
+    if spec.record_format is RecordFormat.RAW:
+        return RawDecoder()
+    if spec.avro is not None:
+        return _avro(name, spec, spec.avro)
+    assert spec.ddl is not None
+    schema = _declared(spec.ddl)
+    if spec.record_format is RecordFormat.CSV:
+        return TextDecoder.csv(schema, spec.timestamp_format.value)
+    return TextDecoder.json(schema, spec.timestamp_format.value)
+
+
+def _avro(name: str, spec: SourceSpec, avro: Avro) -> AvroDecoder:
+    field = f"spec.sources.{name}"
+    if avro.registry is not None:
+        assert spec.ddl is not None
+        return AvroDecoder(_declared(spec.ddl), spec.timestamp_format.value, SchemaRegistry(avro.registry))
+    assert avro.writer_schema is not None
+    try:
+        writer = read_avro_schema(avro.writer_schema)
+        schema = _declared(spec.ddl) if spec.ddl is not None else _columns_of(writer)
+        decoder = AvroDecoder(schema, spec.timestamp_format.value, writer)
+        decoder.check(writer)
+    except ValueError as error:
+        hint = "correct it, or declare schema: with the columns to be read"
+        raise MillraceError(Problem(f"the Avro schema cannot be used: {error}", hint, field=f"{field}.avro")) from None
+    watermark = spec.watermark.column if spec.watermark else None
+    if watermark is not None and (watermark not in schema.names or schema.field(watermark).type != TIMESTAMP):
+        message = f"{watermark} is not a timestamp of the Avro schema"
+        raise MillraceError(Problem(message, "name one that is", field=f"{field}.watermark.column"))
+    return decoder
+
+
+def _columns_of(writer: AvroSchema) -> pa.Schema:
+    """Return all fields of an Avro schema as columns. Raises ValueError if no column can hold a field."""
+    for name, kind in writer.types.items():
+        if isinstance(kind, str):
+            raise ValueError(f"field {name} is {kind}, which no column can hold")
+    return pa.schema([(name, spark_type_of(kind)) for name, kind in writer.types.items()])
+
+
+def _declared(ddl: str) -> pa.Schema:
+    return arrow_schema([(column.name, column.type) for column in parse_schema(ddl)])
