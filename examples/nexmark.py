@@ -27,7 +27,7 @@ EVENTS, EVENTS_PER_SECOND = 300_000, 2_000
 
 def recording(stream: str, events: int = EVENTS) -> pa.Table:
     """Return the records of one stream among the first ``events`` events of the site."""
-    schema = schema_of(stream, SourceSpec(nexmark=NexmarkSpec(stream=NexmarkStream(stream))))
+    schema = schema_of(SourceSpec(nexmark=NexmarkSpec(stream=NexmarkStream(stream))))
     source = NexmarkSource(stream, schema, stream, EVENTS_PER_SECOND, skew=1.0, drift=30, start_time=START)
     rows = GeneratedRows(0, round(events * share(stream)), source.initial()["epoch"])
     return pa.Table.from_batches(source.read(rows, stream))

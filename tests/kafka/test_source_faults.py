@@ -13,7 +13,7 @@ import pytest
 from lab.kafka import Broker, running_broker
 from millrace_api.errors import MillraceError
 from millrace_jobs.kafka import cluster
-from millrace_jobs.sources.kafka import range_reader as kafka_reading
+from millrace_jobs.sources.kafka import range_reader
 
 from . import topics
 from .sources import opened, values
@@ -58,8 +58,8 @@ def filled(shaken):
 
 @pytest.fixture(autouse=True)
 def small_blocks_and_time_for_a_slow_machine(monkeypatch):
-    monkeypatch.setattr(kafka_reading, "BLOCK_RECORDS", 1000)
-    for module in (kafka_reading, cluster):
+    monkeypatch.setattr(range_reader, "BLOCK_RECORDS", 1000)
+    for module in (range_reader, cluster):
         monkeypatch.setattr(module, "PATIENCE", 240.0)
 
 
@@ -127,11 +127,11 @@ def test_corrupted_records_are_never_passed_over(shaken, tmp_path, monkeypatch):
             file.write(byte)
 
     flip(b"5")
-    monkeypatch.setattr(kafka_reading, "PATIENCE", 2.0)
+    monkeypatch.setattr(range_reader, "PATIENCE", 2.0)
     with pytest.raises(
         MillraceError, match=f"fail their checksum .* reading topic {topic}, partition 0, from offset 4"
     ):
         values(source, start, end)
-    monkeypatch.setattr(kafka_reading, "PATIENCE", 240.0)
+    monkeypatch.setattr(range_reader, "PATIENCE", 240.0)
     found = meanwhile(lambda: values(source, start, end), seconds(1), lambda: flip(b"4"))
     assert found == [[f"record-{number}".encode() for number in range(10)]]

@@ -11,8 +11,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.sources.kafka import range_reader as kafka_consumers
-from millrace_jobs.sources.kafka import range_reader as kafka_reading
+from millrace_jobs.sources.kafka import range_reader
 
 from . import topics
 from .sources import everything, opened, remove, slices, transaction, values
@@ -48,7 +47,7 @@ def test_one_consumer_reads_slice_after_slice(broker, make_topic, tmp_path):
         end = source.latest(start, everything=False)
         expected = [f"{batch}-{number}-{i}".encode() for number in range(3) for i in range(20)]
         assert [value for piece in values(source, start, end, 2) for value in piece] == expected
-        used |= {id(reading.consumer) for reading in kafka_consumers._idle.values()}
+        used |= {id(reading.consumer) for reading in range_reader._idle.values()}
         start = end
     assert len(used) == 1
 
@@ -59,11 +58,11 @@ def test_a_consumer_whose_slice_was_left_is_not_kept(broker, topic, tmp_path):
     start = source.initial()
     end = source.latest(start, everything=False)
     assert len(everything(source)) == 50
-    assert kafka_consumers._idle
+    assert range_reader._idle
     reading = source.read(source.slices(start, end, 1)[0], "0-0")
     next(reading)
     reading.close()
-    assert not kafka_consumers._idle
+    assert not range_reader._idle
 
 
 def test_a_fat_partition_makes_no_fat_slice(broker, make_topic, tmp_path):
@@ -84,9 +83,9 @@ def test_small_ranges_come_in_order_whether_they_are_held_at_once_or_not(broker,
         topics.fill(broker, topic, [f"{number}-{i}-{'x' * 100}" for i in range(20)], partition=number)
     expected = [value.value for value in topics.committed(broker, topic)]
     assert everything(opened(broker, tmp_path / "a", {"topic": topic})) == expected
-    monkeypatch.setattr(kafka_reading, "BLOCK_BYTES", 5000)
+    monkeypatch.setattr(range_reader, "BLOCK_BYTES", 5000)
     assert everything(opened(broker, tmp_path / "b", {"topic": topic})) == expected
-    monkeypatch.setattr(kafka_reading, "BLOCK_RECORDS", 70)
+    monkeypatch.setattr(range_reader, "BLOCK_RECORDS", 70)
     assert everything(opened(broker, tmp_path / "c", {"topic": topic}), 3) == expected
 
 
@@ -253,5 +252,5 @@ def test_a_topic_of_large_records_is_read_in_bounded_blocks(broker, make_topic, 
     (piece,) = source.slices(start, source.latest(start, everything=True) | {topic: {"0": 100}}, 1)
     sizes = [block.nbytes for block in source.read(piece, "0-0")]
     assert sum(sizes) > 80_000_000
-    assert max(sizes) < kafka_reading.BLOCK_BYTES + 80_000_000
+    assert max(sizes) < range_reader.BLOCK_BYTES + 80_000_000
     assert len(sizes) >= 2

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription
 
 from millrace_api.errors import MillraceError, Problem, TransientError, nearest
 from millrace_jobs.kafka.connection import Connection
-from millrace_jobs.kafka.errors import PATIENCE, Complaints, error_of, is_login, kafka_problem, patiently
+from millrace_jobs.kafka.errors import PATIENCE, BrokerErrors, error_of, is_login, kafka_problem, patiently
 
 FIRST_PATIENCE = 10.0
 """Seconds of retries for a cluster that has never answered: its address is more likely wrong than the cluster down."""
@@ -57,11 +57,11 @@ class KafkaCluster:
 
     def __init__(self, connection: Connection, *, answered: bool = False) -> None:
         self._connection = connection
-        self._complaints = Complaints()
+        self._broker_errors = BrokerErrors()
         self._answered = answered or connection.servers in _HAVE_ANSWERED
         self._worked = False
         try:
-            self._admin = AdminClient(connection.settings(), error_cb=self._complaints)
+            self._admin = AdminClient(connection.settings(), error_cb=self._broker_errors)
         except KafkaException as error:
             raise kafka_problem(error, "making a client", connection) from error
 
@@ -141,7 +141,7 @@ class KafkaCluster:
                 return request()
             except KafkaException as error:
                 self._admin.poll(0)  # runs the callback that reports the cause
-                raise KafkaException(self._complaints.behind(error_of(error))) from error
+                raise KafkaException(self._broker_errors.cause_of(error_of(error))) from error
 
         patience = PATIENCE if self._answered else FIRST_PATIENCE
         try:
@@ -154,7 +154,7 @@ class KafkaCluster:
             raise
         self._answered = self._worked = True
         _HAVE_ANSWERED.add(self._connection.servers)
-        self._complaints.forget()
+        self._broker_errors.clear()
         return answer
 
 

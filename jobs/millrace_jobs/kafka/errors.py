@@ -90,7 +90,7 @@ _LOGINS = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_
 _TIMING = re.compile(r"\s*\(after .*\)$")
 
 
-class Complaints:
+class BrokerErrors:
     """The errors that a client reports about its brokers in addition to failed calls; passed to it as ``error_cb``.
 
     A failed call reports only that no broker answered. The cause, such as a refused login, arrives here.
@@ -105,16 +105,16 @@ class Complaints:
         if self._last is None or (is_transient(self._last) and not vague):
             self._last = error
 
-    def behind(self, error: KafkaError) -> KafkaError:
+    def cause_of(self, error: KafkaError) -> KafkaError:
         """Return the cause of a call's ``error``: the remembered error if ``error`` is transient, else ``error``."""
         return self._last if self._last is not None and is_transient(error) else error
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Forget the remembered error, because Kafka has answered since."""
         self._last = None
 
     @property
-    def final(self) -> KafkaError | None:
+    def permanent(self) -> KafkaError | None:
         """The remembered error if it is permanent, otherwise None."""
         return self._last if self._last is not None and not is_transient(self._last) else None
 

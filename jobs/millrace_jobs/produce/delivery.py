@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.kafka.connection import Connection
-from millrace_jobs.kafka.errors import PATIENCE, Complaints, kafka_problem
+from millrace_jobs.kafka.errors import PATIENCE, BrokerErrors, kafka_problem
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sources.pacing import Pace, Pacer
 
@@ -52,7 +52,7 @@ class Delivery:
     def __init__(self, connection: Connection, topic: str) -> None:
         self._connection = connection
         self._topic = topic
-        self._complaints = Complaints()
+        self._broker_errors = BrokerErrors()
         self._lost = 0
         self._why: KafkaError | None = None
         self._largest = 0
@@ -61,7 +61,7 @@ class Delivery:
         self.bytes = 0
         """Total size of their values, in bytes."""
         try:
-            self._producer = Producer(connection.settings() | _SETTINGS, error_cb=self._complaints)
+            self._producer = Producer(connection.settings() | _SETTINGS, error_cb=self._broker_errors)
         except KafkaException as error:
             raise kafka_problem(error, "making a client", connection) from error
 
@@ -118,12 +118,12 @@ class Delivery:
         raise self._problem(error)
 
     def _check(self) -> None:
-        why = self._why or self._complaints.final
+        why = self._why or self._broker_errors.permanent
         if why is not None:
             raise self._problem(why)
 
     def _problem(self, error: KafkaError) -> MillraceError:
-        error = self._complaints.behind(error)
+        error = self._broker_errors.cause_of(error)
         doing = f"sending to topic {self._topic} ({self.delivered} messages were delivered)"
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE and self._largest:
             return self._too_large(doing)

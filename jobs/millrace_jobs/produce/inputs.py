@@ -143,7 +143,7 @@ def generator_input(
     if name == "rate":
         source = RateSource(name, pace, keys=keys, skew=skew, drift=drift, seed=seed, start_time=start)
     elif name in _GENERATORS:
-        schema = schema_of(name, SourceSpec(nexmark=NexmarkSourceSpec(stream=NexmarkStream(name))))
+        schema = schema_of(SourceSpec(nexmark=NexmarkSourceSpec(stream=NexmarkStream(name))))
         events = pace.scaled(1 / share(name))
         source = NexmarkSource(name, schema, name, events, skew=skew, drift=drift, seed=seed, start_time=start)
     else:

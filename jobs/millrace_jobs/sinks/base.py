@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 
 ADMITTED = "millrace_admitted"
@@ -85,7 +84,10 @@ class ResultKeys:
 
 
 class Sink(Protocol):
-    """A destination for results that writes one batch at a time, called from Spark's ``foreachBatch``."""
+    """A destination for results that writes one batch at a time, called from Spark's ``foreachBatch``.
+
+    A sink inherits the steps that it does not need.
+    """
 
     @property
     def place(self) -> str:
@@ -94,14 +96,14 @@ class Sink(Protocol):
 
     def prepare(self, last: LastBatch) -> None:
         """Prepare for the first batch of a run. Raises MillraceError if results cannot be written."""
-        ...
+        return
 
     def shape(self, results: DataFrame) -> DataFrame:
         """Return the streaming results in the form that ``write`` takes.
 
         This step is part of the query's own Spark plan, not of a new plan for each batch.
         """
-        ...
+        return results
 
     def write(self, results: DataFrame, batch: ResultBatch) -> int:
         """Write the shaped results of a batch in one action over all partitions; return the number of rows written.
@@ -112,26 +114,8 @@ class Sink(Protocol):
 
     def withdraw(self) -> None:
         """Undo ``prepare``, if it was called; for a run that failed before its first batch."""
-        ...
+        return
 
     def close(self) -> None:
         """Release all resources; called whenever a run ends, even if it failed."""
-        ...
-
-
-@dataclass(frozen=True)
-class Head:
-    """A filter that keeps the first rows of each partition.
-
-    The other rows are computed, because state depends on them, and dropped.
-    """
-
-    rows: int
-
-    def __call__(self, stream: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the first rows of one partition's batches; a function for ``mapInArrow``."""
-        wanted = self.rows
-        for batch in stream:
-            if wanted > 0:
-                yield batch.slice(0, wanted)
-                wanted -= batch.num_rows
+        return

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
-from millrace_jobs.sinks.base import Head, LastBatch, ResultBatch
+from millrace_jobs.sinks.base import ResultBatch, Sink
 
 ShowTable = Callable[[str, Sequence[str], Sequence[Sequence[object]]], None]
 
 
-class ConsoleSink:
+class ConsoleSink(Sink):
     """A sink that shows the first rows of each batch that has results."""
 
     place = "the terminal"
@@ -21,18 +23,11 @@ class ConsoleSink:
         self._rows = rows
         self._show = show
 
-    def prepare(self, last: LastBatch) -> None:
-        """Do nothing: the terminal needs no preparation."""
-
-    def shape(self, results: DataFrame) -> DataFrame:
-        """Return the results unchanged."""
-        return results
-
     def write(self, results: DataFrame, batch: ResultBatch) -> int:
         """Show the first rows of a batch; return its number of rows."""
         counted = Observation()
         observed = results.observe(counted, F.count(F.lit(1)).alias("rows"))
-        shown = observed.mapInArrow(Head(self._rows), results.schema).toArrow().slice(0, self._rows)
+        shown = observed.mapInArrow(_Head(self._rows), results.schema).toArrow().slice(0, self._rows)
         total = int(counted.get["rows"])
         if total:
             more = f", first {shown.num_rows} of {total}" if total > shown.num_rows else ""
@@ -40,8 +35,16 @@ class ConsoleSink:
             self._show(f"results of batch {batch.number}{more}", shown.column_names, rows)
         return total
 
-    def withdraw(self) -> None:
-        """Do nothing: ``prepare`` created nothing."""
 
-    def close(self) -> None:
-        """Do nothing: no resource is held."""
+@dataclass(frozen=True)
+class _Head:
+    """A filter of the first rows of each partition; the others are computed, because state depends on them."""
+
+    rows: int
+
+    def __call__(self, stream: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        wanted = self.rows
+        for batch in stream:
+            if wanted > 0:
+                yield batch.slice(0, wanted)
+                wanted -= batch.num_rows

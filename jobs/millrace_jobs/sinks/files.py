@@ -25,7 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.disk import make_folder, remove_folders, sync
-from millrace_jobs.sinks.base import TIMES_AS_TEXT, LastBatch, ResultBatch
+from millrace_jobs.sinks.base import TIMES_AS_TEXT, LastBatch, ResultBatch, Sink
 
 BATCH_ID = "_batch_id"
 """Column that orders the updates of a key: the row with the highest value is current."""
@@ -37,7 +37,7 @@ _OWNER = "_checkpoint-"
 _RESULTS = re.compile(r"batch-(\d+)-\d+\.\w+")
 
 
-class FilesSink:
+class FilesSink(Sink):
     """A sink that adds each batch as files of one format; ``updates`` adds the column ``_batch_id``."""
 
     def __init__(self, path: str, format: str, checkpoint_id: str, *, updates: bool) -> None:
@@ -76,10 +76,6 @@ class FilesSink:
         except OSError as error:
             raise _unwritable(self._folder, error) from None
 
-    def shape(self, results: DataFrame) -> DataFrame:
-        """Return the results unchanged."""
-        return results
-
     def write(self, results: DataFrame, batch: ResultBatch) -> int:
         """Write a batch and return its number of rows; its files appear once all of them are complete."""
         if self._updates:
@@ -101,9 +97,6 @@ class FilesSink:
             shutil.rmtree(self._staging, ignore_errors=True)
             self._owner.unlink(missing_ok=True)
         remove_folders(self._made)
-
-    def close(self) -> None:
-        """Do nothing: no resource is held."""
 
     def _results(self, first: int) -> dict[int, list[Path]]:
         """Return the result files in the folder by batch, for batches from ``first`` on."""

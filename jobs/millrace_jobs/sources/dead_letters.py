@@ -1,4 +1,4 @@
-"""Handling of the bad records of one slice: an error, a count, or a file of dead letters."""
+"""Bad records of one slice of a file: an error, a count, or dead letters in a file."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sources.base import CorruptRecords
 from millrace_jobs.sources.formats.decoding import BadRecord
 
+FIX_HINT = "correct it or the schema, or set corruptRecords.policy to drop or deadLetter"
+"""The hint for the user about a record that does not decode."""
+
 _SHOWN = 200
 """Characters of a bad record that a message shows."""
 
 
-class LetterFile:
+class DeadLetterFile:
     """The dead letters of one slice of ``source`` as JSON lines.
 
     The file ``<directory>/<source>-<label>.jsonl`` appears in one step when the slice has been read to its end.
@@ -64,26 +66,22 @@ class LetterFile:
             unfinished.unlink(missing_ok=True)
 
     def _unwritable(self, fault: OSError) -> MillraceError:
-        return MillraceError(
-            Problem(
-                f"cannot write the dead letters of source {self._source}: {fault.strerror}",
-                "make corruptRecords.path a folder that can be written",
-                str(self._target),
-            )
-        )
+        message = f"cannot write the dead letters of source {self._source}: {fault.strerror}"
+        hint = "make corruptRecords.path a folder that can be written"
+        return MillraceError(Problem(message, hint, str(self._target)))
 
 
-class Rejects:
+class BadRecordHandler:
     """Handler of the bad records in one slice of a file source; a context manager around reading the slice.
 
     The policy ``fail`` raises MillraceError at the first bad record, ``drop`` only counts them, and ``deadLetter``
-    writes them to a LetterFile with source, file, line, reason and text.
+    writes them to a DeadLetterFile with source, file, line, reason and text.
     """
 
     def __init__(self, source: str, corrupt: CorruptRecords, label: str) -> None:
         self._source = source
         self._policy = corrupt.policy
-        self._letters = LetterFile(source, corrupt.directory, label)
+        self._letters = DeadLetterFile(source, corrupt.directory, label)
         self.records = 0
         """Records left out so far."""
 
@@ -93,21 +91,14 @@ class Rejects:
     def reject(self, file: str, bad: BadRecord) -> None:
         """Leave out one record of ``file``. Raises MillraceError under the policy ``fail``, or if the disk is full."""
         if self._policy == "fail":
-            raise MillraceError(
-                Problem(f"source {self._source} cannot decode {quoted(bad.text)}: {bad.reason}", FIX, file, bad.line)
-            )
+            message = f"source {self._source} cannot decode {quoted(bad.text)}: {bad.reason}"
+            raise MillraceError(Problem(message, FIX_HINT, file, bad.line))
         self.records += 1
         if self._policy == "deadLetter":
             self._letters.write({"file": file, "line": bad.line, "reason": bad.reason, "text": bad.text})
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._letters.close(complete=kind is None)
-
-
-FIX = "correct it or the schema, or set corruptRecords.policy to drop or deadLetter"
-"""The hint for the user about a record that does not decode."""
 
 
 def quoted(text: str) -> str:

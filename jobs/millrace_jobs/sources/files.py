@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sources.base import CorruptRecords, Position, Rejected, Slice, cut
-from millrace_jobs.sources.dead_letters import Rejects
+from millrace_jobs.sources.dead_letters import BadRecordHandler
 from millrace_jobs.sources.file_log import FileLog, SeenFile
 from millrace_jobs.sources.formats.file_formats import file_format
 
@@ -149,7 +149,7 @@ class FilesSource:
     def read(self, piece: Slice, label: str) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the records of the pieces of a slice."""
         assert isinstance(piece, FilesSlice)
-        with Rejects(self.name, self._corrupt, label) as rejects:
+        with BadRecordHandler(self.name, self._corrupt, label) as rejects:
             for part in piece.pieces:
                 _check_unchanged(part.path, part.size)
                 yield from self._format.read(part.path, part.begin, part.end, rejects.reject)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sources.base import CorruptRecords, Position, Rejected, Slice, bounds
-from millrace_jobs.sources.dead_letters import Rejects
+from millrace_jobs.sources.dead_letters import BadRecordHandler
 from millrace_jobs.sources.formats.column_types import TIMESTAMP
 from millrace_jobs.sources.formats.file_formats import MAX_ROWS, FormatReader, file_format
 from millrace_jobs.sources.pacing import NO_TIME, EventTimePace, Pacer, RatePace
@@ -64,7 +64,7 @@ def open_recording(
     time_column: str,
     cache_directory: str,
     settings: Sequence[object],
-    rejects: Rejects,
+    rejects: BadRecordHandler,
 ) -> Recording:
     """Return the recording of ``path``, converting the file unless that was done before with the same ``settings``.
 
@@ -212,7 +212,7 @@ class ReplaySource:
             time_column,
             cache_directory,
             [name, format, header, delimiter, timestamp_format, corrupt.policy, corrupt.directory],
-            Rejects(name, corrupt, "recording"),
+            BadRecordHandler(name, corrupt, "recording"),
         )
         self._max_rows = max_rows_per_batch
         self._due = 0

@@ -9,23 +9,27 @@ from pathlib import Path
 import pyarrow as pa
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.kafka import KafkaOffsets
-from millrace_api.model.kafka import KafkaSourceSpec as KafkaSpec
-from millrace_api.model.sources import Avro, RecordFormat, SourceSpec
-from millrace_api.model.sources import ReplaySourceSpec as ReplaySpec
+from millrace_api.model.kafka import KafkaOffsets, KafkaSourceSpec
+from millrace_api.model.sources import (
+    Avro,
+    FilesSourceSpec,
+    NexmarkSourceSpec,
+    RecordFormat,
+    ReplaySourceSpec,
+    SourceSpec,
+)
 from millrace_api.model.status import FailureClass
-from millrace_api.sql.schema_ddl import parse_schema
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sources.base import CorruptRecords, Source
 from millrace_jobs.sources.files import FilesSource
 from millrace_jobs.sources.formats.avro_records import AvroDecoder
 from millrace_jobs.sources.formats.avro_schemas import AvroSchema, SchemaRegistry, read_avro_schema, spark_type_of
-from millrace_jobs.sources.formats.column_types import TIMESTAMP, arrow_schema
+from millrace_jobs.sources.formats.column_types import TIMESTAMP, declared_schema
 from millrace_jobs.sources.formats.file_formats import file_format
 from millrace_jobs.sources.formats.messages import MessageDecoder, RawDecoder, TextDecoder
 from millrace_jobs.sources.generated import RateSource
-from millrace_jobs.sources.kafka.available_offsets import Chosen, Moment, Subscription
+from millrace_jobs.sources.kafka.available_offsets import ChosenPartition, Moment, Subscription
 from millrace_jobs.sources.kafka.source import KafkaSource
 from millrace_jobs.sources.pacing import RatePace, read_rate_trace
 from millrace_jobs.sources.replay import ReplaySource, require_file
@@ -44,58 +48,23 @@ def open_source(name: str, spec: SourceSpec, state: Path, cache: Path) -> Source
         MillraceError: the data of the source does not exist, or its schema cannot be read.
     """
     if spec.rate is not None:
-        rate = spec.rate
-        return RateSource(
-            name,
-            rate.records_per_second,
-            keys=rate.keys,
-            skew=rate.skew,
-            drift=rate.drift.seconds if rate.drift else None,
-            seed=rate.seed,
-        )
+        rate, drift = spec.rate, spec.rate.drift.seconds if spec.rate.drift else None
+        return RateSource(name, rate.records_per_second, keys=rate.keys, skew=rate.skew, drift=drift, seed=rate.seed)
     if spec.nexmark is not None:
-        from millrace_jobs.sources.nexmark import NexmarkSource  # building its text tables takes half a second
-
-        site = spec.nexmark
-        return NexmarkSource(
-            name,
-            schema_of(name, spec),
-            site.stream.value,
-            site.records_per_second,
-            skew=site.skew,
-            drift=site.drift.seconds if site.drift else None,
-            seed=site.seed,
-        )
+        return _nexmark(name, spec, spec.nexmark)
     wanted = spec.corrupt_records
     corrupt = CorruptRecords(wanted.policy.value, wanted.path or "", wanted.topic or "")
     if spec.kafka is not None:
-        return open_kafka(name, spec, state, corrupt)
+        return _kafka(name, spec, spec.kafka, state, corrupt)
     if spec.files is not None:
-        files = FilesSource(
-            name,
-            spec.files.path,
-            spec.files.format.value,
-            schema_of(name, spec),
-            str(state),
-            max_files_per_batch=spec.files.max_files_per_batch,
-            header=spec.files.header,
-            delimiter=spec.files.delimiter,
-            timestamp_format=spec.timestamp_format.value,
-            corrupt=corrupt,
-        )
-        try:
-            files.check()
-        except MillraceError as error:
-            error.failure = FailureClass.SOURCE  # the class that the batch reading the file would report
-            raise
-        return files
+        return _files(name, spec, spec.files, state, corrupt)
     replay = spec.replay
     assert replay is not None
     return ReplaySource(
         name,
         replay.path,
         replay.format.value,
-        schema_of(name, spec),
+        schema_of(spec),
         replay.time_column,
         str(cache),
         speed=replay.speed or 1.0,
@@ -121,33 +90,65 @@ def check_input(name: str, spec: SourceSpec, state: Path) -> None:
     elif spec.replay is not None:
         replay = spec.replay
         require_file(name, replay.path)
-        file_format(replay.format.value, schema_of(name, spec), header=replay.header, delimiter=replay.delimiter).check(
-            replay.path
-        )
+        reader = file_format(replay.format.value, schema_of(spec), header=replay.header, delimiter=replay.delimiter)
+        reader.check(replay.path)
         _pace(replay)
 
 
-def schema_of(name: str, spec: SourceSpec) -> pa.Schema:
+def schema_of(spec: SourceSpec) -> pa.Schema:
     """Return the Arrow schema of a source's records.
 
     Raises:
         MillraceError: the schema does not parse, or a type in it cannot be read from records.
     """
     assert spec.schema_text is not None
-    return arrow_schema([(column.name, column.type) for column in parse_schema(spec.schema_text)])
+    return declared_schema(spec.schema_text)
 
 
-def _pace(replay: ReplaySpec) -> float | RatePace | None:
+def _nexmark(name: str, spec: SourceSpec, nexmark: NexmarkSourceSpec) -> Source:
+    from millrace_jobs.sources.nexmark import NexmarkSource  # building its text tables takes half a second
+
+    return NexmarkSource(
+        name,
+        schema_of(spec),
+        nexmark.stream.value,
+        nexmark.records_per_second,
+        skew=nexmark.skew,
+        drift=nexmark.drift.seconds if nexmark.drift else None,
+        seed=nexmark.seed,
+    )
+
+
+def _files(name: str, spec: SourceSpec, files: FilesSourceSpec, state: Path, corrupt: CorruptRecords) -> FilesSource:
+    source = FilesSource(
+        name,
+        files.path,
+        files.format.value,
+        schema_of(spec),
+        str(state),
+        max_files_per_batch=files.max_files_per_batch,
+        header=files.header,
+        delimiter=files.delimiter,
+        timestamp_format=spec.timestamp_format.value,
+        corrupt=corrupt,
+    )
+    try:
+        source.check()
+    except MillraceError as error:
+        error.failure = FailureClass.SOURCE  # the class that the batch reading the file would report
+        raise
+    return source
+
+
+def _pace(replay: ReplaySourceSpec) -> float | RatePace | None:
     if replay.rate_trace is None:
         return replay.rate
     trace = replay.rate_trace
     return read_rate_trace(trace.path, time_column=trace.time_column, rate_column=trace.rate_column, scale=trace.scale)
 
 
-def open_kafka(name: str, spec: SourceSpec, state: Path, corrupt: CorruptRecords) -> KafkaSource:
-    """Return the Kafka source that a spec describes. Raises MillraceError if the spec contradicts itself."""
-    kafka = spec.kafka
-    assert kafka is not None
+def _kafka(name: str, spec: SourceSpec, kafka: KafkaSourceSpec, state: Path, corrupt: CorruptRecords) -> KafkaSource:
+    """Return the Kafka source of a spec without contacting Kafka, so that a query can be explained offline."""
     return KafkaSource(
         name,
         Connection.of(kafka),
@@ -161,9 +162,9 @@ def open_kafka(name: str, spec: SourceSpec, state: Path, corrupt: CorruptRecords
     )
 
 
-def _subscription(kafka: KafkaSpec) -> Subscription:
+def _subscription(kafka: KafkaSourceSpec) -> Subscription:
     chosen = tuple(
-        Chosen(Partition(each.topic, each.partition), each.starting_offset, each.ending_offset)
+        ChosenPartition(Partition(each.topic, each.partition), each.starting_offset, each.ending_offset)
         for each in kafka.partitions or ()
     )
     return Subscription(
@@ -189,7 +190,7 @@ def _decoder(name: str, spec: SourceSpec) -> MessageDecoder:
     if spec.avro is not None:
         return _avro(name, spec, spec.avro)
     assert spec.ddl is not None
-    schema = _declared(spec.ddl)
+    schema = declared_schema(spec.ddl)
     if spec.record_format is RecordFormat.CSV:
         return TextDecoder.csv(schema, spec.timestamp_format.value)
     return TextDecoder.json(schema, spec.timestamp_format.value)
@@ -199,11 +200,11 @@ def _avro(name: str, spec: SourceSpec, avro: Avro) -> AvroDecoder:
     field = f"spec.sources.{name}"
     if avro.registry is not None:
         assert spec.ddl is not None
-        return AvroDecoder(_declared(spec.ddl), spec.timestamp_format.value, SchemaRegistry(avro.registry))
+        return AvroDecoder(declared_schema(spec.ddl), spec.timestamp_format.value, SchemaRegistry(avro.registry))
     assert avro.writer_schema is not None
     try:
         writer = read_avro_schema(avro.writer_schema)
-        schema = _declared(spec.ddl) if spec.ddl is not None else _columns_of(writer)
+        schema = declared_schema(spec.ddl) if spec.ddl is not None else _columns_of(writer)
         decoder = AvroDecoder(schema, spec.timestamp_format.value, writer)
         decoder.check(writer)
     except ValueError as error:
@@ -222,7 +223,3 @@ def _columns_of(writer: AvroSchema) -> pa.Schema:
         if isinstance(kind, str):
             raise ValueError(f"field {name} is {kind}, which no column can hold")
     return pa.schema([(name, spark_type_of(kind)) for name, kind in writer.types.items()])
-
-
-def _declared(ddl: str) -> pa.Schema:
-    return arrow_schema([(column.name, column.type) for column in parse_schema(ddl)])

@@ -6,7 +6,7 @@ from confluent_kafka import KafkaError, KafkaException
 from millrace_api.errors import MillraceError, TransientError
 from millrace_jobs.kafka import errors
 from millrace_jobs.kafka.connection import Connection
-from millrace_jobs.kafka.errors import Complaints, is_transient, kafka_problem, patiently
+from millrace_jobs.kafka.errors import BrokerErrors, is_transient, kafka_problem, patiently
 
 KAFKA = Connection("kafka:9092")
 REFUSED = (
@@ -118,19 +118,19 @@ def test_what_may_pass_for_one_action_is_tried_again_for_that_one():
 
 
 def test_complaints_say_why_nobody_answered():
-    complaints = Complaints()
+    broker_errors = BrokerErrors()
     timed_out = KafkaError(KafkaError._TIMED_OUT)
-    assert complaints.behind(timed_out) is timed_out
-    complaints(KafkaError(KafkaError._TRANSPORT, REFUSED))
-    complaints(KafkaError(KafkaError._ALL_BROKERS_DOWN))
-    assert complaints.behind(timed_out).str() == REFUSED
-    assert complaints.final is None
-    complaints(KafkaError(KafkaError._AUTHENTICATION, "no"))
-    complaints(KafkaError(KafkaError._TRANSPORT, REFUSED))
-    assert complaints.behind(timed_out).code() == KafkaError._AUTHENTICATION
-    assert complaints.final.code() == KafkaError._AUTHENTICATION
+    assert broker_errors.cause_of(timed_out) is timed_out
+    broker_errors(KafkaError(KafkaError._TRANSPORT, REFUSED))
+    broker_errors(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    assert broker_errors.cause_of(timed_out).str() == REFUSED
+    assert broker_errors.permanent is None
+    broker_errors(KafkaError(KafkaError._AUTHENTICATION, "no"))
+    broker_errors(KafkaError(KafkaError._TRANSPORT, REFUSED))
+    assert broker_errors.cause_of(timed_out).code() == KafkaError._AUTHENTICATION
+    assert broker_errors.permanent.code() == KafkaError._AUTHENTICATION
     no_topic = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
-    assert complaints.behind(no_topic) is no_topic
-    complaints.forget()
-    assert complaints.final is None
-    assert complaints.behind(timed_out) is timed_out
+    assert broker_errors.cause_of(no_topic) is no_topic
+    broker_errors.clear()
+    assert broker_errors.permanent is None
+    assert broker_errors.cause_of(timed_out) is timed_out

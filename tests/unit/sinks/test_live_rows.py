@@ -6,7 +6,7 @@ from confluent_kafka import KafkaError, Message
 from millrace_api.errors import TransientError
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.kafka.connection import Connection
-from millrace_jobs.sinks.kafka import table as kafka_live_rows
+from millrace_jobs.sinks.kafka import table
 from millrace_jobs.sinks.kafka.table import _messages
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 
@@ -41,7 +41,7 @@ def test_a_partition_that_ends_twice_does_not_stand_for_another():
 
 
 def test_a_broker_that_only_complains_is_not_waited_for_longer_than_a_silent_one(monkeypatch):
-    monkeypatch.setattr(kafka_live_rows, "PATIENCE", 0.05)
+    monkeypatch.setattr(table, "PATIENCE", 0.05)
     away = Message("results", error=KafkaError(KafkaError._ALL_BROKERS_DOWN))
     with pytest.raises(TransientError, match=r"cannot be reached .*while reading the table in topic results"):
         list(_messages(Script([end(0)], [away]), PARTITIONS, TOPIC))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_jobs.sinks.kafka.messages import NO_END
-from millrace_jobs.sinks.kafka.table import LiveRows, changing
+from millrace_jobs.sinks.kafka.table import LiveRows, table_messages
 
 MS = 1000
 
@@ -26,7 +26,7 @@ class Table:
         """Messages of a batch of rows ``(key, value, end in ms)``."""
         changes = {}
         rows = ((key, value, end if end == NO_END else end * MS) for key, value, end in rows)
-        messages = list(changing(rows, self.live, changes, watermark))
+        messages = list(table_messages(rows, self.live, changes, watermark))
         self.live.apply(changes)
         self.sent.extend(messages)
         return messages
@@ -113,5 +113,5 @@ def test_rows_learnt_from_the_topic_lead_to_the_same_messages(batches):
         read = LiveRows()
         for key, value in table.sent:
             read.apply({key: None if value is None else int(key[1:]) * MS})
-        again = list(changing(iter(keyed), read, {}, watermark))
+        again = list(table_messages(iter(keyed), read, {}, watermark))
         assert table.batch(*((key, value, end // MS) for key, value, end in keyed), watermark=watermark) == again

@@ -6,7 +6,7 @@ import pytest
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.sources.base import CorruptRecords
-from millrace_jobs.sources.dead_letters import Rejects
+from millrace_jobs.sources.dead_letters import BadRecordHandler
 from millrace_jobs.sources.formats.decoding import BadRecord
 from record_tables import no_file_above
 
@@ -15,7 +15,7 @@ TARGET = "trips-000000000017-003.jsonl"
 
 
 def rejects(folder, policy="deadLetter"):
-    return Rejects("trips", CorruptRecords(policy, str(folder / "dead")), "000000000017-003")
+    return BadRecordHandler("trips", CorruptRecords(policy, str(folder / "dead")), "000000000017-003")
 
 
 def test_a_letter_says_what_where_and_why(tmp_path):

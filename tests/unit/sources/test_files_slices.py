@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from millrace_api.errors import MillraceError
 from millrace_jobs.sources.base import CorruptRecords
 from millrace_jobs.sources.files import FilesSource
-from millrace_jobs.sources.formats import file_formats as formats
-from millrace_jobs.sources.formats import file_formats as text_files
+from millrace_jobs.sources.formats import file_formats
 from record_tables import BAD_LINES, FORMATS, ROWS, SCHEMA, Collected, all_rows, line_of, rows_of
 
 REPLICAS = range(1, 8)
@@ -47,7 +46,7 @@ def open_files(folder, file_format, *, log="log", **options):
 )
 def test_every_record_once_and_in_order(file_format, tables, header, mark, line_end, ended, compressed, block_bytes):
     header = header and file_format == "csv"
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(text_files, "BLOCK_BYTES", block_bytes):
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(file_formats, "BLOCK_BYTES", block_bytes):
         source = open_files(folder, file_format, header=header)
         longest = 0
         for i, rows in enumerate(tables):
@@ -77,7 +76,7 @@ def test_bad_records_anywhere(file_format, policy, rows, data, block_bytes, repl
         st.permutations([(row, line_of(row, file_format)) for row in rows] + [(None, line) for line in bad_lines])
     )
     bad = [(line, number) for number, (row, line) in enumerate(lines, 1) if row is None]
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(text_files, "BLOCK_BYTES", block_bytes):
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(file_formats, "BLOCK_BYTES", block_bytes):
         corrupt = CorruptRecords(policy, f"{folder}/dead")
         source = open_files(folder, file_format, header=False, corrupt=corrupt)
         write(folder, "in/a", [line for _, line in lines])
@@ -108,7 +107,7 @@ def dead_letters(folder):
     max_rows=st.integers(1, 60),
 )
 def test_parquet_rows_once_and_in_order(row_groups, max_rows):
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(formats, "MAX_ROWS", max_rows):
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(file_formats, "MAX_ROWS", max_rows):
         source = open_files(folder, "parquet")
         count = 0
         for i, groups in enumerate(row_groups):
@@ -167,15 +166,15 @@ def test_batches_are_bounded(tmp_path):
     (piece,) = source.slices(source.initial(), source.latest(source.initial(), everything=True), 1)
     sizes = [batch.num_rows for batch in source.read(piece, "0-0")]
     assert sum(sizes) == 300_000
-    assert max(sizes) <= formats.MAX_ROWS
+    assert max(sizes) <= file_formats.MAX_ROWS
 
 
 def test_an_endless_line_is_refused(tmp_path):
     source = open_files(tmp_path, "csv", header=False)
     (tmp_path / "in/a").write_text("x" * 1000)
     with (
-        mock.patch.object(text_files, "LONGEST_LINE", 100),
-        mock.patch.object(text_files, "BLOCK_BYTES", 10),
+        mock.patch.object(file_formats, "LONGEST_LINE", 100),
+        mock.patch.object(file_formats, "BLOCK_BYTES", 10),
         pytest.raises(MillraceError, match="line"),
     ):
         all_rows(source)

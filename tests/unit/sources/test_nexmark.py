@@ -25,7 +25,7 @@ EVENTS_PER_SECOND = 1000
 
 
 def site(stream, rate=EVENTS_PER_SECOND, **options):
-    schema = schema_of(stream, SourceSpec(nexmark=NexmarkSpec(stream=NexmarkStream(stream))))
+    schema = schema_of(SourceSpec(nexmark=NexmarkSpec(stream=NexmarkStream(stream))))
     return NexmarkSource(stream, schema, stream, rate, start_time=START, **options)
 
 

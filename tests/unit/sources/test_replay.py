@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.sources import replay as recording
+from millrace_jobs.sources import replay as replay_module
 from millrace_jobs.sources.base import CorruptRecords
-from millrace_jobs.sources.formats import file_formats as formats
+from millrace_jobs.sources.formats import file_formats
 from millrace_jobs.sources.formats.column_types import arrow_schema
 from millrace_jobs.sources.pacing import RatePace
 from millrace_jobs.sources.replay import ReplaySource
@@ -126,8 +126,8 @@ def test_the_limit_leaves_what_is_due_as_lag(tmp_path):
 def test_every_row_once_and_in_order_for_any_cut(times, max_rows, cuts):
     with (
         tempfile.TemporaryDirectory() as folder,
-        mock.patch.object(formats, "MAX_ROWS", max_rows),
-        mock.patch.object(recording, "MAX_ROWS", max_rows),
+        mock.patch.object(file_formats, "MAX_ROWS", max_rows),
+        mock.patch.object(replay_module, "MAX_ROWS", max_rows),
     ):
         source = replay(folder, record(folder, times))
         rows = len(times)
@@ -195,7 +195,7 @@ def test_a_bad_record_fails_also_when_the_recording_was_converted_without_it(tmp
 def test_the_conversion_is_kept_until_the_file_changes(tmp_path):
     path = record(tmp_path, range(3))
     replay(tmp_path, path)
-    with mock.patch.object(recording, "_write", side_effect=AssertionError("converted again")):
+    with mock.patch.object(replay_module, "_write", side_effect=AssertionError("converted again")):
         replay(tmp_path, path)
     record(tmp_path, range(5))
     assert len(all_rows(replay(tmp_path, path))) == 5
@@ -205,12 +205,12 @@ def test_two_processes_may_convert_at_once(tmp_path):
     path = record(tmp_path, range(3))
 
     def write_after_the_other(*arguments):
-        with mock.patch.object(recording, "_write", write):
+        with mock.patch.object(replay_module, "_write", write):
             replay(tmp_path, path)
         return write(*arguments)
 
-    write = recording._write
-    with mock.patch.object(recording, "_write", write_after_the_other):
+    write = replay_module._write
+    with mock.patch.object(replay_module, "_write", write_after_the_other):
         source = replay(tmp_path, path)
     assert len(all_rows(source)) == 3
     assert len(list((tmp_path / "cache").iterdir())) == 1
@@ -226,7 +226,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path):
 def test_a_conversion_that_was_killed_is_not_taken_for_one(tmp_path):
     path = record(tmp_path, range(3))
     with (
-        mock.patch.object(recording, "_write", side_effect=KeyboardInterrupt),
+        mock.patch.object(replay_module, "_write", side_effect=KeyboardInterrupt),
         pytest.raises(KeyboardInterrupt),
     ):
         replay(tmp_path, path)

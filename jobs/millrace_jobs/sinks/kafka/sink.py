@@ -11,13 +11,13 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
+from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, Sink
 from millrace_jobs.sinks.kafka.messages import encoded, fetched_rows
 from millrace_jobs.sinks.kafka.topic import TargetTopic, TopicSettings
 from millrace_jobs.sinks.kafka.transactions import BatchTransactions, KeyValue
 
 
-class KafkaSink:
+class KafkaSink(Sink):
     """A sink that appends every result: final rows under OnWindowClose, all updates under OnUpdate."""
 
     def __init__(self, topic: TargetTopic, keys: ResultKeys, query: str, checkpoint_id: str) -> None:
@@ -45,9 +45,6 @@ class KafkaSink:
             results.write.format("noop").mode("overwrite").save()
             return 0
         return self._write(results.toArrow(), batch)
-
-    def withdraw(self) -> None:
-        """Do nothing: the consumer group remains, but records no batch, and nothing depends on it."""
 
     def close(self) -> None:
         """Close the producer."""

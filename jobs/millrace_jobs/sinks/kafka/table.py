@@ -109,23 +109,23 @@ def _messages(consumer: Consumer, partitions: Iterable[Partition], topic: Target
     """Yield all messages of the assigned partitions, each up to its current end."""
     doing = f"reading the table in topic {topic.name}"
     unread = set(partitions)  # a partition may report its end more than once if another producer writes to it
-    trouble = KafkaError(KafkaError._TIMED_OUT)
-    heard = time.monotonic()
+    latest_error = KafkaError(KafkaError._TIMED_OUT)
+    last_progress = time.monotonic()
     while unread:
         for message in consumer.consume(_AT_A_TIME, _POLL_SECONDS):
             error = message.error()
             if error is None:
-                heard = time.monotonic()
+                last_progress = time.monotonic()
                 yield message
             elif error.code() == KafkaError._PARTITION_EOF:
-                heard = time.monotonic()
+                last_progress = time.monotonic()
                 unread.discard(Partition(message.topic() or "", message.partition() or 0))
             elif is_transient(error):
-                trouble = error
+                latest_error = error
             else:
                 raise kafka_problem(error, doing, topic.connection)
-        if unread and time.monotonic() - heard > PATIENCE:
-            raise kafka_problem(trouble, doing, topic.connection)
+        if unread and time.monotonic() - last_progress > PATIENCE:
+            raise kafka_problem(latest_error, doing, topic.connection)
 
 
 def _row(message: Message, window: WindowColumn | None, topic: TargetTopic) -> tuple[str, int | None]:
@@ -158,11 +158,11 @@ class TableSink(KafkaSink):
     def prepare(self, last: LastBatch) -> None:
         """Take over the topic's transactions, and read which rows the table has."""
         super().prepare(last)
-        if self._rows_go:
+        if self._rows_expire:
             self._live = read_live_rows(self._topic, self._transactions.id, self._keys.window)
 
     @property
-    def _rows_go(self) -> bool:
+    def _rows_expire(self) -> bool:
         return self._keys.retracts or self._keys.window is not None
 
     def _suitable(self) -> TopicSettings | None:
@@ -176,15 +176,15 @@ class TableSink(KafkaSink):
         return settings
 
     def _write(self, fetched: pa.Table, batch: ResultBatch) -> int:
-        if not self._rows_go:
+        if not self._rows_expire:
             return super()._write(fetched, batch)
         changes: Changes = {}
-        self._transactions.write(batch, changing(fetched_rows(fetched), self._live, changes, batch.watermark))
+        self._transactions.write(batch, table_messages(fetched_rows(fetched), self._live, changes, batch.watermark))
         self._live.apply(changes)
         return sum(value.is_valid for value in fetched.column("value")) if self._keys.retracts else fetched.num_rows
 
 
-def changing(rows: Iterator[Row], live: LiveRows, changes: Changes, watermark: int) -> Iterator[KeyValue]:
+def table_messages(rows: Iterator[Row], live: LiveRows, changes: Changes, watermark: int) -> Iterator[KeyValue]:
     """Yield the messages of a batch: its rows, and tombstones for rows no longer admitted and for expired rows.
 
     Args:

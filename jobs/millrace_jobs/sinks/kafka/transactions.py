@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
-from millrace_jobs.kafka.errors import PATIENCE, Complaints, error_of, kafka_problem, patiently
+from millrace_jobs.kafka.errors import PATIENCE, BrokerErrors, error_of, kafka_problem, patiently
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 
@@ -35,7 +35,7 @@ _TRANSACTION_MS = int(TRANSACTION_SECONDS * 1000)
 _ANSWER_SECONDS = 5.0
 _ABORT_SECONDS = 10.0
 _QUEUED_KILOBYTES = 65_536
-_FULL_PAUSE = 0.05
+_QUEUE_FULL_SECONDS = 0.05
 _POLL_EVERY = 1_000
 
 _SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
@@ -81,10 +81,10 @@ class BatchTransactions:
         self._longest = longest
         # A driver whose checkpoint is older than the topic must fail before it fences the driver that wrote there.
         require_known(self._written("read_uncommitted"), last, self._topic)
-        complaints = Complaints()
-        self._producer = producer = Producer(self._settings(longest) | {"error_cb": complaints}, logger=_SILENT)
+        broker_errors = BrokerErrors()
+        self._producer = producer = Producer(self._settings(longest) | {"error_cb": broker_errors}, logger=_SILENT)
         try:
-            self._initialise(producer, complaints)
+            self._initialise(producer, broker_errors)
             written = self._written("read_committed")
             self._next = next_batch(written, last, self._topic)
             if written != self._next:  # so that a group without an offset has lost it
@@ -126,12 +126,12 @@ class BatchTransactions:
             "queue.buffering.max.kbytes": _QUEUED_KILOBYTES,
             # Only when a connection closes does librdkafka look again for the coordinator of a group.
             "connections.max.idle.ms": 10_000,
-            "on_delivery": self._note,
+            "on_delivery": self._on_undelivered,
             "delivery.report.only.error": True,
         }
         return settings if longest is None else settings | {"message.max.bytes": max(longest, 1000)}
 
-    def _initialise(self, producer: Producer, complaints: Complaints) -> None:
+    def _initialise(self, producer: Producer, broker_errors: BrokerErrors) -> None:
         def initialise() -> None:
             try:
                 producer.init_transactions(_ANSWER_SECONDS)
@@ -143,7 +143,7 @@ class BatchTransactions:
                     )
                     hint = f"raise transaction.max.timeout.ms of the brokers to {_TRANSACTION_MS} or more"
                     raise self._topic.problem(message, hint) from None
-                raise KafkaException(complaints.behind(error_of(error))) from None
+                raise KafkaException(broker_errors.cause_of(error_of(error))) from None
 
         patiently(initialise, f"taking over transactional id {self.id}", self._topic.connection)
 
@@ -185,14 +185,14 @@ class BatchTransactions:
                 self._produce(producer, messages, batch)
                 about = json.dumps({"query": self._query, "batch": batch.number, "epoch": batch.epoch})
                 position = TopicPartition(self._topic.name, 0, batch.number + 1, about)
-                in_time(lambda s: producer.send_offsets_to_transaction([position], self._group, s), PATIENCE)
+                call_in_time(lambda s: producer.send_offsets_to_transaction([position], self._group, s), PATIENCE)
             except KafkaException as error:
                 if error_of(error).code() in _BROKEN:
-                    in_time(producer.commit_transaction, PATIENCE)  # fails, and its error says why
+                    call_in_time(producer.commit_transaction, PATIENCE)  # fails, and its error says why
                 raise
-            in_time(producer.commit_transaction, PATIENCE)
+            call_in_time(producer.commit_transaction, PATIENCE)
         except KafkaException as error:
-            raise self._given_up(producer, error_of(error), batch, time.monotonic() - began) from None
+            raise self._abandon(producer, error_of(error), batch, time.monotonic() - began) from None
         except BaseException:
             self._abort(producer)
             raise
@@ -210,7 +210,7 @@ class BatchTransactions:
                     producer.produce(topic, value, key, headers=headers)
                     break
                 except BufferError:  # the queue is full until messages are delivered or time out
-                    producer.poll(_FULL_PAUSE)
+                    producer.poll(_QUEUE_FULL_SECONDS)
                 except KafkaException as error:
                     if error_of(error).code() == KafkaError.MSG_SIZE_TOO_LARGE:
                         raise self._too_large(batch, key, value) from None
@@ -218,12 +218,12 @@ class BatchTransactions:
             if count % _POLL_EVERY == 0:
                 producer.poll(0)
 
-    def _note(self, error: KafkaError, message: Message) -> None:
+    def _on_undelivered(self, error: KafkaError, message: Message) -> None:
         """Remember the first message that could not be delivered: its error is the cause of later ones."""
         if self._undelivered is None and error.code() not in _PURGED:
             self._undelivered = error, message
 
-    def _given_up(self, producer: Producer, error: KafkaError, batch: ResultBatch, seconds: float) -> MillraceError:
+    def _abandon(self, producer: Producer, error: KafkaError, batch: ResultBatch, seconds: float) -> MillraceError:
         """Abort a failed transaction and return the error to raise."""
         with suppress(KafkaException):
             producer.poll(0)  # runs the callbacks that report undelivered messages
@@ -247,7 +247,7 @@ class BatchTransactions:
         The next ``open`` determines the outcome of a transaction that could not be aborted.
         """
         try:
-            in_time(producer.abort_transaction, _ABORT_SECONDS)
+            call_in_time(producer.abort_transaction, _ABORT_SECONDS)
         except KafkaException as error:
             return error_of(error)
         return None
@@ -303,10 +303,10 @@ def require_known(written: int | None, last: LastBatch, topic: TargetTopic) -> N
         raise topic.problem(message, f"restore the newest checkpoint, or {_START_OVER}")
 
 
-_GRACE = 5.0
+_GRACE_SECONDS = 5.0
 
 
-def in_time(call: Callable[[float], None], seconds: float) -> None:
+def call_in_time(call: Callable[[float], None], seconds: float) -> None:
     """Make a call with a timeout in seconds, and stop waiting for it soon after the timeout.
 
     librdkafka does not always respect its timeouts: while the coordinator of a group is unavailable, it may wait
@@ -325,7 +325,7 @@ def in_time(call: Callable[[float], None], seconds: float) -> None:
 
     thread = threading.Thread(target=make, name="librdkafka call", daemon=True)
     thread.start()
-    thread.join(seconds + _GRACE)
+    thread.join(seconds + _GRACE_SECONDS)
     if thread.is_alive():
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
     if failed:

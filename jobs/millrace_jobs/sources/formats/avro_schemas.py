@@ -1,4 +1,4 @@
-"""Avro schemas: the parsed schema for fastavro, and the Arrow type of each field.
+"""Avro schemas, from text or from a schema registry: parsed for fastavro, with the Arrow type of each field.
 
 Times and dates are decoded as the plain numbers of the encoding. Arrow converts them to timestamps as whole columns.
 """
@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -43,7 +44,15 @@ _LOGICAL = {
     ("long", "local-timestamp-micros"): pa.timestamp("us"),
     ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
 }
-_INNER = ("type", "items", "values")
+
+PATIENCE = 30.0
+"""Seconds to keep trying while a registry does not answer."""
+
+_TIMEOUT = 10.0
+_PAUSE = 1.0
+_JSON = "application/vnd.schemaregistry.v1+json, application/json"
+_NO_SCHEMA = 40403
+"""The error code of a registry without the schema; any other 404 means that the URL is not a registry's."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +98,7 @@ def _plain(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     kept = {
-        name: _plain(value) if name in _INNER else value
+        name: _plain(value) if name in ("type", "items", "values") else value
         for name, value in schema.items()
         if name != "logicalType" or value == "decimal"
     }
@@ -134,18 +143,6 @@ def _arrow_type(schema: Any) -> pa.DataType:
 
 def _name(schema: Any) -> str:
     return str(schema.get("name") or schema["type"]) if isinstance(schema, dict) else str(schema)
-
-
-PATIENCE = 30.0
-"""Seconds to keep trying while a registry does not answer."""
-
-_TIMEOUT = 10.0
-_PAUSE = 1.0
-_JSON = "application/vnd.schemaregistry.v1+json, application/json"
-_OVERLOADED = 429
-_NOT_FOUND = 404
-_NO_SCHEMA = 40403
-"""The error code of a registry without the schema; any other 404 means that the URL is not a registry's."""
 
 
 @dataclass(frozen=True)
@@ -200,13 +197,16 @@ def _get(url: str) -> dict[str, Any] | None:
     while True:
         try:
             with urlopen(Request(url, headers={"Accept": _JSON}), timeout=_TIMEOUT) as answer:
-                return _object(answer.read(), url)
+                document = _object(answer.read())
+            if document is None:
+                raise _refused(url, "it answers something that is not a JSON object")
+            return document
         except HTTPError as error:
-            if error.code == _NOT_FOUND and _is_missing_schema(error):
+            if error.code == HTTPStatus.NOT_FOUND and _is_missing_schema(error):
                 return None
-            if error.code < 500 and error.code != _OVERLOADED:
-                raise _refused(url, f"HTTP {error.code} {error.reason}") from None
             why = f"HTTP {error.code} {error.reason}"
+            if error.code < 500 and error.code != HTTPStatus.TOO_MANY_REQUESTS:
+                raise _refused(url, why) from None
         except (URLError, OSError, HTTPException) as error:
             reason = error.reason if isinstance(error, URLError) else error
             why = str(reason) or type(reason).__name__
@@ -220,20 +220,19 @@ def _get(url: str) -> dict[str, Any] | None:
 
 def _is_missing_schema(answer: HTTPError) -> bool:
     try:
-        said = json.loads(answer.read())
-    except (ValueError, OSError, HTTPException):
+        document = _object(answer.read())
+    except (OSError, HTTPException):
         return False
-    return isinstance(said, dict) and said.get("error_code") == _NO_SCHEMA
+    return document is not None and document.get("error_code") == _NO_SCHEMA
 
 
-def _object(body: bytes, url: str) -> dict[str, Any]:
+def _object(body: bytes) -> dict[str, Any] | None:
+    """Return the JSON object that ``body`` holds, or None if it holds anything else."""
     try:
         document = json.loads(body)
     except ValueError:
-        document = None
-    if not isinstance(document, dict):
-        raise _refused(url, "it answers something that is not a JSON object")
-    return document
+        return None
+    return document if isinstance(document, dict) else None
 
 
 def _refused(url: str, why: str) -> MillraceError:

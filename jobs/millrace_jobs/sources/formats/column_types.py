@@ -1,4 +1,4 @@
-"""Conversion from the values in a file to the declared column types: timestamps, decimals, dates, base64.
+"""Declared columns as an Arrow schema, and conversion of the values in a file or message to the declared types.
 
 Arrow's readers convert most values themselves. The conversions here are the ones in which Arrow differs from Spark:
 values are read as another type (``stored_type``) and cast to the declared type as whole columns (``to_declared``).
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.sql.schema_ddl import parse_schema
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 """Spark's TIMESTAMP: microseconds since 1970-01-01 UTC."""
@@ -37,6 +38,16 @@ _DECIMAL = re.compile(r"(?:DECIMAL|DEC|NUMERIC)(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?
 MAX_PRECISION = 38
 """The maximum number of digits of a DECIMAL."""
 
+TIMESTAMP_FORMATS = ("iso", "seconds", "milliseconds", "microseconds")
+"""The formats of a TIMESTAMP: ``iso`` is text such as 2013-01-01T10:00:00.5+01:00, in UTC if it has no zone.
+
+The others are numbers since 1970 in that unit.
+"""
+
+_MICROSECONDS = {"seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
+_EARLIEST = int(datetime(1, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
+_LATEST = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()) * 1_000_000 + 999_999
+
 
 def arrow_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
     """Return the Arrow schema of (name, Spark type) pairs; every column is nullable.
@@ -44,15 +55,11 @@ def arrow_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
     Raises MillraceError with one problem per column whose type is not supported or whose name is a duplicate.
     """
     fields, problems = [], []
-    for position, (name, spark_type) in enumerate(columns):
-        arrow_type = _arrow_type(spark_type)
+    hint = f"write one of {', '.join(_TYPES)}, DECIMAL(precision, scale)"
+    for position, (name, declared) in enumerate(columns):
+        arrow_type = _arrow_type(declared)
         if arrow_type is None:
-            problems.append(
-                Problem(
-                    f"column {name} has the type {spark_type!r}, which a source cannot have",
-                    f"write one of {', '.join(_TYPES)}, DECIMAL(precision, scale)",
-                )
-            )
+            problems.append(Problem(f"column {name} has the type {declared!r}, which a source cannot have", hint))
         elif name in (earlier for earlier, _ in columns[:position]):
             problems.append(Problem(f"column {name} is declared twice", "name every column once"))
         else:
@@ -60,6 +67,11 @@ def arrow_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
     if problems:
         raise MillraceError(*problems)
     return pa.schema(fields)
+
+
+def declared_schema(ddl: str) -> pa.Schema:
+    """Return the Arrow schema of columns declared in SQL, such as ``id BIGINT, name STRING``. Raises MillraceError."""
+    return arrow_schema([(column.name, column.type) for column in parse_schema(ddl)])
 
 
 def spark_type(arrow_type: pa.DataType) -> str:
@@ -70,27 +82,14 @@ def spark_type(arrow_type: pa.DataType) -> str:
     return names.get(arrow_type, str(arrow_type))
 
 
-def _arrow_type(spark_type: str) -> pa.DataType | None:
-    text = spark_type.strip().upper()
+def _arrow_type(declared: str) -> pa.DataType | None:
+    text = declared.strip().upper()
     if match := _DECIMAL.fullmatch(text):
         precision, scale = int(match[1] or 10), int(match[2] or 0)
         if 1 <= precision <= MAX_PRECISION and scale <= precision:
             return pa.decimal128(precision, scale)
         return None
     return _TYPES.get(_SYNONYMS.get(text, text))
-
-
-TIMESTAMP_FORMATS = ("iso", "seconds", "milliseconds", "microseconds")
-"""The formats of a TIMESTAMP: ``iso`` is text such as 2013-01-01T10:00:00.5+01:00, in UTC if it has no zone.
-
-The others are numbers since 1970 in that unit.
-"""
-
-_MICROSECONDS = {"seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
-_EARLIEST = int(datetime(1, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
-_LATEST = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()) * 1_000_000 + 999_999
-_ZONE = r"(?:[Zz]|[+-]\d{2}(?::?\d{2})?)$"
-_TIME_OF_DAY = r"[ T]\d{2}"
 
 
 def stored_type(declared: pa.DataType, timestamp_format: str) -> pa.DataType:
@@ -161,9 +160,9 @@ def _from_iso(text: pa.Array) -> pa.Array:
 def _with_zones(text: pa.Array) -> pa.Array:
     """Give every timestamp what Arrow requires: at most six digits of fraction, a time of day and a zone."""
     text = pc.replace_substring_regex(text, r"(\.\d{6})\d+", r"\1")
-    has_time = pc.match_substring_regex(text, _TIME_OF_DAY)
+    has_time = pc.match_substring_regex(text, r"[ T]\d{2}")
     text = pc.if_else(has_time, text, pc.binary_join_element_wise(text, "00:00", " "))
-    has_zone = pc.match_substring_regex(text, _ZONE)
+    has_zone = pc.match_substring_regex(text, r"(?:[Zz]|[+-]\d{2}(?::?\d{2})?)$")
     return pc.if_else(has_zone, text, pc.binary_join_element_wise(text, "Z", ""))
 
 

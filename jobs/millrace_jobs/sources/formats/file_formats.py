@@ -1,4 +1,7 @@
-"""Files of records in CSV, JSON lines or Parquet behind one interface, which reads any range of a file."""
+"""Files of records in CSV, JSON lines or Parquet behind one interface, which reads any range of a file.
+
+Ranges that cover a file without overlap yield each record exactly once.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,10 @@ from millrace_jobs.sources.formats.text_parsers import CsvParser, JsonParser, he
 
 MAX_ROWS = 131_072
 """The maximum number of records in one record batch."""
+
+BLOCK_BYTES = 4 << 20
+LONGEST_LINE = 64 << 20
+"""The maximum bytes of a line. A longer line suggests that the file is not text, and would fill the memory."""
 
 RejectIn = Callable[[str, BadRecord], None]
 """Handler that leaves out a bad record of the file at a path, or raises, as the policy requires."""
@@ -52,31 +59,23 @@ def file_format(
 ) -> FormatReader:
     """Return the format called ``name``. Raises MillraceError if the format is unknown or an option is invalid."""
     if timestamp_format not in TIMESTAMP_FORMATS:
-        raise MillraceError(
-            Problem(
-                f"timestampFormat {timestamp_format!r} is unknown",
-                f"write one of {', '.join(TIMESTAMP_FORMATS)}",
-            )
-        )
+        hint = f"write one of {', '.join(TIMESTAMP_FORMATS)}"
+        raise MillraceError(Problem(f"timestampFormat {timestamp_format!r} is unknown", hint))
     if name == "csv":
         if len(delimiter.encode()) != 1 or delimiter in '"\\\r\n':
-            raise MillraceError(
-                Problem(f"delimiter {delimiter!r} cannot be used", "write one character such as , or |")
-            )
-        return TextFormat(schema, timestamp_format, header, delimiter)
+            hint = "write one character such as , or |"
+            raise MillraceError(Problem(f"delimiter {delimiter!r} cannot be used", hint))
+        return _TextFormat(schema, timestamp_format, header, delimiter)
     if name == "json":
-        return TextFormat(schema, timestamp_format)
+        return _TextFormat(schema, timestamp_format)
     if name == "parquet":
-        return ParquetFormat(schema, timestamp_format, MAX_ROWS)
+        return _ParquetFormat(schema, timestamp_format)
     raise MillraceError(Problem(f"format {name!r} is unknown", "write csv, json or parquet"))
 
 
 @dataclass(frozen=True)
-class TextFormat:
-    """A reader of CSV lines, or of JSON lines if ``delimiter`` is empty.
-
-    A line break always ends a record: quoted line breaks in CSV are not supported.
-    """
+class _TextFormat:
+    """A reader of CSV lines, or of JSON lines if ``delimiter`` is empty; a line break always ends a record."""
 
     schema: pa.Schema
     timestamp_format: str
@@ -84,12 +83,10 @@ class TextFormat:
     delimiter: str = ""
 
     def extent(self, path: str, size: int) -> int:
-        """Return the bytes of the file, compressed or not."""
         return size
 
     def divisible(self, path: str) -> bool:
-        """Return whether the file is uncompressed."""
-        return not is_compressed(path)
+        return not _is_compressed(path)
 
     def check(self, path: str) -> None:
         """Check the header of a CSV file; JSON has no header."""
@@ -104,21 +101,21 @@ class TextFormat:
             parser, first = self._parser(stream, path)
             lines = _LineNumbers(path, reject)
             for offset, block in blocks(stream, path, first, begin, end):
-                records = decode(parser, self.schema, block, lines.at(offset).reject)
+                lines.block = offset
+                records = decode(parser, self.schema, block, lines.reject)
                 for row in range(0, records.num_rows, MAX_ROWS):
                     yield records.slice(row, MAX_ROWS)
 
     def _parser(self, stream: IO[bytes], path: str) -> tuple[Parser, int]:
         """Return the parser for this file, and the byte at which its records begin."""
+        first = first_byte(stream)
         if not self.delimiter:
-            return JsonParser(self.schema, self.timestamp_format), first_byte(stream)
-        columns, first = self.schema.names, 0
+            return JsonParser(self.schema, self.timestamp_format), first
+        columns = self.schema.names
         if self.header:
-            line, first = first_line(stream, path)
+            line, first = _first_line(stream, path, first)
             if line:
                 columns = header_columns(line, self.schema, self.delimiter, path)
-        else:
-            first = first_byte(stream)
         return CsvParser(self.schema, columns, self.delimiter, self.timestamp_format), first
 
 
@@ -128,51 +125,28 @@ class _LineNumbers:
     def __init__(self, path: str, reject: RejectIn) -> None:
         self._path = path
         self._reject = reject
-        self._block = 0
         self._counted = (0, 0)
-
-    def at(self, offset: int) -> _LineNumbers:
-        """Move on to the block at ``offset``."""
-        self._block = offset
-        return self
+        self.block = 0
+        """The offset of the current block."""
 
     def reject(self, bad: BadRecord) -> None:
         """Reject a record whose line number counts from the beginning of the block."""
         offset, lines = self._counted
-        if offset < self._block:
-            self._counted = (self._block, lines + count_lines(self._path, offset, self._block))
+        if offset < self.block:
+            self._counted = (self.block, lines + _count_lines(self._path, offset, self.block))
         self._reject(self._path, replace(bad, line=bad.line + self._counted[1]))
-
-
-BLOCK_BYTES = 4 << 20
-LONGEST_LINE = 64 << 20
-"""The maximum bytes of a line. A longer line suggests that the file is not text, and would fill the memory."""
-
-
-def is_compressed(path: str) -> bool:
-    """Return whether the file is gzip, which can only be read from its beginning."""
-    return path.endswith(".gz")
 
 
 @contextmanager
 def open_text(path: str) -> Iterator[IO[bytes]]:
     """Open a file as decompressed bytes. Raises MillraceError if opening or reading it fails."""
     try:
-        with gzip.open(path) if is_compressed(path) else Path(path).open("rb") as stream:
+        with gzip.open(path) if _is_compressed(path) else Path(path).open("rb") as stream:
             yield stream  # type: ignore[misc]
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise MillraceError(Problem(f"not a whole gzip file: {error}", "", path)) from error
     except OSError as error:
         raise MillraceError(Problem(f"cannot be read: {error.strerror or error}", "", path)) from error
-
-
-def first_line(stream: IO[bytes], path: str) -> tuple[bytes, int]:
-    """Return the first line that is not blank, without a byte order mark, and where the next line begins."""
-    stream.seek(first_byte(stream))
-    while line := _line(stream, path):
-        if not line.isspace():
-            break
-    return line, stream.tell()
 
 
 def first_byte(stream: IO[bytes]) -> int:
@@ -185,7 +159,7 @@ def first_byte(stream: IO[bytes]) -> int:
 def blocks(stream: IO[bytes], path: str, first: int, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
     """Yield (offset, block) for the lines that begin in ``[begin, end)``; ``first`` is where the first record begins.
 
-    Ranges that cover a file without overlap therefore yield each line exactly once. A block has about BLOCK_BYTES.
+    A block has about BLOCK_BYTES.
     """
     if begin <= first:
         begin = first
@@ -204,7 +178,21 @@ def blocks(stream: IO[bytes], path: str, first: int, begin: int, end: int) -> It
         begin += len(block)
 
 
-def count_lines(path: str, begin: int, end: int) -> int:
+def _is_compressed(path: str) -> bool:
+    """Return whether the file is gzip, which can only be read from its beginning."""
+    return path.endswith(".gz")
+
+
+def _first_line(stream: IO[bytes], path: str, begin: int) -> tuple[bytes, int]:
+    """Return the first line from ``begin`` on that is not blank, and where the next line begins."""
+    stream.seek(begin)
+    while line := _line(stream, path):
+        if not line.isspace():
+            break
+    return line, stream.tell()
+
+
+def _count_lines(path: str, begin: int, end: int) -> int:
     """Return the number of line breaks in ``[begin, end)``."""
     count = 0
     with open_text(path) as stream:
@@ -225,7 +213,7 @@ def _line(stream: IO[bytes], path: str) -> bytes:
 
 
 @dataclass(frozen=True)
-class ParquetFormat:
+class _ParquetFormat:
     """A reader of Parquet files: columns are found by name and cast to the declared types, and others are ignored.
 
     A TIMESTAMP column may be a timestamp of any unit (UTC if it has no zone), or a value in the format
@@ -234,35 +222,32 @@ class ParquetFormat:
 
     schema: pa.Schema
     timestamp_format: str
-    max_rows: int
 
     def extent(self, path: str, size: int) -> int:
-        """Return the number of rows in the file."""
         with _open_parquet(path) as file:
             return int(file.metadata.num_rows)
 
     def divisible(self, path: str) -> bool:
-        """Return True: any range of rows can be read."""
         return True
 
     def check(self, path: str) -> None:
-        """Check the columns in the file's footer. Raises MillraceError if a column of the schema is missing."""
+        """Check the columns in the file's footer."""
         with _open_parquet(path) as file:
             self._check_columns(file, path)
 
-    def read(self, path: str, begin: int, end: int, reject: Callable[..., None]) -> Iterator[pa.RecordBatch]:
+    def read(self, path: str, begin: int, end: int, reject: RejectIn) -> Iterator[pa.RecordBatch]:
         """Yield the rows ``[begin, end)``; other row groups are not read. ``reject`` is never called."""
         with _open_parquet(path) as file:
             self._check_columns(file, path)
             groups, first = _row_groups(file.metadata, begin, end)
             try:
-                for batch in file.iter_batches(self.max_rows, groups, columns=self.schema.names):
+                for batch in file.iter_batches(MAX_ROWS, groups, columns=self.schema.names):
                     part = batch.slice(max(begin - first, 0), max(end - max(begin, first), 0))
                     first += batch.num_rows
                     if part.num_rows:
                         yield self._to_declared(part, path)
             except (pa.ArrowException, OSError) as error:
-                raise MillraceError(Problem(f"cannot be read as parquet: {error}", "", path)) from error
+                raise _unreadable(path, error) from error
 
     def _check_columns(self, file: pq.ParquetFile, path: str) -> None:
         there = file.schema_arrow.names
@@ -282,7 +267,11 @@ def _open_parquet(path: str) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
-        raise MillraceError(Problem(f"cannot be read as parquet: {error}", "", path)) from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: str, error: Exception) -> MillraceError:
+    return MillraceError(Problem(f"cannot be read as parquet: {error}", "", path))
 
 
 def _row_groups(metadata: pq.FileMetaData, begin: int, end: int) -> tuple[list[int], int]:

@@ -1,9 +1,4 @@
-"""Decoding of CSV text to Arrow.
-
-The dialect is Spark's default with RFC 4180 quoting. The quote character is ``"``. A quote inside quotes is doubled
-(or has a backslash before it, as Spark writes it). An empty field is NULL in every type, quoted or not. Blank lines
-are skipped. Spaces belong to the value, but numbers and dates may have spaces around them. A record is one line.
-"""
+"""Parsers of CSV and JSON lines: whole lines become columns of the declared types, all or nothing."""
 
 from __future__ import annotations
 
@@ -19,9 +14,70 @@ import pyarrow.json
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sources.formats.column_types import spark_type, stored_type, to_declared
 
-_TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 _CSV_FIELDS = re.compile(r"Expected (\d+) columns?, got (\d+)")
 _CSV_VALUE = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?(?:CSV conversion error to [^:]+: )?(.*)", re.DOTALL)
+_TWO_VALUES = re.compile(rb"\}(?:\s*n|[ \t\r]*\{)")
+"""A second value after the end of an object; in good lines this occurs only inside a string."""
+_STARTS_WITH_NULL = re.compile(rb"\s*n")
+
+_JSON_TYPE = re.compile(r"JSON parse error: Column\(/?(.*?)\) changed from \w+ to (\w+)")
+_JSON_VALUE = re.compile(r"Failed to convert JSON to .*?, couldn't parse:(.*)", re.DOTALL)
+_JSON_SYNTAX = re.compile(r"JSON parse error: (.*?)(?: in row \d+)?$", re.DOTALL)
+
+
+class CsvParser:
+    """Parser of whole lines of CSV in Spark's default dialect with RFC 4180 quoting.
+
+    The quote character is ``"``. A quote inside quotes is doubled (or has a backslash before it, as Spark writes it).
+    An empty field is NULL in every type, quoted or not. Spaces belong to the value, but numbers and dates may have
+    spaces around them. A record is one line.
+
+    ``file_columns`` are the names of the fields of a line, in order; fields that are not in ``schema`` are ignored.
+    """
+
+    def __init__(self, schema: pa.Schema, file_columns: Sequence[str], delimiter: str, timestamp_format: str) -> None:
+        self._schema = schema
+        self._timestamp_format = timestamp_format
+        # Arrow requires unique names, and ignored columns may share one.
+        self._names = [name if name in schema.names else f"ignored {i}" for i, name in enumerate(file_columns)]
+        stored = {field.name: stored_type(field.type, timestamp_format) for field in schema}
+        self._nulls = b'\n""' + delimiter.encode() * (len(self._names) - 1)
+        self._parse_options = pa.csv.ParseOptions(delimiter=delimiter)
+        self._convert_options = pa.csv.ConvertOptions(
+            column_types=stored,
+            include_columns=schema.names,
+            null_values=[""],
+            true_values=["true", "True", "TRUE"],
+            false_values=["false", "False", "FALSE"],
+            strings_can_be_null=True,
+        )
+
+    def parse(self, text: bytes) -> pa.RecordBatch:
+        """Return all records of ``text``. Raises ValueError if any of them is bad."""
+        if b"\r" in text and text.count(b"\r") != text.count(b"\r\n") + text.endswith(b"\r"):
+            raise ValueError("a carriage return inside the line")  # Arrow would end the line there
+        quoted = b'"' in text
+        if quoted:
+            # Arrow closes a quote left open at the end. This record of NULLs then disappears into the value.
+            text = text.replace(b'\\"', b'""') + self._nulls
+        table = pa.csv.read_csv(
+            pa.BufferReader(text),
+            pa.csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=self._names),
+            self._parse_options,
+            self._convert_options,
+        )
+        batch = _declared_batch(table, self._schema, self._timestamp_format)
+        return batch[:-1] if quoted else batch
+
+    def explain(self, error: ValueError) -> str:
+        """Return what is wrong with a record, given the error from parsing it alone."""
+        message = str(error)
+        if match := _CSV_FIELDS.search(message):
+            return f"{match[2]} fields where {match[1]} are expected"
+        if match := _CSV_VALUE.match(message):
+            field = self._schema.field(self._names[int(match[1])])
+            return f"column {field.name} ({spark_type(field.type)}): {match[2]}"
+        return message
 
 
 def header_columns(line: bytes, schema: pa.Schema, delimiter: str, path: str) -> list[str]:
@@ -41,72 +97,12 @@ def header_columns(line: bytes, schema: pa.Schema, delimiter: str, path: str) ->
     return names
 
 
-class CsvParser:
-    """Parser of whole lines of CSV.
-
-    ``file_columns`` are the names of the fields of a line, in order; fields that are not in ``schema`` are ignored.
-    """
-
-    def __init__(self, schema: pa.Schema, file_columns: Sequence[str], delimiter: str, timestamp_format: str) -> None:
-        self._schema = schema
-        self._timestamp_format = timestamp_format
-        # Arrow requires unique names, and ignored columns may share one.
-        self._names = [name if name in schema.names else f"ignored {i}" for i, name in enumerate(file_columns)]
-        stored = {field.name: stored_type(field.type, timestamp_format) for field in schema}
-        self._nulls = b'\n""' + delimiter.encode() * (len(self._names) - 1)
-        self._parse_options = pa.csv.ParseOptions(delimiter=delimiter)
-        self._convert_options = pa.csv.ConvertOptions(
-            column_types=stored,
-            include_columns=schema.names,
-            null_values=[""],
-            true_values=_TRUE,
-            false_values=_FALSE,
-            strings_can_be_null=True,
-        )
-
-    def parse(self, text: bytes) -> pa.RecordBatch:
-        """Return all records of ``text``. Raises ValueError if any of them is bad."""
-        if b"\r" in text and text.count(b"\r") != text.count(b"\r\n") + text.endswith(b"\r"):
-            raise ValueError("a carriage return inside the line")  # Arrow would end the line there
-        quoted = b'"' in text
-        if quoted:
-            # Arrow closes a quote left open at the end. This record of NULLs then disappears into the value.
-            text = text.replace(b'\\"', b'""') + self._nulls
-        table = pa.csv.read_csv(
-            pa.BufferReader(text),
-            pa.csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=self._names),
-            self._parse_options,
-            self._convert_options,
-        ).combine_chunks()
-        columns = [
-            to_declared(table.column(i).combine_chunks(), field, self._timestamp_format)
-            for i, field in enumerate(self._schema)
-        ]
-        batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        return batch[:-1] if quoted else batch
-
-    def explain(self, error: ValueError) -> str:
-        """Return what is wrong with a record, given the error from parsing it alone."""
-        message = str(error)
-        if match := _CSV_FIELDS.search(message):
-            return f"{match[2]} fields where {match[1]} are expected"
-        if match := _CSV_VALUE.match(message):
-            field = self._schema.field(self._names[int(match[1])])
-            return f"column {field.name} ({spark_type(field.type)}): {match[2]}"
-        return message
-
-
-_TWO_VALUES = re.compile(rb"\}(?:\s*n|[ \t\r]*\{)")
-"""A second value after the end of an object; in good lines this occurs only inside a string."""
-_STARTS_WITH_NULL = re.compile(rb"\s*n")
-
-_JSON_TYPE = re.compile(r"JSON parse error: Column\(/?(.*?)\) changed from \w+ to (\w+)")
-_JSON_VALUE = re.compile(r"Failed to convert JSON to .*?, couldn't parse:(.*)", re.DOTALL)
-_JSON_SYNTAX = re.compile(r"JSON parse error: (.*?)(?: in row \d+)?$", re.DOTALL)
-
-
 class JsonParser:
-    """Parser of whole lines of JSON objects."""
+    """Parser of lines that are one JSON object each.
+
+    Absent fields are NULL, and fields that are not in the schema are ignored. A value whose JSON type differs from the
+    column's makes the record bad; a number is not accepted as a STRING.
+    """
 
     def __init__(self, schema: pa.Schema, timestamp_format: str) -> None:
         self._schema = schema
@@ -121,12 +117,8 @@ class JsonParser:
             # Arrow reads a bare null as an empty record, or crashes on it (apache/arrow#47409).
             _require_one_object(text)
         read_options = pa.json.ReadOptions(use_threads=False, block_size=len(text) + 1)
-        table = pa.json.read_json(pa.BufferReader(text), read_options, self._options).combine_chunks()
-        columns = [
-            to_declared(table.column(field.name).combine_chunks(), field, self._timestamp_format)
-            for field in self._schema
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        table = pa.json.read_json(pa.BufferReader(text), read_options, self._options)
+        return _declared_batch(table, self._schema, self._timestamp_format)
 
     def explain(self, error: ValueError) -> str:
         """Return what is wrong with a record, given the error from parsing it alone."""
@@ -149,6 +141,12 @@ def _stored_json(declared: pa.DataType, timestamp_format: str) -> pa.DataType:
     if declared in (pa.date32(), pa.binary()):
         return pa.string()
     return stored_type(declared, timestamp_format)
+
+
+def _declared_batch(table: pa.Table, schema: pa.Schema, timestamp_format: str) -> pa.RecordBatch:
+    table = table.combine_chunks()
+    columns = [to_declared(table.column(f.name).combine_chunks(), f, timestamp_format) for f in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _require_one_object(text: bytes) -> None:

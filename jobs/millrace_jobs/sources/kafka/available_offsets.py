@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.disk import sync
@@ -16,74 +16,15 @@ from millrace_jobs.kafka.cluster import KafkaCluster, Partition, Topic
 from millrace_jobs.kafka.errors import LONGEST_PAUSE
 from millrace_jobs.sources.kafka.offsets import RESTART_HINT, Offsets, of_position, to_position
 
-
-@dataclass(frozen=True)
-class TopicMemory:
-    """The decisions made when a query began, or when a partition was first found.
-
-    ``topics`` maps topic names to Kafka's topic ids. ``first`` is the offset at which each partition begins for this
-    query. ``ending`` is the offset at which it stops, or None if that is not known yet or the query is unbounded.
-    """
-
-    topics: Mapping[str, str]
-    first: Offsets
-    ending: Offsets | None = None
-
-
-class KafkaMemory:
-    """The file ``kafka.json`` in a source's folder; a write is on disk before it returns."""
-
-    def __init__(self, directory: str) -> None:
-        self._path = Path(directory, "kafka.json")
-
-    def read(self) -> TopicMemory | None:
-        """Return what was written last; None in a new checkpoint. Raises MillraceError if the file is damaged."""
-        try:
-            content = json.loads(self._path.read_text(encoding="utf-8"))
-            ending = content["ending"]
-            return TopicMemory(
-                topics=content["topics"],
-                first=of_position(content["first"]),
-                ending=None if ending is None else of_position(ending),
-            )
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise MillraceError(Problem(f"cannot be read: {error.strerror}", "", str(self._path))) from error
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
-            hint = "restore the checkpoint, or start with a new one"
-            raise MillraceError(Problem("what the Kafka source remembers is damaged", hint, str(self._path))) from error
-
-    def write(self, remembered: TopicMemory) -> None:
-        """Replace the file atomically. Raises MillraceError if it cannot be written; the old content remains then."""
-        content: dict[str, Any] = {
-            "topics": dict(remembered.topics),
-            "first": to_position(remembered.first),
-            "ending": None if remembered.ending is None else to_position(remembered.ending),
-        }
-        unfinished = self._path.with_suffix(".new")
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with unfinished.open("w", encoding="utf-8") as file:
-                json.dump(content, file)
-                file.flush()
-                os.fsync(file.fileno())
-            unfinished.replace(self._path)
-            sync(self._path.parent)
-        except OSError as error:
-            message = f"cannot keep what the Kafka source has to remember: {error.strerror}"
-            raise MillraceError(Problem(message, "", str(self._path))) from error
-
-
 Moment = Literal["earliest", "latest"] | int
 """A place in every partition: its beginning, its end, or its first record at or after a time in ms since 1970."""
 
-DOUBT = 20.0
+RECHECK_SECONDS = 20.0
 """Seconds for which an implausible answer of a cluster, whose brokers may be restarting, is checked again."""
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenPartition:
     """A partition that the query names, with its own first offset and end offset if the query sets them."""
 
     partition: Partition
@@ -97,7 +38,7 @@ class Subscription:
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
-    chosen: tuple[Chosen, ...] = ()
+    chosen: tuple[ChosenPartition, ...] = ()
     starting: Moment = "earliest"
     ending: Moment | None = None
 
@@ -124,14 +65,72 @@ class Subscription:
         return {each.partition: each.end for each in self.chosen if each.end is not None}
 
 
-class _DoubtError(Exception):
+@dataclass(frozen=True)
+class KafkaState:
+    """The decisions made when a query began, or when a partition was first found.
+
+    ``topics`` maps topic names to Kafka's topic ids. ``first`` is the offset at which each partition begins for this
+    query. ``ending`` is the offset at which it stops, or None if that is not known yet or the query is unbounded.
+    """
+
+    topics: Mapping[str, str]
+    first: Offsets
+    ending: Offsets | None = None
+
+
+class KafkaStateFile:
+    """The file ``kafka.json`` in a source's folder: the state that the source keeps besides its position.
+
+    A write is on disk before it returns.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._path = Path(directory, "kafka.json")
+
+    def read(self) -> KafkaState | None:
+        """Return what was written last; None in a new checkpoint. Raises MillraceError if the file is damaged."""
+        try:
+            content = json.loads(self._path.read_text(encoding="utf-8"))
+            ending = content["ending"]
+            ending = None if ending is None else of_position(ending)
+            return KafkaState(content["topics"], of_position(content["first"]), ending)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise MillraceError(Problem(f"cannot be read: {error.strerror}", "", str(self._path))) from error
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            hint = "restore the checkpoint, or start with a new one"
+            raise MillraceError(Problem("what the Kafka source remembers is damaged", hint, str(self._path))) from error
+
+    def write(self, state: KafkaState) -> None:
+        """Replace the file atomically. Raises MillraceError if it cannot be written; the old content remains then."""
+        content = {
+            "topics": dict(state.topics),
+            "first": to_position(state.first),
+            "ending": None if state.ending is None else to_position(state.ending),
+        }
+        unfinished = self._path.with_suffix(".new")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with unfinished.open("w", encoding="utf-8") as file:
+                json.dump(content, file)
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(self._path)
+            sync(self._path.parent)
+        except OSError as error:
+            message = f"cannot keep what the Kafka source has to remember: {error.strerror}"
+            raise MillraceError(Problem(message, "", str(self._path))) from error
+
+
+class _ImplausibleError(Exception):
     """Carries the error to raise if the problem persists."""
 
     def __init__(self, problem: MillraceError) -> None:
         self.problem = problem
 
 
-class Frontier:
+class AvailableOffsets:
     """The start and end offsets of one source's partitions, on the driver. Every method raises MillraceError."""
 
     def __init__(
@@ -139,24 +138,24 @@ class Frontier:
         source: str,
         subscription: Subscription,
         cluster: KafkaCluster,
-        memory: KafkaMemory,
+        state_file: KafkaStateFile,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._source = source
         self._subscription = subscription
         self._cluster = cluster
-        self._memory = memory
+        self._state_file = state_file
         self._clock = clock
-        self._remembered = memory.read()
+        self._state = state_file.read()
 
     @property
     def first(self) -> Offsets:
         """The offset at which each partition begins for this query; once set, it never changes."""
-        return self._settled.first
+        return self._known_state.first
 
     def settle(self) -> None:
         """Determine where to start, and where to stop if that is now; do nothing if that was done before."""
-        if self._remembered is not None:
+        if self._state is not None:
             return
         found = self._found()
         partitions = self._partitions(found)
@@ -165,15 +164,15 @@ class Frontier:
         ending = None
         if self._subscription.ending == "latest" or self._subscription.ends_by_choice:
             ending = ends | self._subscription.own_ends
-        self._remember(TopicMemory({name: topic.id for name, topic in found.items()}, first, ending))
+        self._store(KafkaState({name: topic.id for name, topic in found.items()}, first, ending))
 
     def ends(self, start: Offsets) -> Offsets:
         """Return the offset up to which each partition can be read now, given that it was read up to ``start``."""
-        deadline = time.monotonic() + DOUBT
+        deadline = time.monotonic() + RECHECK_SECONDS
         while True:
             try:
                 return self._ends(start)
-            except _DoubtError as doubt:
+            except _ImplausibleError as doubt:
                 if time.monotonic() > deadline:
                     raise doubt.problem from None
             time.sleep(LONGEST_PAUSE)
@@ -185,7 +184,7 @@ class Frontier:
     def _ends(self, start: Offsets) -> Offsets:
         found = self._found()
         self._check_topics(found)
-        ending = self._settled.ending
+        ending = self._known_state.ending
         partitions = self._partitions(found) if ending is None else sorted(ending)
         beginnings, ends = self._cluster.beginnings(partitions), self._cluster.ends(partitions)
         if new := {partition: beginnings[partition] for partition in partitions if partition not in self.first}:
@@ -197,24 +196,24 @@ class Frontier:
 
     def _check_topics(self, found: Mapping[str, Topic]) -> None:
         """Raise unless the topics that the query began with still exist and were not recreated."""
-        for name, id in self._settled.topics.items():
+        for name, id in self._known_state.topics.items():
             if name not in found:
                 said = f"source {self._source}: topic {name}, which this query has been reading, is gone"
-                raise _DoubtError(MillraceError(Problem(said, RESTART_HINT)))
+                raise _ImplausibleError(MillraceError(Problem(said, RESTART_HINT)))
             if found[name].id != id:
                 said = f"source {self._source}: topic {name} was deleted and created again since this query began"
                 raise MillraceError(Problem(f"{said}, so that its offsets mean other records", RESTART_HINT))
 
     def _add(self, new: Offsets, found: Mapping[str, Topic]) -> None:
         """Start new partitions at their beginning; this is stored before any of their records are read."""
-        known = self._settled
-        topics = dict(known.topics) | {name: topic.id for name, topic in found.items()}
-        self._remember(replace(known, topics=topics, first=known.first | new))
+        state = self._known_state
+        topics = dict(state.topics) | {name: topic.id for name, topic in found.items()}
+        self._store(replace(state, topics=topics, first=state.first | new))
 
     def _found(self) -> dict[str, Topic]:
         """Return the topics that exist; raise if a topic named by the query has never existed."""
         found = self._cluster.topics(self._subscription.names, self._subscription.pattern)
-        known = self._remembered.topics if self._remembered is not None else {}
+        known = self._state.topics if self._state is not None else {}
         for name in self._subscription.names or ():
             if name not in found and name not in known:
                 raise self._cluster.no_topic(name)
@@ -255,11 +254,11 @@ class Frontier:
             raise MillraceError(Problem(said, RESTART_HINT))
         if at > end:
             said = f"{where} ends at offset {end} now, though it was read up to {at}: records were lost or replaced"
-            raise _DoubtError(MillraceError(Problem(said, RESTART_HINT)))
+            raise _ImplausibleError(MillraceError(Problem(said, RESTART_HINT)))
 
     def _stopping(self, ends: Offsets) -> Offsets:
         """Return ``ends``, capped where the query stops; an end time is fixed to offsets once it has passed."""
-        ending = self._settled.ending
+        ending = self._known_state.ending
         if ending is None:
             stops = dict(self._subscription.own_ends)
             if isinstance(self._subscription.ending, int):
@@ -269,18 +268,18 @@ class Frontier:
                         stops[partition] = min(offset, stops.get(partition, offset))
             stopped = {partition: min(end, stops.get(partition, end)) for partition, end in ends.items()}
             if isinstance(self._subscription.ending, int) and self._clock() * 1000 >= self._subscription.ending:
-                self._remember(replace(self._settled, ending=stopped))
+                self._store(replace(self._known_state, ending=stopped))
             return stopped
         return {partition: min(ends[partition], end) for partition, end in ending.items()}
 
     @property
-    def _settled(self) -> TopicMemory:
-        if self._remembered is None:
+    def _known_state(self) -> KafkaState:
+        if self._state is None:
             hint = "restore the checkpoint, or start with a new one"
             message = f"source {self._source}: the checkpoint lacks what the Kafka source has to remember"
             raise MillraceError(Problem(message, hint))
-        return self._remembered
+        return self._state
 
-    def _remember(self, remembered: TopicMemory) -> None:
-        self._memory.write(remembered)
-        self._remembered = remembered
+    def _store(self, state: KafkaState) -> None:
+        self._state_file.write(state)
+        self._state = state

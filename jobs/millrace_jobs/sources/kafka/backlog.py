@@ -30,6 +30,12 @@ _AHEAD_MS = 60_000
 _FIRST_STEP_MS, _FURTHER, _STEPS = 60_000, 4, 13
 """The first step back in time in ms, the factor to the next step, and the number of steps: up to 30 years."""
 
+_MEASURE_EVERY = 32
+"""Micro-batches from one measurement to the next."""
+
+_MEASURED_PARTITIONS, _MEASURED_OFFSETS = 4, 64
+"""The number of partitions to measure, those with the largest backlog, and the number of offsets in each."""
+
 At = Callable[[int, Iterable[Partition]], Mapping[Partition, int | None]]
 """Function that finds the first offset at or after a time in ms since 1970, by partition; None without a record."""
 
@@ -43,7 +49,7 @@ class _Cut:
     count: int
 
 
-class Timeline:
+class BacklogCutter:
     """Cuts backlogs at a time; the search begins at the time reached by the last cut."""
 
     def __init__(self, at: At, clock: Callable[[], float] = time.time) -> None:
@@ -145,13 +151,6 @@ def _in_proportion(sizes: Sequence[int], total: int) -> list[int]:
     return [high - low for low, high in itertools.pairwise(cuts)]
 
 
-_EVERY = 32
-"""Micro-batches from one measurement to the next."""
-
-_PARTITIONS, _OFFSETS = 4, 64
-"""The number of partitions to measure, those with the largest backlog, and the number of offsets in each."""
-
-
 class RecordSize:
     """The mean bytes of key and value per offset, measured from time to time on the next few records."""
 
@@ -163,9 +162,9 @@ class RecordSize:
 
     def estimate(self, begins: Mapping[Partition, int], waiting: Mapping[Partition, int]) -> float:
         """Return the mean bytes per offset, at least 1, of the backlog from ``begins`` on. Raises MillraceError."""
-        if self._asked % _EVERY == 0:
-            fattest = nlargest(_PARTITIONS, waiting, key=lambda partition: waiting[partition])
-            looked = [OffsetRange(p, begins[p], begins[p] + min(waiting[p], _OFFSETS)) for p in fattest]
+        if self._asked % _MEASURE_EVERY == 0:
+            fattest = nlargest(_MEASURED_PARTITIONS, waiting, key=lambda partition: waiting[partition])
+            looked = [OffsetRange(p, begins[p], begins[p] + min(waiting[p], _MEASURED_OFFSETS)) for p in fattest]
             with RangeReader(self._source, self._connection, looked) as reader:
                 messages = [message for block in reader.blocks() for message in block]
             size = sum(len(message) + len(message.key() or b"") for message in messages)

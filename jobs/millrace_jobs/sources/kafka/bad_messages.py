@@ -1,17 +1,16 @@
-"""Handling of the bad messages of one slice: an error, a count, or dead letters in a folder or a topic."""
+"""Bad messages of one slice of a topic: an error, a count, or dead letters in a file or a topic."""
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.kafka.connection import Connection, Settings
-from millrace_jobs.kafka.errors import PATIENCE, Complaints, kafka_problem
+from millrace_jobs.kafka.errors import PATIENCE, BrokerErrors, kafka_problem
 from millrace_jobs.sources.base import CorruptRecords
-from millrace_jobs.sources.dead_letters import FIX, LetterFile, quoted
+from millrace_jobs.sources.dead_letters import FIX_HINT, DeadLetterFile, quoted
 from millrace_jobs.sources.kafka.range_reader import offset_of, partition_of
 
 _REASON = 1000
@@ -24,37 +23,22 @@ _PRODUCER: Settings = {
     "message.max.bytes": 1_000_000_000,  # leave the limit to the broker
 }
 
-
 _Headers = list[tuple[str, str | bytes | None]]
 
 
-class _Letters(Protocol):
-    """A destination of dead letters."""
-
-    def send(self, message: Message, reason: str) -> None:
-        """Store a bad message. Raises MillraceError if it cannot be stored."""
-        ...
-
-    def close(self, *, complete: bool) -> None:
-        """Make all letters durable if the slice is ``complete``. Raises MillraceError if a letter cannot be stored."""
-        ...
-
-
-class MessageRejects:
+class BadMessageHandler:
     """Handler of the bad messages in one slice of ``source``; a context manager around reading the slice.
 
     The policy ``fail`` raises MillraceError at the first bad message, ``drop`` only counts them, and ``deadLetter``
-    stores them. All dead letters are stored once the slice has been read to its end.
+    stores them: in the topic if there is one, otherwise in a file, as JSON lines with source, topic, partition, offset,
+    reason and text. All dead letters are stored once the slice has been read to its end.
     """
 
     def __init__(self, source: str, corrupt: CorruptRecords, label: str, connection: Connection) -> None:
         self._source = source
         self._policy = corrupt.policy
-        self._letters: _Letters | None = None
-        if corrupt.policy == "deadLetter" and corrupt.topic:
-            self._letters = TopicLetters(source, corrupt.topic, connection)
-        elif corrupt.policy == "deadLetter":
-            self._letters = FolderLetters(LetterFile(source, corrupt.directory, label))
+        self._topic = DeadLetterTopic(source, corrupt.topic, connection) if corrupt.topic else None
+        self._file = DeadLetterFile(source, corrupt.directory, label)
         self.records = 0
         """Messages left out so far."""
 
@@ -67,36 +51,24 @@ class MessageRejects:
             topic, number = partition_of(message)
             place = f"topic {topic}, partition {number}, offset {offset_of(message)}"
             said = f"source {self._source} cannot decode {quoted(_text(message))} ({place}): {reason}"
-            raise MillraceError(Problem(said, FIX))
+            raise MillraceError(Problem(said, FIX_HINT))
         self.records += 1
-        if self._letters is not None:
-            self._letters.send(message, reason)
+        if self._policy != "deadLetter":
+            return
+        if self._topic is not None:
+            self._topic.send(message, reason)
+        else:
+            topic, number = partition_of(message)
+            letter: dict[str, str | int] = {"topic": topic, "partition": number, "offset": offset_of(message)}
+            self._file.write(letter | {"reason": reason, "text": _text(message)})
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._letters is not None:
-            self._letters.close(complete=kind is None)
-
-
-class FolderLetters:
-    """Dead letters as JSON lines with source, topic, partition, offset, reason and text."""
-
-    def __init__(self, file: LetterFile) -> None:
-        self._file = file
-
-    def send(self, message: Message, reason: str) -> None:
-        """Write a bad message to the file."""
-        topic, number = partition_of(message)
-        letter: dict[str, str | int] = {"topic": topic, "partition": number, "offset": offset_of(message)}
-        self._file.write(letter | {"reason": reason, "text": _text(message)})
-
-    def close(self, *, complete: bool) -> None:
-        """Close the file, and publish it only if it is ``complete``."""
-        self._file.close(complete=complete)
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._file.close(complete=kind is None)
+        if self._topic is not None:
+            self._topic.close(complete=kind is None)
 
 
-class TopicLetters:
+class DeadLetterTopic:
     """Dead letters as messages with the original key, value and headers, plus headers for its place and the reason.
 
     The added headers are ``millrace-source``, ``-topic``, ``-partition``, ``-offset`` and ``-reason``. Every letter is
@@ -108,7 +80,7 @@ class TopicLetters:
         self._source = source
         self._topic = topic
         self._connection = connection
-        self._complaints = Complaints()
+        self._broker_errors = BrokerErrors()
         self._producer: Producer | None = None
         self._failure: KafkaError | None = None
 
@@ -145,7 +117,7 @@ class TopicLetters:
 
     def _require_no_failure(self) -> None:
         if self._failure is not None:
-            raise kafka_problem(self._complaints.behind(self._failure), self._doing, self._connection)
+            raise kafka_problem(self._broker_errors.cause_of(self._failure), self._doing, self._connection)
 
     def _taken(self, producer: Producer, message: Message, headers: _Headers) -> bool:
         try:
@@ -161,7 +133,7 @@ class TopicLetters:
         if self._producer is None:
             settings = self._connection.settings() | _PRODUCER
             try:
-                self._producer = Producer(settings, error_cb=self._complaints)
+                self._producer = Producer(settings, error_cb=self._broker_errors)
             except KafkaException as error:
                 raise kafka_problem(error, self._doing, self._connection) from error
         return self._producer

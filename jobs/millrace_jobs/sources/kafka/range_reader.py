@@ -7,136 +7,15 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.kafka.connection import Connection
-from millrace_jobs.kafka.errors import PATIENCE, SHORTEST_PAUSE, Complaints, is_transient, kafka_problem
+from millrace_jobs.kafka.errors import PATIENCE, SHORTEST_PAUSE, BrokerErrors, is_transient, kafka_problem
 from millrace_jobs.sources.kafka.offsets import RESTART_HINT, OffsetRange
-
-
-@dataclass(frozen=True)
-class ReadingConsumer:
-    """A consumer, and the broker errors that it has reported during the current slice."""
-
-    consumer: Consumer
-    complaints: Complaints
-
-
-_idle: dict[int, ReadingConsumer] = {}
-"""The idle consumer, at most one, by the hash of its settings."""
-
-
-@contextmanager
-def consumer_of(settings: dict[str, Any]) -> Iterator[ReadingConsumer]:
-    """Provide a consumer with these settings and no assignment; keep it for reuse unless reading fails.
-
-    Raises:
-        KafkaException: librdkafka rejects the settings.
-    """
-    # The settings include secrets, so a consumer that logged in with an outdated secret is not reused.
-    name = hash(frozenset(settings.items()))
-    reading = _idle.pop(name, None) or _made(settings)
-    try:
-        yield reading
-        # A partition that stays paused would be fetched for the next slice only after a second.
-        reading.consumer.resume(reading.consumer.assignment())
-        reading.consumer.unassign()
-    except BaseException:
-        reading.consumer.close()
-        raise
-    reading.complaints.forget()
-    _keep(name, reading)
-
-
-def _made(settings: dict[str, Any]) -> ReadingConsumer:
-    complaints = Complaints()
-    return ReadingConsumer(Consumer(settings | {"error_cb": complaints}), complaints)
-
-
-def _keep(name: int, reading: ReadingConsumer) -> None:
-    others = list(_idle.values())
-    _idle.clear()
-    _idle[name] = reading
-    for other in others:
-        other.consumer.close()
-
-
-@dataclass
-class Progress:
-    """The progress of reading one range; ``end`` is the end of its partition, if it was reached."""
-
-    part: OffsetRange
-    reached: int
-    end: int | None = None
-
-    @property
-    def missing(self) -> int:
-        """The number of offsets still to be read."""
-        return max(self.part.end - self.reached, 0)
-
-    def take(self, records: list[Message]) -> list[Message]:
-        """Advance past the partition's next records, and return those that are in the range."""
-        if not self.missing:
-            return []
-        self.reached = offset_of(records[-1]) + 1
-        if self.reached <= self.part.end:
-            return records
-        return records[: bisect_left(records, self.part.end, key=offset_of)]
-
-    def meet_end(self, offset: int) -> None:
-        """Advance to the current end of the partition: offsets before it that were not read hold no records."""
-        self.reached, self.end = max(self.reached, offset), offset
-
-
-@dataclass
-class Fetched:
-    """The result of one fetch: records and end offsets by partition.
-
-    ``fault`` is the first error, and ``faulty`` its partition, if any. Messages after the error are not included.
-    """
-
-    records: dict[Partition, list[Message]] = field(default_factory=dict)
-    ends: dict[Partition, int] = field(default_factory=dict)
-    fault: KafkaError | None = None
-    faulty: Partition | None = None
-
-    @classmethod
-    def of(cls, messages: list[Message], only: Partition | None) -> Self:
-        """Sort messages by partition; some may be errors, or mark the end of a partition.
-
-        ``only`` is the partition of all messages if just one is read. It saves looking up the partition of each
-        message, which would cost a quarter as much as reading it.
-        """
-        if only is not None and all(message.error() is None for message in messages):
-            return cls({only: messages})
-        fetched = cls()
-        for message in messages:
-            partition = partition_of(message)
-            error = message.error()
-            if error is None:
-                fetched.records.setdefault(partition, []).append(message)
-            elif error.code() == KafkaError._PARTITION_EOF:
-                fetched.ends[partition] = offset_of(message)
-            else:
-                fetched.fault, fetched.faulty = error, partition
-                break
-        return fetched
-
-
-def partition_of(message: Message) -> Partition:
-    """Return the partition of a message."""
-    return Partition(message.topic() or "", message.partition() or 0)
-
-
-def offset_of(message: Message) -> int:
-    """Return the offset of a message."""
-    return message.offset() or 0
-
 
 BLOCK_RECORDS = 65_536
 """The number of records at which a block is full: enough to make the overhead per block negligible."""
@@ -170,8 +49,8 @@ _CONSUMER: dict[str, Any] = {
 _GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _NOT_THERE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
-_DOUBT = 10.0
-"""Seconds without a record after which a permanent error from the brokers is believed."""
+_SILENCE = 10.0
+"""Seconds without a record after which a permanent error from the brokers is raised: restarting ones refuse logins."""
 
 
 class RangeReader:
@@ -189,16 +68,14 @@ class RangeReader:
     def __enter__(self) -> Self:
         ahead = {"queued.min.messages": _ahead(max(map(len, self._ranges)))}
         try:
-            reading = self._stack.enter_context(consumer_of(self._connection.settings() | _CONSUMER | ahead))
+            pooled = self._stack.enter_context(_pooled_consumer(self._connection.settings() | _CONSUMER | ahead))
         except KafkaException as error:
             raise kafka_problem(error, "making a consumer", self._connection) from error
-        self._consumer, self._complaints = reading.consumer, reading.complaints
+        self._consumer, self._broker_errors = pooled
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
 
     def blocks(self) -> Iterator[list[Message]]:
         """Yield all records in non-empty blocks, range by range and in order of offset."""
@@ -237,12 +114,12 @@ class RangeReader:
 
     def _arrivals(self, ranges: Sequence[OffsetRange]) -> Iterator[tuple[Partition, list[Message]]]:
         """Yield records as they arrive, in order within a partition; resume after a transient error."""
-        reading = {part.partition: Progress(part, part.begin) for part in ranges}
+        reading = {part.partition: _Progress(part, part.begin) for part in ranges}
         waiting = list(reading.values())
         only = ranges[0].partition if len(ranges) == 1 else None
-        fault: KafkaError | None = None
+        latest_error: KafkaError | None = None
         self._assign(waiting)
-        heard = time.monotonic()
+        last_progress = time.monotonic()
         while waiting:
             before = sum(each.reached for each in waiting)
             fetched = self._fetch(sum(each.missing for each in waiting), only)
@@ -252,46 +129,44 @@ class RangeReader:
             for partition, end in fetched.ends.items():
                 reading[partition].meet_end(end)
             if sum(each.reached for each in waiting) > before:
-                heard, fault = time.monotonic(), None
-                self._complaints.forget()
+                last_progress, latest_error = time.monotonic(), None
+                self._broker_errors.clear()
             done = [each for each in waiting if not each.missing]
             waiting = [each for each in waiting if each.missing]
-            trouble = fetched.fault or self._believed(heard)
-            if trouble is not None and waiting:
-                fault = trouble
-                self._check(fault, reading.get(fetched.faulty, waiting[0]) if fetched.faulty else waiting[0])
+            error = fetched.error
+            if error is None and time.monotonic() > last_progress + _SILENCE:
+                error = self._broker_errors.permanent
+            if error is not None and waiting:
+                latest_error = error
+                self._check(error, reading.get(fetched.failed, waiting[0]) if fetched.failed else waiting[0])
                 time.sleep(SHORTEST_PAUSE)
                 self._assign(waiting)
             elif done and waiting:
                 self._consumer.pause([_place(each) for each in done])
-            if waiting and time.monotonic() > heard + PATIENCE:
-                raise self._stuck(waiting[0], fault)
+            if waiting and time.monotonic() > last_progress + PATIENCE:
+                raise self._stuck(waiting[0], latest_error)
 
-    def _assign(self, reading: Iterable[Progress]) -> None:
+    def _assign(self, reading: Iterable[_Progress]) -> None:
         places = [_place(each) for each in reading]
         self._consumer.assign(places)
         self._consumer.resume(places)  # a partition that was paused would stay paused
 
-    def _fetch(self, most: int, only: Partition | None) -> Fetched:
+    def _fetch(self, most: int, only: Partition | None) -> _Fetched:
         """Return the records that have arrived, at most ``most``; wait only if there are none."""
         first = self._consumer.poll(_WAIT)
         if first is None:
-            return Fetched()
+            return _Fetched()
         more = self._consumer.consume(min(most, BLOCK_RECORDS) - 1, 0) if most > 1 else []
-        return Fetched.of([first, *more], only)
+        return _Fetched.of([first, *more], only)
 
-    def _believed(self, heard: float) -> KafkaError | None:
-        """Return a permanent error once nothing came for ``_DOUBT`` seconds; restarting brokers may refuse logins."""
-        return self._complaints.final if time.monotonic() > heard + _DOUBT else None
-
-    def _check(self, fault: KafkaError, reading: Progress) -> None:
-        """Raise MillraceError unless the fault may be transient."""
-        if fault.code() in _GONE:
+    def _check(self, error: KafkaError, reading: _Progress) -> None:
+        """Raise MillraceError unless the error may be transient."""
+        if error.code() in _GONE:
             raise self._gone(reading)
-        if not is_transient(fault) and fault.code() not in _NOT_THERE:
-            raise kafka_problem(fault, self._doing(reading), self._connection)
+        if not is_transient(error) and error.code() not in _NOT_THERE:
+            raise kafka_problem(error, self._doing(reading), self._connection)
 
-    def _gone(self, reading: Progress) -> MillraceError:
+    def _gone(self, reading: _Progress) -> MillraceError:
         """Return the error for offsets that belong to a micro-batch but no longer exist."""
         topic, number = reading.part.partition
         try:
@@ -303,16 +178,77 @@ class RangeReader:
         said = f"source {self._source}: the records of topic {topic}, partition {number}, {offsets} are gone{now}"
         return MillraceError(Problem(said, RESTART_HINT))
 
-    def _stuck(self, reading: Progress, fault: KafkaError | None) -> MillraceError:
+    def _stuck(self, reading: _Progress, error: KafkaError | None) -> MillraceError:
         """Return the error after ``PATIENCE`` seconds without a record."""
-        if fault is None and reading.end is not None:
+        if error is None and reading.end is not None:
             return self._gone(reading)  # the partition now ends before the offsets that it once had
-        why = fault or self._complaints.behind(KafkaError(KafkaError._TIMED_OUT))
+        why = error or self._broker_errors.cause_of(KafkaError(KafkaError._TIMED_OUT))
         return kafka_problem(why, self._doing(reading), self._connection)
 
-    def _doing(self, reading: Progress) -> str:
+    def _doing(self, reading: _Progress) -> str:
         topic, number = reading.part.partition
         return f"reading topic {topic}, partition {number}, from offset {reading.reached} on"
+
+
+@dataclass
+class _Progress:
+    """The progress of reading one range; ``end`` is the end of its partition, if it was reached."""
+
+    part: OffsetRange
+    reached: int
+    end: int | None = None
+
+    @property
+    def missing(self) -> int:
+        return max(self.part.end - self.reached, 0)
+
+    def take(self, records: list[Message]) -> list[Message]:
+        """Advance past the partition's next records, and return those that are in the range."""
+        if not self.missing:
+            return []
+        self.reached = offset_of(records[-1]) + 1
+        if self.reached <= self.part.end:
+            return records
+        return records[: bisect_left(records, self.part.end, key=offset_of)]
+
+    def meet_end(self, offset: int) -> None:
+        """Advance to the current end of the partition: offsets before it that were not read hold no records."""
+        self.reached, self.end = max(self.reached, offset), offset
+
+
+@dataclass
+class _Fetched:
+    """The result of one fetch: records and end offsets by partition.
+
+    ``error`` is the first error, and ``failed`` its partition, if any. Messages after the error are not included.
+    """
+
+    records: dict[Partition, list[Message]] = field(default_factory=dict)
+    ends: dict[Partition, int] = field(default_factory=dict)
+    error: KafkaError | None = None
+    failed: Partition | None = None
+
+    @classmethod
+    def of(cls, messages: list[Message], only: Partition | None) -> Self:
+        """Sort messages by partition; some may be errors, or mark the end of a partition.
+
+        ``only`` is the partition of all messages if just one is read. It saves looking up the partition of each
+        message, which would cost a quarter as much as reading it.
+        """
+        if only is not None and all(message.error() is None for message in messages):
+            return cls({only: messages})
+        fetched = cls()
+        for message in messages:
+            partition = partition_of(message)
+            error = message.error()
+            if error is None:
+                fetched.records.setdefault(partition, []).append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                fetched.ends[partition] = offset_of(message)
+            else:
+                fetched.error, fetched.failed = error, partition
+                break
+        return fetched
 
 
 def _groups(ranges: Sequence[OffsetRange]) -> Iterator[list[OffsetRange]]:
@@ -332,5 +268,59 @@ def _ahead(longest: int) -> int:
     return next((step for step in _AHEAD if step >= longest), _AHEAD[-1])
 
 
-def _place(reading: Progress) -> TopicPartition:
+def _place(reading: _Progress) -> TopicPartition:
     return TopicPartition(reading.part.partition.topic, reading.part.partition.number, reading.reached)
+
+
+def partition_of(message: Message) -> Partition:
+    """Return the partition of a message."""
+    return Partition(message.topic() or "", message.partition() or 0)
+
+
+def offset_of(message: Message) -> int:
+    """Return the offset of a message."""
+    return message.offset() or 0
+
+
+class PooledConsumer(NamedTuple):
+    """A consumer, and the broker errors that it has reported during the current slice."""
+
+    consumer: Consumer
+    errors: BrokerErrors
+
+
+_idle: dict[int, PooledConsumer] = {}
+"""The idle consumer, at most one, by the hash of its settings.
+
+A process reuses a consumer from one slice to the next, because connecting, logging in and finding the partition leaders
+takes longer than reading the slice of a small micro-batch.
+"""
+
+
+@contextmanager
+def _pooled_consumer(settings: dict[str, Any]) -> Iterator[PooledConsumer]:
+    """Provide a consumer with these settings and no assignment; keep it for reuse unless reading fails.
+
+    Raises:
+        KafkaException: librdkafka rejects the settings.
+    """
+    # The settings include secrets, so a consumer that logged in with an outdated secret is not reused.
+    name = hash(frozenset(settings.items()))
+    pooled = _idle.pop(name, None)
+    if pooled is None:
+        errors = BrokerErrors()
+        pooled = PooledConsumer(Consumer(settings | {"error_cb": errors}), errors)
+    try:
+        yield pooled
+        # A partition that stays paused would be fetched for the next slice only after a second.
+        pooled.consumer.resume(pooled.consumer.assignment())
+        pooled.consumer.unassign()
+    except BaseException:
+        pooled.consumer.close()
+        raise
+    pooled.errors.clear()
+    others = list(_idle.values())
+    _idle.clear()
+    _idle[name] = pooled
+    for other in others:
+        other.consumer.close()

@@ -14,9 +14,9 @@ from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sources.base import CorruptRecords, Position, Rejected, Slice
 from millrace_jobs.sources.formats.column_types import TIMESTAMP
 from millrace_jobs.sources.formats.messages import MessageDecoder
-from millrace_jobs.sources.kafka.available_offsets import Frontier, KafkaMemory, Subscription
-from millrace_jobs.sources.kafka.backlog import RecordSize, Timeline
-from millrace_jobs.sources.kafka.bad_messages import MessageRejects
+from millrace_jobs.sources.kafka.available_offsets import AvailableOffsets, KafkaStateFile, Subscription
+from millrace_jobs.sources.kafka.backlog import BacklogCutter, RecordSize
+from millrace_jobs.sources.kafka.bad_messages import BadMessageHandler
 from millrace_jobs.sources.kafka.offsets import KafkaSlice, OffsetRange, Offsets, cut_ranges, of_position, to_position
 from millrace_jobs.sources.kafka.range_reader import RangeReader
 
@@ -34,25 +34,6 @@ METADATA = pa.schema(
 
 _EARLIEST, _LATEST = -62_135_596_800_000, 253_402_300_799_999
 """The first and last millisecond of the years 1 to 9999, since 1970; times in a wrong unit fall outside."""
-
-
-def metadata_columns(messages: Sequence[Message]) -> list[pa.Array]:
-    """Return the columns of METADATA."""
-    millis = pa.array([_time(message) for message in messages], pa.int64())
-    return [
-        pa.array([message.key() for message in messages], pa.binary()),
-        pa.array([message.headers() for message in messages], METADATA.field("_headers").type),
-        pa.array([message.topic() for message in messages], pa.string()),
-        pa.array([message.partition() for message in messages], pa.int32()),
-        pa.array([message.offset() for message in messages], pa.int64()),
-        millis.cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP),
-    ]
-
-
-def _time(message: Message) -> int | None:
-    """Return a message's time in ms since 1970; None if it has none, or one outside the range of TIMESTAMP."""
-    kind, time = message.timestamp()
-    return time if kind != TIMESTAMP_NOT_AVAILABLE and _EARLIEST <= time <= _LATEST else None
 
 
 class KafkaSource:
@@ -83,7 +64,7 @@ class KafkaSource:
         self._connection = connection
         self._subscription = subscription
         self._decoder = decoder
-        self._state = state
+        self._state_file = KafkaStateFile(state)
         self._include_metadata = include_metadata
         self._max_records = max_records_per_batch
         self._max_bytes = max_bytes_per_batch
@@ -93,37 +74,36 @@ class KafkaSource:
         self._turn = 0
 
     @cached_property
-    def _frontier(self) -> Frontier:
-        """The frontier, made on first use: on the driver, never in the tasks, which only read slices."""
-        memory = KafkaMemory(self._state)
-        cluster = KafkaCluster(self._connection, answered=memory.read() is not None)
-        return Frontier(self.name, self._subscription, cluster, memory)
+    def _available(self) -> AvailableOffsets:
+        """What Kafka has, made on first use: on the driver, never in the tasks, which only read slices."""
+        cluster = KafkaCluster(self._connection, answered=self._state_file.read() is not None)
+        return AvailableOffsets(self.name, self._subscription, cluster, self._state_file)
 
     @cached_property
-    def _timeline(self) -> Timeline:
-        return Timeline(self._frontier.offsets_at)
+    def _cutter(self) -> BacklogCutter:
+        return BacklogCutter(self._available.offsets_at)
 
     @cached_property
     def _record_size(self) -> RecordSize:
         return RecordSize(self.name, self._connection)
 
     def __getstate__(self) -> dict[str, Any]:
-        on_the_driver = ("_frontier", "_timeline", "_record_size")
+        on_the_driver = ("_available", "_cutter", "_record_size")
         return {name: value for name, value in self.__dict__.items() if name not in on_the_driver}
 
     def initial(self) -> Position:
         """Return where a new query starts, in every partition that exists at that time."""
-        self._frontier.settle()
-        return to_position(self._frontier.first)
+        self._available.settle()
+        return to_position(self._available.first)
 
     def latest(self, start: Position, *, everything: bool, most: int | None = None) -> Position:
         """Return how far committed records and limits let the batch go; with ``everything``, to the ends first found.
 
         New partitions and topics are read from their beginning. A batch that cannot hold the whole backlog ends at
-        the same time in every partition (``Timeline``).
+        the same time in every partition (``BacklogCutter``).
         """
         at = of_position(start)
-        ends = self._all if self._all is not None else self._frontier.ends(at)
+        ends = self._all if self._all is not None else self._available.ends(at)
         if everything:
             self._all = ends
         self._ends = ends
@@ -134,22 +114,22 @@ class KafkaSource:
         if limit is None or sum(waiting.values()) <= limit:
             return to_position(at | {p: ends[p] for p in begins})
         self._turn += limit
-        return to_position(at | self._timeline.cut(begins, {p: ends[p] for p in begins}, limit, self._turn))
+        return to_position(at | self._cutter.cut(begins, {p: ends[p] for p in begins}, limit, self._turn))
 
     def exhausted(self, position: Position) -> bool:
         """Return whether the query has reached the offsets at which it stops."""
         if not self._subscription.bounded:
             return False
-        remembered = KafkaMemory(self._state).read()
-        if remembered is None or remembered.ending is None:
+        state = self._state_file.read()
+        if state is None or state.ending is None:
             return False
-        at = remembered.first | of_position(position)
-        return all(at[partition] >= end for partition, end in remembered.ending.items())
+        at = state.first | of_position(position)
+        return all(at[partition] >= end for partition, end in state.ending.items())
 
     def lag(self, position: Position) -> int:
         """Return the number of offsets beyond ``position``, as of the last call of ``latest``."""
         at = of_position(position)
-        ends = self._ends if self._ends is not None else self._frontier.ends(at)
+        ends = self._ends if self._ends is not None else self._available.ends(at)
         return sum(max(end - self._begin(partition, at), 0) for partition, end in ends.items())
 
     def slices(self, start: Position, end: Position, replicas: int) -> list[Slice]:
@@ -162,7 +142,7 @@ class KafkaSource:
         """Yield the records of the slice, partition by partition."""
         assert isinstance(piece, KafkaSlice)
         with (
-            MessageRejects(self.name, self._corrupt, label, self._connection) as rejects,
+            BadMessageHandler(self.name, self._corrupt, label, self._connection) as rejects,
             RangeReader(self.name, self._connection, piece.ranges) as reader,
         ):
             for block in reader.blocks():
@@ -172,13 +152,12 @@ class KafkaSource:
         if rejects.records:
             yield Rejected(rejects.records)
 
-    def _records(self, messages: Sequence[Message], rejects: MessageRejects) -> pa.RecordBatch:
+    def _records(self, messages: Sequence[Message], rejects: BadMessageHandler) -> pa.RecordBatch:
         """Return the records of a block of messages."""
 
-        def reject(index: int, reason: str) -> None:
-            rejects.reject(messages[index], reason)
-
-        records, origins = self._decoder.decode([message.value() for message in messages], reject)
+        records, origins = self._decoder.decode(
+            [message.value() for message in messages], lambda index, reason: rejects.reject(messages[index], reason)
+        )
         if not self._include_metadata:
             return records
         metadata = pa.RecordBatch.from_arrays(metadata_columns(messages), schema=METADATA)
@@ -188,8 +167,7 @@ class KafkaSource:
 
     def _begin(self, partition: Partition, at: Offsets) -> int:
         """Return where to continue in a partition; one that is not in the position yet starts at its first offset."""
-        begin = at.get(partition)
-        return self._frontier.first[partition] if begin is None else begin
+        return at[partition] if partition in at else self._available.first[partition]
 
     def _limit(self, most: int | None, waiting: Mapping[Partition, int], begins: Offsets) -> int | None:
         """Return how many offsets the next batch may have; None is no limit."""
@@ -197,3 +175,22 @@ class KafkaSource:
         if self._max_bytes is not None and waiting:
             limits.append(round(self._max_bytes / self._record_size.estimate(begins, waiting)))
         return max(min(limits), 1) if limits else None
+
+
+def metadata_columns(messages: Sequence[Message]) -> list[pa.Array]:
+    """Return the columns of METADATA."""
+    millis = pa.array([_time(message) for message in messages], pa.int64())
+    return [
+        pa.array([message.key() for message in messages], pa.binary()),
+        pa.array([message.headers() for message in messages], METADATA.field("_headers").type),
+        pa.array([message.topic() for message in messages], pa.string()),
+        pa.array([message.partition() for message in messages], pa.int32()),
+        pa.array([message.offset() for message in messages], pa.int64()),
+        millis.cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP),
+    ]
+
+
+def _time(message: Message) -> int | None:
+    """Return a message's time in ms since 1970; None if it has none, or one outside the range of TIMESTAMP."""
+    kind, time = message.timestamp()
+    return time if kind != TIMESTAMP_NOT_AVAILABLE and _EARLIEST <= time <= _LATEST else None

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from millrace_api.errors import MillraceError, TransientError
-from millrace_jobs.sources.formats import avro_schemas as schema_registry
+from millrace_jobs.sources.formats import avro_schemas
 from millrace_jobs.sources.formats.avro_records import AvroDecoder
 from millrace_jobs.sources.formats.avro_schemas import SchemaRegistry
 from millrace_jobs.sources.formats.column_types import arrow_schema
@@ -96,14 +96,14 @@ def test_messages_of_several_schemas_stay_in_order_and_each_schema_is_asked_for_
 
 
 def test_a_registry_that_comes_back_is_waited_for(monkeypatch):
-    monkeypatch.setattr(schema_registry, "_PAUSE", 0.01)
+    monkeypatch.setattr(avro_schemas, "_PAUSE", 0.01)
     with serving({1: [(503, b""), (429, b""), registered(OLD)]}) as registry:
         assert "id" in SchemaRegistry(registry.url).schema(1).types
 
 
 def test_one_that_stays_away_may_come_back_later(monkeypatch):
-    monkeypatch.setattr(schema_registry, "PATIENCE", 0.05)
-    monkeypatch.setattr(schema_registry, "_PAUSE", 0.01)
+    monkeypatch.setattr(avro_schemas, "PATIENCE", 0.05)
+    monkeypatch.setattr(avro_schemas, "_PAUSE", 0.01)
     with serving({}) as registry:
         url = registry.url
     with pytest.raises(TransientError, match=rf"the schema registry does not answer at {url}schemas/ids/1: "):

@@ -7,13 +7,13 @@ from confluent_kafka import Message
 
 from millrace_api.errors import TransientError
 from millrace_jobs.kafka.connection import Connection
-from millrace_jobs.sources.kafka import bad_messages as kafka_rejects
-from millrace_jobs.sources.kafka.bad_messages import TopicLetters
+from millrace_jobs.sources.kafka import bad_messages
+from millrace_jobs.sources.kafka.bad_messages import DeadLetterTopic
 
 
 def test_letters_that_cannot_be_delivered_end_the_reading(monkeypatch):
-    monkeypatch.setitem(kafka_rejects._PRODUCER, "delivery.timeout.ms", 50)
-    letters = TopicLetters("trips", "bad", Connection("127.0.0.1:1"))
+    monkeypatch.setitem(bad_messages._PRODUCER, "delivery.timeout.ms", 50)
+    letters = DeadLetterTopic("trips", "bad", Connection("127.0.0.1:1"))
 
     def keep_many():
         for number in range(1000):

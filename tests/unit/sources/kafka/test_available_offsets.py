@@ -4,8 +4,8 @@ import pytest
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.kafka.cluster import Partition, Topic
-from millrace_jobs.sources.kafka import available_offsets as kafka_frontier
-from millrace_jobs.sources.kafka.available_offsets import Frontier, KafkaMemory, Subscription
+from millrace_jobs.sources.kafka import available_offsets
+from millrace_jobs.sources.kafka.available_offsets import AvailableOffsets, KafkaStateFile, Subscription
 
 ONE, TWO = Partition("trips", 0), Partition("trips", 1)
 
@@ -40,8 +40,8 @@ class ScriptedCluster:
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch):
-    monkeypatch.setattr(kafka_frontier, "LONGEST_PAUSE", 0.001)
-    monkeypatch.setattr(kafka_frontier, "DOUBT", 0.05)
+    monkeypatch.setattr(available_offsets, "LONGEST_PAUSE", 0.001)
+    monkeypatch.setattr(available_offsets, "RECHECK_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -50,7 +50,9 @@ def cluster():
 
 
 def frontier(cluster, tmp_path, clock=lambda: 0.0, **subscription):
-    made = Frontier("s", Subscription(("trips",), **subscription), cluster, KafkaMemory(str(tmp_path)), clock)
+    made = AvailableOffsets(
+        "s", Subscription(("trips",), **subscription), cluster, KafkaStateFile(str(tmp_path)), clock
+    )
     made.settle()
     return made
 
@@ -94,7 +96,7 @@ def test_a_topic_that_was_never_there_is_refused_at_the_start(cluster, tmp_path)
     cluster.id = ""
     with pytest.raises(MillraceError, match="no topic trips"):
         frontier(cluster, tmp_path)
-    assert KafkaMemory(str(tmp_path)).read() is None
+    assert KafkaStateFile(str(tmp_path)).read() is None
 
 
 @pytest.mark.parametrize(
@@ -149,7 +151,7 @@ def test_a_time_to_stop_at_is_settled_when_it_has_come(cluster, tmp_path):
 
 
 def test_a_checkpoint_without_its_memory_is_refused(cluster, tmp_path):
-    made = Frontier("s", Subscription(("trips",)), cluster, KafkaMemory(str(tmp_path)))
+    made = AvailableOffsets("s", Subscription(("trips",)), cluster, KafkaStateFile(str(tmp_path)))
     with pytest.raises(MillraceError, match="the checkpoint lacks what the Kafka source has to remember"):
         made.ends({ONE: 0, TWO: 5})
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_jobs.kafka.cluster import Partition
-from millrace_jobs.sources.kafka.backlog import ENOUGH, Timeline
+from millrace_jobs.sources.kafka.backlog import ENOUGH, BacklogCutter
 
 NOW = 1_700_000_000.0
 
@@ -30,7 +30,7 @@ class Log:
 
 def drained(log, most, timeline=None):
     """The batches of a backlog, each as what it takes: offsets by partition."""
-    timeline = timeline or Timeline(log.at, lambda: NOW)
+    timeline = timeline or BacklogCutter(log.at, lambda: NOW)
     at = dict.fromkeys(log.times, 0)
     for turn in itertools.count():
         begins = {p: offset for p, offset in at.items() if offset < len(log.times[p])}
@@ -110,7 +110,7 @@ def test_times_that_tell_nothing_stop_nobody(odd):
 
 def test_it_goes_on_from_where_it_came_to_and_looks_back_where_that_is_too_far():
     log = Log([[int(NOW * 1000) - 10**6 + number for number in range(1000)] for _ in range(3)])
-    timeline = Timeline(log.at, lambda: NOW)
+    timeline = BacklogCutter(log.at, lambda: NOW)
     first = list(drained(log, 100, timeline))
     again = list(drained(log, 100, timeline))  # as after a restart of the query, from an older position
     for batches in (first, again):

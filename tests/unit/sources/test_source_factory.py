@@ -11,7 +11,7 @@ from millrace_api.model.sources import SourceSpec
 from millrace_api.sql.schema_ddl import parse_schema
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.sources.formats.column_types import TIMESTAMP
-from millrace_jobs.sources.kafka.available_offsets import Chosen, Subscription
+from millrace_jobs.sources.kafka.available_offsets import ChosenPartition, Subscription
 from millrace_jobs.sources.kafka.source import METADATA
 from millrace_jobs.sources.source_factory import _subscription, open_source
 
@@ -65,7 +65,7 @@ def test_opening_writes_nothing_and_asks_nobody(tmp_path):
         ({"topicPattern": "a.*", "startingOffsets": "latest"}, Subscription(pattern="a.*", starting="latest")),
         (
             {"partitions": [{"topic": "a", "partition": 1, "startingOffset": 0, "endingOffset": 7}]},
-            Subscription(chosen=(Chosen(Partition("a", 1), 0, 7),)),
+            Subscription(chosen=(ChosenPartition(Partition("a", 1), 0, 7),)),
         ),
         (
             {
