@@ -27,9 +27,23 @@ Path("ended").touch()
 """
 
 
+class NoZygote:
+    """In place of the zygote, which imports for more than a second, and which ``test_zygote`` is about."""
+
+    def __init__(self, *, quiet):
+        self.settings = {}
+
+    def finish(self):
+        pass
+
+    def end(self):
+        pass
+
+
 @pytest.fixture
 def spark(tmp_path, monkeypatch):
     """Makes a program Spark's; returns the folder in which it runs."""
+    monkeypatch.setattr(jvm_module, "Zygote", NoZygote)
     (tmp_path / "bin").mkdir()
     (tmp_path / "jars").mkdir()
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
