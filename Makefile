@@ -3,6 +3,7 @@
 BIN := .venv/bin
 UV ?= uv
 TESTS := spark services kafka units
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -46,20 +47,21 @@ run: setup out/data/flights.parquet  ## Run the first example on the real flight
 lab: setup  ## Get and build the services that the tests need, or verify that they are there
 	PYTHONPATH=tests $(BIN)/python -m lab
 
-# Two at a time. Tests of Spark need nothing of the lab, which is made beside them; the others begin when it is made, also
-# when a part of it is unavailable: what needs that part is skipped, or fails where CI is set.
+# Three at a time, since tests with services wait as much as they compute. Tests of Spark take longest, and need nothing of
+# the lab, which is made beside them; the others begin when it is made, also when a part of it is unavailable: what needs
+# that part is skipped, or fails where CI is set.
 test: setup  ## Run every test that this machine can run, and say what was skipped and why
 	@rm -rf out/tests && mkdir -p out/tests
 	@status=0; \
-	$(MAKE) --no-print-directory --jobs=2 --keep-going $(addprefix tests-of-,$(TESTS)) || status=1; \
+	$(MAKE) --no-print-directory --jobs=3 --keep-going $(addprefix tests-of-,$(TESTS)) || status=1; \
 	[ ! -e out/tests/lab-failed ] || status=1; \
 	$(BIN)/python tests/report.py $(TESTS:%=out/tests/%.xml) || status=1; \
 	exit $$status
 
-tests-of-spark: FOLDERS = tests/spark
+tests-of-spark: FOLDERS = tests/spark --numprocesses=$(WORKERS) --dist=worksteal
 tests-of-services: FOLDERS = tests/apiserver tests/cluster tests/prometheus
 tests-of-kafka: FOLDERS = tests/kafka
-tests-of-units: FOLDERS = tests/unit
+tests-of-units: FOLDERS = tests/unit --numprocesses=$(WORKERS) --dist=worksteal
 tests-of-services tests-of-kafka tests-of-units: lab-for-tests
 $(addprefix tests-of-,$(TESTS)):
 	@tools/timed "$@" $(BIN)/pytest $(FOLDERS) --junitxml=out/tests/$(@:tests-of-%=%).xml
@@ -68,7 +70,7 @@ lab-for-tests:
 	@tools/timed lab env PYTHONPATH=tests $(BIN)/python -m lab || touch out/tests/lab-failed
 
 test-unit: setup  ## Run the tests that need no service and no Spark, in a few minutes
-	$(BIN)/pytest tests/unit
+	$(BIN)/pytest tests/unit --numprocesses=$(WORKERS) --dist=worksteal
 
 test-faults: lab  ## Run the fault matrix, each fault ten times, zombies, a backlog of five million records, and long faults of the API server
 	MILLRACE_FAULTS=10 MILLRACE_BACKLOG=5000000 $(BIN)/pytest -m slow

@@ -283,7 +283,7 @@ class SourceSpec(Model):
 
     @property
     def needs_schema(self) -> bool:
-        """Whether only ``schema`` can tell the columns of Kafka messages."""
+        """Whether the columns of Kafka messages are known only by ``schema``."""
         from_registry = self.avro is not None and self.avro.registry is not None
         return from_registry or self.record_format in (RecordFormat.JSON, RecordFormat.CSV)
 

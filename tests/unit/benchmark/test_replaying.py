@@ -43,6 +43,7 @@ class Recorder:
         raise AssertionError
 
 
+@BatchPartitioner.register
 class BatchRecorder(Recorder):
     def accumulate(self, keys):
         self.calls.append(("accumulate", keys.tolist()))
