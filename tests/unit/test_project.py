@@ -63,7 +63,8 @@ def test_the_readme_names_every_target():
 def test_make_test_runs_every_folder_of_tests():
     named = re.findall(r"^tests-of-\w+: FOLDERS = (.+)$", (ROOT / "Makefile").read_text(), re.M)
     there = {path.relative_to(ROOT).parts[1] for path in (ROOT / "tests").rglob("test_*.py")}
-    assert {folder for line in named for folder in line.split()} == {f"tests/{folder}" for folder in there}
+    folders = {word for line in named for word in line.split() if word.startswith("tests/")}
+    assert folders == {f"tests/{folder}" for folder in there}
 
 
 @pytest.mark.parametrize(

@@ -52,31 +52,42 @@ def run_copy(package: Path, script: str) -> str:
 def test_a_cached_kernel_is_compiled_again_when_a_function_in_another_file_changes(copied: Path):
     script = """
 import numpy as np
-from millrace_jobs.kernels import key_table
-table = key_table.grown(key_table.empty_table(10, 1))
-print(len(table), sum(key_table.grown.stats.cache_hits.values()))
+from millrace_jobs.partitioners import hash
+workers = hash._modulo(np.arange(5, dtype=np.uint64), np.uint64(1), 4)
+print(len(workers), sum(hash._modulo.stats.cache_hits.values()))
 """
-    assert run_copy(copied, script) == "2048 0\n"
-    assert run_copy(copied, script) == "2048 1\n"
+    assert run_copy(copied, script) == "5 0\n"
+    assert run_copy(copied, script) == "5 1\n"
     mixing = copied / "kernels/mixing.py"
     mixing.write_text(mixing.read_text() + "\n# changed\n")
-    assert run_copy(copied, script) == "2048 0\n"
+    assert run_copy(copied, script) == "5 0\n"
+
+
+COUNTERS = """
+from typing import NamedTuple
+from millrace_jobs.kernels.compiling import kernel
+
+class Counters(NamedTuple):
+    rows: int
+
+@kernel
+def rows_of(counters):
+    return counters.rows
+"""
 
 
 def test_a_cached_kernel_over_a_class_that_has_another_name_since_is_compiled_again(copied: Path):
     script = """
-import numpy as np
-from millrace_jobs.partitioners import dchoices
-from millrace_jobs.partitioners.registry import make
-partitioner = make("wchoices", workers=4, replica=0, replicas=1, seed=1, parameters={})
-partitioner.route(np.arange(5, dtype=np.uint64))
-print(sum(dchoices._place.stats.cache_hits.values()))
+from millrace_jobs.kernels import counters
+(Class,) = (each for name, each in vars(counters).items() if name.endswith("Counters"))
+print(counters.rows_of(Class(5)), sum(counters.rows_of.stats.cache_hits.values()))
 """
-    assert run_copy(copied, script) == "0\n"
-    assert run_copy(copied, script) == "1\n"
-    for source in copied.rglob("*.py"):
-        source.write_text(source.read_text().replace("SpaceSavingCounters", "RenamedCounters"))
-    assert run_copy(copied, script) == "0\n"
+    source = copied / "kernels/counters.py"
+    source.write_text(COUNTERS)
+    assert run_copy(copied, script) == "5 0\n"
+    assert run_copy(copied, script) == "5 1\n"
+    source.write_text(COUNTERS.replace("class Counters", "class RenamedCounters"))
+    assert run_copy(copied, script) == "5 0\n"
 
 
 @pytest.mark.parametrize("file", ["kernels/mixing.py", "partitioners/prompt/packing.py", "sketches/count_min.py"])
