@@ -79,9 +79,9 @@ class KafkaCluster:
 
     def topics(self, names: Sequence[str] | None, pattern: str | None) -> dict[str, Topic]:
         """Return the topics among ``names`` that exist, or all whose whole name matches a regular expression."""
-        if names is None:
+        if names is None:  # a pattern never selects Kafka's own topics, such as __consumer_offsets
             assert pattern is not None
-            names = [name for name in self._all_topics() if re.fullmatch(pattern, name) and not _internal(name)]
+            names = [name for name in self._all_topics() if re.fullmatch(pattern, name) and not name.startswith("__")]
         return self._describe(names)
 
     def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
@@ -119,7 +119,10 @@ class KafkaCluster:
             answers = {name: _unless_unknown(future.result) for name, future in futures.items()}
             return {name: answer for name, answer in answers.items() if answer is not None}
 
-        return {name: _topic(said) for name, said in self._ask(ask, f"looking for {_listed(names)}").items()}
+        return {
+            name: Topic(name, str(said.topic_id), tuple(Partition(name, each.id) for each in said.partitions))
+            for name, said in self._ask(ask, f"looking for {_listed(names)}").items()
+        }
 
     def _offsets(self, partitions: Iterable[Partition], wanted: OffsetSpec) -> dict[Partition, int]:
         request = {TopicPartition(*partition): wanted for partition in partitions}
@@ -147,9 +150,8 @@ class KafkaCluster:
         try:
             answer = patiently(attempt, doing, self._connection, patience=patience, passing=passing)
         except MillraceError as error:
-            if self._worked and is_login(
-                error.__cause__
-            ):  # the credentials have changed since; a new client reads them again
+            if self._worked and is_login(error.__cause__):
+                # The credentials have changed since; a new client reads them again.
                 raise TransientError(*error.problems) from error
             raise
         self._answered = self._worked = True
@@ -167,16 +169,6 @@ def _unless_unknown(answer: Callable[[], T]) -> T | None:
         raise
 
 
-def _topic(said: TopicDescription) -> Topic:
-    partitions = tuple(Partition(said.name, partition.id) for partition in said.partitions)
-    return Topic(said.name, str(said.topic_id), partitions)
-
-
 def _listed(topics: Sequence[str]) -> str:
     shown = ", ".join(topics[:3]) + (", ..." if len(topics) > 3 else "")
     return f"topic {shown}" if len(topics) == 1 else f"topics {shown}"
-
-
-def _internal(topic: str) -> bool:
-    """Return whether a topic is Kafka's own, such as ``__consumer_offsets``; patterns never select those."""
-    return topic.startswith("__")

@@ -39,20 +39,16 @@ class _Secret:
     def resolve(self) -> str:
         """Return the secret itself, without the line breaks at the end of a file."""
         if self.env is not None:
-            return self._of_environment(self.env)
+            if value := os.environ.get(self.env):
+                return value
+            state = "empty" if value == "" else "not set"
+            message = f"{self.what} is looked for in the environment variable {self.env}, which is {state}"
+            hint = f"set {self.env} where the query is started, and for its executors"
+            raise MillraceError(Problem(message, hint))
         if self.file is not None:
             return self._of_file(self.file)
-        hint = "write file: or env: where it is here; on a cluster the operator does so"
         message = f"{self.what} is in the Kubernetes Secret {self.in_cluster}, which millrace run cannot read"
-        raise MillraceError(Problem(message, hint))
-
-    def _of_environment(self, name: str) -> str:
-        value = os.environ.get(name)
-        if value:
-            return value
-        state = "empty" if value == "" else "not set"
-        message = f"{self.what} is looked for in the environment variable {name}, which is {state}"
-        hint = f"set {name} where the query is started, and for its executors"
+        hint = "write file: or env: where it is here; on a cluster the operator does so"
         raise MillraceError(Problem(message, hint))
 
     def _of_file(self, path: str) -> str:

@@ -25,6 +25,7 @@ _UNREACHABLE = ("cannot be reached", "check bootstrapServers, and whether the br
 _SILENT = ("did not answer in time", "check bootstrapServers, and whether the brokers are well")
 _LOGIN = ("refused the login", "check sasl: its mechanism, username and password")
 _NO_TOPIC = ("does not know the topic", "create it, or correct its name")
+_CLOCK_HINT = "see whether the clock of this machine is right: brokers refuse times far ahead of theirs"
 _FORBIDDEN = "does not let this user do that"
 
 _MEANINGS: dict[int, tuple[str, str]] = {
@@ -47,10 +48,7 @@ _MEANINGS: dict[int, tuple[str, str]] = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (_FORBIDDEN, "allow it to write with the transactional id"),
     KafkaError.UNKNOWN_TOPIC_OR_PART: _NO_TOPIC,
     KafkaError._UNKNOWN_TOPIC: _NO_TOPIC,
-    KafkaError.INVALID_RECORD: (
-        "does not take the records",
-        "see whether the clock of this machine is right: brokers refuse times far ahead of theirs",
-    ),
+    KafkaError.INVALID_RECORD: ("does not take the records", _CLOCK_HINT),
     KafkaError._BAD_MSG: ("sent records that fail their checksum", "look for a disk or a network that corrupts data"),
     KafkaError._UNKNOWN_PARTITION: ("does not know the partition", "correct its number"),
 }
@@ -136,9 +134,8 @@ def kafka_problem(error: KafkaException | KafkaError, doing: str, connection: Co
     """
     error = error_of(error)
     why, hint = _MEANINGS.get(error.code(), (f"gave the error {error.name()}", ""))
-    detail = _detail(error)
-    said = f" ({detail})" if detail else ""
-    problem = Problem(f"Kafka at {connection.servers} {why}{said} while {doing}", hint)
+    detail = f" ({detail})" if (detail := _detail(error)) else ""
+    problem = Problem(f"Kafka at {connection.servers} {why}{detail} while {doing}", hint)
     return TransientError(problem) if is_transient(error) else MillraceError(problem)
 
 
@@ -187,9 +184,5 @@ def error_of(error: KafkaException | KafkaError) -> KafkaError:
 
 def _detail(error: KafkaError) -> str:
     """Return what librdkafka reports beyond the kind of error, without addresses and times."""
-    said = _last_part(_TIMING.sub("", error.str()))
-    return "" if said == _last_part(KafkaError(error.code()).str()) else said
-
-
-def _last_part(text: str) -> str:
-    return text.rpartition(": ")[2]
+    said = _TIMING.sub("", error.str()).rpartition(": ")[2]
+    return "" if said == KafkaError(error.code()).str().rpartition(": ")[2] else said

@@ -35,15 +35,10 @@ class Slice(Protocol):
 class Source(Protocol):
     """A stream of records with a declared schema."""
 
-    @property
-    def name(self) -> str:
-        """The name of the source in the query, used in messages and in the names of dead-letter files."""
-        ...
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The column names and types of every block that ``read`` yields."""
-        ...
+    name: str
+    """The name of the source in the query, used in messages and in the names of dead-letter files."""
+    schema: pa.Schema
+    """The column names and types of every block that ``read`` yields."""
 
     def initial(self) -> Position:
         """Return the position before the first record."""
@@ -62,7 +57,7 @@ class Source(Protocol):
 
     def exhausted(self, position: Position) -> bool:
         """Return whether the source is bounded and will never have a record beyond ``position``."""
-        ...
+        return False
 
     def lag(self, position: Position) -> int:
         """Return the backlog beyond ``position``: records or, if only that is known, files."""

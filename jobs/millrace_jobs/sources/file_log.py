@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.disk import sync
@@ -36,20 +36,6 @@ class SeenFile:
     path: str
     size: int
     mtime_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Version:
-    """The inode and the length in bytes of the log file, which reveal a write by another process."""
-
-    inode: int
-    length: int
-
-    @classmethod
-    def of(cls, path: Path) -> Self:
-        with path.open("rb") as log:  # on a network file system, opening refreshes the attributes
-            found = os.fstat(log.fileno())
-        return cls(found.st_ino, found.st_size)
 
 
 class FileLog:
@@ -80,7 +66,7 @@ class FileLog:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._path.touch()
             sync(self._path.parent)
-            self._as_left = _Version.of(self._path)
+            self._written_version = _version(self._path)
             content = self._path.read_bytes()
         except OSError as error:
             raise self._unusable(error) from error
@@ -141,7 +127,7 @@ class FileLog:
                 length = log.tell()
             self._require_mine()
             partial.replace(self._path)
-            self._as_left = _Version.of(self._path)
+            self._written_version = _version(self._path)
             self._bytes, self._parts = length, kept
             self._files, self._left = files, left
             self._numbers = {file.path: number for number, file in files.items()}
@@ -161,13 +147,13 @@ class FileLog:
                     log.flush()
                     os.fsync(log.fileno())
             finally:
-                self._as_left = _Version.of(self._path)
+                self._written_version = _version(self._path)
         except OSError as error:
             raise self._unusable(error) from error
         self._bytes += len(content)
 
     def _require_mine(self) -> None:
-        if _Version.of(self._path) != self._as_left:
+        if _version(self._path) != self._written_version:
             hint = "see to it that there is one driver, then run the same command again: nothing is lost"
             raise MillraceError(Problem("another driver has written to the log of files seen", hint, str(self._path)))
 
@@ -176,9 +162,8 @@ class FileLog:
             self._apply(json.loads(line))
         except (ValueError, TypeError, KeyError) as error:
             message = f"the log of files seen is damaged: {line[:100].decode(errors='backslashreplace')!r}"
-            raise MillraceError(
-                Problem(message, "restore the checkpoint, or start with a new one", str(self._path), number)
-            ) from error
+            hint = "restore the checkpoint, or start with a new one"
+            raise MillraceError(Problem(message, hint, str(self._path), number)) from error
 
     def _apply(self, line: dict[str, Any]) -> None:
         """Apply one line of the log."""
@@ -200,6 +185,13 @@ class FileLog:
 
     def _unusable(self, error: OSError) -> MillraceError:
         return MillraceError(Problem(f"cannot keep the log of files seen: {error.strerror}", "", str(self._path)))
+
+
+def _version(path: Path) -> tuple[int, int]:
+    """Return the inode and the length in bytes of the log file, which reveal a write by another process."""
+    with path.open("rb") as log:  # on a network file system, opening refreshes the attributes
+        status = os.fstat(log.fileno())
+    return status.st_ino, status.st_size
 
 
 def _snapshot(files: dict[int, SeenFile], left: dict[int, float], count: int) -> Iterable[dict[str, Any]]:

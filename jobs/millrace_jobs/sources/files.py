@@ -18,12 +18,12 @@ from typing import Any
 import pyarrow as pa
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.sources.base import CorruptRecords, Position, Rejected, Slice, cut
+from millrace_jobs.sources.base import CorruptRecords, Position, Rejected, Slice, Source, cut
 from millrace_jobs.sources.dead_letters import BadRecordHandler
 from millrace_jobs.sources.file_log import FileLog, SeenFile
 from millrace_jobs.sources.formats.file_formats import file_format
 
-_LEAVE = "leave files as they are; write new ones elsewhere and rename them into place"
+_LEAVE_HINT = "leave files as they are; write new ones elsewhere and rename them into place"
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class FilesSlice:
     pieces: tuple[FilePiece, ...]
 
 
-class FilesSource:
+class FilesSource(Source):
     """The records of one file, of the files in a folder (not in its subfolders), or of the files that match a glob.
 
     The new files of a listing are read in order of (modification time, path). The order is kept in a log in
@@ -85,13 +85,8 @@ class FilesSource:
             raise MillraceError(Problem(f"source {name}: no permission to read this path", "", path))
         log = FileLog(log_directory)  # not kept: another process plans the batches
         if not log.count and not self._path.is_dir() and not self._has_files():
-            raise MillraceError(
-                Problem(
-                    f"source {name}: no file matches this path",
-                    "write a file, a folder or a glob pattern",
-                    path,
-                )
-            )
+            hint = "write a file, a folder or a glob pattern"
+            raise MillraceError(Problem(f"source {name}: no file matches this path", hint, path))
 
     @cached_property
     def _log(self) -> FileLog:
@@ -118,13 +113,10 @@ class FilesSource:
         """
         log = self._seen(start)
         if not self._complete:
-            self._look(log, int(start["files"]))
+            present, new = self._listed(log)
+            log.record(new, present, int(start["files"]), self._clock())
         self._complete = everything
         return {"files": log.count if self._max_files is None else min(log.count, start["files"] + self._max_files)}
-
-    def exhausted(self, position: Position) -> bool:
-        """Return False: more files may always arrive."""
-        return False
 
     def lag(self, position: Position) -> int:
         """Return the number of files that the last call of ``latest`` knew of and that are not consumed."""
@@ -139,11 +131,13 @@ class FilesSource:
                 f"source {self.name}: the checkpoint is at file {start['files']}, and its log has forgotten file "
                 f"{error.args[0]}, which was read and has left the folder; put the newest copy of the checkpoint back"
             ) from None
+        for file in files:
+            _check_unchanged(file.path, file.size)
+        lengths = [self._format.extent(file.path, file.size) for file in files]
         indivisible = {i for i, file in enumerate(files) if not self._format.divisible(file.path)}
-        parts = cut([self._length(file) for file in files], replicas, indivisible)
         return [
             FilesSlice(tuple(FilePiece(files[i].path, files[i].size, begin, end) for i, begin, end in part))
-            for part in parts
+            for part in cut(lengths, replicas, indivisible)
         ]
 
     def read(self, piece: Slice, label: str) -> Iterator[pa.RecordBatch | Rejected]:
@@ -163,11 +157,6 @@ class FilesSource:
                 f"{self._log.count} files; restore the log, or start with a new checkpoint"
             )
         return self._log
-
-    def _look(self, log: FileLog, consumed: int) -> None:
-        """List the files once, and log which are new and which have left."""
-        present, new = self._listed(log)
-        log.record(new, present, consumed, self._clock())
 
     def _listed(self, log: FileLog) -> tuple[set[str], list[SeenFile]]:
         """Return the logged paths that are present, and the new files in order; only new files cost a ``stat``."""
@@ -205,13 +194,8 @@ class FilesSource:
         try:
             yield
         except OSError as error:
-            raise MillraceError(
-                Problem(f"source {self.name}: cannot list the files: {error.strerror}", "", str(self._path))
-            ) from error
-
-    def _length(self, file: SeenFile) -> int:
-        _check_unchanged(file.path, file.size)
-        return self._format.extent(file.path, file.size)
+            message = f"source {self.name}: cannot list the files: {error.strerror}"
+            raise MillraceError(Problem(message, "", str(self._path))) from error
 
 
 def _root(pattern: Path) -> Path:
@@ -285,8 +269,7 @@ def _check_unchanged(path: str, size: int) -> None:
     try:
         now = Path(path).stat().st_size
     except OSError as error:
-        raise MillraceError(
-            Problem(f"was seen earlier and is not there now: {error.strerror}", _LEAVE, path)
-        ) from error
+        message = f"was seen earlier and is not there now: {error.strerror}"
+        raise MillraceError(Problem(message, _LEAVE_HINT, path)) from error
     if now != size:
-        raise MillraceError(Problem(f"had {size} bytes when it was seen and has {now} now", _LEAVE, path))
+        raise MillraceError(Problem(f"had {size} bytes when it was seen and has {now} now", _LEAVE_HINT, path))

@@ -1,4 +1,4 @@
-"""Endless generated streams, in which each row depends only on the seed and the row number."""
+"""Endless generated streams, in which each row depends only on the seed and the row number, and the stream ``rate``."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from millrace_jobs.sources.base import Position, Rejected, Slice, bounds
+from millrace_jobs.sources.base import Position, Rejected, Slice, Source, bounds
 from millrace_jobs.sources.formats.column_types import TIMESTAMP
 from millrace_jobs.sources.formats.file_formats import MAX_ROWS
 from millrace_jobs.sources.pacing import Pacer, RatePace
+
+_SCHEMA = pa.schema([("timestamp", TIMESTAMP), ("key", pa.string()), ("value", pa.float64())])
+_GOLDEN_RATIO = 0.618
+"""The share of all ranks by which keys shift at every drift; with this one, few keys return to the top soon."""
 
 _WORDS = 4
 """64-bit words that Philox-4x64 yields per counter value: enough for one row."""
@@ -33,7 +37,7 @@ class GeneratedRows:
     epoch: int
 
 
-class GeneratedSource(ABC):
+class GeneratedSource(Source, ABC):
     """A source that generates rows at a given pace; the rows do not depend on how they are sliced.
 
     The position is ``{"row": k, "epoch": µs}``; ``epoch`` is ``start_time``, or the time of the first start. The pace
@@ -74,10 +78,6 @@ class GeneratedSource(ABC):
         self._due = self._pacer.due(row)
         return {"row": self._due if most is None else min(self._due, row + most), "epoch": start["epoch"]}
 
-    def exhausted(self, position: Position) -> bool:
-        """Return False: the stream never ends."""
-        return False
-
     def lag(self, position: Position) -> int:
         """Return the number of rows that were due at the last call of ``latest`` and are not consumed."""
         return max(self._due - int(position["row"]), 0)
@@ -99,37 +99,6 @@ class GeneratedSource(ABC):
     @abstractmethod
     def _generate(self, rows: NDArray[np.int64], epoch: int) -> pa.RecordBatch:
         """Generate these consecutive rows of the stream that began at ``epoch``."""
-
-
-def random_words(key: int, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return four random words for each of these consecutive rows. Shape ``(rows, 4)``.
-
-    The generator is the counter-based Philox-4x64 (Salmon et al., SC 2011). Its key is ``key``, below 2^128; its
-    counter is the row number.
-    """
-    generator = np.random.Philox(key=key).advance(int(rows[0]))
-    return generator.random_raw(_WORDS * len(rows)).reshape(-1, _WORDS)
-
-
-def uniform(words: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Return the words as numbers in [0, 1)."""
-    return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
-@lru_cache(maxsize=4)
-def zipf(keys: int, skew: float) -> NDArray[np.float64]:
-    """Return the cumulative Zipf distribution of the ranks 1 to ``keys``. Shape ``(keys,)``.
-
-    The probability of a rank is proportional to rank^-skew.
-    """
-    cumulative = np.cumsum(np.arange(1, keys + 1, dtype=np.float64) ** -skew)
-    shares: NDArray[np.float64] = cumulative / cumulative[-1]
-    return shares
-
-
-_SCHEMA = pa.schema([("timestamp", TIMESTAMP), ("key", pa.string()), ("value", pa.float64())])
-_GOLDEN_RATIO = 0.618
-"""The share of all ranks by which keys shift at every drift; with this one, few keys return to the top soon."""
 
 
 class RateSource(GeneratedSource):
@@ -174,6 +143,32 @@ class RateSource(GeneratedSource):
             ],
             schema=_SCHEMA,
         )
+
+
+def random_words(key: int, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return four random words for each of these consecutive rows. Shape ``(rows, 4)``.
+
+    The generator is the counter-based Philox-4x64 (Salmon et al., SC 2011). Its key is ``key``, below 2^128; its
+    counter is the row number.
+    """
+    generator = np.random.Philox(key=key).advance(int(rows[0]))
+    return generator.random_raw(_WORDS * len(rows)).reshape(-1, _WORDS)
+
+
+def uniform(words: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Return the words as numbers in [0, 1)."""
+    return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+@lru_cache(maxsize=4)
+def zipf(keys: int, skew: float) -> NDArray[np.float64]:
+    """Return the cumulative Zipf distribution of the ranks 1 to ``keys``. Shape ``(keys,)``.
+
+    The probability of a rank is proportional to rank^-skew.
+    """
+    cumulative = np.cumsum(np.arange(1, keys + 1, dtype=np.float64) ** -skew)
+    shares: NDArray[np.float64] = cumulative / cumulative[-1]
+    return shares
 
 
 @lru_cache(maxsize=4)

@@ -150,8 +150,7 @@ def read_rate_trace(
             time_name = _column(names, time_column, 0, path)
             rate_name = _column(names, rate_column, 1, path)
             steps = [
-                (_time(row[time_name], path, line), _rate(row[rate_name], path, line))
-                for line, row in enumerate(reader, 2)
+                (_time(row[time_name], path, i), _rate(row[rate_name], path, i)) for i, row in enumerate(reader, 2)
             ]
     except (OSError, UnicodeDecodeError) as error:
         raise MillraceError(Problem(f"cannot be read as a rate trace: {error}", "", path)) from error
@@ -159,9 +158,8 @@ def read_rate_trace(
     if not len(times) or not rates.any():
         raise MillraceError(Problem("the rate trace has no rate above 0", "give it at least one", path))
     if backwards := np.flatnonzero(np.diff(times) <= 0).tolist():
-        raise MillraceError(
-            Problem("the time does not advance from the line before", "sort by time", path, backwards[0] + 3)
-        )
+        message = "the time does not advance from the line before"
+        raise MillraceError(Problem(message, "sort by time", path, backwards[0] + 3))
     return RatePace(times - times[0], rates * scale)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from datetime import datetime
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 
@@ -191,9 +192,8 @@ def _decoder(name: str, spec: SourceSpec) -> MessageDecoder:
         return _avro(name, spec, spec.avro)
     assert spec.ddl is not None
     schema = declared_schema(spec.ddl)
-    if spec.record_format is RecordFormat.CSV:
-        return TextDecoder.csv(schema, spec.timestamp_format.value)
-    return TextDecoder.json(schema, spec.timestamp_format.value)
+    format: Literal["csv", "json"] = "csv" if spec.record_format is RecordFormat.CSV else "json"
+    return TextDecoder(format, schema, spec.timestamp_format.value)
 
 
 def _avro(name: str, spec: SourceSpec, avro: Avro) -> AvroDecoder:

@@ -33,8 +33,6 @@ Row = tuple[str | None, str | None, int]
 
 _FORMATS = {"ignoreNullFields": "false", "timeZone": "UTC", **TIMES_AS_TEXT}
 
-_AT_A_TIME = 10_000
-
 
 def encoded(results: DataFrame, keys: ResultKeys) -> DataFrame:
     """Return the results as the columns ``key``, ``value`` and ``end`` (see ``Row``)."""
@@ -49,7 +47,7 @@ def encoded(results: DataFrame, keys: ResultKeys) -> DataFrame:
 
 def fetched_rows(fetched: pa.Table) -> Iterator[Row]:
     """Yield the rows of ``encoded`` after the driver has fetched them."""
-    for batch in fetched.to_batches(max_chunksize=_AT_A_TIME):
+    for batch in fetched.to_batches(max_chunksize=10_000):
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 

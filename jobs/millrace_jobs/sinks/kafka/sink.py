@@ -6,15 +6,13 @@ again after a crash is computed again, because state depends on it. It is writte
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, Sink
 from millrace_jobs.sinks.kafka.messages import encoded, fetched_rows
 from millrace_jobs.sinks.kafka.topic import TargetTopic, TopicSettings
-from millrace_jobs.sinks.kafka.transactions import BatchTransactions, KeyValue
+from millrace_jobs.sinks.kafka.transactions import BatchTransactions
 
 
 class KafkaSink(Sink):
@@ -59,9 +57,5 @@ class KafkaSink(Sink):
         return settings
 
     def _write(self, fetched: pa.Table, batch: ResultBatch) -> int:
-        self._transactions.write(batch, _messages(fetched))
+        self._transactions.write(batch, ((key, value) for key, value, _ in fetched_rows(fetched)))
         return int(fetched.num_rows)
-
-
-def _messages(fetched: pa.Table) -> Iterator[KeyValue]:
-    return ((key, value) for key, value, _ in fetched_rows(fetched))

@@ -5,7 +5,8 @@ HAVING no longer admits the group. Second, under OnUpdate, when the watermark ha
 Spark then drops the window's state, and no update can follow. Under OnWindowClose rows are final and stay.
 
 The table itself is the record of which rows it has (``LiveRows``). A batch that runs again therefore sends the same
-messages, and a group that was never in the table needs no tombstone.
+messages, and a group that was never in the table needs no tombstone. The record takes memory in the driver: some 300
+bytes for every row of the table.
 """
 
 from __future__ import annotations
@@ -32,9 +33,64 @@ Changes = dict[str, int | None]
 """Message keys with the end of the row's window in microseconds since 1970, or None if the row was removed."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-_AT_A_TIME = 10_000
-_POLL_SECONDS = 1.0
+
+
+class TableSink(KafkaSink):
+    """A sink that upserts rows by key, and retracts rows by tombstones."""
+
+    def __init__(self, topic: TargetTopic, keys: ResultKeys, query: str, checkpoint_id: str) -> None:
+        super().__init__(topic, keys, query, checkpoint_id)
+        self._live = LiveRows()
+
+    def prepare(self, last: LastBatch) -> None:
+        """Take over the topic's transactions, and read which rows the table has."""
+        super().prepare(last)
+        if self._rows_expire:
+            self._live = read_live_rows(self._topic, self._transactions.id, self._keys.window)
+
+    @property
+    def _rows_expire(self) -> bool:
+        return self._keys.retracts or self._keys.window is not None
+
+    def _suitable(self) -> TopicSettings | None:
+        settings = self._topic.settings(create_with=" --config cleanup.policy=compact")
+        if settings is None:
+            message = f"this user may not see whether topic {self._topic.name} is compacted, as a table has to be"
+            raise self._topic.problem(message, "allow it to describe the topic's configs")
+        if not settings.compacted:
+            message = f"topic {self._topic.name} is not compacted: as a table it would lose rows, and grow for ever"
+            raise self._topic.problem(message, self._topic.alter("cleanup.policy=compact"))
+        return settings
+
+    def _write(self, fetched: pa.Table, batch: ResultBatch) -> int:
+        if not self._rows_expire:
+            return super()._write(fetched, batch)
+        changes: Changes = {}
+        self._transactions.write(batch, table_messages(fetched_rows(fetched), self._live, changes, batch.watermark))
+        self._live.apply(changes)
+        return sum(value.is_valid for value in fetched.column("value")) if self._keys.retracts else fetched.num_rows
+
+
+def table_messages(rows: Iterator[Row], live: LiveRows, changes: Changes, watermark: int) -> Iterator[KeyValue]:
+    """Yield the messages of a batch: its rows, and tombstones for rows no longer admitted and for expired rows.
+
+    Args:
+        rows: the batch's results.
+        live: the rows of the table before the batch.
+        changes: receives the changes that the batch makes to ``live``.
+        watermark: in milliseconds since 1970; a row whose window it has already passed is sent and then expires.
+    """
+    for key, value, end in rows:
+        assert key is not None
+        if value is not None:
+            changes[key] = end
+            yield key, value
+        elif key in live:
+            changes[key] = None
+            yield key, None
+    for key in live.expired(changes, watermark * 1000):
+        changes[key] = None
+        yield key, None
 
 
 class LiveRows:
@@ -112,7 +168,7 @@ def _messages(consumer: Consumer, partitions: Iterable[Partition], topic: Target
     latest_error = KafkaError(KafkaError._TIMED_OUT)
     last_progress = time.monotonic()
     while unread:
-        for message in consumer.consume(_AT_A_TIME, _POLL_SECONDS):
+        for message in consumer.consume(10_000, 1.0):
             error = message.error()
             if error is None:
                 last_progress = time.monotonic()
@@ -145,62 +201,4 @@ def _window_end(value: Any, window: WindowColumn) -> int:
     if value is None:
         return NO_END
     moment = datetime.fromisoformat(value["end"] if window.part == "window" else value)
-    return (moment - _EPOCH) // _MICROSECOND + (window.size if window.part == "start" else 0)
-
-
-class TableSink(KafkaSink):
-    """A sink that upserts rows by key, and retracts rows by tombstones."""
-
-    def __init__(self, topic: TargetTopic, keys: ResultKeys, query: str, checkpoint_id: str) -> None:
-        super().__init__(topic, keys, query, checkpoint_id)
-        self._live = LiveRows()
-
-    def prepare(self, last: LastBatch) -> None:
-        """Take over the topic's transactions, and read which rows the table has."""
-        super().prepare(last)
-        if self._rows_expire:
-            self._live = read_live_rows(self._topic, self._transactions.id, self._keys.window)
-
-    @property
-    def _rows_expire(self) -> bool:
-        return self._keys.retracts or self._keys.window is not None
-
-    def _suitable(self) -> TopicSettings | None:
-        settings = self._topic.settings(create_with=" --config cleanup.policy=compact")
-        if settings is None:
-            message = f"this user may not see whether topic {self._topic.name} is compacted, as a table has to be"
-            raise self._topic.problem(message, "allow it to describe the topic's configs")
-        if not settings.compacted:
-            message = f"topic {self._topic.name} is not compacted: as a table it would lose rows, and grow for ever"
-            raise self._topic.problem(message, self._topic.alter("cleanup.policy=compact"))
-        return settings
-
-    def _write(self, fetched: pa.Table, batch: ResultBatch) -> int:
-        if not self._rows_expire:
-            return super()._write(fetched, batch)
-        changes: Changes = {}
-        self._transactions.write(batch, table_messages(fetched_rows(fetched), self._live, changes, batch.watermark))
-        self._live.apply(changes)
-        return sum(value.is_valid for value in fetched.column("value")) if self._keys.retracts else fetched.num_rows
-
-
-def table_messages(rows: Iterator[Row], live: LiveRows, changes: Changes, watermark: int) -> Iterator[KeyValue]:
-    """Yield the messages of a batch: its rows, and tombstones for rows no longer admitted and for expired rows.
-
-    Args:
-        rows: the batch's results.
-        live: the rows of the table before the batch.
-        changes: receives the changes that the batch makes to ``live``.
-        watermark: in milliseconds since 1970; a row whose window it has already passed is sent and then expires.
-    """
-    for key, value, end in rows:
-        assert key is not None
-        if value is not None:
-            changes[key] = end
-            yield key, value
-        elif key in live:
-            changes[key] = None
-            yield key, None
-    for key in live.expired(changes, watermark * 1000):
-        changes[key] = None
-        yield key, None
+    return (moment - _EPOCH) // timedelta(microseconds=1) + (window.size if window.part == "start" else 0)

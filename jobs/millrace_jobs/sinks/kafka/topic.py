@@ -12,8 +12,7 @@ from millrace_jobs.kafka.cluster import KafkaCluster
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.kafka.errors import error_of, patiently
 
-_SECONDS = 10.0
-"""Longest time, in seconds, that one request to the brokers may take."""
+_ANSWER_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -42,10 +41,8 @@ class TargetTopic:
             MillraceError: the topic does not exist, this user may not see it, or the brokers do not answer.
         """
         if self.name not in KafkaCluster(self.connection).topics([self.name], None):
-            message = f"Kafka at {self.connection.servers} has no topic {self.name}"
-            raise self.problem(
-                message, f"create it: {self._command('topics', f'--create --partitions 8{create_with}')}"
-            )
+            command = self._command("topics", f"--create --partitions 8{create_with}")
+            raise self.problem(f"Kafka at {self.connection.servers} has no topic {self.name}", f"create it: {command}")
         admin = AdminClient(self.connection.settings())
         return patiently(lambda: self._described(admin), f"looking at topic {self.name}", self.connection)
 
@@ -63,7 +60,7 @@ class TargetTopic:
     def _described(self, admin: AdminClient) -> TopicSettings | None:
         resource = ConfigResource(ConfigResource.Type.TOPIC, self.name)
         try:
-            entries = admin.describe_configs([resource], request_timeout=_SECONDS)[resource].result()
+            entries = admin.describe_configs([resource], request_timeout=_ANSWER_SECONDS)[resource].result()
         except KafkaException as error:
             if error_of(error).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 return None

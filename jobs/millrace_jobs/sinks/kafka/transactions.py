@@ -34,7 +34,7 @@ driver does not cost this much time, because the next driver aborts its transact
 _TRANSACTION_MS = int(TRANSACTION_SECONDS * 1000)
 _ANSWER_SECONDS = 5.0
 _ABORT_SECONDS = 10.0
-_QUEUED_KILOBYTES = 65_536
+_GRACE_SECONDS = 5.0
 _QUEUE_FULL_SECONDS = 0.05
 _POLL_EVERY = 1_000
 
@@ -123,7 +123,7 @@ class BatchTransactions:
             "allow.auto.create.topics": False,
             "partitioner": "murmur2_random",  # as Kafka's own clients place keys
             "compression.type": "lz4",
-            "queue.buffering.max.kbytes": _QUEUED_KILOBYTES,
+            "queue.buffering.max.kbytes": 65_536,
             # Only when a connection closes does librdkafka look again for the coordinator of a group.
             "connections.max.idle.ms": 10_000,
             "on_delivery": self._on_undelivered,
@@ -176,7 +176,6 @@ class BatchTransactions:
         return offset if offset >= 0 else None
 
     def _send(self, producer: Producer, messages: Iterable[KeyValue], batch: ResultBatch) -> None:
-        """Write messages and the batch's number in one transaction."""
         began = time.monotonic()
         self._undelivered = None
         try:
@@ -198,11 +197,8 @@ class BatchTransactions:
             raise
 
     def _produce(self, producer: Producer, messages: Iterable[KeyValue], batch: ResultBatch) -> None:
-        headers: list[tuple[str, str | bytes | None]] = [
-            ("millrace-query", self._query.encode()),
-            ("millrace-batch", str(batch.number).encode()),
-            ("millrace-epoch", str(batch.epoch).encode()),
-        ]
+        about = {"query": self._query, "batch": batch.number, "epoch": batch.epoch}
+        headers: list[tuple[str, str | bytes | None]] = [(f"millrace-{k}", str(v).encode()) for k, v in about.items()]
         topic = self._topic.name
         for count, (key, value) in enumerate(messages):
             while True:
@@ -301,9 +297,6 @@ def require_known(written: int | None, last: LastBatch, topic: TargetTopic) -> N
         newest = "no batch" if last.begun is None else f"no batch after {last.begun}"
         message = f"topic {topic.name} has results up to batch {written - 1}, but the checkpoint knows of {newest}"
         raise topic.problem(message, f"restore the newest checkpoint, or {_START_OVER}")
-
-
-_GRACE_SECONDS = 5.0
 
 
 def call_in_time(call: Callable[[float], None], seconds: float) -> None:

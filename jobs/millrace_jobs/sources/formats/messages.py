@@ -6,7 +6,7 @@ A decoder takes the values of many messages at once and builds whole columns fro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -25,10 +25,8 @@ RAW = pa.schema([("value", pa.binary())])
 class MessageDecoder(Protocol):
     """A decoder of message values; picklable."""
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The schema of the records."""
-        ...
+    schema: pa.Schema
+    """The schema of the records."""
 
     def decode(self, values: Sequence[bytes | None], reject: RejectAt) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
         """Decode values to records in order; bad messages go to ``reject``.
@@ -50,25 +48,20 @@ class RawDecoder:
 
 
 class TextDecoder:
-    """A decoder of JSON objects or CSV lines, which are joined to one text that Arrow parses all at once."""
+    """A decoder of JSON objects or CSV lines, which are joined to one text that Arrow parses all at once.
 
-    def __init__(self, parser: Parser, schema: pa.Schema, *, joins_lines: bool) -> None:
+    The fields of a CSV line are the schema's columns in order, and the line may end with a line break. Line breaks
+    inside a JSON object count as white space.
+    """
+
+    def __init__(self, format: Literal["csv", "json"], schema: pa.Schema, timestamp_format: str) -> None:
         self.schema = schema
-        self._parser = parser
-        self._joins_lines = joins_lines
-
-    @classmethod
-    def json(cls, schema: pa.Schema, timestamp_format: str) -> TextDecoder:
-        """Return a decoder of one JSON object per message; line breaks inside it count as white space."""
-        return cls(JsonParser(schema, timestamp_format), schema, joins_lines=True)
-
-    @classmethod
-    def csv(cls, schema: pa.Schema, timestamp_format: str) -> TextDecoder:
-        """Return a decoder of one CSV line per message; the fields are the schema's columns in order.
-
-        The line may end with a line break.
-        """
-        return cls(CsvParser(schema, schema.names, ",", timestamp_format), schema, joins_lines=False)
+        self._joins_lines = format == "json"
+        self._parser: Parser = (
+            JsonParser(schema, timestamp_format)
+            if format == "json"
+            else CsvParser(schema, schema.names, ",", timestamp_format)
+        )
 
     def decode(self, values: Sequence[bytes | None], reject: RejectAt) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
         """Decode a record from every message that has a value."""

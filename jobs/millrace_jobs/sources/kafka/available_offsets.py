@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -123,11 +123,8 @@ class KafkaStateFile:
             raise MillraceError(Problem(message, "", str(self._path))) from error
 
 
-class _ImplausibleError(Exception):
-    """Carries the error to raise if the problem persists."""
-
-    def __init__(self, problem: MillraceError) -> None:
-        self.problem = problem
+class _ImplausibleError(MillraceError):
+    """An error that counts only if it persists."""
 
 
 class AvailableOffsets:
@@ -172,14 +169,10 @@ class AvailableOffsets:
         while True:
             try:
                 return self._ends(start)
-            except _ImplausibleError as doubt:
+            except _ImplausibleError as error:
                 if time.monotonic() > deadline:
-                    raise doubt.problem from None
+                    raise MillraceError(*error.problems) from None
             time.sleep(LONGEST_PAUSE)
-
-    def offsets_at(self, moment: int, partitions: Iterable[Partition]) -> Mapping[Partition, int | None]:
-        """Return the first offset at or after a time in ms since 1970, by partition; None if no record is that new."""
-        return self._cluster.at(moment, partitions)
 
     def _ends(self, start: Offsets) -> Offsets:
         found = self._found()
@@ -188,7 +181,9 @@ class AvailableOffsets:
         partitions = self._partitions(found) if ending is None else sorted(ending)
         beginnings, ends = self._cluster.beginnings(partitions), self._cluster.ends(partitions)
         if new := {partition: beginnings[partition] for partition in partitions if partition not in self.first}:
-            self._add(new, found)
+            # New partitions start at their beginning; this is stored before any of their records are read.
+            topics = {**self._known_state.topics, **{name: topic.id for name, topic in found.items()}}
+            self._store(replace(self._known_state, topics=topics, first=self.first | new))
         for partition in partitions:
             at = start.get(partition, self.first[partition])
             self._check(partition, at, beginnings[partition], ends[partition])
@@ -199,16 +194,10 @@ class AvailableOffsets:
         for name, id in self._known_state.topics.items():
             if name not in found:
                 said = f"source {self._source}: topic {name}, which this query has been reading, is gone"
-                raise _ImplausibleError(MillraceError(Problem(said, RESTART_HINT)))
+                raise _ImplausibleError(Problem(said, RESTART_HINT))
             if found[name].id != id:
                 said = f"source {self._source}: topic {name} was deleted and created again since this query began"
                 raise MillraceError(Problem(f"{said}, so that its offsets mean other records", RESTART_HINT))
-
-    def _add(self, new: Offsets, found: Mapping[str, Topic]) -> None:
-        """Start new partitions at their beginning; this is stored before any of their records are read."""
-        state = self._known_state
-        topics = dict(state.topics) | {name: topic.id for name, topic in found.items()}
-        self._store(replace(state, topics=topics, first=state.first | new))
 
     def _found(self) -> dict[str, Topic]:
         """Return the topics that exist; raise if a topic named by the query has never existed."""
@@ -254,7 +243,7 @@ class AvailableOffsets:
             raise MillraceError(Problem(said, RESTART_HINT))
         if at > end:
             said = f"{where} ends at offset {end} now, though it was read up to {at}: records were lost or replaced"
-            raise _ImplausibleError(MillraceError(Problem(said, RESTART_HINT)))
+            raise _ImplausibleError(Problem(said, RESTART_HINT))
 
     def _stopping(self, ends: Offsets) -> Offsets:
         """Return ``ends``, capped where the query stops; an end time is fixed to offsets once it has passed."""

@@ -11,7 +11,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from millrace_jobs.kafka.cluster import KafkaCluster, Partition
 from millrace_jobs.kafka.connection import Connection
-from millrace_jobs.sources.base import CorruptRecords, Position, Rejected, Slice
+from millrace_jobs.sources.base import CorruptRecords, Position, Rejected, Slice, Source
 from millrace_jobs.sources.formats.column_types import TIMESTAMP
 from millrace_jobs.sources.formats.messages import MessageDecoder
 from millrace_jobs.sources.kafka.available_offsets import AvailableOffsets, KafkaStateFile, Subscription
@@ -36,7 +36,7 @@ _EARLIEST, _LATEST = -62_135_596_800_000, 253_402_300_799_999
 """The first and last millisecond of the years 1 to 9999, since 1970; times in a wrong unit fall outside."""
 
 
-class KafkaSource:
+class KafkaSource(Source):
     """The records of Kafka topics, as a ``read_committed`` consumer sees them.
 
     The position is ``{topic: {partition: offset}}``. Decisions made when the query began (where it starts, which
@@ -74,21 +74,24 @@ class KafkaSource:
         self._turn = 0
 
     @cached_property
+    def _cluster(self) -> KafkaCluster:
+        return KafkaCluster(self._connection, answered=self._state_file.read() is not None)
+
+    @cached_property
     def _available(self) -> AvailableOffsets:
         """What Kafka has, made on first use: on the driver, never in the tasks, which only read slices."""
-        cluster = KafkaCluster(self._connection, answered=self._state_file.read() is not None)
-        return AvailableOffsets(self.name, self._subscription, cluster, self._state_file)
+        return AvailableOffsets(self.name, self._subscription, self._cluster, self._state_file)
 
     @cached_property
     def _cutter(self) -> BacklogCutter:
-        return BacklogCutter(self._available.offsets_at)
+        return BacklogCutter(self._cluster.at)
 
     @cached_property
     def _record_size(self) -> RecordSize:
         return RecordSize(self.name, self._connection)
 
     def __getstate__(self) -> dict[str, Any]:
-        on_the_driver = ("_available", "_cutter", "_record_size")
+        on_the_driver = ("_cluster", "_available", "_cutter", "_record_size")
         return {name: value for name, value in self.__dict__.items() if name not in on_the_driver}
 
     def initial(self) -> Position:

@@ -16,7 +16,7 @@ from record_tables import BAD_LINES, FORMATS, ROWS, SCHEMA, line_of
 
 
 def decoder(file_format):
-    made = getattr(TextDecoder, file_format)(SCHEMA, "iso")
+    made = TextDecoder(file_format, SCHEMA, "iso")
     return pickle.loads(pickle.dumps(made))
 
 

@@ -49,7 +49,7 @@ def cluster():
     return ScriptedCluster({ONE: 0, TWO: 5}, {ONE: 10, TWO: 20})
 
 
-def frontier(cluster, tmp_path, clock=lambda: 0.0, **subscription):
+def available(cluster, tmp_path, clock=lambda: 0.0, **subscription):
     made = AvailableOffsets(
         "s", Subscription(("trips",), **subscription), cluster, KafkaStateFile(str(tmp_path)), clock
     )
@@ -58,35 +58,35 @@ def frontier(cluster, tmp_path, clock=lambda: 0.0, **subscription):
 
 
 def test_an_end_that_goes_back_for_a_moment_is_waited_for(cluster, tmp_path):
-    made = frontier(cluster, tmp_path)
+    made = available(cluster, tmp_path)
     cluster.ends_[ONE] = 3
     cluster.script = [lambda: None, lambda: None, lambda: cluster.ends_.update({ONE: 11})]
     assert made.ends({ONE: 10, TWO: 5}) == {ONE: 11, TWO: 20}
 
 
 def test_an_end_that_stays_before_what_was_read_is_refused(cluster, tmp_path):
-    made = frontier(cluster, tmp_path)
+    made = available(cluster, tmp_path)
     cluster.ends_[ONE] = 3
     with pytest.raises(MillraceError, match=r"partition 0 ends at offset 3 now, though it was read up to 10: records"):
         made.ends({ONE: 10, TWO: 5})
 
 
 def test_a_topic_that_is_away_for_a_moment_is_waited_for(cluster, tmp_path):
-    made = frontier(cluster, tmp_path)
+    made = available(cluster, tmp_path)
     cluster.id = ""
     cluster.script = [lambda: None, lambda: setattr(cluster, "id", "id")]
     assert made.ends({ONE: 0, TWO: 5}) == {ONE: 10, TWO: 20}
 
 
 def test_a_topic_that_stays_away_is_refused(cluster, tmp_path):
-    made = frontier(cluster, tmp_path)
+    made = available(cluster, tmp_path)
     cluster.id = ""
     with pytest.raises(MillraceError, match="topic trips, which this query has been reading, is gone"):
         made.ends({ONE: 0, TWO: 5})
 
 
 def test_a_topic_made_anew_is_refused_at_once(cluster, tmp_path):
-    made = frontier(cluster, tmp_path)
+    made = available(cluster, tmp_path)
     cluster.id = "other"
     with pytest.raises(MillraceError, match="topic trips was deleted and created again since this query began"):
         made.ends({ONE: 0, TWO: 5})
@@ -95,7 +95,7 @@ def test_a_topic_made_anew_is_refused_at_once(cluster, tmp_path):
 def test_a_topic_that_was_never_there_is_refused_at_the_start(cluster, tmp_path):
     cluster.id = ""
     with pytest.raises(MillraceError, match="no topic trips"):
-        frontier(cluster, tmp_path)
+        available(cluster, tmp_path)
     assert KafkaStateFile(str(tmp_path)).read() is None
 
 
@@ -104,7 +104,7 @@ def test_a_topic_that_was_never_there_is_refused_at_the_start(cluster, tmp_path)
     [({ONE: 0, TWO: 4}, True), ({ONE: 0, TWO: 5}, False), ({ONE: 0, TWO: 20}, False)],
 )
 def test_records_that_are_gone_are_refused(cluster, tmp_path, at, gone):
-    made = frontier(cluster, tmp_path)
+    made = available(cluster, tmp_path)
     if not gone:
         assert made.ends(at) == {ONE: 10, TWO: 20}
         return
@@ -115,7 +115,7 @@ def test_records_that_are_gone_are_refused(cluster, tmp_path, at, gone):
 
 
 def test_all_of_them_gone_is_nothing_lost_where_all_were_read(cluster, tmp_path):
-    made = frontier(cluster, tmp_path)
+    made = available(cluster, tmp_path)
     cluster.begins[TWO] = 20
     assert made.ends({ONE: 0, TWO: 20}) == {ONE: 10, TWO: 20}
 
@@ -130,15 +130,15 @@ def test_all_of_them_gone_is_nothing_lost_where_all_were_read(cluster, tmp_path)
 )
 def test_where_a_query_starts_is_settled_once(cluster, tmp_path, starting, first):
     cluster.records = {ONE: {3: 100, 4: 200, 5: 120}, TWO: {7: 90}}
-    assert frontier(cluster, tmp_path, starting=starting).first == first
+    assert available(cluster, tmp_path, starting=starting).first == first
     cluster.begins, cluster.ends_ = {ONE: 8, TWO: 8}, {ONE: 90, TWO: 90}
-    assert frontier(cluster, tmp_path, starting=starting).first == first
+    assert available(cluster, tmp_path, starting=starting).first == first
 
 
 def test_a_time_to_stop_at_is_settled_when_it_has_come(cluster, tmp_path):
     now = [1.0]
     cluster.records = {ONE: {8: 2500}}
-    made = frontier(cluster, tmp_path, lambda: now[0], ending=2000)
+    made = available(cluster, tmp_path, lambda: now[0], ending=2000)
     at = {ONE: 0, TWO: 5}
     assert made.ends(at) == {ONE: 8, TWO: 20}
     cluster.ends_[TWO] = 25
@@ -147,7 +147,7 @@ def test_a_time_to_stop_at_is_settled_when_it_has_come(cluster, tmp_path):
     assert made.ends(at) == {ONE: 8, TWO: 25}
     cluster.ends_[TWO] = 30
     assert made.ends(at) == {ONE: 8, TWO: 25}
-    assert frontier(cluster, tmp_path, lambda: now[0], ending=2000).ends(at) == {ONE: 8, TWO: 25}
+    assert available(cluster, tmp_path, lambda: now[0], ending=2000).ends(at) == {ONE: 8, TWO: 25}
 
 
 def test_a_checkpoint_without_its_memory_is_refused(cluster, tmp_path):
@@ -158,8 +158,8 @@ def test_a_checkpoint_without_its_memory_is_refused(cluster, tmp_path):
 
 def test_partitions_that_are_added_begin_at_their_beginning_also_when_the_driver_begins_anew(cluster, tmp_path):
     three = Partition("trips", 2)
-    made = frontier(cluster, tmp_path)
+    made = available(cluster, tmp_path)
     cluster.begins[three], cluster.ends_[three] = 3, 7
     assert made.ends({ONE: 0, TWO: 5}) == {ONE: 10, TWO: 20, three: 7}
     cluster.begins[three] = 4
-    assert frontier(cluster, tmp_path).first == {ONE: 0, TWO: 5, three: 3}
+    assert available(cluster, tmp_path).first == {ONE: 0, TWO: 5, three: 3}
