@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -33,12 +34,19 @@ class Slice(Protocol):
 
 
 class Source(Protocol):
-    """A stream of records with a declared schema."""
+    """A stream of records with a declared schema.
+
+    A cached property of a source is made on first use on the driver, and is not pickled: tasks only read slices.
+    """
 
     name: str
     """The name of the source in the query, used in messages and in the names of dead-letter files."""
     schema: pa.Schema
     """The column names and types of every block that ``read`` yields."""
+
+    def __getstate__(self) -> object:
+        kind = type(self)
+        return {k: v for k, v in self.__dict__.items() if not isinstance(getattr(kind, k, None), cached_property)}
 
     def initial(self) -> Position:
         """Return the position before the first record."""

@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -90,11 +89,7 @@ class FilesSource(Source):
 
     @cached_property
     def _log(self) -> FileLog:
-        """The log of files seen, opened on first use: on the driver, never in the tasks, which only read slices."""
         return FileLog(self._log_directory)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_log"}
 
     def check(self) -> None:
         """Check the first file of a new query. Raises MillraceError if its columns do not match the schema."""

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -62,11 +61,7 @@ class GeneratedSource(Source, ABC):
 
     @cached_property
     def _pacer(self) -> Pacer:
-        """The pacer, made on first use: on the driver, never in the tasks, which only read slices."""
         return Pacer(self.pace, self._clock)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_pacer"}
 
     def initial(self) -> Position:
         """Return the position before row 0, with the time at which the stream begins."""

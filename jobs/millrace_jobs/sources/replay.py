@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -103,11 +102,7 @@ class ReplaySource(Source):
 
     @cached_property
     def _pacer(self) -> Pacer:
-        """The pacer, made on first use: on the driver, never in the tasks, which only read slices."""
         return Pacer(self._rate or EventTimePace(self._recording.clock(), self._speed), self._clock)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_pacer"}
 
     def initial(self) -> Position:
         """Return the position before the first row."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
@@ -79,7 +78,6 @@ class KafkaSource(Source):
 
     @cached_property
     def _available(self) -> AvailableOffsets:
-        """What Kafka has, made on first use: on the driver, never in the tasks, which only read slices."""
         return AvailableOffsets(self.name, self._subscription, self._cluster, self._state_file)
 
     @cached_property
@@ -89,10 +87,6 @@ class KafkaSource(Source):
     @cached_property
     def _record_size(self) -> RecordSize:
         return RecordSize(self.name, self._connection)
-
-    def __getstate__(self) -> dict[str, Any]:
-        on_the_driver = ("_cluster", "_available", "_cutter", "_record_size")
-        return {name: value for name, value in self.__dict__.items() if name not in on_the_driver}
 
     def initial(self) -> Position:
         """Return where a new query starts, in every partition that exists at that time."""
