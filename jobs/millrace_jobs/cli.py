@@ -118,7 +118,7 @@ def validate(
     ] = True,
 ) -> None:
     """Check files without running them; report every problem, and exit with status 1 if there is one."""
-    from millrace_jobs.run.query_file import check_file, notes_on
+    from millrace_jobs.run.query_file import check_file, warnings_about
 
     problems = [problem for file in files for problem in check_file(file, inputs=inputs)]
     if format == "json":
@@ -127,7 +127,7 @@ def validate(
         for problem in problems:
             typer.echo(str(problem))
         if not problems:
-            for note in (note for file in files for note in notes_on(file)):
+            for note in (note for file in files for note in warnings_about(file)):
                 typer.echo(f"note: {note}")
             typer.echo(f"{len(files)} file{'s' * (len(files) > 1)} without a problem")
     raise typer.Exit(1 if problems else 0)
@@ -189,9 +189,9 @@ def partitioners(
 ) -> None:
     """Place a recorded stream by several algorithms, and compare their balance, cost and speed.
 
-    Records keep their input order. Slides are cut at multiples of their length in event time, or after so many
-    records; one that comes late belongs to the slide that is current. Each slide is dealt to the replicas in
-    nearly equal contiguous parts.
+    Records keep their input order. Slides are cut at multiples of their length, in event time or in records; a late
+    record belongs to the current slide. Each slide is divided into contiguous parts of nearly equal size, one for
+    each replica.
     """
     from millrace_jobs.benchmark.compare import ComparisonRequest, compare
     from millrace_jobs.benchmark.plot import write_plot
@@ -261,7 +261,7 @@ def _run(make: Callable[[], Job], grace: float) -> None:
     """Run a job until it ends, or until its running batch ends after Ctrl-C or SIGTERM; report a failure."""
     from millrace_jobs import jvm
     from millrace_jobs.run.failures import write_report
-    from millrace_jobs.signals import OrderlyEnd
+    from millrace_jobs.signals import GracefulShutdown
 
     try:
         job = make()
@@ -277,7 +277,7 @@ def _run(make: Callable[[], Job], grace: float) -> None:
         write_report(error)
         os._exit(1)
 
-    end = OrderlyEnd(job.stop, job.abandon, give_up, grace)
+    end = GracefulShutdown(job.stop, job.abandon, give_up, grace)
     try:
         with job:
             end.listen()
@@ -325,8 +325,8 @@ def main() -> None:
     except Exception as error:
         if "--debug" in sys.argv:
             raise
-        said = f"{type(error).__name__}: {error}".split("\n", 1)[0]
-        _print_problems((Problem(f"this should not have happened: {said}", "run with --debug to see where"),))
+        first_line = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+        _print_problems((Problem(f"this should not have happened: {first_line}", "run with --debug to see where"),))
         sys.exit(1)
 
 

@@ -30,7 +30,7 @@ _TIMEOUT_SECONDS = 300.0
 _CONNECTION = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 """Environment variable with the path of the file into which Spark writes its gateway's port and secret."""
 
-_EARLY = ("spark.driver.", "spark.jars", "spark.files", "spark.archives")
+_STARTUP_PREFIXES = ("spark.driver.", "spark.jars", "spark.files", "spark.archives")
 """Prefixes of the Spark settings that a JVM reads only when it starts; the session receives all settings."""
 
 _COLLECTOR = "-XX:+UseParallelGC"
@@ -49,13 +49,13 @@ That compiler is slow and produces the fastest code. At Java's default threshold
 of the processor time of a start on code that runs once per batch.
 """
 
-_CLASSES = "-XX:MetaspaceSize=256m"
+_METASPACE = "-XX:MetaspaceSize=256m"
 """Size of the metaspace (Java's memory for classes) at which Java first collects the whole heap.
 
 At its default threshold, 21 MB, Java does so twice in a query's first batches, for 0.1 s each time.
 """
 
-_CHOICE = re.compile(r"-XX:\+Use\w+GC\b")
+_COLLECTOR_OPTION = re.compile(r"-XX:\+Use\w+GC\b")
 _JAVA_OPTIONS = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 """Environment variables that hold Java options."""
 
@@ -64,6 +64,9 @@ _ARCHIVE = "MILLRACE_SPARK_CLASSES"
 
 _WORKER_PYTHON = Path(__file__).with_name("worker-python")
 """The script that runs Spark's Python processes; Spark starts several of them for each query."""
+
+OVERLOADED = "check whether the machine is short of memory or overloaded"
+"""Hint for a process that died or did not respond."""
 
 _jvm: Jvm | None = None
 
@@ -86,7 +89,7 @@ class Jvm:
         """Folder that only this user may enter; it is removed when this process ends."""
         atexit.register(self.remove_folder)
         home = spark_home()
-        early = {name: value for name, value in settings.items() if name.startswith(_EARLY)}
+        early = {name: value for name, value in settings.items() if name.startswith(_STARTUP_PREFIXES)}
         # The archive fits only a class path that begins like its own, but Spark puts its settings folder first.
         if os.environ.get(_ARCHIVE):
             early.setdefault("spark.driver.extraClassPath", str(home / "jars" / "*"))
@@ -138,8 +141,8 @@ class Jvm:
             status = self._process.wait(_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             self.end()
-            hint = "see whether the machine has too little memory, or too much to do"
-            raise MillraceError(Problem(f"Spark's JVM does not end within {_TIMEOUT_SECONDS:g} s", hint)) from None
+            message = f"Spark's JVM does not end within {_TIMEOUT_SECONDS:g} s"
+            raise MillraceError(Problem(message, OVERLOADED)) from None
         self._zygote.finish()
         return status
 
@@ -164,10 +167,10 @@ class Jvm:
         try:
             while not file.exists():
                 if time.monotonic() > deadline:
-                    hint = "see whether the machine has too little memory, or too much to do"
-                    raise MillraceError(Problem(f"Spark's JVM does not start within {_TIMEOUT_SECONDS:g} s", hint))
+                    message = f"Spark's JVM does not start within {_TIMEOUT_SECONDS:g} s"
+                    raise MillraceError(Problem(message, OVERLOADED))
                 if not self.is_running:
-                    hint = "run with --debug to see what it says"
+                    hint = "run with --debug to see its output"
                     raise MillraceError(Problem("Spark's JVM has ended while it was starting", hint))
                 time.sleep(_POLL_SECONDS)
             port, length = struct.unpack_from(">ii", content := file.read_bytes())
@@ -221,7 +224,7 @@ def _environment(home: Path, settings: Mapping[str, str]) -> dict[str, str]:
     """Return this process's environment plus what Spark needs. The user's Java options come last and override ours."""
     os.environ["MILLRACE_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = str(_WORKER_PYTHON)
-    options = [_COMPILER, _CLASSES]
+    options = [_COMPILER, _METASPACE]
     classes = class_archive(home)
     if classes is not None and os.access(classes, os.R_OK):
         options.append(f'"-XX:SharedArchiveFile={classes}"')
@@ -237,13 +240,13 @@ def _chooses_collector(home: Path, settings: Mapping[str, str]) -> bool:
     texts = [*settings.values(), *(os.environ.get(name, "") for name in _JAVA_OPTIONS)]
     if defaults.is_file():
         texts.append(defaults.read_text(encoding="utf-8", errors="replace"))
-    return any(_CHOICE.search(text) for text in texts)
+    return any(_COLLECTOR_OPTION.search(text) for text in texts)
 
 
 def _require_java() -> None:
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java") is None and not (home and (Path(home) / "bin" / "java").exists()):
-        raise MillraceError(Problem("there is no Java", "install a Java 17 or later, or set JAVA_HOME to one"))
+        raise MillraceError(Problem("Java is not installed", "install Java 17 or later, or set JAVA_HOME to it"))
 
 
 def class_archive(spark_home: Path) -> Path | None:
@@ -257,9 +260,10 @@ def class_archive(spark_home: Path) -> Path | None:
         return Path(named)
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin/java") if home else Path(shutil.which("java") or "java")
-    states = [_state(java.resolve()), *sorted(_state(Path(jar.path)) for jar in os.scandir(spark_home / "jars"))]
+    jars = sorted(_file_version(Path(jar.path)) for jar in os.scandir(spark_home / "jars"))
+    versions = [_file_version(java.resolve()), *jars]
     cache = cache_folder()
-    return cache and cache / f"spark-classes-{_digest(str(spark_home))}-{_digest(*states)}.jsa"
+    return cache and cache / f"spark-classes-{_digest(str(spark_home))}-{_digest(*versions)}.jsa"
 
 
 def outdated_archives(current: Path) -> list[Path]:
@@ -274,7 +278,7 @@ def _digest(*texts: str) -> str:
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:12]
 
 
-def _state(path: Path) -> str:
+def _file_version(path: Path) -> str:
     try:
         found = path.stat()
     except OSError:

@@ -39,7 +39,7 @@ def prepare(say: Callable[[str], None]) -> None:
             say(f"Spark's classes are in {classes}")
             return
         say("running small queries to see which classes Spark uses")
-        if _note_classes(classes, folder):
+        if _write_class_archive(classes, folder):
             say(f"Spark's classes are in {classes} ({classes.stat().st_size >> 20} MiB)")
         else:
             say("this Java writes no archive of classes: runs start without one")
@@ -56,7 +56,7 @@ def _compile_kernels(stream: Path) -> None:
     compare(ComparisonRequest(stream, ["word", "number"], None, 4, 2, "1000", "500", "all", 0, None, 6))
 
 
-def _note_classes(classes: Path, folder: Path) -> bool:
+def _write_class_archive(classes: Path, folder: Path) -> bool:
     """Run queries in a JVM that writes the archive when it ends; return whether it did.
 
     The JVM writes to a temporary name, which is then renamed.

@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from millrace_jobs import jvm
-from millrace_jobs.signals import interrupts_as_before
+from millrace_jobs.signals import interrupt_handler_kept
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -136,7 +136,7 @@ def _session(
         builder = builder.config(key, value)
     for logger in _QUERY_LOGGERS:  # the code that catches the exception reports the same
         logging.getLogger(logger).disabled = quiet
-    with jvm.start(settings, quiet=quiet).announced(), interrupts_as_before():
+    with jvm.start(settings, quiet=quiet).announced(), interrupt_handler_kept():
         return builder.getOrCreate()
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
-def on_end_request(handle: Callable[[int], None]) -> Callable[[], None]:
+def on_shutdown_request(handle: Callable[[int], None]) -> Callable[[], None]:
     """Call ``handle`` with the number of each Ctrl-C and SIGTERM; return a function that restores what was in place."""
     before = {number: signal.signal(number, lambda number, _: handle(number)) for number in _ENDING}
 
@@ -34,7 +34,7 @@ def on_end_request(handle: Callable[[int], None]) -> Callable[[], None]:
     return restore
 
 
-class OrderlyEnd:
+class GracefulShutdown:
     """The end of a run in two steps, from ``listen`` to ``cancel``.
 
     The first Ctrl-C or SIGTERM calls ``stop``, which asks the run to end. A second one calls ``abandon``, and ends this
@@ -52,7 +52,7 @@ class OrderlyEnd:
 
     def listen(self) -> None:
         """Handle the signals from now on, also after ``cancel``."""
-        on_end_request(self._handle)
+        on_shutdown_request(self._handle)
 
     def cancel(self) -> None:
         """Do not give up the run, which has ended."""
@@ -67,13 +67,13 @@ class OrderlyEnd:
         self._overdue.start()
 
 
-def end_next_time(number: int) -> None:
+def restore_default_action(number: int) -> None:
     """Let the next signal of this number end the process at once."""
     signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager
-def interrupts_as_before() -> Iterator[None]:
+def interrupt_handler_kept() -> Iterator[None]:
     """Restore the Ctrl-C handler afterwards: a new SparkContext installs one that cancels even the running batch."""
     handler = signal.getsignal(signal.SIGINT)
     yield

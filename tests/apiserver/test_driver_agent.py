@@ -105,7 +105,7 @@ def test_what_is_no_plan_is_told_once_and_the_last_one_stays(driver: Driver, pla
             return str(error)
         return ""
 
-    assert f"plan.yaml of the ConfigMap {NAME} is no plan" in soon(refused)
+    assert f"plan.yaml of the ConfigMap {NAME} is not a plan" in soon(refused)
     assert plans.current() is None
     assert plans.newest == FIRST
     driver.write(FIRST.model_copy(update={"epoch": 3}))

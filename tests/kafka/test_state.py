@@ -12,7 +12,7 @@ import pytest
 
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.pipeline.progress import BatchReport
-from millrace_jobs.run.state import exchange
+from millrace_jobs.run.state import replace_state
 from spark.answers import Row, assert_same, duckdb_rows, micros
 from spark.questions import Hop, Question
 from spark.streams import Placing
@@ -201,7 +201,7 @@ def test_repartitioned_between_two_runs(spark, broker, make_topic, tmp_path):
         if partitions is not None:
             checkpoint = Checkpoint(checkpoint_root(live.query))
             checkpoint.open(live.query)
-            exchange(spark, checkpoint, partitions)
+            replace_state(spark, checkpoint, partitions)
             assert checkpoint.state_partitions == partitions
             checkpoint.close()
     model = Model(hop, reports, batches)

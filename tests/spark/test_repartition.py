@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
-from millrace_jobs.run.state import exchange
+from millrace_jobs.run.state import replace_state
 
 from .answers import assert_same, duckdb_rows, rows_of
 from .cli import Project
@@ -207,7 +207,7 @@ def die_and_go_on(spark: Any, folder: Path, step: str, question: Question, **que
     with pytest.MonkeyPatch.context() as patch:
         arm(patch)
         with pytest.raises(Died):
-            exchange(spark, checkpoint, 5)
+            replace_state(spark, checkpoint, 5)
     checkpoint.close()
     feed(stream, made, range(2, 3))
     assert partitions_in_use(stream) == checkpoint.state_partitions == left_with

@@ -215,7 +215,7 @@ def test_what_tasks_need_is_loaded_without_a_thread_that_forbids_to_fork():
 def test_there_is_no_java(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(MillraceError, match="there is no Java"):
+    with pytest.raises(MillraceError, match="Java is not installed"):
         Jvm({}, quiet=True)
 
 

@@ -15,7 +15,7 @@ from millrace_jobs.partitioners.parameters import Number, Parameter, Value, Whol
 ROUTED = tuple(name for name in registry.ALGORITHMS if registry.is_routed(name))
 """Names of the algorithms that can be compared."""
 
-_NOT_ONE = {
+_NOT_COMPARABLE = {
     "all": "all takes no parameters",
     "auto": "auto is not one algorithm but chooses among them",
     registry.NATIVE: "native routes nothing",
@@ -111,7 +111,7 @@ def _check_name(label: str, algorithm: str) -> None:
         raise MillraceError(Problem(f"--algorithm {label}: there is a space in it", f"write {_without_spaces(label)}"))
     if algorithm in ROUTED:
         return
-    problem = _NOT_ONE.get(algorithm, f"there is no partitioner {algorithm!r}")
+    problem = _NOT_COMPARABLE.get(algorithm, f"there is no partitioner {algorithm!r}")
     raise MillraceError(Problem(f"--algorithm {label}: {problem}", _HINT))
 
 

@@ -26,7 +26,7 @@ from millrace_api.model.sinks import SinkSpec
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint.evolution import changes, check_layout
 from millrace_jobs.checkpoint.lease import Lease
-from millrace_jobs.checkpoint.spark_folder import SparkLog, damaged, places, settle
+from millrace_jobs.checkpoint.spark_folder import SparkLog, damaged, possible_folders, recover
 from millrace_jobs.disk import make_folder, remove_folders, sync
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 
@@ -130,7 +130,7 @@ class Checkpoint(SparkLog):
             lease = Lease(self.root)
             lease.take()
             self._lease = lease
-            settle(self.spark)
+            recover(self.spark)
             self.check()
             self._is_new = held is None
             if held is None:
@@ -195,7 +195,7 @@ class Checkpoint(SparkLog):
 
     def is_unused(self) -> bool:
         """Whether no batch has ever begun."""
-        logs = (SparkLog(place).last_batch() for place in places(self.spark))
+        logs = (SparkLog(place).last_batch() for place in possible_folders(self.spark))
         return all(last.begun is None and last.committed is None for last in logs)
 
     def exists(self) -> bool:

@@ -97,7 +97,7 @@ def changes(before: StreamQuery, now: StreamQuery, log: SparkLog) -> tuple[str, 
             objections = [] if change is SpecChange.FREE else [(_shown(old), _shown(new))]
         for was, becomes in objections:
             message = f"the checkpoint {log.spark.parent} was made with {was}, not with {becomes}: {change.value}"
-            problems.append(Problem(message, _way_out(before, log), field=field))
+            problems.append(Problem(message, _hint(before, log), field=field))
     if problems:
         raise MillraceError(*problems)
     return tuple(remarks)
@@ -160,7 +160,7 @@ def _outline(query: StreamQuery) -> Outline:
     return outline(query.spec.query.sql or "", columns)
 
 
-def _way_out(query: StreamQuery, log: SparkLog) -> str:
+def _hint(query: StreamQuery, log: SparkLog) -> str:
     """Return the hint of what to do instead; for Kafka it includes the time to read again from."""
     checkpoint = query.spec.checkpoint
     claimed = checkpoint is not None and checkpoint.claim is not None

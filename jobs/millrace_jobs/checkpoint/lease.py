@@ -29,8 +29,8 @@ SECONDS = 30.0
 RENEWALS = 4
 """Number of renewals within the length of a lease; all but one may fail without harm."""
 
-_ONE_DRIVER = "see to it that there is one driver, then run the same command again: nothing is lost"
-_WRITABLE = "see to it that there is room and that its disk answers, then run the same command again: nothing is lost"
+_ONE_DRIVER = "make sure that only one driver runs, then run the same command again: nothing is lost"
+_WRITABLE = "check that its disk has room and responds, then run the same command again: nothing is lost"
 
 _RELEASE_SECONDS = 5.0
 """Seconds that the end of a run waits for a running renewal; one that hangs is abandoned."""

@@ -5,7 +5,7 @@ Hadoop's local file system keeps checksums as ``.NAME.crc``. Spark does not veri
 
 The state is changed in a copy, ``spark.new``, so that the checkpoint runs as before if the process dies before the copy
 is complete. Then two renames follow: ``spark`` to ``spark.old``, and ``spark.new`` to ``spark``. If the process dies
-between them, ``spark`` is missing, which shows that the copy is complete. ``settle``, which is called whenever a
+between them, ``spark`` is missing, which shows that the copy is complete. ``recover``, which is called whenever a
 checkpoint is opened, then does the second rename, and the checkpoint runs as changed.
 """
 
@@ -27,7 +27,7 @@ from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 
-_MISSED = re.compile(r"streaming state file of (?:file:)?(/.+?) does not exist")
+_MISSING_STATE_FILE = re.compile(r"streaming state file of (?:file:)?(/.+?) does not exist")
 
 
 class SparkLog:
@@ -65,7 +65,7 @@ class SparkLog:
         Args:
             said: Spark's error on loading the state; it names the file if one is missing.
         """
-        missed = _MISSED.search(said)
+        missed = _MISSING_STATE_FILE.search(said)
         if missed is not None:
             return damaged(Path(missed.group(1)), "it is gone")
         changed = next(_changed_files(self.spark / "state"), None)
@@ -190,8 +190,8 @@ def _changed_files(folder: Path) -> Iterator[Path]:
                         yield path
 
 
-def copy_of(spark: Path) -> Path:
-    """Create and return a copy to change.
+def make_copy(spark: Path) -> Path:
+    """Copy the folder to change the copy, and return it.
 
     Its files are hard links if the file system supports them; Spark replaces files, and never changes one in place.
 
@@ -203,23 +203,23 @@ def copy_of(spark: Path) -> Path:
     return made
 
 
-def places(spark: Path) -> tuple[Path, ...]:
-    """Return the folders that may hold the checkpoint before ``settle``: its own, the copy, and the old original."""
+def possible_folders(spark: Path) -> tuple[Path, ...]:
+    """Return the folders that may hold the checkpoint before ``recover``: its own, the copy, and the original."""
     return spark, _new(spark), _old(spark)
 
 
-def take_over(spark: Path) -> None:
+def swap_in_copy(spark: Path) -> None:
     """Replace the original by the changed copy."""
     spark.rename(_old(spark))
-    settle(spark)
+    recover(spark)
 
 
-def settle(spark: Path) -> None:
+def recover(spark: Path) -> None:
     """Complete or discard a change that a dead process left unfinished; call it under the checkpoint's lock."""
     if not spark.exists():
         with suppress(FileNotFoundError):  # a checkpoint without a batch has neither
             _new(spark).rename(spark)
-    for left in places(spark)[1:]:
+    for left in possible_folders(spark)[1:]:
         shutil.rmtree(left, ignore_errors=True)
 
 

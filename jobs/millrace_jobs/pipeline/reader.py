@@ -22,7 +22,7 @@ from millrace_jobs.pipeline import blocks
 from millrace_jobs.pipeline.combine import Combiner
 from millrace_jobs.pipeline.route import CONTROL, Router
 from millrace_jobs.plan.control import Pin, read_control
-from millrace_jobs.plan.policies import Policies, state_of, state_text
+from millrace_jobs.plan.policies import LearnedStates, state_of, state_text
 from millrace_jobs.sources.base import Rejected, Slice, Source
 
 Role = Literal["rows", "blocks", "partials"]
@@ -146,7 +146,7 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         pieces: list[Slice | None] = []
         if start["position"] != end["position"]:
             pieces.extend(self._config.source.slices(start["position"], end["position"], pin.replicas))
-        states: list[bytes] = Policies(self._config.policies).beginnings(pin) if pieces else []
+        states: list[bytes] = LearnedStates(self._config.policies).beginnings(pin) if pieces else []
         begins = [state_text(state) for state in states] or [None] * len(pieces)
         replicas = [Replica(i, piece, pin, batch, watermark, begins[i]) for i, piece in enumerate(pieces)]
         if closing:

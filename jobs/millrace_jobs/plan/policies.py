@@ -1,6 +1,7 @@
-"""Policies: what the partitioner replicas had learned after a batch, kept so that a later batch starts from it.
+"""Learned states: what the partitioner replicas had learned after a batch, kept so that a later batch starts from it.
 
-A policy decides where records go, never what the results are: a query that has lost it only learns again.
+A learned state decides where records go, never what the results are: a query that has lost it only learns again. Each
+is a file in the checkpoint's folder ``policies``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MAX_STATE = 1 << 18
 """Largest state of a replica that is carried from batch to batch, in bytes of compressed text."""
 
 _KEPT = 3
-"""Number of policy files to keep: an uncommitted batch began with the newest one or the one before it."""
+"""Number of files to keep: an uncommitted batch began with the newest one or the one before it."""
 
 log = logging.getLogger(__name__)
 
@@ -56,20 +57,20 @@ class LearnedState:
         return (self.algorithm, self.parameters, self.seed) == (pin.algorithm, pin.parameters, pin.seed)
 
 
-class Policies:
-    """The policies in a checkpoint: one file per batch that has left one, of which the newest are kept."""
+class LearnedStates:
+    """The learned states in a checkpoint: one file per batch that has left one, of which the newest are kept."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     @cached_property
     def _newest(self) -> tuple[int, LearnedState] | None:
-        """The newest policy, with its batch; at first, the newest readable one of an earlier run."""
+        """The newest learned state, with its batch; at first, the newest readable one of an earlier run."""
         readable = ((batch, self.read(batch)) for batch in reversed(_batches(self._folder)))
-        return next(((batch, policy) for batch, policy in readable if policy is not None), None)
+        return next(((batch, learned) for batch, learned in readable if learned is not None), None)
 
     def attach(self, pin: Pin) -> Pin:
-        """Return the pin with the newest policy, or without one if a batch under this pin cannot start from it."""
+        """Return the pin with the batch of the newest learned state; with None if that state does not fit the pin."""
         if self._newest is None or not self._newest[1].serves(pin):
             return replace(pin, policy=None)
         return replace(pin, policy=self._newest[0])
@@ -78,10 +79,10 @@ class Policies:
         """Write the final states of a finished batch's replicas, before any other batch is pinned to them.
 
         A replica without a slice keeps the state that it began with. If a state is too large to be carried (None), the
-        next batch starts without any policy, rather than with an older one.
+        next batch starts without a learned state, rather than with an older one.
 
         Raises:
-            OSError: nothing can be written; later batches then start from an older policy.
+            OSError: nothing can be written; later batches then start from an older state.
         """
         if not states:
             return
@@ -90,53 +91,53 @@ class Policies:
             return
         known = self._begun_with(pin) if len(states) < pin.replicas else {}
         known |= {replica: state for replica, state in states.items() if state is not None}
-        policy = LearnedState(pin.algorithm, dict(pin.parameters), pin.seed, tuple(known[i] for i in sorted(known)))
+        learned = LearnedState(pin.algorithm, dict(pin.parameters), pin.seed, tuple(known[i] for i in sorted(known)))
         self._folder.mkdir(exist_ok=True)
         partial = self._folder / "new"
         with partial.open("w", encoding="utf-8") as file:
-            json.dump(asdict(policy), file)
+            json.dump(asdict(learned), file)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(self._folder / f"{batch}.json")
-        self._newest = batch, policy
+        self._newest = batch, learned
         for old in _batches(self._folder)[:-_KEPT]:
             (self._folder / f"{old}.json").unlink(missing_ok=True)
 
     def read(self, batch: int) -> LearnedState | None:
-        """Return the policy of a batch; None, with a warning, if the file is missing or damaged."""
+        """Return the learned state of a batch; None, with a warning, if the file is missing or damaged."""
         path = self._folder / f"{batch}.json"
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             return LearnedState(**content | {"states": tuple(content["states"])})
         except (OSError, ValueError, KeyError, TypeError) as error:
-            log.warning("the policy in %s cannot be read, so partitioners start learning from nothing: %s", path, error)
+            log.warning("the learned state in %s cannot be read, so partitioners start without it: %s", path, error)
             return None
 
     def _begun_with(self, pin: Pin) -> dict[int, str]:
-        """Return the states that a batch's replicas began with; empty unless the policy has one for each replica."""
-        policy = None if pin.policy is None else self.read(pin.policy)
-        return dict(enumerate(policy.states)) if policy and len(policy.states) == pin.replicas else {}
+        """Return the states that a batch's replicas began with; empty unless there is one for each replica."""
+        learned = None if pin.policy is None else self.read(pin.policy)
+        return dict(enumerate(learned.states)) if learned and len(learned.states) == pin.replicas else {}
 
     def beginnings(self, pin: Pin) -> list[bytes]:
         """Return the initial state of each replica of a batch; empty if they start without one."""
-        policy = None if pin.policy is None else self.read(pin.policy)
-        if policy is None:
+        learned = None if pin.policy is None else self.read(pin.policy)
+        if learned is None:
             return []
         try:
             return initial_states(
                 pin.algorithm,
-                [state_of(text) for text in policy.states],
+                [state_of(text) for text in learned.states],
                 workers=pin.workers,
                 replicas=pin.replicas,
                 seed=pin.seed,
                 parameters=pin.parameters,
             )
         except ValueError as error:
-            message = "the policy of batch %d cannot be used, so partitioners start learning from nothing: %s"
+            message = "the learned state of batch %d cannot be used, so partitioners start without it: %s"
             log.warning(message, pin.policy, error)
             return []
 
 
 def _batches(folder: Path) -> list[int]:
-    """Return the batches that have left a policy, in ascending order."""
+    """Return the batches that have left a learned state, in ascending order."""
     return sorted(int(path.stem) for path in folder.glob("*.json") if path.stem.isdigit())

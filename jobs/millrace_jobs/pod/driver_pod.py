@@ -35,7 +35,7 @@ class DriverPod:
     """
 
     def __init__(self, config_map: str, mounted: Path) -> None:
-        _, self._namespace, self.host = (_of_pod(name) for name in ("POD_NAME", "POD_NAMESPACE", "POD_IP"))
+        _, self._namespace, self.host = (_pod_variable(name) for name in ("POD_NAME", "POD_NAMESPACE", "POD_IP"))
         self._api = _api()
         self._watch = PlanWatch(self._api, self._namespace, config_map, mounted)
         self._agent = Agent(self._api, self._namespace, config_map, self._watch)
@@ -103,7 +103,7 @@ class DriverPod:
             raise MillraceError(Problem(problem, hint)) from None
 
 
-def _of_pod(name: str) -> str:
+def _pod_variable(name: str) -> str:
     """Return an environment variable of a driver's pod."""
     try:
         return os.environ[name]

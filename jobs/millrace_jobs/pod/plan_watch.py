@@ -49,7 +49,7 @@ class PlanWatch:
         pin_of(first)
         self._newest = first
         self._unread: Plan | None = first
-        self._refused: MillraceError | None = None
+        self._invalid: MillraceError | None = None
         self._lock = threading.Lock()
         self._stopped = threading.Event()
 
@@ -65,9 +65,9 @@ class PlanWatch:
             MillraceError: the ConfigMap has no valid plan; raised once for each such change.
         """
         with self._lock:
-            refused, self._refused = self._refused, None
-            if refused is not None:
-                raise refused
+            invalid, self._invalid = self._invalid, None
+            if invalid is not None:
+                raise invalid
             unread, self._unread = self._unread, None
             return unread
 
@@ -86,7 +86,7 @@ class PlanWatch:
                 self._watch(self._read())
                 backoff.reset()
             except (ApiException, HTTPError, OSError) as error:
-                log.warning("the plan is not followed for now: %s", error_line(error))
+                log.warning("the plan cannot be followed for now: %s", error_line(error))
                 self._stopped.wait(backoff.next())
 
     def _read(self) -> str:
@@ -119,9 +119,9 @@ class PlanWatch:
         try:
             plan = Plan.from_json(text)
         except ValidationError as error:
-            why = f"{PLAN_KEY} of the ConfigMap {self._name} is no plan: {error.errors()[0]['msg']}"
+            why = f"{PLAN_KEY} of the ConfigMap {self._name} is not a plan: {error.errors()[0]['msg']}"
             with self._lock:
-                self._refused = MillraceError(Problem(why, "let the operator write it"))
+                self._invalid = MillraceError(Problem(why, "let the operator write it"))
             return
         with self._lock:
             if plan.epoch > self._newest.epoch:

@@ -60,10 +60,10 @@ def file_input(
         raise MillraceError(Problem("there is no such file", "write --input and a csv, json or parquet file", name))
     format = _SUFFIXES.get(path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix)
     if format is None:
-        raise MillraceError(Problem("is no file to send, by its name", "name it .csv, .json, .jsonl or .parquet", name))
+        raise MillraceError(Problem("has a name of no known format", "name it .csv, .json, .jsonl or .parquet", name))
     if raw:
         if format == "parquet":
-            raise MillraceError(Problem("has no lines to send as they are", "send a text file, or --format json", name))
+            raise MillraceError(Problem("has no lines to send", "send a text file, or use --format json", name))
         return RecordInput(RAW, partial(_lines, name))
     if ddl is not None:
         schema = arrow_schema([(column.name, column.type) for column in parse_schema(ddl)])
@@ -82,14 +82,14 @@ def _lines(path: str) -> Iterator[pa.RecordBatch]:
 
 def _refuse(path: str, bad: BadRecord) -> None:
     shown = bad.text if len(bad.text) <= 200 else bad.text[:200] + "..."
-    message = f"{shown!r} is no record: {bad.reason}"
-    raise MillraceError(Problem(message, "correct it, or say by --schema what the columns are", path, bad.line))
+    message = f"{shown!r} is not a record: {bad.reason}"
+    raise MillraceError(Problem(message, "correct it, or give the columns with --schema", path, bad.line))
 
 
 _SAMPLE = 1 << 20
 """Bytes of a text file from which its types are inferred."""
-_TEXTS = (pa.types.is_null, pa.types.is_time, pa.types.is_large_string, pa.types.is_string_view)
-_HINT = "say by --schema what its columns are"
+_TEXT_LIKE = (pa.types.is_null, pa.types.is_time, pa.types.is_large_string, pa.types.is_string_view)
+_HINT = "give its columns with --schema"
 
 
 def _inferred_schema(path: str, format: str, *, header: bool, delimiter: str) -> pa.Schema:
@@ -121,10 +121,10 @@ def _type(field: pa.Field, path: str) -> pa.DataType:
     kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     if pa.types.is_timestamp(kind):
         return TIMESTAMP
-    if any(check(kind) for check in _TEXTS):
+    if any(check(kind) for check in _TEXT_LIKE):
         return pa.string()
     if pa.types.is_nested(kind) or pa.types.is_duration(kind) or pa.types.is_unsigned_integer(kind):
-        raise MillraceError(Problem(f"column {field.name} is of type {kind}, which no source has", _HINT, path))
+        raise MillraceError(Problem(f"column {field.name} is of type {kind}, which no source can read", _HINT, path))
     return kind
 
 

@@ -23,7 +23,7 @@ from millrace_jobs.produce.delivery import Delivery, Messages, SendLimits, send_
 from millrace_jobs.produce.encoding import Encode, avro_encoder, csv_encoder, json_encoder, key_encoder
 from millrace_jobs.produce.inputs import RecordInput, file_input, generator_input
 from millrace_jobs.produce.target import ProduceTarget, named_target, query_target, require_topic
-from millrace_jobs.signals import end_next_time, on_end_request
+from millrace_jobs.signals import on_shutdown_request, restore_default_action
 from millrace_jobs.sources.pacing import RatePace, read_rate_trace
 
 _EVENT_RATE = 1000.0
@@ -129,9 +129,9 @@ def _stop_on_signals() -> Iterator[threading.Event]:
 
     def request(number: int) -> None:
         stop.set()
-        end_next_time(number)
+        restore_default_action(number)
 
-    restore = on_end_request(request)
+    restore = on_shutdown_request(request)
     try:
         yield stop
     finally:

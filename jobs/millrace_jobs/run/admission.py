@@ -18,19 +18,19 @@ from dataclasses import dataclass
 _SIZE_FACTOR = 2.0
 """Minimum factor between the sizes of two batches that shows which part of their work is fixed."""
 
-_STEEPEST = 16.0
+_MAX_DISCOUNT = 16.0
 """Largest factor by which a record may cost less than its share of the whole work, whatever the batches suggest."""
 
-_BATCHES = 8
+_FITTED_BATCHES = 8
 """Number of recent batches that costs are fitted to."""
 
-_TRUST = 0.25
+_PRIOR_WEIGHT = 0.25
 """Weight of the previous estimate of the fixed part, in batches."""
 
-_SURPRISING, _SURPRISES = 1.5, 2
+_CHANGE_FACTOR, _CHANGE_BATCHES = 1.5, 2
 """Factor of misprediction, and consecutive batches with it, that show a change of costs; one outlier is no change."""
 
-_RAREST_PROBE = 64
+_MAX_PROBE_PERIOD = 64
 """Maximum number of batches of one size before a batch of another size is wanted."""
 
 
@@ -41,7 +41,7 @@ class TaskCosts:
     """
 
     def __init__(self) -> None:
-        self._batches: deque[tuple[int, float]] = deque(maxlen=_BATCHES)
+        self._batches: deque[tuple[int, float]] = deque(maxlen=_FITTED_BATCHES)
         self.forget()
 
     def forget(self) -> None:
@@ -53,7 +53,7 @@ class TaskCosts:
 
     def add(self, rows: int, work: float) -> None:
         """Learn from a batch of ``rows`` records that took ``work`` seconds."""
-        self._forget_if_surprised(rows, work)
+        self._forget_if_changed(rows, work)
         self._batches.append((rows, work))
         self.fixed, self.per_record = _fitted(self._batches, self._known or 0.0)
         if self._differ():
@@ -72,20 +72,20 @@ class TaskCosts:
             return True
         if self._since_probe < self._probe_after:
             return False
-        self._probe_after = min(2 * self._probe_after, _RAREST_PROBE)
+        self._probe_after = min(2 * self._probe_after, _MAX_PROBE_PERIOD)
         return True
 
     def _differ(self) -> bool:
         sizes = [rows for rows, _ in self._batches]
         return max(sizes) >= _SIZE_FACTOR * min(sizes)
 
-    def _forget_if_surprised(self, rows: int, work: float) -> None:
+    def _forget_if_changed(self, rows: int, work: float) -> None:
         """Discard the measurements if the last batches are far off in the same direction: costs have changed."""
-        last = [*self._batches, (rows, work)][-_SURPRISES:]
-        if len(self._batches) < _SURPRISES:
+        last = [*self._batches, (rows, work)][-_CHANGE_BATCHES:]
+        if len(self._batches) < _CHANGE_BATCHES:
             return
         off = [seconds / (self.fixed + self.per_record * records) for records, seconds in last]
-        if min(off) > _SURPRISING or max(off) < 1 / _SURPRISING:
+        if min(off) > _CHANGE_FACTOR or max(off) < 1 / _CHANGE_FACTOR:
             self.forget()
             self._batches.extend(last[:-1])
 
@@ -100,42 +100,42 @@ def _fitted(batches: Collection[tuple[int, float]], known: float) -> tuple[float
         known: the previous estimate of the fixed work, in seconds; batches of one size do not determine it.
     """
     usual = statistics.median(work for _, work in batches)
-    ones = sum(1 / work**2 for _, work in batches) + _TRUST / usual**2
+    ones = sum(1 / work**2 for _, work in batches) + _PRIOR_WEIGHT / usual**2
     mixed = sum(rows / work**2 for rows, work in batches)
     squares = sum((rows / work) ** 2 for rows, work in batches)
-    one = sum(1 / work for _, work in batches) + _TRUST * known / usual**2
+    one = sum(1 / work for _, work in batches) + _PRIOR_WEIGHT * known / usual**2
     row = sum(rows / work for rows, work in batches)
     determinant = ones * squares - mixed**2
     fixed = (one * squares - row * mixed) / determinant
     if fixed <= 0:
         return 0.0, row / squares
     per_record = (ones * row - mixed * one) / determinant
-    least = row / squares / _STEEPEST
+    least = row / squares / _MAX_DISCOUNT
     return (fixed, per_record) if per_record >= least else ((one - mixed * least) / ones, least)
 
 
-FLOOR = 128
+MIN_LIMIT = 128
 """Lower bound of the limit, in records."""
 
-GROWTH = 16.0
+MAX_GROWTH = 16.0
 """Largest factor by which a batch may outgrow the last: a hundred times the records may not fit in memory."""
 
-OVERSHOOT = 2.0
+MAX_OVERRUN = 2.0
 """Factor by which the tasks of a batch may overrun if the estimate of their fixed part is wrong."""
 
-SHRINKAGE = 4.0
+MAX_SHRINKAGE = 4.0
 """Largest factor by which the limit falls from one batch to the next."""
 
-COLD = 4.0
+WARM_UP_FACTOR = 4.0
 """Factor by which a record may cost more in the first batch of a process than in later ones."""
 
-RECORDS_SHARE = 0.5
+MIN_RECORDS_SHARE = 0.5
 """Minimum share of a batch's time for its records: with less, a job with a long fixed time never catches up."""
 
-_RECENT = 3
+_RECENT_BATCHES = 3
 """Number of recent batches behind the median of the time outside of tasks: a single outlier changes little."""
 
-_SIGNIFICANT = 0.25
+_SIGNIFICANT_SHARE = 0.25
 """Minimum share of the limit at which a batch shows what records cost; the work of a smaller one is mostly fixed."""
 
 _MIN_WORK = 1e-6
@@ -183,8 +183,8 @@ class Admission:
         self._settling = 0
         self._knows_record_cost = False
         self._costs = TaskCosts()
-        self._outside: deque[float] = deque(maxlen=_RECENT)
-        self._arrived: deque[int] = deque(maxlen=_RECENT)
+        self._outside: deque[float] = deque(maxlen=_RECENT_BATCHES)
+        self._arrived: deque[int] = deque(maxlen=_RECENT_BATCHES)
 
     @property
     def limit(self) -> int:
@@ -203,15 +203,15 @@ class Admission:
         work = min(max(batch.work, _MIN_WORK), batch.seconds)
         if self._is_first:
             self._is_first, self._plan = False, batch.plan
-            fitting = int(COLD * self._goal / work * batch.rows)
-            self._limit = self._clearing_limit = max(FLOOR, min(self._limit, fitting))
+            fitting = int(WARM_UP_FACTOR * self._goal / work * batch.rows)
+            self._limit = self._clearing_limit = max(MIN_LIMIT, min(self._limit, fitting))
             return
         if self._plan != batch.plan:
             self._change_plan(batch.plan)
         if self._settling:
             self._settling -= 1
             return
-        is_significant = batch.rows >= self._limit * _SIGNIFICANT or batch.seconds > self._goal
+        is_significant = batch.rows >= self._limit * _SIGNIFICANT_SHARE or batch.seconds > self._goal
         if is_significant or not self._knows_record_cost:
             self._knows_record_cost |= is_significant
             self._outside.append(batch.seconds - work)
@@ -250,11 +250,11 @@ class Admission:
     def _adapt(self, rows: int, work: float) -> None:
         """Set the limit to what fits the goal, or higher if the fixed time leaves too little of it for records."""
         fixed = statistics.median(self._outside) + self._costs.fixed
-        room = max(self._goal - fixed, fixed * RECORDS_SHARE / (1 - RECORDS_SHARE))
+        room = max(self._goal - fixed, fixed * MIN_RECORDS_SHARE / (1 - MIN_RECORDS_SHARE))
         wanted = room / self._costs.per_record
         if work <= 2 * room and self._costs.wants_another_size():
             wanted = max(wanted, _SIZE_FACTOR * rows)
-        growth = min(max(OVERSHOOT * room / work, _SIZE_FACTOR), GROWTH)
-        most = max(growth * rows, self._limit if self._knows_record_cost else FLOOR)
-        self._limit = int(min(max(wanted, self._limit / SHRINKAGE, FLOOR), most))
+        growth = min(max(MAX_OVERRUN * room / work, _SIZE_FACTOR), MAX_GROWTH)
+        most = max(growth * rows, self._limit if self._knows_record_cost else MIN_LIMIT)
+        self._limit = int(min(max(wanted, self._limit / MAX_SHRINKAGE, MIN_LIMIT), most))
         self._clearing_limit = int(min((self._longest - fixed) / self._costs.per_record, most))

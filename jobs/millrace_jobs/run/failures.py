@@ -17,6 +17,7 @@ from pathlib import Path
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_api.model.status import MAX_REPORT_BYTES, REPORT_VARIABLE, FailureClass, FailureReport
+from millrace_jobs import jvm
 from millrace_support.backoff import Backoff
 
 _OURS = re.compile(
@@ -49,7 +50,7 @@ _KNOWN = (
     (
         "Multiple streaming queries are concurrently using",
         "another driver has taken over the checkpoint: Spark's log has the batch already",
-        "see to it that there is one driver, then run the same command again: nothing is lost",
+        "make sure that only one driver runs, then run the same command again: nothing is lost",
     ),
     (
         "spark.driver.maxResultSize",
@@ -95,12 +96,11 @@ def explain_failure(text: str) -> MillraceError:
     if known is not None:
         return known
     if any(said.search(text) for said in _PROCESS_DIED):
-        hint = "see whether the machine has too little memory, or too much to do"
-        return TransientError(Problem("a Python process of Spark has died or did not start", hint))
+        return TransientError(Problem("a Python process of Spark has died or did not start", jvm.OVERLOADED))
     child = _CHILD_ENDED.search(text)
     if child:
-        said = f"a child process of Hadoop, such as sets the permissions of a file, ended with status {child.group(1)}"
-        return TransientError(Problem(said, "see whether the file system of the sink and the checkpoint works"))
+        message = f"a child process of Hadoop, such as chmod of a new file, ended with status {child.group(1)}"
+        return TransientError(Problem(message, "check that the file systems of the sink and the checkpoint work"))
     return MillraceError(_last_resort(text))
 
 
@@ -114,7 +114,7 @@ def known_cause(text: str) -> MillraceError | None:
 
 def jvm_gone() -> MillraceError:
     """Return the error for a JVM that has died."""
-    hint = "see whether the machine has too little memory, then run the same command again: nothing is lost"
+    hint = "check whether the machine is short of memory, then run the same command again: nothing is lost"
     return MillraceError(Problem("Spark's JVM has died", hint))
 
 

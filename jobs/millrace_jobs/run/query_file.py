@@ -36,7 +36,7 @@ def query_of(file: Path, name: str | None = None) -> StreamQuery:
     if len(chosen) != 1:
         names = ", ".join(query.name for query in queries)
         raise MillraceError(Problem(f"the file has the queries {names}", "choose one by --query NAME", str(file)))
-    _let_import_from(file.absolute().parent)
+    _add_import_folder(file.absolute().parent)
     return chosen[0]
 
 
@@ -51,7 +51,7 @@ def errors_located_in(file: Path, name: str) -> Iterator[None]:
         raise located from error
 
 
-def _let_import_from(folder: Path) -> None:
+def _add_import_folder(folder: Path) -> None:
     """Make modules in a folder importable, in this process and in Spark's Python processes."""
     sys.path.insert(0, str(folder))
     paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -78,7 +78,7 @@ def check_file(path: Path, *, inputs: bool = True) -> list[Problem]:
     return found
 
 
-def notes_on(path: Path) -> list[Problem]:
+def warnings_about(path: Path) -> list[Problem]:
     """Return warnings about settings that are allowed but work badly; the file must have no problems."""
     found = []
     for query in load_queries(path):

@@ -21,11 +21,11 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs import jvm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
-from millrace_jobs.checkpoint.spark_folder import copy_of, take_over
+from millrace_jobs.checkpoint.spark_folder import make_copy, swap_in_copy
 from millrace_jobs.run.failures import explain_failure, jvm_gone
 from millrace_jobs.session import local_session, stop
 
-MOST_PARTITIONS = 1000
+MAX_PARTITIONS = 1000
 """Maximum number of state partitions: each costs about 10 ms per batch, so a larger number is surely a typo."""
 
 
@@ -67,24 +67,24 @@ def repartition(query: StreamQuery, partitions: int, *, debug: bool = False) -> 
 
     Raises:
         MillraceError: the number is out of range, there is no state, another run holds the checkpoint, a batch is
-            unfinished, or Spark cannot do it. The checkpoint is then as it was.
+            unfinished, or Spark cannot do it. The checkpoint is then unchanged.
     """
-    if not 1 <= partitions <= MOST_PARTITIONS:
-        hint = f"write a number from 1 to {MOST_PARTITIONS}"
+    if not 1 <= partitions <= MAX_PARTITIONS:
+        hint = f"write a number from 1 to {MAX_PARTITIONS}"
         raise MillraceError(Problem(f"{partitions} state partitions are not possible", hint))
     checkpoint = Checkpoint(checkpoint_root(query))
     if not checkpoint.exists():
         raise _no_state(checkpoint)
     checkpoint.open(query)
     try:
-        _require_rest(checkpoint)
+        _require_finished_batches(checkpoint)
         before = checkpoint.state_partitions
         if before != partitions:
             with tempfile.TemporaryDirectory(prefix="millrace-") as name:
                 workspace = Path(name)
                 spark = local_session(query.name, partitions, query.spec.spark_conf, workspace, quiet=not debug)
                 try:
-                    exchange(spark, checkpoint, partitions)
+                    replace_state(spark, checkpoint, partitions)
                 finally:
                     stop(spark)
         return before
@@ -93,27 +93,27 @@ def repartition(query: StreamQuery, partitions: int, *, debug: bool = False) -> 
         jvm.end_unused()
 
 
-def exchange(spark: SparkSession, checkpoint: Checkpoint, partitions: int) -> None:
+def replace_state(spark: SparkSession, checkpoint: Checkpoint, partitions: int) -> None:
     """Replace Spark's part of an opened checkpoint, whose last batch is finished, by a repartitioned copy.
 
     Raises:
         MillraceError: the checkpoint cannot be copied or replaced, Spark cannot repartition, or the lease is lost.
     """
     try:
-        copy = copy_of(checkpoint.spark)
+        copy = make_copy(checkpoint.spark)
     except OSError as error:
         why = f"the checkpoint {checkpoint.root} cannot be copied: {error.strerror or error}"
         raise MillraceError(Problem(why, "make room there, and let this user write to it")) from None
     try:
         spark._streamingCheckpointManager.repartition(copy.as_uri(), partitions)
     except (PySparkException, Py4JJavaError) as error:
-        said = explain_failure(str(error)).problems[0]
-        raise MillraceError(Problem(f"the state stays as it was: {said.message}", said.hint)) from None
+        cause = explain_failure(str(error)).problems[0]
+        raise MillraceError(Problem(f"the state is unchanged: {cause.message}", cause.hint)) from None
     except (Py4JNetworkError, ConnectionError):
         raise jvm_gone() from None
     checkpoint.require_lease()
     try:
-        take_over(checkpoint.spark)
+        swap_in_copy(checkpoint.spark)
         checkpoint.note_state_partitions(partitions)
     except OSError as error:
         why = f"the changed state cannot be put in place in {checkpoint.root}: {error.strerror or error}"
@@ -121,14 +121,14 @@ def exchange(spark: SparkSession, checkpoint: Checkpoint, partitions: int) -> No
         raise MillraceError(Problem(why, hint)) from None
 
 
-def _require_rest(checkpoint: Checkpoint) -> None:
+def _require_finished_batches(checkpoint: Checkpoint) -> None:
     """Raise MillraceError unless every batch that was begun is finished and the query keeps state."""
     last = checkpoint.last_batch()
     if last.begun is None:
         raise _no_state(checkpoint)
     if last.unfinished is not None:
         message = f"batch {last.unfinished} of the checkpoint {checkpoint.root} was begun and is not finished"
-        hint = "run the query once more, end it with Ctrl-C after a batch, then repeat this command"
+        hint = "run the query again, end it with Ctrl-C after a batch, then repeat this command"
         raise MillraceError(Problem(message, hint))
     if not (checkpoint.spark / "state").is_dir():
         hint = "only aggregations, joins and the like have state to repartition"

@@ -13,7 +13,7 @@ from millrace_jobs.partitioners.registry import is_routed
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Control, Pin, write_control
 from millrace_jobs.plan.plan_source import PlanSource, pin_of
-from millrace_jobs.plan.policies import MAX_STATE, Policies
+from millrace_jobs.plan.policies import MAX_STATE, LearnedStates
 from millrace_jobs.run.admission import Admission, FinishedBatch
 from millrace_jobs.run.listener import Watcher
 
@@ -44,7 +44,7 @@ class Steering:
         spec: the spec of the query.
         sources: the names of its sources.
         plans: the source of plans.
-        policies: folder for what partitioners have learned; policies of an earlier run are loaded from it.
+        policies: folder of the partitioners' learned states; those of an earlier run are loaded from it.
         control: the file that the sources read before each batch.
         watcher: receives messages about new plans and problems.
         routable: whether the query can be routed at all.
@@ -69,7 +69,7 @@ class Steering:
         self._watcher = watcher
         self._routable = routable
         self._pin: Pin | None = None
-        self._policies = Policies(policies)
+        self._learned = LearnedStates(policies)
         self._interval = spec.batch_interval.seconds
         longest = (ONCE_INTERVALS if once else 1) * self._interval
         rate = SQL_RATE if spec.query.sql is not None else PYTHON_RATE
@@ -79,7 +79,7 @@ class Steering:
         self._waiting: Mapping[str, int] = dict.fromkeys(sources, 0)
         self._written: Control | None = None
         self._reported_epoch: int | None = None
-        self._writes_policies = True
+        self._keeps_learned = True
 
     @property
     def pin(self) -> Pin:
@@ -122,7 +122,7 @@ class Steering:
         """Write what the next batch runs under to the control file; with ``draining``, no batch follows."""
         records = min(REPLICA_RECORDS, int(REPLICA_BYTES / self._record_bytes))
         most = self._admission.shares(self._waiting, max(1, records) * self.pin.replicas)
-        control = Control(self._policies.attach(self.pin), draining, closing_time, most)
+        control = Control(self._learned.attach(self.pin), draining, closing_time, most)
         if control != self._written:
             write_control(self.control, control)
             self._written = control
@@ -138,7 +138,7 @@ class Steering:
         arrived = self._arrived_until(report)
         self._admission.finished(FinishedBatch(_admitted(report), report.seconds, report.work, shape, arrived))
         if self.is_routed(report.pin):
-            self._keep_policy(report.batch, report.pin, report.states)
+            self._keep_learned(report.batch, report.pin, report.states)
 
     def _arrived_until(self, report: BatchReport) -> int:
         """Return the records that arrive per interval, averaged since the last batch; 0 for the first batch."""
@@ -149,22 +149,22 @@ class Steering:
         records = _admitted(report) + report.waiting - before.waiting
         return max(0, int(records * self._interval / max(seconds, self._interval)))
 
-    def _keep_policy(self, batch: int, pin: Pin, states: Mapping[int, str | None]) -> None:
+    def _keep_learned(self, batch: int, pin: Pin, states: Mapping[int, str | None]) -> None:
         """Keep what the partitioners have learned for later batches; report once per plan if that is not possible."""
         try:
-            self._policies.keep(batch, pin, states)
+            self._learned.keep(batch, pin, states)
         except OSError as error:
-            if self._writes_policies:
+            if self._keeps_learned:
                 why = error.strerror or error
-                self._watcher.message(f"what the partitioners learn cannot be kept: {why}; results stay right")
-            self._writes_policies = False
+                self._watcher.message(f"what the partitioners learn cannot be kept: {why}; results stay correct")
+            self._keeps_learned = False
             return
-        self._writes_policies = True
+        self._keeps_learned = True
         if None in states.values() and self._reported_epoch != pin.epoch:
             self._reported_epoch = pin.epoch
             self._watcher.message(
                 f"what a replica of {pin.algorithm} learns is more than {MAX_STATE // 1024} KiB, too much to be "
-                "carried from batch to batch: each batch starts without it; results stay right"
+                "carried from batch to batch: each batch starts without it; results stay correct"
             )
 
 

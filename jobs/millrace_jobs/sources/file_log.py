@@ -154,7 +154,7 @@ class FileLog:
 
     def _require_mine(self) -> None:
         if _version(self._path) != self._written_version:
-            hint = "see to it that there is one driver, then run the same command again: nothing is lost"
+            hint = "make sure that only one driver runs, then run the same command again: nothing is lost"
             raise MillraceError(Problem("another driver has written to the log of files seen", hint, str(self._path)))
 
     def _load(self, number: int, line: bytes) -> None:

@@ -157,7 +157,7 @@ def test_a_lease_that_cannot_be_renewed_for_its_whole_length_is_lost(tmp_path, t
     monkeypatch.setattr("pathlib.Path.write_text", full)
     lease.check()
     monkeypatch.setattr("millrace_jobs.checkpoint.lease._since_boot", lambda: now + 31)
-    with pytest.raises(MillraceError, match="cannot be renewed: No space left on device; see to it that there is room"):
+    with pytest.raises(MillraceError, match="cannot be renewed: No space left on device; check that its disk has room"):
         lease.check()
 
 
@@ -176,7 +176,7 @@ def test_a_lease_whose_disk_does_not_answer_is_lost_without_asking_it(take, monk
     assert lease.lost is None
     monkeypatch.setattr("pathlib.Path.read_text", lambda *_, **__: pytest.fail("this may never return"))
     clock.now += 1
-    said = r"ran out, and another driver may have taken over: it was not renewed for 31 s; see to it that there is room"
+    said = r"ran out, and another driver may have taken over: it was not renewed for 31 s; check that its disk has room"
     with pytest.raises(MillraceError, match=said):
         lease.check()
     assert lease.lost is lease.lost

@@ -7,7 +7,7 @@ import pytest
 
 from millrace_jobs.partitioners import registry
 from millrace_jobs.plan.control import Pin
-from millrace_jobs.plan.policies import MAX_STATE, Policies, state_of, state_text
+from millrace_jobs.plan.policies import MAX_STATE, LearnedStates, state_of, state_text
 
 PIN = Pin(3, "pkg", 2, 4, {"choices": 2}, 5)
 KEYS = np.arange(100, dtype=np.uint64) % 7
@@ -32,7 +32,7 @@ def states(pin):
 
 @pytest.fixture
 def policies(tmp_path):
-    return Policies(tmp_path / "policies")
+    return LearnedStates(tmp_path / "policies")
 
 
 def test_a_state_travels_as_text():
@@ -68,7 +68,7 @@ def test_a_batch_begins_with_what_the_newest_one_has_left(policies):
 
 def test_the_next_run_goes_on_with_it(policies, tmp_path):
     policies.keep(4, PIN, states(PIN))
-    later = Policies(tmp_path / "policies")
+    later = LearnedStates(tmp_path / "policies")
     assert later.attach(PIN).policy == 4
     assert later.beginnings(replace(PIN, policy=4)) == policies.beginnings(replace(PIN, policy=4))
 
@@ -128,12 +128,12 @@ def test_a_damaged_file_is_told_and_learning_begins_anew(policies, tmp_path, cap
     (tmp_path / "policies" / "4.json").write_text(damage)
     with caplog.at_level(logging.WARNING):
         assert policies.beginnings(replace(PIN, policy=4)) == []
-    assert "cannot be read, so partitioners start learning from nothing" in caplog.text
-    assert Policies(tmp_path / "policies").attach(PIN).policy is None
+    assert "cannot be read, so partitioners start without it" in caplog.text
+    assert LearnedStates(tmp_path / "policies").attach(PIN).policy is None
 
 
 def test_a_damaged_state_is_told_and_learning_begins_anew(policies, tmp_path, caplog):
     policies.keep(4, PIN, states(PIN) | {1: state_text(b"no state at all")})
     with caplog.at_level(logging.WARNING):
         assert policies.beginnings(replace(PIN, policy=4)) == []
-    assert "the policy of batch 4 cannot be used, so partitioners start learning from nothing" in caplog.text
+    assert "the learned state of batch 4 cannot be used, so partitioners start without it" in caplog.text

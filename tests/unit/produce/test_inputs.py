@@ -76,13 +76,18 @@ def test_many_records_come_in_order(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "options", "said"),
     [
-        ("a.txt", "", {}, "is no file to send, by its name; name it .csv"),
-        ("a.csv", "", {}, "cannot be read as csv: Empty CSV file; say by --schema"),
-        ("a.csv", "1,2\n", {"header": False}, "a csv file without a header does not name its columns; say by --schema"),
+        ("a.txt", "", {}, "has a name of no known format; name it .csv"),
+        ("a.csv", "", {}, "cannot be read as csv: Empty CSV file; give its columns with --schema"),
+        (
+            "a.csv",
+            "1,2\n",
+            {"header": False},
+            "a csv file without a header does not name its columns; give its columns with --schema",
+        ),
         ("a.json", "[1]\n", {}, "cannot be read as json: "),
-        ("a.json", '{"a": [1]}\n', {}, "column a is of type list<item: int64>, which no source has"),
+        ("a.json", '{"a": [1]}\n', {}, "column a is of type list<item: int64>, which no source can read"),
         ("a.parquet", "no parquet", {}, "cannot be read as parquet: "),
-        ("a.parquet", "", {"raw": True}, "has no lines to send as they are"),
+        ("a.parquet", "", {"raw": True}, "has no lines to send"),
     ],
 )
 def test_what_cannot_be_sent_is_said_before_anything_is(tmp_path, name, text, options, said):
@@ -98,5 +103,7 @@ def test_a_file_that_is_not_there(tmp_path):
 
 def test_a_record_that_is_none_says_where(tmp_path):
     file = written(tmp_path, "a.csv", "n\n1\nx\n")
-    with pytest.raises(MillraceError, match=r"a.csv:3: 'x' is no record: .*; correct it, or say by --schema"):
+    with pytest.raises(
+        MillraceError, match=r"a.csv:3: 'x' is not a record: .*; correct it, or give the columns with --schema"
+    ):
         rows(opened(file, "n INT"))

@@ -12,7 +12,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from millrace_jobs.run.admission import FLOOR, GROWTH, RECORDS_SHARE, SHRINKAGE, Admission, FinishedBatch
+from millrace_jobs.run.admission import (
+    MAX_GROWTH,
+    MAX_SHRINKAGE,
+    MIN_LIMIT,
+    MIN_RECORDS_SHARE,
+    Admission,
+    FinishedBatch,
+)
 
 INTERVAL = 2.0
 TARGET = 0.9
@@ -116,8 +123,8 @@ def usual(batches):
 def best_batch(job, interval):
     """Records of a batch that is as long as it should be, for one who knows the costs."""
     fixed = job.seconds(0)
-    room = max(TARGET * interval - fixed, fixed * RECORDS_SHARE / (1 - RECORDS_SHARE))
-    return max(FLOOR, int(room / job.cost))
+    room = max(TARGET * interval - fixed, fixed * MIN_RECORDS_SHARE / (1 - MIN_RECORDS_SHARE))
+    return max(MIN_LIMIT, int(room / job.cost))
 
 
 class Knowing:
@@ -189,10 +196,10 @@ def test_that_holds_with_noise(fixed, cost):
 def test_batches_come_to_the_length_they_should_have(fixed, task, cost, interval):
     job = Job(fixed, cost, task)
     best = best_batch(job, interval)
-    assume(best > FLOOR)
+    assume(best > MIN_LIMIT)
     seen = catch_up(an_admission(interval), job, batches=60)
     assert usual(seen[-20:]) == pytest.approx(job.seconds(best), rel=0.2)
-    assert all(after <= GROWTH * before + 1 for (before, _), (after, _) in pairwise(seen))
+    assert all(after <= MAX_GROWTH * before + 1 for (before, _), (after, _) in pairwise(seen))
 
 
 @given(fixed_times, task_times, costs, intervals, st.data())
@@ -201,7 +208,7 @@ def test_what_arrives_within_an_interval_is_let_in_where_the_job_can_do_it(fixed
     possible = int((TARGET * interval - job.seconds(0)) / cost * 0.9)
     assume(possible >= 1)
     arriving = data.draw(st.integers(1, possible))
-    admission = an_admission(interval, first=data.draw(st.integers(FLOOR, 10**6)))
+    admission = an_admission(interval, first=data.draw(st.integers(MIN_LIMIT, 10**6)))
     left = held_back = 0
     for _ in range(150):
         rows = min(left + arriving, admission.shares({"stream": left}, PLENTY)["stream"])
@@ -244,7 +251,7 @@ def test_noise_does_not_drive_batches_far_from_where_they_should_be(seed):
 def test_an_odd_batch_changes_little():
     seen = catch_up(an_admission(), Job(0.4, 1e-5, 0.1, odd={30: 20.0}), 60)
     assert seen[29][1] > 10 * GOAL
-    assert min(rows for rows, _ in seen[30:]) > seen[28][0] / SHRINKAGE
+    assert min(rows for rows, _ in seen[30:]) > seen[28][0] / MAX_SHRINKAGE
     assert usual(seen[35:]) == pytest.approx(GOAL, rel=0.1)
 
 

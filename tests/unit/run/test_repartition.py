@@ -9,7 +9,7 @@ from builders import a_query
 from millrace_api.errors import MillraceError
 from millrace_jobs import jvm
 from millrace_jobs.run import state as module
-from millrace_jobs.run.state import exchange, repartition
+from millrace_jobs.run.state import repartition, replace_state
 from spark_logs import Log, offset
 
 
@@ -53,14 +53,14 @@ def test_a_jvm_that_dies_is_told_and_not_asked_to_stop(checkpoint, query, monkey
         repartition(query, checkpoint.state_partitions + 1)
 
 
-@pytest.mark.parametrize("step", ["take_over", "note_state_partitions"])
+@pytest.mark.parametrize("step", ["swap_in_copy", "note_state_partitions"])
 def test_a_change_that_cannot_be_put_in_place_is_told(checkpoint, monkeypatch, step):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(*((module, step) if step == "take_over" else (module.Checkpoint, step)), full)
+    monkeypatch.setattr(*((module, step) if step == "swap_in_copy" else (module.Checkpoint, step)), full)
     with pytest.raises(MillraceError) as told:
-        exchange(manager(lambda *_: None), checkpoint, 5)
+        replace_state(manager(lambda *_: None), checkpoint, 5)
     assert str(told.value) == (
         f"the changed state cannot be put in place in {checkpoint.root}: No space left on device; make room there, "
         "and let this user write to it; then repeat this command: nothing is lost"
