@@ -257,14 +257,14 @@ def _query_for_spark(file: Path, name: str | None, *, debug: bool) -> StreamQuer
     return query
 
 
-def _run(make: Callable[[], Job], grace: float) -> None:
+def _run(create_job: Callable[[], Job], grace: float) -> None:
     """Run a job until it ends, or until its running batch ends after Ctrl-C or SIGTERM; report a failure."""
     from millrace_jobs import jvm
     from millrace_jobs.run.failures import write_report
     from millrace_jobs.signals import GracefulShutdown
 
     try:
-        job = make()
+        job = create_job()
     except MillraceError as error:
         jvm.end_unused()
         write_report(error)
@@ -277,16 +277,16 @@ def _run(make: Callable[[], Job], grace: float) -> None:
         write_report(error)
         os._exit(1)
 
-    end = GracefulShutdown(job.stop, job.abandon, give_up, grace)
+    shutdown = GracefulShutdown(job.stop, job.abandon, give_up, grace)
     try:
         with job:
-            end.listen()
+            shutdown.listen()
             job.run()
     except Exception as error:
         write_report(error)
         raise
     finally:
-        end.cancel()
+        shutdown.cancel()
 
 
 def _overdue(grace: float, *, starting: bool) -> Problem:

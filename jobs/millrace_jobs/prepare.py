@@ -15,11 +15,11 @@ from millrace_jobs import jvm
 _RECORDS = 5_000
 
 
-def prepare(say: Callable[[str], None]) -> None:
+def prepare(report: Callable[[str], None]) -> None:
     """Compile the kernels of all partitioners and archive Spark's classes, unless that was done before.
 
     Args:
-        say: receives each line of progress.
+        report: receives each line of progress.
 
     Raises:
         MillraceError: Java is not installed, or a query does not run.
@@ -29,20 +29,20 @@ def prepare(say: Callable[[str], None]) -> None:
         stream = folder / "in" / "records.csv"
         stream.parent.mkdir()
         stream.write_text(_records(), encoding="utf-8")
-        say("compiling the partitioners")
+        report("compiling the partitioners")
         _compile_kernels(stream)
         classes = jvm.class_archive(jvm.spark_home())
         if classes is None:
-            say("this user has no home, so Spark's classes are not kept: runs start without them")
+            report("this user has no home folder for an archive of Spark's classes: runs start without it")
             return
         if classes.exists():
-            say(f"Spark's classes are in {classes}")
+            report(f"Spark's classes are in {classes}")
             return
-        say("running small queries to see which classes Spark uses")
+        report("running small queries to see which classes Spark uses")
         if _write_class_archive(classes, folder):
-            say(f"Spark's classes are in {classes} ({classes.stat().st_size >> 20} MiB)")
+            report(f"Spark's classes are in {classes} ({classes.stat().st_size >> 20} MiB)")
         else:
-            say("this Java writes no archive of classes: runs start without one")
+            report("this Java writes no archive of classes: runs start without one")
 
 
 def _records() -> str:

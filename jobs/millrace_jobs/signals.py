@@ -1,6 +1,6 @@
 """Signals and process groups: what Ctrl-C and SIGTERM do to a command, and to the processes that it starts.
 
-A command handles Ctrl-C (SIGINT) and SIGTERM: the first one asks it to end in order, a second one ends it at once.
+A command handles Ctrl-C (SIGINT) and SIGTERM: the first one shuts it down gracefully, a second one ends it at once.
 A signal often goes to the whole process group, as from a terminal, ``timeout`` or CI, and would then end Spark's JVM in
 the middle of a batch. So children run in process sessions of their own, and end when their standard input closes, which
 the system does even for a command that was killed. That does not protect them from a signal to a whole control group,
@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-_ENDING = (signal.SIGINT, signal.SIGTERM)
+_SHUTDOWN_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def on_shutdown_request(handle: Callable[[int], None]) -> Callable[[], None]:
-    """Call ``handle`` with the number of each Ctrl-C and SIGTERM; return a function that restores what was in place."""
-    before = {number: signal.signal(number, lambda number, _: handle(number)) for number in _ENDING}
+    """Call ``handle`` with the number of each Ctrl-C and SIGTERM; return a function that restores the handlers."""
+    before = {number: signal.signal(number, lambda number, _: handle(number)) for number in _SHUTDOWN_SIGNALS}
 
     def restore() -> None:
         for number, handler in before.items():
@@ -35,7 +35,7 @@ def on_shutdown_request(handle: Callable[[int], None]) -> Callable[[], None]:
 
 
 class GracefulShutdown:
-    """The end of a run in two steps, from ``listen`` to ``cancel``.
+    """The shutdown of a run in two steps, from ``listen`` to ``cancel``.
 
     The first Ctrl-C or SIGTERM calls ``stop``, which asks the run to end. A second one calls ``abandon``, and ends this
     process with the status of the signal. ``give_up`` is called, in a thread, if the run goes on for ``grace`` seconds

@@ -118,7 +118,7 @@ class Executors:
     def __init__(self) -> None:
         self.ready = 0
 
-    def keep(self, number: int) -> int:
+    def reconcile(self, number: int) -> int:
         self.ready = number
         return number
 

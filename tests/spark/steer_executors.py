@@ -17,7 +17,7 @@ PATIENCE = 120.0
 def wait_until(holds: Callable[[int], bool]) -> int:
     """Look after the executors as the agent does; how many take tasks, when it holds."""
     deadline = time.monotonic() + PATIENCE
-    while not holds(ready := executors.keep(wanted)):
+    while not holds(ready := executors.reconcile(wanted)):
         assert time.monotonic() < deadline
         time.sleep(0.2)
     return ready

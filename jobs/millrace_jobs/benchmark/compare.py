@@ -77,31 +77,31 @@ def compare(request: ComparisonRequest) -> ComparisonReport:
     return ComparisonReport(recorded, setting, spans, results, hashing, shuffle)
 
 
+@dataclass(frozen=True)
 class _Bench:
     """The measurement of contenders on one stream, cut into slides."""
 
-    def __init__(self, setting: ComparisonSetting, slides: Slides, hashes: Hashes, codes: Codes, keys: int) -> None:
-        self._setting = setting
-        self._slides = slides
-        self._hashes = hashes
-        self._codes = codes
-        self._keys = keys
+    setting: ComparisonSetting
+    slides: Slides
+    hashes: Hashes
+    codes: Codes
+    keys: int
 
     def measure(self, contender: Contender) -> tuple[Result, Workers]:
         """Place the stream twice: first to compile the kernels and record state sizes, then to measure times."""
-        compiled = self._replay(contender, contender.replicas(self._setting), states=True)
+        compiled = self._replay(contender, contender.replicas(self.setting), states=True)
         states = [(run.peak_state_bytes, run.state_bytes) for run in compiled]
-        replicas = contender.replicas(self._setting)
+        replicas = contender.replicas(self.setting)
         runs = list(self._replay(contender, replicas, states=False))
         ids = np.concatenate([run.ids for run in runs])
-        placed = PlacedStream(ids, self._codes, self._keys, self._setting.workers)
-        numbers = self._slides.numbers.tolist()
-        costs = placed.windows(self._slides, self._setting.slides)
+        placed = PlacedStream(ids, self.codes, self.keys, self.setting.workers)
+        numbers = self.slides.numbers.tolist()
+        costs = placed.windows(self.slides, self.setting.slides)
         windows = [
             StreamWindow(number, cost, moved if index else None)
             for index, (number, (cost, moved)) in enumerate(zip(numbers, costs, strict=True))
         ]
-        rows = np.diff(self._slides.edges).tolist()
+        rows = np.diff(self.slides.edges).tolist()
         slides = [
             Slide(number, size, run.route_seconds, run.advance_seconds, *state)
             for number, size, run, state in zip(numbers, rows, runs, states, strict=True)
@@ -111,25 +111,25 @@ class _Bench:
     def _replay(self, contender: Contender, replicas: Sequence[Partitioner], *, states: bool) -> Iterator[SlideRun]:
         return replay(
             replicas,
-            self._hashes,
-            self._slides,
-            slides_per_window=self._setting.slides,
-            copies=contender.replicas(self._setting) if registry.is_cooperative(contender.algorithm) else (),
+            self.hashes,
+            self.slides,
+            slides_per_window=self.setting.slides,
+            copies=contender.replicas(self.setting) if registry.is_cooperative(contender.algorithm) else (),
             states=states,
         )
 
     def _moved_on_resize(self, replicas: Sequence[Partitioner]) -> MovedKeys | None:
         """Return the keys of the last window that a resize moves after the end of the stream; None without one."""
-        if self._setting.resize is None:
+        if self.setting.resize is None:
             return None
-        parts = last_window(self._hashes, self._slides, slides_per_window=self._setting.slides, replicas=len(replicas))
+        parts = last_window(self.hashes, self.slides, slides_per_window=self.setting.slides, replicas=len(replicas))
         first, *others = zip(replicas, parts, strict=True)
-        return moved_on_resize(*first, self._setting.resize, others)
+        return moved_on_resize(*first, self.setting.resize, others)
 
     def reference(self, algorithm: str, results: Sequence[Result]) -> Result:
         """Return the result of ``algorithm``; measure it if it is not among ``results``."""
         known = next((result for result in results if result.contender.label == algorithm), None)
-        return known or self.measure(parse_contender(algorithm, self._setting.slides))[0]
+        return known or self.measure(parse_contender(algorithm, self.setting.slides))[0]
 
 
 def moved_on_resize(

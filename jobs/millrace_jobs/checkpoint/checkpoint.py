@@ -35,8 +35,8 @@ from millrace_jobs.sinks.base import LastBatch, ResultBatch
 class Marker:
     """The file ``millrace.json``: the identity of a checkpoint, and the query of its last run, without a status.
 
-    ``id`` is drawn when the checkpoint is created, and identifies it to other systems. ``layout`` describes its state,
-    once that is known.
+    ``id`` is generated when the checkpoint is created, and identifies it to other systems. ``layout`` describes its
+    state, once that is known.
     """
 
     id: str
@@ -59,8 +59,8 @@ class Marker:
         except FileNotFoundError:
             return None
         except ValidationError as error:
-            said = error.errors()[0]
-            raise damaged(path, f"{'.'.join(map(str, said['loc']))}: {said['msg']}") from None
+            first = error.errors()[0]
+            raise damaged(path, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
         except (ValueError, KeyError, TypeError):
             raise damaged(path, "it is not what Millrace writes there") from None
 
@@ -204,7 +204,7 @@ class Checkpoint(SparkLog):
 
     @property
     def id(self) -> str:
-        """The unique id of the checkpoint, drawn when it was created."""
+        """The unique id of the checkpoint, generated when it was created."""
         return self._require_marker().id
 
     @property

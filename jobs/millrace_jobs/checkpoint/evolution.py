@@ -25,13 +25,13 @@ class SpecChange(Enum):
     """Kind of a field's change: FREE, limited (SCHEMA, SQL), or forbidden; its value is the reason in messages."""
 
     FREE = "it may change"
-    NAME = "what the sink has written is known by it"
-    RECORDS = "the offsets in the checkpoint are of other records"
-    EMIT = "the state is kept for another way to emit"
-    STATE = "the state in the checkpoint was built by it"
-    START = "it only counts where a query begins"
-    SCHEMA = "columns may come and go, but none may change its type"
-    SQL = "filter and output may change, but not what the state is built by"
+    NAME = "the sink identifies its earlier results by it"
+    RECORDS = "the offsets in the checkpoint belong to other records"
+    EMIT = "the state was built for the other emit mode"
+    STATE = "the state in the checkpoint depends on it"
+    START = "it only applies to the first run"
+    SCHEMA = "columns may be added and removed, but none may change its type"
+    SQL = "filter and output may change, but not what the state depends on"
 
 
 _FIELDS = {
@@ -75,7 +75,7 @@ The number of state partitions is not a field: it is fixed when the checkpoint i
 repartition`` changes it.
 """
 
-_FILTER_CHANGED = "the filter has changed: what the state holds was counted under the old one, and stays in it"
+_FILTER_CHANGED = "the filter has changed: what the state holds was counted under the old one, and stays"
 
 
 def changes(before: StreamQuery, now: StreamQuery, log: SparkLog) -> tuple[str, ...]:
@@ -137,7 +137,7 @@ def check_layout(before: Mapping[str, Any] | None, now: Mapping[str, Any], log: 
         if not same_sql(old, new):
             what = f"the state's {name} was {_shown(old)} when the checkpoint was made, and would now be {_shown(new)}"
             hint = f"write the query as it was, or start over with {ANOTHER_CHECKPOINT}"
-            raise MillraceError(Problem(f"the checkpoint {log.spark.parent} cannot go on: {what}", hint))
+            raise MillraceError(Problem(f"the checkpoint {log.spark.parent} cannot be continued: {what}", hint))
 
 
 def _compare_schemas(old: str, new: str) -> list[tuple[str, str]]:
@@ -161,7 +161,7 @@ def _outline(query: StreamQuery) -> Outline:
 
 
 def _hint(query: StreamQuery, log: SparkLog) -> str:
-    """Return the hint of what to do instead; for Kafka it includes the time to read again from."""
+    """Return what to do instead; for Kafka with the time from which to read again."""
     checkpoint = query.spec.checkpoint
     claimed = checkpoint is not None and checkpoint.claim is not None
     other = "give the query another name" if claimed else "choose another spec.checkpoint.uri"

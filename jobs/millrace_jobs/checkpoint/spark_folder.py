@@ -59,15 +59,15 @@ class SparkLog:
             self._require_unchanged(self.spark / "commits" / str(last.committed))
         self._require_unchanged(self.spark / "metadata")
 
-    def damaged_state(self, said: str) -> MillraceError | None:
+    def damaged_state(self, text: str) -> MillraceError | None:
         """Return the error for a missing or changed state file, or None if no file is damaged.
 
         Args:
-            said: Spark's error on loading the state; it names the file if one is missing.
+            text: Spark's error on loading the state; it names the file if one is missing.
         """
-        missed = _MISSING_STATE_FILE.search(said)
-        if missed is not None:
-            return damaged(Path(missed.group(1)), "it is gone")
+        missing = _MISSING_STATE_FILE.search(text)
+        if missing is not None:
+            return damaged(Path(missing.group(1)), "it is gone")
         changed = next(_changed_files(self.spark / "state"), None)
         return None if changed is None else damaged(changed, "it is not as Spark wrote it")
 

@@ -39,7 +39,7 @@ class ExecutorScaler:
         self._no_localities: Any = getattr(getattr(self._jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
         self._wanted: int | None = None
 
-    def keep(self, number: int) -> int:
+    def reconcile(self, number: int) -> int:
         """Reconcile the executors with the wanted number, and return how many take tasks now.
 
         Missing executors arrive and surplus ones leave within seconds. A leaving executor finishes its tasks, and
@@ -131,14 +131,14 @@ class Agent:
         backoff, pause, trouble = Backoff(), 0.0, ""
         while not self._stopped.wait(PERIOD):
             try:
-                self.ready, trouble = executors.keep(self._plans.newest.executors), ""
+                self.ready, trouble = executors.reconcile(self._plans.newest.executors), ""
             except (Py4JNetworkError, ConnectionError):
                 continue  # Spark has ended; the run detects that itself
             except Py4JError as error:
-                said = str(error).split("\n", 1)[0]
-                if said != trouble:
-                    log.warning("executors do not follow the plan for now: %s", said)
-                trouble = said
+                reason = str(error).split("\n", 1)[0]
+                if reason != trouble:
+                    log.warning("executors do not follow the plan for now: %s", reason)
+                trouble = reason
             pause = max(0.0, pause - PERIOD)
             if pause:
                 continue

@@ -98,8 +98,8 @@ class DriverPod:
                 _request_timeout=TIMEOUT,
             )
         except (ApiException, HTTPError, OSError) as error:
-            problem = f"what an earlier run has left cannot be removed: {error_line(error)}"
-            hint = "the driver is started again by itself; without the API server there are no executors"
+            problem = f"the executors of an earlier run cannot be removed: {error_line(error)}"
+            hint = "wait: the driver starts again by itself, and needs the API server to get executors"
             raise MillraceError(Problem(problem, hint)) from None
 
 
@@ -108,7 +108,7 @@ def _pod_variable(name: str) -> str:
     try:
         return os.environ[name]
     except KeyError:
-        hint = "millrace driver is for pods that the operator makes; on this machine write millrace run"
+        hint = "millrace driver is for pods that the operator creates; on this machine use millrace run"
         raise MillraceError(Problem(f"the environment variable {name} is not set", hint)) from None
 
 
@@ -116,6 +116,6 @@ def _api() -> CoreV1Api:
     try:
         config.load_incluster_config()  # type: ignore[no-untyped-call]
     except ConfigException:
-        hint = "let its service account's token be mounted"
-        raise MillraceError(Problem("this pod has no account of the cluster", hint)) from None
+        hint = "mount the token of its service account"
+        raise MillraceError(Problem("this pod cannot log in to its cluster", hint)) from None
     return CoreV1Api()

@@ -121,7 +121,7 @@ class PlanWatch:
         except ValidationError as error:
             why = f"{PLAN_KEY} of the ConfigMap {self._name} is not a plan: {error.errors()[0]['msg']}"
             with self._lock:
-                self._invalid = MillraceError(Problem(why, "let the operator write it"))
+                self._invalid = MillraceError(Problem(why, "leave it to the operator to write it"))
             return
         with self._lock:
             if plan.epoch > self._newest.epoch:

@@ -12,33 +12,33 @@ File = Annotated[Path | None, typer.Argument(help="YAML file of a query that rea
 
 def produce(
     file: File = None,
-    query: Annotated[str | None, typer.Option(help="Name of the query, where the file has several.")] = None,
-    source: Annotated[str | None, typer.Option(help="Its kafka source, where it has several.")] = None,
-    topic: Annotated[str | None, typer.Option(help="Topic, where no query says it.")] = None,
-    bootstrap_servers: Annotated[str | None, typer.Option(help="Brokers, host:port, where no query says it.")] = None,
+    query: Annotated[str | None, typer.Option(help="Name of the query, if the file has several.")] = None,
+    source: Annotated[str | None, typer.Option(help="Its Kafka source, if it has several.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Topic, if not that of a query.")] = None,
+    bootstrap_servers: Annotated[str | None, typer.Option(help="Brokers, host:port, if not those of a query.")] = None,
     format: Annotated[str | None, typer.Option(help="json (default), csv, or raw: the lines of a file.")] = None,
-    partitions: Annotated[int | None, typer.Option(help="Make the topic if it is not there.", min=1)] = None,
+    partitions: Annotated[int | None, typer.Option(help="Create the topic if it is missing.", min=1)] = None,
     input: Annotated[Path | None, typer.Option(help="File to send: .csv with a header, .json lines, .parquet.")] = None,
-    schema: Annotated[str | None, typer.Option(help="Columns of the file, as in a query; else as they look.")] = None,
+    schema: Annotated[str | None, typer.Option(help="Columns of the file, as in a query; else inferred.")] = None,
     header: Annotated[bool, typer.Option(help="Whether a csv file has a header.")] = True,
-    delimiter: Annotated[str, typer.Option(help="What separates the columns of a csv file.")] = ",",
-    generate: Annotated[str | None, typer.Option(help="Records to make: rate, bid, auction or person.")] = None,
+    delimiter: Annotated[str, typer.Option(help="Separator of the columns of a csv file.")] = ",",
+    generate: Annotated[str | None, typer.Option(help="Records to generate: rate, bid, auction or person.")] = None,
     keys: Annotated[int, typer.Option(help="Distinct keys of --generate rate.", min=1, max=1_000_000)] = 1000,
     skew: Annotated[float, typer.Option(help="Zipf exponent of generated keys.", min=0, max=10)] = 0.0,
-    drift: Annotated[str | None, typer.Option(help="How often other keys become the popular ones, as 30s.")] = None,
+    drift: Annotated[str | None, typer.Option(help="Time until other keys become hot, such as 30s.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the generator.", min=0, max=2**53)] = 0,
     start: Annotated[str | None, typer.Option(help="Event time of the first generated record; else now.")] = None,
     key: Annotated[str | None, typer.Option(help="Column that is the message key.")] = None,
-    rate: Annotated[float | None, typer.Option(help="Messages per second; else as fast as it goes.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Messages per second; else as fast as possible.")] = None,
     rate_trace: Annotated[Path | None, typer.Option(help="csv file of times and rates to follow to its end.")] = None,
-    rate_scale: Annotated[float, typer.Option(help="Factor on every rate of the trace.")] = 1.0,
-    count: Annotated[int | None, typer.Option(help="Messages to send at most.", min=1)] = None,
-    duration: Annotated[str | None, typer.Option(help="Time to go on for at most, such as 30s or 10m.")] = None,
+    rate_scale: Annotated[float, typer.Option(help="Factor for every rate of the trace.")] = 1.0,
+    count: Annotated[int | None, typer.Option(help="Maximum number of messages.", min=1)] = None,
+    duration: Annotated[str | None, typer.Option(help="Maximum duration, such as 30s or 10m.")] = None,
 ) -> None:
-    """Fill a Kafka topic from a file or a generator; Ctrl-C ends it when all that was sent is confirmed.
+    """Fill a Kafka topic from a file or a generator; Ctrl-C ends it once every message sent is confirmed.
 
-    With the YAML file of a query, the topic, its cluster with logins, and the format are those of the query's kafka
-    source. Without --rate, generated records are a thousand to a second of event time.
+    With the YAML file of a query, the topic, its cluster with logins, and the format are those of the query's Kafka
+    source. Without --rate, a second of event time has a thousand generated records.
     """
     from millrace_jobs.produce.job import ProduceRequest, run
 

@@ -143,7 +143,7 @@ def _target(request: ProduceRequest) -> ProduceTarget:
         return named_target(request.topic, request.servers, request.format or "json")
     for option, value in (("--bootstrap-servers", request.servers), ("--format", request.format)):
         if value is not None:
-            raise MillraceError(Problem(f"{option} {value} is what the query says", "leave it out", str(request.file)))
+            raise MillraceError(Problem(f"{option} {value} is set by the query", "leave it out", str(request.file)))
     return query_target(request.file, request.query, request.source, request.topic)
 
 
@@ -189,7 +189,7 @@ def _input(request: ProduceRequest, target: ProduceTarget, pace: RatePace | None
 def _encoder(request: ProduceRequest, target: ProduceTarget, schema: pa.Schema) -> Callable[[pa.RecordBatch], Messages]:
     if request.key is not None and request.key not in schema.names:
         raise MillraceError(
-            Problem(f"--key {request.key} is no column of the records", f"write one of {', '.join(schema.names)}")
+            Problem(f"--key {request.key} is not a column of the records", f"write one of {', '.join(schema.names)}")
         )
     values = _value_encoder(target, schema)
     keys = key_encoder(request.key, target.timestamp_format) if request.key is not None else None

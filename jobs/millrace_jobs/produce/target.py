@@ -91,7 +91,7 @@ def require_topic(target: ProduceTarget, partitions: int | None) -> int:
         return len(topic.partitions)
     if partitions is None:
         message = f"Kafka at {target.connection.servers} has no topic {target.topic}"
-        raise MillraceError(Problem(message, "add --partitions N to make it, or correct its name"))
+        raise MillraceError(Problem(message, "add --partitions N to create it, or correct its name"))
     admin = AdminClient(target.connection.settings())
 
     def make() -> None:

@@ -1,7 +1,7 @@
 """The failures of a query: the reason, the class that the operator acts on, and how often a restart may help.
 
-The reason comes from the most specific source that Spark's text has. A failed run leaves its class and its error as
-JSON for whatever started it.
+The reason is the most specific message in Spark's text. A failed run writes its class and its message as JSON to the
+file that the environment names, for the process that started it.
 """
 
 from __future__ import annotations
@@ -89,13 +89,13 @@ def explain_failure(text: str) -> MillraceError:
     """
     ours = _OURS.search(text)
     if ours:
-        said = re.sub(r"\s*SQLSTATE:.*$", "", ours.group(2).strip(), flags=re.DOTALL)
+        message = re.sub(r"\s*SQLSTATE:.*$", "", ours.group(2).strip(), flags=re.DOTALL)
         kind = TransientError if ours.group(1) == TransientError.__name__ else MillraceError
-        return kind(*said.split("\n"))
+        return kind(*message.split("\n"))
     known = known_cause(text)
     if known is not None:
         return known
-    if any(said.search(text) for said in _PROCESS_DIED):
+    if any(pattern.search(text) for pattern in _PROCESS_DIED):
         return TransientError(Problem("a Python process of Spark has died or did not start", jvm.OVERLOADED))
     child = _CHILD_ENDED.search(text)
     if child:
@@ -139,12 +139,12 @@ def _python_problem(traceback: str) -> Problem:
     """Return what a Python worker raised, located at the innermost frame of the user's own code."""
     lines = traceback.rstrip().splitlines()
     last = max((number for number, line in enumerate(lines) if line.startswith("  ")), default=-1)
-    said = " ".join(lines[last + 1 :]).strip() or lines[-1].strip()
+    message = " ".join(lines[last + 1 :]).strip() or lines[-1].strip()
     for file, line in reversed(_FRAME.findall(traceback)):
         if _is_user_code(file):
             hint = "correct it, then run the same command again: nothing is lost"
-            return Problem(f"the query failed: {said}", hint, file, int(line))
-    return Problem(f"the query failed: {said}", _DEBUG)
+            return Problem(f"the query failed: {message}", hint, file, int(line))
+    return Problem(f"the query failed: {message}", _DEBUG)
 
 
 _FIELDS = {
@@ -208,18 +208,18 @@ def write_report(error: Exception) -> None:
     """Write the failure report if the environment names a file for it; errors of the disk are ignored."""
     if place := os.environ.get(REPORT_VARIABLE):
         with suppress(OSError):
-            Path(place).write_text(_fitting(class_of(error), str(error)), encoding="utf-8")
+            Path(place).write_text(_fitted_report(class_of(error), str(error)), encoding="utf-8")
 
 
-def _fitting(failure: FailureClass, message: str) -> str:
+def _fitted_report(failure: FailureClass, message: str) -> str:
     """Return the report as JSON, its message cut to fit the size limit."""
     room = MAX_REPORT_BYTES
     while True:
-        said = message if len(message) <= room else f"{message[: room - 3]}..."
-        report = FailureReport(failure=failure, message=said).model_dump_json()
+        shown = message if len(message) <= room else f"{message[: room - 3]}..."
+        report = FailureReport(failure=failure, message=shown).model_dump_json()
         if len(report.encode()) <= MAX_REPORT_BYTES:
             return report
-        room = min(room, len(said)) * 3 // 4
+        room = min(room, len(shown)) * 3 // 4
 
 
 MAX_RESTARTS = 5

@@ -86,8 +86,8 @@ CONTRACT = (
     JobMetric(
         "millrace_moved_keys_ratio",
         "gauge",
-        "Of a sample of the keys that were also in the batch before, the part that went to other workers than there; "
-        "absent while no record is routed, and where the batches share no key of the sample.",
+        "Share of the keys that went to other workers than in the batch before, in a sample of the keys of both; "
+        "absent while no record is routed, and where the sample is empty.",
     ),
     JobMetric(
         "millrace_stage_task_seconds",
@@ -105,7 +105,7 @@ CONTRACT = (
     JobMetric(
         "millrace_partial_results_total",
         "counter",
-        "What combine reduced records to: of each task one partial result for each key and pane.",
+        "Partial results of combine: one for each key and pane of a task.",
     ),
     JobMetric("millrace_state_updates_total", "counter", "Results whose state changed."),
     JobMetric("millrace_plan_epoch", "gauge", "Epoch of the plan that the last batch ran under."),

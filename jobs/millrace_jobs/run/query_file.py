@@ -96,13 +96,13 @@ def _input_problems(query: StreamQuery) -> Iterator[Problem]:
     for name, source in query.spec.sources.items():
         if source.files is None and source.replay is None:
             continue
-        with TemporaryDirectory() as nothing:
+        with TemporaryDirectory() as empty:
             try:
-                check_input(name, source, _state_of(query, name) or Path(nothing))
+                check_input(name, source, _state_of(query, name) or Path(empty))
             except MillraceError as error:
                 for problem in error.problems:
-                    said = str(replace(problem, hint=""))
-                    yield Problem(said, problem.hint, field=f"spec.sources.{name}.{source.kind}.path")
+                    message = str(replace(problem, hint=""))
+                    yield Problem(message, problem.hint, field=f"spec.sources.{name}.{source.kind}.path")
 
 
 def _state_of(query: StreamQuery, source: str) -> Path | None:

@@ -71,7 +71,7 @@ NAMED = ("--topic", "rides", *SERVERS)
         ((*NAMED, "--generate", "bid", "--format", "raw"), "format raw sends the lines of a file as they are"),
         (
             (*NAMED, "--generate", "rate", "--key", "fare"),
-            "--key fare is no column of the records; write one of timesta",
+            "--key fare is not a column of the records; write one of timesta",
         ),
         ((*NAMED, "--generate", "rate", "--rate", "0"), "--rate is 0; write a number above 0"),
         ((*NAMED, "--generate", "rate", "--rate", "nan"), "--rate is nan; write a number above 0"),
@@ -85,8 +85,11 @@ NAMED = ("--topic", "rides", *SERVERS)
         (("query.yaml", "--query", "other"), "query.yaml: the file has no query other; write one of rides"),
         (("query.yaml", "--source", "zones"), "query.yaml: the source may read several topics; choose one by --topic"),
         (("query.yaml", "--source", "framed"), "query.yaml: the source's messages have the framing of a schema regis"),
-        (("query.yaml", "--source", "rides", *SERVERS), "query.yaml: --bootstrap-servers 127.0.0.1:1 is what the quer"),
-        (("query.yaml", "--source", "rides", "--format", "csv"), "query.yaml: --format csv is what the query says"),
+        (
+            ("query.yaml", "--source", "rides", *SERVERS),
+            "query.yaml: --bootstrap-servers 127.0.0.1:1 is set by the query",
+        ),
+        (("query.yaml", "--source", "rides", "--format", "csv"), "query.yaml: --format csv is set by the query"),
         (
             ("query.yaml", "--source", "secret", "--input", "rides.csv", "--schema", "taxi STRING"),
             "the user name for Kafka at 127.0.0.1:1 is looked for in the environment variable NOBODY_SETS_THIS",
