@@ -1,4 +1,4 @@
-"""Builders of test objects: every field has a sensible value, of which a test changes the ones it is about."""
+"""Builders of test objects: every field has a sensible default, and a test changes the ones it is about."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -38,12 +38,12 @@ _REPORT = BatchReport(
 
 
 def a_batch(**changes):
-    """A routed batch in good order."""
+    """Return the report of a routed batch without problems."""
     return replace(_REPORT, **changes)
 
 
 def a_native_batch(**changes):
-    """A batch that Spark ran by its own plan: no record was routed."""
+    """Return the report of a batch that Spark ran by its own plan, without routing."""
     native = {
         "pin": replace(PIN, algorithm="native"),
         "worker_rows": (),
@@ -75,7 +75,7 @@ _QUERY = {
 
 
 def a_query(*path, value=None):
-    """A small query over files, with one thing changed."""
+    """Return a small query over files, with the field at ``path`` set to ``value``."""
     document = deepcopy(_QUERY)
     if path:
         inner = document

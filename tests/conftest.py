@@ -1,4 +1,4 @@
-"""What all tests share: Hypothesis settings, the real data, and what becomes of tests whose service is missing."""
+"""Shared by all tests: Hypothesis settings, the real data, and the handling of slow tests."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ settings.register_profile("millrace", deadline=None)
 settings.load_profile("millrace")
 
 DATA = Path(os.environ.get("MILLRACE_DATA") or Path(__file__).parents[2] / "shared" / "data")
-"""Folder of the real streams that tests read and that are not part of the repository."""
+"""Folder of the real streams that tests read. They are not part of the repository."""
 
 
 @pytest.fixture(scope="session")
 def data() -> Callable[[str], Path]:
-    """The path of a file in ``MILLRACE_DATA``; skips the test where the file is absent."""
+    """Return a function that finds a file in ``MILLRACE_DATA``, and skips the test if the file is absent."""
 
     def path_of(name: str) -> Path:
         path = DATA / name
@@ -42,13 +42,13 @@ def data() -> Callable[[str], Path]:
 
 
 def pytest_configure() -> None:
-    """Take Ctrl-C also where a shell has started the tests in the background, which would ignore it."""
+    """Accept Ctrl-C even if a shell started the tests in the background with SIGINT ignored."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave tests that take many minutes to those who ask for them."""
+    """Skip tests that take many minutes unless they are selected by their marker."""
     if "slow" not in config.option.markexpr:
         for item in items:
             if item.get_closest_marker("slow"):
@@ -56,5 +56,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_report_header() -> str:
-    """Say where the real data is, or that the tests which need it will be skipped."""
+    """Report where the real data is, or that the tests that need it are skipped."""
     return f"MILLRACE_DATA: {DATA}" + ("" if DATA.is_dir() else " (absent: tests marked data are skipped)")

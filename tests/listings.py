@@ -1,4 +1,4 @@
-"""Which folders a piece of code lists, whichever library lists them."""
+"""A record of the folders that code lists, whichever library lists them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ sys.addaudithook(_note)  # for good: Python has no way to remove it
 
 @contextmanager
 def listings() -> Iterator[list[str]]:
-    """The folders that are listed in the meantime."""
+    """Yield a list that collects the folders listed during the ``with`` block."""
     folders: list[str] = []
     _listed.append(folders)
     try:

@@ -1,4 +1,4 @@
-"""The metrics and the sketch of a placement whose records are all known, for tests."""
+"""The metrics and the sketch of a placement of known records, for tests."""
 
 import numpy as np
 
@@ -26,14 +26,14 @@ def placement_cost(ids, keys, workers):
 
 
 def placement_sketch(ids, keys, workers):
-    """The sketch of one block: ``ids`` in ``range(workers)`` and key hashes, both ``(rows,)``."""
+    """Return the sketch of one block from ``ids`` in ``range(workers)`` and key hashes, both ``(rows,)``."""
     ends = np.cumsum(np.bincount(ids, minlength=workers))[:-1]
     by_worker = np.split(keys[np.argsort(ids, kind="stable")], ends)
     return PlacementSketch(tuple(profile(added([(own, np.ones(len(own), np.int64))])) for own in by_worker))
 
 
 def merged_sketches(sketches):
-    """The sketch of all records together, from blocks, replicas, or the slides of a window.
+    """Return the sketch of all records together, from the sketches of blocks, replicas or slides.
 
     Raises ValueError unless all sketches have the same number of workers.
     """

@@ -1,4 +1,4 @@
-"""Tables as text: what Hypothesis draws, how Python's csv and json write it, what a source makes of it."""
+"""Tables as text: drawn by Hypothesis, written by Python's csv and json, and expected from a source."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FORMATS = ["csv", "json"]
 
 
 def line_of(row: Row, file_format: str) -> str:
-    """One record as Python's own modules write it, without the end of the line."""
+    """Return one record as Python's own modules write it, without the line end."""
     if file_format == "json":
         return json.dumps(dict(zip(SCHEMA.names, row, strict=True)), ensure_ascii=False)
     text = io.StringIO()
@@ -70,11 +70,11 @@ BAD_LINES = {
         '{"name": "a',
     ],
 }
-"""Lines that are no records of SCHEMA, by format."""
+"""Lines that are not records of SCHEMA, by format."""
 
 
 class Collected:
-    """Rows and rejected records of what a source or a format yields."""
+    """Rows and rejected records that a source or a format yields."""
 
     def __init__(self, blocks: Iterable[pa.RecordBatch | Rejected]) -> None:
         self.rows: list[tuple[Any, ...]] = []
@@ -88,20 +88,20 @@ class Collected:
 
 
 def rows_of(source: Any, start: Any, end: Any, replicas: int) -> Iterator[Collected]:
-    """What each slice of a batch gives."""
+    """Return the rows of each slice of a batch."""
     for i, piece in enumerate(source.slices(start, end, replicas)):
         yield Collected(source.read(piece, f"0-{i}"))
 
 
 def all_rows(source: Any, replicas: int = 1) -> list[tuple[Any, ...]]:
-    """Everything there is, in one batch."""
+    """Return all rows of a source, read in one batch."""
     end = source.latest(source.initial(), everything=True)
     return [row for slice_ in rows_of(source, source.initial(), end, replicas) for row in slice_.rows]
 
 
 @contextmanager
 def no_file_above(size: int) -> Iterator[None]:
-    """Writing beyond ``size`` bytes of any file fails, as on a full disk."""
+    """Make writes beyond ``size`` bytes of any file fail, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

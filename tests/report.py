@@ -1,7 +1,7 @@
-"""Sum up several runs of pytest: ``python tests/report.py OUT/*.xml``, of the JUnit files that they write.
+"""Sum up several runs of pytest from their JUnit files: ``python tests/report.py OUT/*.xml``.
 
-Prints the slowest tests, the time of each folder, what was skipped and why, and what failed; the last line is like
-pytest's own. The exit status is 1 if a test failed, or a run wrote no results.
+It prints the slowest tests, the time of each folder, skipped tests with reasons, and failures. The last line is like
+pytest's own. The exit status is 1 if a test failed or a run wrote no results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PACKAGE = "tests"
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a test: ``outcome`` is passed, failed, error or skipped; ``seconds`` include its fixtures."""
+    """The result of a test. ``outcome`` is passed, failed, error or skipped; ``seconds`` includes its fixtures."""
 
     place: str
     name: str
@@ -29,7 +29,7 @@ class Result:
 
     @property
     def folder(self) -> str:
-        """Folder of its file, below ``tests``: ``unit``, or ``unit/run``."""
+        """The folder of the test's file, below ``tests``: ``unit``, or ``unit/run``."""
         parts = [part for part in self.place.split(".") if part != _PACKAGE]
         return "/".join(part for part in parts[:-1] if part.islower()) or parts[0]
 

@@ -13,7 +13,7 @@ def offset(position, epoch=1, name="trips"):
 
 
 def with_checksums(path, text):
-    """A file, and what Hadoop's local file system keeps beside it: a CRC-32 of each 512 bytes."""
+    """Return a file and its checksum file, as Hadoop's local file system has it: a CRC-32 of each 512 bytes."""
     content = text.encode()
     path.write_bytes(content)
     sums = [zlib.crc32(content[at : at + 512]) for at in range(0, len(content), 512)]
@@ -21,7 +21,7 @@ def with_checksums(path, text):
 
 
 class Log:
-    """Spark's own files: a version, one line of JSON, and in an offset file a line per source."""
+    """One of Spark's own files: a version, one line of JSON, and in an offset file a line per source."""
 
     def __init__(self, checkpoint):
         self._spark = checkpoint.spark

@@ -1,4 +1,4 @@
-"""SQL that Structured Streaming has and has not, for the checks that need no Spark and for Spark itself.
+"""SQL that Structured Streaming accepts or refuses, for checks without Spark and for Spark itself.
 
 The sources are ``e (at TIMESTAMP, who STRING, n INT)`` and ``c`` with the same columns. A query is marked by what it
 runs under: ``update`` (OnUpdate), ``close`` (OnWindowClose), both with watermarks, and ``bare`` (OnUpdate without).
@@ -15,7 +15,7 @@ PER_MINUTE = "SELECT window, who, count(*) AS k FROM e GROUP BY window(at, '1 mi
 
 
 class Refused(NamedTuple):
-    """A query, the place of what is wrong with it, and a part of what is said of it and of the remedy."""
+    """A query, the position of its error, and parts of the error message and of the hint."""
 
     sql: str
     at: str
@@ -23,7 +23,7 @@ class Refused(NamedTuple):
     hint: str
     setting: Setting = "update"
     when_planned: bool = False
-    """Whether Spark finds out only when it plans the first batch."""
+    """Whether Spark refuses the query only when it plans the first batch."""
 
 
 RUNS: list[tuple[Setting, str]] = [
@@ -68,7 +68,7 @@ RUNS: list[tuple[Setting, str]] = [
     ("update", "SELECT try_cast(who AS INT) AS a, timestampadd(MINUTE, 1, at) AS b, extract(HOUR FROM at) AS c, "
                "trim(BOTH 'a' FROM who) AS d, n::string AS f, `upper`(who) AS g, system.builtin.upper(who) AS h FROM e"),
 ]  # fmt: skip
-"""What Spark accepts, and so the checks have to."""
+"""Queries that Spark accepts, and that the checks must accept."""
 
 REFUSED = [
     Refused("SELECT who, n\nFROM e\nORDER BY n", "line 3, column 1", "ORDER BY needs", "Python aggregator"),
@@ -138,11 +138,11 @@ REFUSED = [
     Refused("SELECT uper(who) AS u FROM e", "line 1, column 8", 'no function "uper"', 'did you mean "upper"?'),
     Refused("SELECT strpos(who, 'a') AS u FROM e", "line 1, column 8", 'no function "strpos"', ""),
 ]  # fmt: skip
-"""What Spark refuses, and the checks say before it."""
+"""Queries that Spark refuses, and that the checks refuse first."""
 
 ONLY_SPARK = [
     Refused("SELECT e.n FROM e LEFT JOIN c ON e.n = c.n AND c.at > e.at", "", "watermark on the nullable side", ""),
     Refused(f"SELECT who, max(k) AS m FROM ({PER_MINUTE}) GROUP BY who", "", "without watermark", "", "close"),
     Refused("SELECT * FROM (SELECT who, n FROM e) PIVOT (sum(n) FOR who IN ('a', 'b'))", "", "global watermark", ""),
 ]
-"""What only Spark's own check of its plan refuses."""
+"""Queries that only Spark's own check of its plan refuses."""

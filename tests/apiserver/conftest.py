@@ -17,7 +17,7 @@ CRD = Path(__file__).parents[2] / "crds" / "streamqueries.millrace.io.yaml"
 
 @pytest.fixture(scope="session")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """The control plane that tests share: leave it running, and use namespaces of your own."""
+    """The control plane that tests share. Leave it running, and use your own namespaces."""
     with running_control_plane(tmp_path_factory.mktemp("control-plane")) as started:
         install_crd(started)
         yield started
@@ -25,7 +25,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def namespace(plane: ControlPlane) -> Iterator[str]:
-    """A namespace of the test's own."""
+    """A namespace for one test."""
     name = new_namespace(plane)
     yield name
     plane.kubectl("delete", "namespace", name, "--wait=false")
@@ -33,7 +33,7 @@ def namespace(plane: ControlPlane) -> Iterator[str]:
 
 @pytest.fixture
 def kubectl(plane: ControlPlane, namespace: str) -> Callable[..., str]:
-    """Runs ``kubectl`` in that namespace; what it printed. Fails the test where it fails."""
+    """Return a function that runs ``kubectl`` in the test's namespace and returns its output; an error fails the test."""
 
     def run(*arguments: str, document: object = None) -> str:
         done = plane.kubectl("--namespace", namespace, *arguments, document=document)
@@ -44,21 +44,21 @@ def kubectl(plane: ControlPlane, namespace: str) -> Callable[..., str]:
 
 
 def new_namespace(plane: ControlPlane) -> str:
-    """Make a namespace; its name."""
+    """Create a namespace and return its name."""
     name = f"test-{uuid.uuid4().hex[:12]}"
     assert plane.kubectl("create", "namespace", name).returncode == 0
     return name
 
 
 def install_crd(plane: ControlPlane) -> None:
-    """As an administrator does."""
+    """Install the CRD as an administrator does."""
     done = plane.kubectl("apply", "--server-side", "-f", CRD)
     assert done.returncode == 0, done.stderr
     plane.wait_for_crd("streamqueries.millrace.io")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how long control planes took."""
+    """Report how long control planes took to start."""
     if control_plane.seconds_to_start:
         line = starts("Kubernetes", control_plane.seconds_to_start)
         terminalreporter.line(line)

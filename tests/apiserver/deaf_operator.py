@@ -1,6 +1,6 @@
-"""The operator, whose kopf does not notice that a watch has died.
+"""The operator with a kopf that does not notice a dead watch.
 
-The canary is touched every second, and looked at every two seconds by a standby.
+The leader touches the canary every second, and a standby checks it every two seconds.
 """
 
 from __future__ import annotations
@@ -19,6 +19,6 @@ def wait_for_ever(settings: kopf.OperatorSettings, **_: Any) -> None:
 
 
 def main() -> None:
-    """Be the operator."""
+    """Run the operator."""
     canary.TOUCH_SECONDS, canary.CHECK_SECONDS = 1.0, 2.0
     cli.main()

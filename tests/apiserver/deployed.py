@@ -1,4 +1,4 @@
-"""Small queries, many at once, and whether they are deployed."""
+"""Apply many small queries at once, and check whether they are deployed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unit.api.documents import ON_CLUSTER
 
 
 def apply_queries(kubectl: Callable[..., str], names: Sequence[str]) -> None:
-    """Apply queries of these names."""
+    """Apply one small query per name."""
     documents = [yaml.safe_load(ON_CLUSTER) for _ in names]
     for document, name in zip(documents, names, strict=True):
         document["metadata"]["name"] = name
@@ -20,6 +20,6 @@ def apply_queries(kubectl: Callable[..., str], names: Sequence[str]) -> None:
 
 
 def are_deployed(kubectl: Callable[..., str], names: Sequence[str]) -> bool:
-    """Whether each has a driver, and its status says so."""
+    """Return whether each query has a driver according to its status."""
     queries = {each["metadata"]["name"]: each for each in json.loads(kubectl("get", "sq", "-o", "json"))["items"]}
     return all(queries[name].get("status", {}).get("driver", {}).get("pod") for name in names)

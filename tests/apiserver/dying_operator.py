@@ -1,7 +1,7 @@
-"""The operator, which dies at a certain request.
+"""The operator, which dies at a chosen API request.
 
-MILLRACE_DIES is ``before N`` or ``after N``: the N-th request that changes something is not made, or its answer is not
-seen. From 1; 0 is never. What touches the canary does not count.
+MILLRACE_DIES is ``before N`` or ``after N``: the process dies before it sends the N-th changing request (from 1), or before
+it reads the response. With 0 it never dies. Requests that touch the canary do not count.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from kubernetes.client import ApiClient
 
-from millrace_jobs.cli import main  # noqa: F401 - the program, in which the client then is this one
+from millrace_jobs.cli import main  # noqa: F401 - the entry point, which uses the patched client
 from millrace_operator.handlers.operator import LEASE, canary_of
 
 _WHEN, _, _NUMBER = os.environ["MILLRACE_DIES"].partition(" ")

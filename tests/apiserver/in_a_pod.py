@@ -1,6 +1,6 @@
-"""The program as it runs in a pod without a kubeconfig.
+"""Run ``millrace`` as in a pod without a kubeconfig.
 
-The pod's service account is in the folder MILLRACE_ACCOUNT, in place of where it is mounted.
+The service account is read from the folder MILLRACE_ACCOUNT instead of its usual mount.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spark.cli import PATIENCE, Result
 
 
 def run_in_a_pod(plane: ControlPlane, folder: Path, namespace: str, token: str, command: Sequence[str]) -> Result:
-    """What a pod's command leaves; ``command`` as in a manifest, ``folder`` for what its service account consists of."""
+    """Run a manifest's ``command`` with a service account whose files are in ``folder``, and return the result."""
     (folder / "namespace").write_text(namespace, encoding="utf-8")
     (folder / "token").write_text(token, encoding="utf-8")
     (folder / "ca.crt").write_bytes(plane.authority.read_bytes())
@@ -38,7 +38,7 @@ def run_in_a_pod(plane: ControlPlane, folder: Path, namespace: str, token: str, 
 
 
 def main() -> None:
-    """Be the program."""
+    """Run the program."""
     account = Path(os.environ["MILLRACE_ACCOUNT"])
     incluster_config.SERVICE_TOKEN_FILENAME = str(account / "token")
     incluster_config.SERVICE_CERT_FILENAME = str(account / "ca.crt")

@@ -1,4 +1,4 @@
-"""Documents that the API server itself has to refuse, by their schema, and what it says of each."""
+"""Documents that the API server refuses by their schema, each with a part of the error message."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from unit.api.documents import MINIMAL, PYTHON
 
 
 class Invalid(NamedTuple):
-    """A document with one line replaced, and a part of the answer."""
+    """A document with one line replaced, and a part of the error message."""
 
     text: str
     line: int

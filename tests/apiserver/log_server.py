@@ -1,4 +1,4 @@
-"""A server that poses as the API for logs: the lab has no kubelet, so the real one has no log to give."""
+"""A server that serves pod logs like the API server. The lab's real API server has none, because it has no kubelet."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ import yaml
 
 
 class LogServer(ThreadingHTTPServer):
-    """Has one query, ``trips``, and logs by pod: each a list of what is sent, a function being called before it goes
-    on. ``asked`` are the paths of requests for logs, with their parameters.
+    """A server with one query, ``trips``, and logs by pod.
+
+    A log is a list of parts to send; a function among them is called before the next part is sent. ``asked`` are the
+    paths of requests for logs, with their parameters.
     """
 
     daemon_threads = True
@@ -88,4 +90,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Say nothing."""
+        """Log nothing."""

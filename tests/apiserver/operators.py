@@ -1,4 +1,4 @@
-"""The operator as a process of its own."""
+"""The operator in a separate process."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ def start_operator(
     deaf: bool = False,
     kubeconfig: Path | None = None,
 ) -> Process:
-    """``millrace operator`` on all namespaces or on one, with the administrator's rights, and no leader election.
+    """Start ``millrace operator`` with the administrator's rights and no leader election, for one namespace or for all.
 
-    ``options``: further ones. ``dies``: at which request, as ``dying_operator`` says. ``deaf``: as ``deaf_operator``.
+    ``options`` are added to the command. ``dies`` is the request at which it dies (see ``dying_operator``), and ``deaf``
+    starts ``deaf_operator``.
     """
     where = [] if namespace is None else ["--namespace", namespace]
     entry = (
@@ -45,7 +46,7 @@ def start_operator(
 def running_operator(
     plane: ControlPlane, folder: Path, *options: str, namespace: str | None = None, **others: Any
 ) -> Iterator[Process]:
-    """A started operator, which is killed at the end; its log is ``operator.log``."""
+    """Run an operator that logs to ``operator.log``, and kill it at the end."""
     operator = start_operator(plane, folder / "operator.log", *options, namespace=namespace, **others)
     try:
         yield operator
@@ -54,7 +55,7 @@ def running_operator(
 
 
 def ask(operator: Process, path: str) -> tuple[int, str]:
-    """Status and text of one of its pages, when it listens."""
+    """Wait until the operator listens, and return the status and text of one of its pages."""
     deadline = time.monotonic() + PATIENCE
     while (found := re.search(r"metrics and probes are on port (\d+)", operator.said)) is None:
         assert operator.status is None, operator.said

@@ -1,4 +1,4 @@
-"""A real Kubernetes of one node for the tests in this folder, which run in its network."""
+"""A real one-node Kubernetes for the tests in this folder, which run in its network."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from lab.starts import starts
 
 @pytest.fixture(scope="package")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The cluster that tests share: leave it running, and use namespaces of your own.
+    """The cluster that tests share. Leave it running, and use your own namespaces.
 
-    From here on tests, and what they start, are in its network: what listens on ``node_address``, pods reach.
+    Tests, and what they start, are in its network from here on: pods reach them at ``node_address``.
     """
     with running_cluster(tmp_path_factory.mktemp("cluster")) as started, started.inside():
         yield started
@@ -26,14 +26,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="package")
 def installation(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    """The chart, installed, with images of this checkout, and Kafka and Prometheus beside it."""
+    """The installed chart with images of this checkout, and Kafka and Prometheus beside it."""
     with installed(cluster, tmp_path_factory.mktemp("installation")) as made:
         yield made
 
 
 @pytest.fixture
 def namespace(cluster: Cluster) -> Iterator[str]:
-    """A namespace of the test's own which takes only pods that may do no more than they need, with a claim."""
+    """A namespace for one test, with a claim, that admits only pods of the restricted security level."""
     name = f"test-{uuid.uuid4().hex[:12]}"
     make_namespace(cluster, name)
     yield name
@@ -41,7 +41,7 @@ def namespace(cluster: Cluster) -> Iterator[str]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how long clusters took."""
+    """Report how long clusters took to start."""
     if not lab.seconds_to_start:
         return
     terminalreporter.line(starts("Cluster", lab.seconds_to_start))

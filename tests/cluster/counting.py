@@ -1,4 +1,4 @@
-"""A query that counts records by key while they come, and what its results must come to."""
+"""A query that counts incoming records by key, and the counts that it must reach."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from lab.waiting import wait_until
 SQL = "SELECT name, count(*) AS records FROM records GROUP BY name"
 
 RATE, KEYS = 100.0, 7
-"""Records per second, and how many keys they have."""
+"""Records per second, and number of their keys."""
 
 
 class Counting:
-    """A query in a namespace of its own with two topics, into one of which records come from the beginning on.
+    """A query in a namespace of its own with two topics. Records arrive in one of them from the start.
 
-    ``stop`` must be called in the end; then the table has to come to ``written``.
+    After ``stop``, which every test must call, the table has to reach ``written``.
     """
 
     def __init__(self, on: Installation, namespace: str) -> None:
@@ -32,7 +32,7 @@ class Counting:
         self._load = Load(on.broker, self._records, RATE, [1.0] * KEYS)
 
     def document(self, name: str = "counts", **spec: Any) -> dict[str, Any]:
-        """The query; another name gives another one, which counts the same records into a table of its own."""
+        """Return the query. Under another name, it counts the same records into a table of its own."""
         broker = self.query.on.broker
         table = topics.make(broker, self._table(name), 2, cleanup_policy="compact")
         source = {"bootstrapServers": broker.bootstrap, "topic": self._records, "startingOffsets": "earliest"}
@@ -40,42 +40,42 @@ class Counting:
             "sources": {"records": {"kafka": source, "schema": "name STRING"}},
             "query": {"sql": SQL},
             "sink": {"table": {"bootstrapServers": broker.bootstrap, "topic": table}},
-            "scaling": {"mode": "Off"},  # nobody but the test changes it
+            "scaling": {"mode": "Off"},  # only the test changes it
         }
         return document(name, **base | spec)
 
     def start(self) -> None:
-        """Apply it, and wait until it counts."""
+        """Apply the query, and wait until it counts."""
         self.query.apply(self.document())
         self.query.wait_until_settled()
         self.wait_for_progress()
 
     def stop(self) -> None:
-        """Let no more records come."""
+        """Stop producing records."""
         self._load.stop()
 
     @property
     def written(self) -> Counter[str]:
-        """The records so far, by key."""
+        """The records written so far, by key."""
         return Counter(self._load.written)
 
     def table(self, name: str = "counts") -> Counter[str]:
-        """What readers of committed results find: records by key."""
+        """Return the committed results: the number of records by key."""
         rows = topics.rows(self.query.on.broker, self._table(name))
         return Counter({row["name"]: row["records"] for row in rows})
 
     def wait_for_records(self, number: int = 300) -> None:
-        """Until so many more have come."""
+        """Wait until ``number`` more records were written."""
         before = self.written.total()
         wait_until(lambda: self.written.total() >= before + number, f"{number} more records come")
 
     def wait_for_progress(self) -> None:
-        """Until all that has come before now is counted."""
+        """Wait until all records written before this call are counted."""
         written = self.written
         wait_until(lambda: self.table() >= written, f"{written.total()} records are counted")
 
     def check(self) -> None:
-        """Every record is counted once, and no count was ever taken back, as if some had been counted anew."""
+        """Check that every record is counted once, and that no count was ever reset and counted again."""
         self.stop()
         wait_until(lambda: self.table().total() >= self.written.total(), "all records are counted")
         assert self.table() == self.written
@@ -84,16 +84,16 @@ class Counting:
 
     @property
     def checkpoint(self) -> Path:
-        """Its folder on the node."""
+        """The query's checkpoint folder on the node."""
         return self.query.on.cluster.folder / "volumes" / self.query.namespace / self.query.name
 
     @property
     def checkpoint_id(self) -> str:
-        """Drawn when the checkpoint was made."""
+        """The id drawn when the checkpoint was created."""
         return str(json.loads((self.checkpoint / "millrace.json").read_text())["id"])
 
     def _counts(self) -> Iterator[tuple[str, list[int]]]:
-        """All counts of each key, in the order in which they were committed."""
+        """Yield all counts of each key, in commit order."""
         found: dict[str, list[int]] = {}
         for each in topics.committed(self.query.on.broker, self._table("counts")):
             row = json.loads(each.value or b"{}")

@@ -1,4 +1,4 @@
-"""A real Kafka broker for the tests in this folder: one for all of them, and fresh ones for those that break theirs."""
+"""A real Kafka broker for the tests in this folder: a shared one, and fresh ones for tests that break theirs."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from . import topics
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """The broker that tests share: leave it running, and use topics of your own."""
+    """The broker that tests share. Leave it running, and use your own topics."""
     yield from _broker(tmp_path_factory.mktemp("broker"))
 
 
 @pytest.fixture
 def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A fresh broker for one test, which may do with it what it wants."""
+    """A fresh broker for one test, which may break it."""
     yield from _broker(tmp_path_factory.mktemp("broker"))
 
 
 @pytest.fixture
 def make_topic(broker: Broker) -> Callable[..., str]:
-    """Makes topics on the shared broker, ``make_topic(partitions=1, **config)``, and returns their names."""
+    """Return ``make_topic(partitions=1, **config)``, which creates a topic on the shared broker and returns the name."""
 
     def make(partitions: int = 1, **config: Any) -> str:
         return topics.make(broker, f"topic-{uuid.uuid4().hex[:12]}", partitions, **config)
@@ -51,7 +51,7 @@ def _broker(folder: Path) -> Iterator[Broker]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how long brokers took."""
+    """Report how long brokers took to start."""
     if kafka.seconds_to_start:
         line = starts("Kafka", kafka.seconds_to_start)
         terminalreporter.line(line)

@@ -1,4 +1,4 @@
-"""A Python aggregator that counts, and takes its time for every record."""
+"""A Python aggregator that counts records and spends processor time on each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 
 class CostlyCount:
-    """How many records there are and what a BIGINT column adds up to, after ``rounds`` digests of each record."""
+    """The number of records and the sum of a BIGINT column, with ``rounds`` digests computed for each record."""
 
     state_schema = pa.schema([("records", pa.int64()), ("total", pa.int64())])
     result_schema = state_schema

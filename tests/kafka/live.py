@@ -1,4 +1,4 @@
-"""A query that runs in this process while a test writes to its topic, a transaction to a batch."""
+"""A query that runs in this process while a test writes to its topic, one transaction per batch."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from .topics import PATIENCE
 
 
 class LiveQuery:
-    """A query over the source ``events``, which is one topic with one partition.
+    """A query over the source ``events``, a topic with one partition.
 
-    A transaction on one partition is seen at once or not at all, so that what ``give`` writes is one batch.
+    A transaction on one partition becomes visible as a whole, so that what ``give`` writes is one batch.
     """
 
     def __init__(self, spark: SparkSession, broker: Broker, folder: Path, document: dict[str, Any]) -> None:
@@ -46,7 +46,7 @@ class LiveQuery:
         self._epoch = 0
 
     def run(self, placing: Placing, *, once: bool = False) -> LiveRun:
-        """Begin a run on its checkpoint, under one plan."""
+        """Start a run on the query's checkpoint, under one plan."""
         self._epoch += 1
         return LiveRun(self._query_run(placing, once=once), self)
 
@@ -82,7 +82,7 @@ class LiveQuery:
 
 
 class LiveRun:
-    """One run; a context manager that lets it come to rest."""
+    """One run, as a context manager that drains it at the end."""
 
     def __init__(self, run: QueryRun, live: LiveQuery) -> None:
         self.reports: list[BatchReport] = []
@@ -100,7 +100,7 @@ class LiveRun:
         self.wait()
 
     def give(self, values: Sequence[str]) -> None:
-        """Write records, and wait for the batch that has them."""
+        """Write records, and wait for the batch that reads them."""
         self._live.write(values)
         while True:
             report = self._next()
@@ -109,7 +109,7 @@ class LiveRun:
                 return
 
     def wait(self) -> None:
-        """Until the run has ended; what batches it still had is in ``reports``."""
+        """Wait until the run has ended, and add its last batches to ``reports``."""
         self._thread.join()
         while not self._queue.empty():
             self.reports.append(self._queue.get())
@@ -141,7 +141,7 @@ class LiveRun:
 
 
 class _Reports:
-    """Watches a run for a test in another thread."""
+    """A watcher that hands reports to a test in another thread."""
 
     def __init__(self) -> None:
         self.reports: queue.Queue[BatchReport] = queue.Queue()

@@ -1,4 +1,4 @@
-"""How much memory the processes of a run take, sampled while it goes on."""
+"""The memory of a run's processes, sampled while it runs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _EVERY_SECONDS = 0.5
 
 
 class MemoryOf(threading.Thread):
-    """Samples resident memory of a process's JVM and of its Python processes, in MiB; a context manager."""
+    """A context manager that samples the resident memory of a process's JVM and of its Python processes, in MiB."""
 
     def __init__(self, process: Process) -> None:
         super().__init__(daemon=True)
         self.samples: list[tuple[float, float]] = []
-        """(JVM, all Python processes), one every half second."""
+        """Memory of the JVM and of all Python processes, one sample every half second."""
         self._process = process
         self._over = threading.Event()
 
@@ -41,7 +41,7 @@ class MemoryOf(threading.Thread):
 
 
 def _resident(process: int) -> float:
-    """Of forked workers only what they do not share with others."""
+    """Return the resident memory of a process in MiB, with shared pages divided among the processes that share them."""
     with suppress(FileNotFoundError, ProcessLookupError):
         lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
         return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024

@@ -1,4 +1,4 @@
-"""Kafka sources as a query opens them, and everything that their slices give."""
+"""Kafka sources as a query opens them, and the contents of their slices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .topics import PATIENCE, admin, open_transactions
 
 
 def opened(address: Broker | str, state: Path, kafka: Mapping[str, Any], **spec: Any) -> KafkaSource:
-    """The source ``trips`` of a spec; raw messages with their metadata, unless it says something else."""
+    """Open the source ``trips`` of a spec, which reads raw messages unless ``spec`` says otherwise."""
     servers = address if isinstance(address, str) else address.bootstrap
     document = {"kafka": {"bootstrapServers": servers, **kafka}, **({"format": "raw"} | spec)}
     source = open_source("trips", SourceSpec.model_validate(document), state, state)
@@ -30,14 +30,14 @@ def opened(address: Broker | str, state: Path, kafka: Mapping[str, Any], **spec:
 
 
 def values(source: KafkaSource, start: Position, end: Position, replicas: int = 1) -> list[list[Any]]:
-    """What the first column holds, by slice, read as a task does: by a copy that was pickled."""
+    """Return the values of the first column by slice, read as in a task, by a pickled copy of the source."""
     return [[row[0] for row in rows] for rows, _ in slices(source, start, end, replicas)]
 
 
 def slices(
     source: KafkaSource, start: Position, end: Position, replicas: int = 1
 ) -> Iterator[tuple[list[tuple[Any, ...]], int]]:
-    """Rows and number of rejected records of each slice."""
+    """Yield the rows and the number of rejected records of each slice."""
     task = pickle.loads(pickle.dumps(source))
     for number, piece in enumerate(source.slices(start, end, replicas)):
         rows: list[tuple[Any, ...]] = []
@@ -51,7 +51,7 @@ def slices(
 
 
 def everything(source: KafkaSource, replicas: int = 1) -> list[Any]:
-    """The first column of all there is, in one batch from the beginning."""
+    """Return the first column of all records, read in one batch from the beginning."""
     start = source.initial()
     end = source.latest(start, everything=True)
     return [value for piece in values(source, start, end, replicas) for value in piece]
@@ -59,7 +59,7 @@ def everything(source: KafkaSource, replicas: int = 1) -> list[Any]:
 
 @contextmanager
 def transaction(broker: Broker, topic: str, *, commit: bool = True) -> Iterator[Producer]:
-    """A producer in a transaction, which is committed or aborted at the end; then the topic shows it."""
+    """Yield a producer in a transaction. Commit or abort it at the end, and wait until the topic shows that."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic, "log_level": 0})
     producer.init_transactions(PATIENCE)
     producer.begin_transaction()
@@ -76,7 +76,7 @@ def transaction(broker: Broker, topic: str, *, commit: bool = True) -> Iterator[
 
 
 def remove(broker: Broker, topic: str) -> None:
-    """Delete a topic, and wait until nobody sees it any more."""
+    """Delete a topic, and wait until no client sees it any more."""
     client = admin(broker)
     client.delete_topics([topic])[topic].result(PATIENCE)
     deadline = time.monotonic() + PATIENCE

@@ -1,4 +1,4 @@
-"""Topics as tests see them: what goes in, and what a reader of committed records gets out."""
+"""Topics as tests see them: writing records, and reading committed ones."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 from lab.kafka import Broker
 
 PATIENCE = 60.0
-"""Seconds that a broker on a busy machine may take for an answer."""
+"""Seconds to wait for an answer of a broker on a busy machine."""
 
 Content = bytes | str | Mapping[str, Any] | None
-"""A key or a value: as it is, or a mapping that becomes JSON; None is a tombstone."""
+"""A key or a value: as it is, or a mapping that becomes JSON. None is a tombstone."""
 
 
 class Message(NamedTuple):
@@ -37,7 +37,7 @@ class Message(NamedTuple):
 
 
 def make(broker: Broker, name: str, partitions: int = 1, **config: Any) -> str:
-    """Make a topic; ``cleanup_policy="compact"`` sets ``cleanup.policy``. Returns its name."""
+    """Create a topic and return its name. ``cleanup_policy="compact"`` sets ``cleanup.policy``."""
     settings = {key.replace("_", "."): str(value) for key, value in config.items()}
     client = admin(broker)  # which must live until the answer is there
     made = client.create_topics([NewTopic(name, partitions, 1, config=settings)], request_timeout=PATIENCE)
@@ -46,7 +46,7 @@ def make(broker: Broker, name: str, partitions: int = 1, **config: Any) -> str:
 
 
 def admin(broker: Broker) -> AdminClient:
-    """A client for everything that is neither writing nor reading."""
+    """Return a client for administration."""
     return AdminClient({"bootstrap.servers": broker.bootstrap})
 
 
@@ -57,7 +57,7 @@ def fill(
     partition: int | None = None,
     keys: Sequence[Content] | None = None,
 ) -> None:
-    """Write records, and wait until the broker has all; to one partition, or spread by key or by chance."""
+    """Write records to one partition, or spread them by key or at random, and wait until the broker has all of them."""
     refused: list[KafkaError] = []
 
     def delivered(error: KafkaError | None, _: object) -> None:
@@ -74,7 +74,7 @@ def fill(
 
 
 def committed(broker: Broker, topic: str) -> list[Message]:
-    """All records of a topic that a reader with ``read_committed`` sees, by partition and offset."""
+    """Return all committed records of a topic, by partition and offset."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -107,7 +107,7 @@ def committed(broker: Broker, topic: str) -> list[Message]:
 
 
 def table_of(messages: Iterable[Message]) -> dict[bytes | None, bytes]:
-    """The table that upserts and tombstones make."""
+    """Return the table that upserts and tombstones make."""
     table: dict[bytes | None, bytes] = {}
     for message in messages:
         if message.value is None:
@@ -118,29 +118,29 @@ def table_of(messages: Iterable[Message]) -> dict[bytes | None, bytes]:
 
 
 def rows(broker: Broker, topic: str) -> list[dict[str, Any]]:
-    """Those of the table that a reader with ``read_committed`` makes of a topic of JSON objects."""
+    """Return the rows of the table in a topic of JSON objects, from committed records."""
     return [json.loads(value) for value in table_of(committed(broker, topic)).values()]
 
 
 def add_partitions(broker: Broker, topic: str, total: int) -> None:
-    """Let a topic have so many partitions."""
+    """Add partitions to a topic, up to ``total``."""
     client = admin(broker)
     client.create_partitions([NewPartitions(topic, total)], request_timeout=PATIENCE)[topic].result(PATIENCE)
 
 
 def partitions(broker: Broker, topic: str) -> list[int]:
-    """Numbers of a topic's partitions."""
+    """Return the numbers of a topic's partitions."""
     return sorted(admin(broker).list_topics(topic, timeout=PATIENCE).topics[topic].partitions)
 
 
 def groups(broker: Broker) -> list[str]:
-    """Ids of all consumer groups."""
+    """Return the ids of all consumer groups."""
     client = admin(broker)
     return [group.group_id for group in client.list_consumer_groups(request_timeout=PATIENCE).result(PATIENCE).valid]
 
 
 def open_transactions(broker: Broker, topic: str) -> dict[int, int]:
-    """Per partition that has a transaction nobody has ended, how many offsets readers wait before."""
+    """Return the number of offsets held back from readers by open transactions, for each partition with such."""
     ends = [_ends(broker, topic, level) for level in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED)]
     waiting = {partition: ends[0][partition] - ends[1][partition] for partition in ends[0]}
     return {partition: offsets for partition, offsets in waiting.items() if offsets}

@@ -1,6 +1,6 @@
-"""A proxy before an API server, by which a test makes its answers late, lost, cut or refusals: see ``ApiProxy``.
+"""A proxy before an API server that delays, drops, cuts or refuses responses for tests: see ``ApiProxy``.
 
-It speaks plain HTTP on loopback, TLS to the API server, and passes watches on as their events come.
+It speaks plain HTTP on loopback and TLS to the API server, and forwards watch events as they arrive.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 _ANSWER_SECONDS = 400.0
-"""For which the API server may be silent; a watch ends before."""
+"""Seconds of silence to accept from the API server. A watch ends before."""
 
 _HOP_BY_HOP = frozenset({"connection", "content-length", "host", "transfer-encoding"})
 
 
 class Request(NamedTuple):
-    """What a client asks for; ``path`` without the query."""
+    """A client's request. ``path`` is without the query string."""
 
     method: str
     path: str
@@ -35,12 +35,12 @@ class Request(NamedTuple):
 
     @property
     def changes(self) -> bool:
-        """Whether it is about to change something, other than a Lease."""
+        """Whether the request changes something other than a Lease."""
         return self.method != "GET" and "/leases" not in self.path
 
     @property
     def kind(self) -> str:
-        """For counting: ``watch``, ``read``, ``change`` or ``lease``."""
+        """The kind for counting: ``watch``, ``read``, ``change`` or ``lease``."""
         if "/leases" in self.path:
             return "lease"
         return "watch" if self.watches else "change" if self.changes else "read"
@@ -48,7 +48,7 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True)
 class Refuse:
-    """Answer with this status, and do not ask the server; ``retry_after`` in seconds."""
+    """Answer with ``status`` without forwarding the request. ``retry_after`` is in seconds."""
 
     status: int
     retry_after: int | None = None
@@ -56,37 +56,37 @@ class Refuse:
 
 @dataclass(frozen=True)
 class Delay:
-    """Hand the request to the server so many seconds later, also where its client has given it up."""
+    """Forward the request ``seconds`` later, even if the client has given up by then."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class LoseAnswer:
-    """Break the connection when the server has answered; ``half``: in the middle of the answer, or of an event."""
+    """Break the connection after the server's response; with ``half``, in the middle of it or of a watch event."""
 
     half: bool = False
 
 
 @dataclass(frozen=True)
 class EndWatch:
-    """Answer a watch with 200, and after so many seconds with the event that its version is too old."""
+    """Answer a watch with 200, and ``seconds`` later with an event that its version is too old."""
 
     seconds: float
 
 
 Fault = Refuse | Delay | LoseAnswer | EndWatch
 Rule = Callable[[Request], Fault | None]
-"""The fault that a request meets; None: it is passed on."""
+"""The fault that a request meets, or None to forward the request."""
 
 
 class ApiProxy:
-    """Leads requests on to an API server; each that comes is counted.
+    """A proxy that forwards requests to an API server and counts them.
 
     Args:
-        port: to listen on.
-        server_port: of the API server.
-        authority: certificate that the API server's is checked by.
+        port: port to listen on.
+        server_port: port of the API server.
+        authority: certificate to check the API server's with.
     """
 
     def __init__(self, port: int, server_port: int, authority: Path) -> None:
@@ -102,13 +102,13 @@ class ApiProxy:
 
     @property
     def counted(self) -> Counter[str]:
-        """How many requests have come so far, by kind."""
+        """Number of requests so far, by kind."""
         with self._lock:
             return self._counted.copy()
 
     @contextmanager
     def fault(self, rule: Rule) -> Iterator[None]:
-        """Requests that come meanwhile meet the faults of a rule, which is asked by one thread at a time."""
+        """Apply the faults of a rule to the requests of the ``with`` block. One thread at a time calls the rule."""
         self._rule = rule
         try:
             yield
@@ -116,27 +116,27 @@ class ApiProxy:
             self._rule = _no_fault
 
     def break_watches(self) -> None:
-        """Break the connection of each watch that there is."""
+        """Break the connections of all current watches."""
         with self._lock:
             broken, self._watches = self._watches, set()
         for connection in broken:
             _shut(connection)
 
     def close(self) -> None:
-        """Listen no more, and break the watches."""
+        """Stop listening, and break the watches."""
         self._listener.shutdown()
         self._listener.server_close()
         self.break_watches()
 
     def came(self, request: Request) -> Fault | None:
-        """Called with each request: the fault it meets."""
+        """Count a request, and return the fault that it meets."""
         with self._lock:
             self._counted[request.kind] += 1
             return self._rule(request)
 
     @contextmanager
     def watching(self, client: socket.socket) -> Iterator[None]:
-        """While a watch lasts, ``break_watches`` breaks the connection to its client."""
+        """Let ``break_watches`` break the connection to the client of a watch while the watch lasts."""
         with self._lock:
             self._watches.add(client)
         try:
@@ -147,7 +147,7 @@ class ApiProxy:
 
     @contextmanager
     def server(self) -> Iterator[http.client.HTTPSConnection]:
-        """A connection to the API server."""
+        """Yield a connection to the API server."""
         connection = http.client.HTTPSConnection(
             "127.0.0.1", self._server_port, timeout=_ANSWER_SECONDS, context=self._tls
         )
@@ -166,31 +166,31 @@ class _Listener(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client has gone: nothing to tell."""
+        """Ignore errors of clients that disconnected."""
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Requests of one connection, one after the other."""
+    """A handler of the requests of one connection, one after the other."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server: _Listener
 
     def do_GET(self) -> None:
-        """As every method."""
+        """Handle a request of any method."""
         parts = urlsplit(self.path)
         request = Request(self.command, parts.path, parse_qs(parts.query).get("watch") == ["true"])
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         fault = self.server.proxy.came(request)
         try:
             self._meet(fault, request, body)
-        except (OSError, http.client.HTTPException):  # one side has gone: so does the other
+        except (OSError, http.client.HTTPException):  # one side has disconnected: disconnect the other
             self._break()
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815 - names that the base class looks for
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: a request bears a token."""
+        """Log nothing, because a request contains a token."""
 
     def _meet(self, fault: Fault | None, request: Request, body: bytes) -> None:
         match fault:
@@ -213,7 +213,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     @contextmanager
     def _asked(self, body: bytes) -> Iterator[http.client.HTTPResponse]:
-        """The beginning of the server's answer."""
+        """Yield the server's response after its headers have arrived."""
         headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP_BY_HOP}
         with self.server.proxy.server() as server:
             server.request(self.command, self.path, body or None, headers)
@@ -233,7 +233,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._begin(answer.status, dict(answer.getheaders()))
                 content = answer.read1(1 << 16) if request.watches else answer.read()
                 self._chunk(content[: len(content) // 2])
-            elif not request.watches:  # those have no end
+            elif not request.watches:  # a watch has no end
                 answer.read()
         self._break()
 
@@ -259,7 +259,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _no_fault(request: Request) -> None:
-    """All is passed on."""
+    """Forward every request."""
 
 
 def _shut(connection: socket.socket) -> None:
@@ -268,7 +268,7 @@ def _shut(connection: socket.socket) -> None:
 
 
 def _status(code: int, path: str) -> bytes:
-    """As an API server refuses, which names what was asked for."""
+    """Return the status object of a refusal, like the API server's."""
     reasons = {409: "Conflict", 410: "Expired", 429: "TooManyRequests", 503: "ServiceUnavailable"}
     return json.dumps(
         {

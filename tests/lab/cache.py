@@ -11,11 +11,11 @@ from pathlib import Path
 
 
 class MissingError(Exception):
-    """This machine lacks what a service needs; says what. Tests are skipped for it, or fail where ``CI`` is set."""
+    """This machine lacks something that a service needs. Tests that need it are skipped, or fail if ``CI`` is set."""
 
 
 class FailedError(MissingError):
-    """Something should have worked on this machine and did not, such as a download or a build."""
+    """Something that should work on this machine failed, such as a download or a build."""
 
 
 def require(*programs: str) -> None:

@@ -1,4 +1,4 @@
-"""A clock that a test puts forward and back, for chosen programs; the machine's own is not touched."""
+"""A clock that a test steps forward and back for chosen programs. The machine's clock is unchanged."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from .parts.clock_library import CLOCK_LIBRARY
 
 
 class Clock:
-    """What time of day it is for a program with ``environment``, and for all that it starts.
+    """The time of day for programs with ``environment``, and for all processes that they start.
 
-    A library of the lab's own (``parts/clock.c`` says how) takes the place of libfaketime, under which the JVM's threads
-    never wait.
+    The lab has its own library (``parts/clock.c`` explains how it works), since under libfaketime the JVM's threads never
+    wait.
 
     Raises:
         MissingError: the library was not made.
@@ -24,6 +24,6 @@ class Clock:
         self.environment = {"LD_PRELOAD": str(CLOCK_LIBRARY.find() / "clock.so"), "LAB_CLOCK": str(file)}
 
     def step(self, seconds: int) -> None:
-        """From now on be so many seconds ahead of the machine's clock, or behind it where negative."""
+        """Set the offset from the machine's clock. A negative offset is in the past."""
         with self._file.open("r+b", buffering=0) as file:
             file.write(struct.pack("=q", seconds))

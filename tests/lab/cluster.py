@@ -1,7 +1,7 @@
-"""A real Kubernetes of one node for tests, on which pods run: see ``Cluster``.
+"""A real one-node Kubernetes for tests, on which pods run: see ``Cluster``.
 
-All of it is in a network, mounts and process ids of its own, and ends with the process that started it. Pods reach the
-node by its address, and nothing of the machine.
+It has its own network, mounts and process ids, and ends with the process that started it. Pods reach the node by its
+address, and nothing else of the machine.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from .parts.pause_image import PAUSE_IMAGE
 from .processes import Process
 
 _PATIENCE = 180.0
-"""Seconds that it may take to start on a busy machine."""
+"""Seconds to wait for a start on a busy machine."""
 
 JOBS_USER = 10001
-"""Owns local volumes."""
+"""The owner of local volumes."""
 
 seconds_to_start: list[float] = []
-"""How long it took from each start of a cluster until pods could run."""
+"""Seconds from the start of each cluster until pods could run."""
 
 seconds_to_stop: list[float] = []
-"""How long it took to end each."""
+"""Seconds to stop each cluster."""
 
 
 @dataclass
 class Cluster(ControlPlane):
-    """A control plane and a node, from ``start`` to ``stop``; ``folder`` is for its data, settings and logs."""
+    """A control plane and a node, from ``start`` to ``stop``. ``folder`` holds data, settings and logs."""
 
     node_address: str = ADDRESS
-    """Where pods reach what tests start in the cluster's network."""
+    """The address at which pods reach what tests start in the cluster's network."""
 
     _ports: dict[str, int] = field(
         default_factory=lambda: {"api": 6443, "etcd": 2379, "peers": 2380, "controllers": 10257, "scheduler": 10259}
@@ -58,14 +58,14 @@ class Cluster(ControlPlane):
 
     @property
     def url(self) -> str:
-        """Of the API server, for tests and for pods."""
+        """The URL of the API server, for tests and for pods."""
         return f"https://{ADDRESS}:{self._ports['api']}"
 
     def start(self) -> None:
-        """Start all of it, and wait until it is ready for pods.
+        """Start all parts, and wait until the cluster is ready for pods.
 
         Raises:
-            MissingError: we are not root, or something was not made or installed.
+            MissingError: if this user is not root, or a part was not made or installed.
         """
         if os.geteuid():
             raise MissingError("a node of Kubernetes needs root")
@@ -89,7 +89,7 @@ class Cluster(ControlPlane):
         seconds_to_start.append(time.monotonic() - began)
 
     def stop(self) -> None:
-        """SIGKILL for everything, pods too; only settings and logs are left."""
+        """Kill everything, including pods. Only settings and logs remain."""
         began = time.monotonic()
         self._node.stop()
         self.kill()
@@ -99,43 +99,43 @@ class Cluster(ControlPlane):
         seconds_to_stop.append(time.monotonic() - began)
 
     def inside(self) -> AbstractContextManager[None]:
-        """Moves the calling thread, and what it starts, into the cluster's network and back; it may be nested."""
+        """Move the calling thread, and what it starts, into the cluster's network and back. Calls may be nested."""
         return network_of(self._node.pid)
 
     def program(self, name: str) -> Path:
-        """The path of ``kubectl`` or ``helm``, to be run inside with ``kubeconfig``."""
+        """Return the path of ``kubectl`` or ``helm``, to be run inside with ``kubeconfig``."""
         return self.folder / "programs" / name
 
     def part(self, name: str) -> Process:
-        """One of its processes.
+        """Return one of the cluster's processes.
 
         ``etcd``, ``kube-apiserver``, ``kube-controller-manager``, ``kube-scheduler``, ``containerd``, ``kubelet``,
-        ``kube-proxy`` or ``coredns``; with ``containerd`` the shims of pods are killed or paused, too.
+        ``kube-proxy`` or ``coredns``. Killing or pausing ``containerd`` includes the shims of pods.
         """
         return super().part(name)
 
     def restart(self, name: str) -> None:
-        """Start one of its parts again, SIGKILL first where it runs; wait for the API server if it is that one."""
+        """Restart a part with SIGKILL if it is running, and wait for the API server if it is that one."""
         self._processes[name].kill()
         self._run(name)
         deadline = time.monotonic() + _PATIENCE
         while name == "kube-apiserver" and not self._is_ready():
-            process = self.part(name)  # others may be down, as the test wants it
+            process = self.part(name)  # the test may have stopped other parts
             assert process.status is None, f"{name} ended: {process.said[-3000:]}"
             assert time.monotonic() < deadline, f"no API server: {process.said[-3000:]}"
             time.sleep(0.1)
 
     def kubectl(self, *arguments: str | Path, document: object = None) -> subprocess.CompletedProcess[str]:
-        """As that of a control plane, from inside and outside."""
+        """Run ``kubectl``, from inside or outside the cluster's network."""
         with self.inside():
             return super().kubectl(*arguments, document=document)
 
     def load(self, image: Path) -> None:
-        """Give the node an exported image."""
+        """Load an exported image into the node."""
         self._containerd.load(image)
 
     def local_volume(self, name: str, size: str = "1Gi") -> Path:
-        """Make a volume on the node, which a claim of the storage class ``local`` gets; its folder."""
+        """Create a volume on the node for a claim of the storage class ``local``, and return its folder."""
         folder = self.volume_folder(name)
         folder.mkdir(parents=True)
         os.chown(folder, JOBS_USER, JOBS_USER)
@@ -144,7 +144,7 @@ class Cluster(ControlPlane):
         return folder
 
     def volume_folder(self, name: str) -> Path:
-        """Where a volume's files are on this machine."""
+        """Return the folder of a volume's files on this machine."""
         return self.folder / "volumes" / name
 
     def _is_ready(self) -> bool:
@@ -152,7 +152,7 @@ class Cluster(ControlPlane):
             return super()._is_ready()
 
     def _link_programs(self) -> None:
-        """Each by its name: which program it is, the lab's binary sees by that."""
+        """Link each program under its own name, by which the lab's one binary chooses what to run."""
         (self.folder / "programs").mkdir(exist_ok=True)
         for name in ("kubectl", "kubelet", "kube-proxy", *super()._options()):
             self.program(name).symlink_to(go_program("kubernetes"))
@@ -161,10 +161,10 @@ class Cluster(ControlPlane):
         self.program("containerd").symlink_to(shutil.which("containerd"))
 
     def _prepare_containerd(self, pause: Path) -> None:
-        """Nothing that ran on a node before, and the image that every pod needs."""
+        """Remove what ran on a node before, and load the image that every pod needs."""
         self._containerd.wait_until_ready()
         if self._containerd.remove_stale():
-            self.restart("containerd")  # it still remembers them
+            self.restart("containerd")  # it still has them in memory
             self._containerd.wait_until_ready()
         self.load(pause)
 
@@ -197,7 +197,7 @@ class Cluster(ControlPlane):
         }
 
     def _wait_for_node(self) -> None:
-        """Until pods can be bound to it, and names are answered."""
+        """Wait until pods can be bound to the node and DNS answers."""
         deadline = time.monotonic() + _PATIENCE
         while not (self._takes_pods() and self._answers_names()):
             for name, process in self._processes.items():
@@ -220,7 +220,7 @@ class Cluster(ControlPlane):
 
 @contextmanager
 def running_cluster(folder: Path) -> Iterator[Cluster]:
-    """A started cluster, which is stopped at the end."""
+    """Run a cluster, and stop it at the end."""
     cluster = Cluster(folder)
     try:
         cluster.start()

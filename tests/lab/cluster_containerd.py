@@ -1,4 +1,4 @@
-"""The container runtime of a cluster, and the images it has: see ``Containerd``."""
+"""The container runtime of a cluster, and its images: see ``Containerd``."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _PATIENCE = 60.0
 _IMPORTS = 3
 
 seconds_to_load: list[float] = []
-"""How long it took to give each image to a cluster."""
+"""Seconds to load each image into a cluster."""
 
 
 class Containerd:
-    """What it keeps, for as long as a cluster runs.
+    """The container runtime's data for the life of a cluster.
 
-    Its images are kept in the lab's cache from one cluster to the next, since it takes long to unpack them. Where
-    another cluster runs, this one begins with none, and keeps none.
+    Images are kept in the lab's cache from one cluster to the next, since unpacking them takes long. While another
+    cluster runs, this one starts without images and keeps none.
 
     Args:
-        folder: of the cluster.
+        folder: the cluster's folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -44,14 +44,14 @@ class Containerd:
         self._is_kept = self.root.parent == kept
 
     def wait_until_ready(self) -> None:
-        """Until its socket answers."""
+        """Wait until the socket answers."""
         deadline = time.monotonic() + _PATIENCE
         while self._ctr("version").returncode:
             assert time.monotonic() < deadline, f"containerd does not answer at {self.socket}"
             time.sleep(0.05)
 
     def remove_stale(self) -> bool:
-        """Remove what the cluster before has left, but for images that have a name; whether there were containers."""
+        """Remove what the previous cluster left, except named images. Return whether there were containers."""
         containers = self._list("containers", "ls", "--quiet")
         if containers:
             assert self._ctr("containers", "rm", *containers).returncode == 0
@@ -63,10 +63,10 @@ class Containerd:
         return bool(containers)
 
     def load(self, image: Path) -> None:
-        """Import an exported image, but for the layers that are there already.
+        """Import an exported image without the layers that containerd already has.
 
-        Meanwhile containerd may remove layers of an image that had the same name, also some that the new one shares with
-        it: then the import fails, and the next one brings them along.
+        In the meantime, containerd may remove layers of the former image of that name, including shared ones. The import
+        then fails, and the next attempt brings these layers along.
         """
         began = time.monotonic()
         problem = ""
@@ -78,7 +78,7 @@ class Containerd:
         seconds_to_load.append(time.monotonic() - began)
 
     def _import(self, image: Path) -> str:
-        """What containerd says against it; nothing where it has taken the image."""
+        """Import the image, and return containerd's error message, or an empty string."""
         known = set(self._list("content", "ls", "--quiet"))
         command = [*self._command(), "images", "import", "-"]
         with subprocess.Popen(
@@ -90,7 +90,7 @@ class Containerd:
         return said or f"status {importing.returncode}" if importing.returncode else ""
 
     def close(self) -> None:
-        """When it has ended: the next cluster may have its images."""
+        """Release the images to the next cluster, after containerd has ended."""
         if not self._is_kept:
             shutil.rmtree(self.root, ignore_errors=True)
         self._lock.close()
@@ -110,7 +110,7 @@ class Containerd:
 
 
 def _write_layout(image: Path, known: set[str], stream: IO[bytes]) -> None:
-    """As the Open Container Initiative lays images out, in an archive, without the contents that are known."""
+    """Write the image as an OCI image layout into an archive, without the contents that are known."""
     manifest = (image / "manifest.json").read_bytes()
     described = json.loads(manifest)
     digest = f"sha256:{hashlib.sha256(manifest).hexdigest()}"

@@ -1,6 +1,6 @@
-"""The first process of a cluster's node, in namespaces of its own: it makes mounts and a network, and then waits.
+"""The first process of a cluster's node, in its own namespaces: it makes mounts and a network, and then waits.
 
-Run as ``cluster_init.py NAME ADDRESS``; it says ``ready``. When it is killed, so is all that runs in its namespaces.
+Run as ``cluster_init.py NAME ADDRESS``; it prints ``ready``. Killing it kills everything in its namespaces.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 _HIDDEN = ("/run", "/var/log", "/var/lib/cni", "/var/lib/kubelet")
-"""Folders that containerd, kubelet and others write to, whatever they are told: here, they have them for themselves."""
+"""Folders that containerd and kubelet write to regardless of their settings. Here each is private to the node."""
 
 _KERNEL = {
     "vm/overcommit_memory": 1,
@@ -22,14 +22,14 @@ _KERNEL = {
     "kernel/keys/root_maxkeys": 1_000_000,
     "kernel/keys/root_maxbytes": 25_000_000,
 }
-"""Settings that kubelet would make for the whole machine; it believes that it is as it wants them."""
+"""Settings that kubelet would change for the whole machine. It sees the values that it wants and leaves them alone."""
 
 
 def main(name: str, address: str) -> None:
     Path("/proc/sys/kernel/hostname").write_text(name)
     _make_mounts()
     _make_network(address)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # what loses its parent comes to this process, and ends unseen
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # orphans become children of this process, and must not stay zombies
     print("ready", flush=True)
     while True:
         signal.pause()
@@ -47,7 +47,7 @@ def _make_mounts() -> None:
 
 
 def _make_network(address: str) -> None:
-    """The node's address is on a pair of links, since not every kernel has dummy links; services are routed to it."""
+    """Put the node's address on a veth pair, since not every kernel has dummy links, and route services to it."""
     _run("ip", "link", "set", "lo", "up")
     _run("ip", "link", "add", "node0", "type", "veth", "peer", "name", "node0-peer")
     _run("ip", "link", "set", "node0-peer", "up")

@@ -1,4 +1,4 @@
-"""The machine that a cluster believes to run on: namespaces and control groups of its own, see ``Node``."""
+"""The simulated machine of a cluster, with its own namespaces and control groups: see ``Node``."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from .processes import Process, command_of
 _INIT = Path(__file__).with_name("cluster_init.py")
 _PATIENCE = 60.0
 _CONTROLLERS = ("cpuset", "cpu", "io", "memory", "hugetlb", "pids")
-"""Of control groups version 2, those that kubelet asks for where the kernel has them."""
+"""Controllers of control groups version 2 that kubelet asks for if the kernel has them."""
 
 
 class Node:
-    """Mounts, process ids, network, host name and control groups of its own; nothing of it shows outside.
+    """A machine with its own mounts, process ids, network, host name and control groups, invisible from outside.
 
     Args:
-        folder: for its log.
-        name: its host name.
-        address: of its network link.
+        folder: folder for its log.
+        name: host name.
+        address: address of its network link.
     """
 
     def __init__(self, folder: Path, name: str, address: str) -> None:
         self._folder, self._name, self._address = folder, name, address
         self.cgroup = f"millrace-{os.getpid()}"
-        """Below which all control groups of pods are."""
+        """Parent of all control groups of pods."""
         self.pid = 0
-        """Of its first process, as seen from outside."""
+        """Id of its first process, as seen from outside."""
         self._process: Process | None = None
 
     def start(self) -> None:
-        """Make it; what is left of one whose tests were killed is removed."""
+        """Create the node, and remove what is left of nodes whose tests were killed."""
         self._remove_stale_cgroups()
         self._make_cgroups()
         _load_kernel_modules()
@@ -55,12 +55,12 @@ class Node:
         self.pid = int(children.read_text())
 
     def inside(self, *command: str | Path) -> list[str | Path]:
-        """The command that runs another one on the node."""
+        """Return a command that runs ``command`` on the node."""
         namespaces = ("--mount", "--pid", "--net", "--uts", "--ipc")
         return ["nsenter", f"--target={self.pid}", *namespaces, "--", *command]
 
     def stop(self) -> None:
-        """End all that runs on it, and remove its control groups."""
+        """End all processes of the node, and remove its control groups."""
         if self._process is not None:
             self._process.kill()
             deadline = time.monotonic() + _PATIENCE
@@ -91,7 +91,7 @@ class Node:
 
 
 def _hierarchies() -> Iterator[Path]:
-    """Where control groups are mounted: one place, or with version 1 one for each kind of control."""
+    """Yield where control groups are mounted: one place, or one for each kind of control in version 1."""
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         place, kind = re.match(r"(?:\S+ ){4}(\S+) .* - (\S+) ", line).groups()
         if kind in ("cgroup", "cgroup2"):
@@ -99,7 +99,7 @@ def _hierarchies() -> Iterator[Path]:
 
 
 def _remove(group: Path) -> None:
-    """A control group and those in it; the kernel may keep one for a moment after its last process has ended."""
+    """Remove a control group and its children. The kernel may keep one briefly after its last process has ended."""
     deadline = time.monotonic() + _PATIENCE
     while group.exists():
         for folder, _, _ in os.walk(group, topdown=False):
@@ -109,6 +109,6 @@ def _remove(group: Path) -> None:
 
 
 def _load_kernel_modules() -> None:
-    """Those that are not part of the kernel."""
+    """Load the kernel modules that are not built in."""
     if shutil.which("modprobe"):
         subprocess.run(["modprobe", "--all", "--quiet", "overlay", "br_netfilter"], check=False)

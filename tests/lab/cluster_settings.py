@@ -1,4 +1,4 @@
-"""What the parts of a cluster are told, but for their command lines: settings by file name, and objects."""
+"""Settings of a cluster's parts beyond their command lines: files by name, and API objects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .parts.pause_image import PAUSE
 
 NODE = "node1"
 ADDRESS = "198.51.100.1"
-"""Of the node: one of those that are kept for documentation, so that it is nobody else's."""
+"""Address of the node, from a range reserved for documentation, so that no other machine has it."""
 
 _DNS = "10.96.0.10"
 _PODS = "10.244.0.0/24"
@@ -37,11 +37,11 @@ OBJECTS: list[dict[str, Any]] = [
         "ports": _PORTS,
     },
 ]
-"""Pods ask the service for names, and CoreDNS, which is no pod, answers."""
+"""The DNS service of pods, which leads to CoreDNS. CoreDNS does not run in a pod."""
 
 
 def write_settings(folder: Path, images: Path, cgroup: str, kubeconfig: Path) -> None:
-    """All files, in the cluster's folder: ``containerd.toml``, ``kubelet.yaml``, ``kube-proxy.yaml``, ``Corefile``."""
+    """Write all files: ``containerd.toml``, ``kubelet.yaml``, ``kube-proxy.yaml``, ``Corefile``."""
     (folder / "containerd.toml").write_text(_containerd(folder, images), encoding="utf-8")
     (folder / "resolv.conf").write_text(f"nameserver {ADDRESS}\n", encoding="utf-8")
     (folder / "Corefile").write_text(_coredns(kubeconfig), encoding="utf-8")
@@ -76,7 +76,7 @@ oom_score = 0
 
 
 def _pod_network() -> dict[str, Any]:
-    """A bridge, with no way out of the node."""
+    """Return a bridge network with no route out of the node."""
     addresses = {"type": "host-local", "ranges": [[{"subnet": _PODS}]], "routes": [{"dst": "0.0.0.0/0"}]}
     bridge = {"type": "bridge", "bridge": "pods", "isGateway": True, "hairpinMode": True, "ipam": addresses}
     ports = {"type": "portmap", "capabilities": {"portMappings": True}}
@@ -102,7 +102,7 @@ def _kubelet(folder: Path, cgroup: str) -> dict[str, Any]:
         "resolvConf": str(folder / "resolv.conf"),
         "podLogsDir": str(folder / "pods"),
         "volumePluginDir": str(folder / "kubelet" / "plugins"),
-        # The disk is the machine's, and others fill it: nothing is thrown away for that.
+        # The machine's disk is shared: nothing is evicted because others fill it.
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
         "evictionHard": {
@@ -123,14 +123,14 @@ def _kube_proxy(kubeconfig: Path) -> dict[str, Any]:
         "clientConnection": {"kubeconfig": str(kubeconfig)},
         "clusterCIDR": _PODS,
         "oomScoreAdj": 0,
-        # These are the machine's: leave them as they are.
+        # Leave these settings of the machine unchanged.
         "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
         "iptables": {"minSyncPeriod": "100ms"},
     }
 
 
 def _coredns(kubeconfig: Path) -> str:
-    """Names of services and pods; others are refused."""
+    """Return a Corefile that resolves names of services and pods and refuses others."""
     return f""".:53 {{
   bind {ADDRESS}
   errors

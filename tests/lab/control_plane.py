@@ -1,7 +1,7 @@
-"""A Kubernetes control plane of its own for tests: etcd, API server, controller manager and scheduler on loopback.
+"""A Kubernetes control plane for tests: etcd, API server, controller manager and scheduler on loopback.
 
-There is no kubelet: pods are made, bound and deleted, and never run. Its parts can be killed, stopped for a while, and
-started again with their data on the same ports.
+There is no kubelet: pods are created, bound and deleted, but never run. Parts can be killed, paused, and restarted with
+their data on the same ports.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .processes import Process
 from .waiting import wait_until
 
 _PATIENCE = 180.0
-"""Seconds that it may take to start on a busy machine."""
+"""Seconds to wait for a start on a busy machine."""
 
 _USERS = {
     "admin": "system:masters",
@@ -38,7 +38,7 @@ _USERS = {
     "operator-b": "system:masters",
     "operator": "",
 }
-"""Users by name, with their group; each logs in by a token."""
+"""Groups of the users, by name. Each user logs in with a token."""
 
 _AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
@@ -50,17 +50,17 @@ _AUDIT = {
         {"level": "None"},
     ],
 }
-"""Only what the operators change is written down; of the one that may do nothing by itself, all that it asks for."""
+"""Record only the changes of the operators, and all requests of the user ``operator``, who has no rights by default."""
 
 _SERVICES = "10.96.0.0/16"
 
 seconds_to_start: list[float] = []
-"""How long it took from each start of a control plane to its first answer."""
+"""Seconds from each start of a control plane to its first answer."""
 
 
 @dataclass
 class ControlPlane:
-    """Runs from ``start`` to ``kill``; ``folder`` is for its data, settings and logs."""
+    """A control plane that runs from ``start`` to ``kill``. ``folder`` holds data, settings and logs."""
 
     folder: Path
     _processes: dict[str, Process] = field(default_factory=dict)
@@ -71,24 +71,24 @@ class ControlPlane:
 
     @property
     def url(self) -> str:
-        """Of the API server."""
+        """The URL of the API server."""
         return f"https://127.0.0.1:{self._ports['api']}"
 
     @property
     def authority(self) -> Path:
-        """The certificate that the API server has signed itself."""
+        """The API server's self-signed certificate."""
         return self.folder / "certificates" / "apiserver.crt"
 
     @property
     def kubeconfig(self) -> Path:
-        """With which a client may do everything."""
+        """A kubeconfig with all rights."""
         return self.folder / "admin.kubeconfig"
 
     def start(self) -> None:
-        """Start all of it with the data it has, and wait until it answers and has made its own objects.
+        """Start all parts with their data, and wait until they answer and have created their own objects.
 
         Raises:
-            MissingError: there is no openssl, or the program was not made.
+            MissingError: if openssl is not installed, or the program was not made.
         """
         program = go_program("kubernetes")
         require("openssl")
@@ -102,11 +102,11 @@ class ControlPlane:
         seconds_to_start.append(time.monotonic() - began)
 
     def part(self, name: str) -> Process:
-        """One of its processes: ``etcd``, ``kube-apiserver``, ``kube-controller-manager`` or ``kube-scheduler``."""
+        """Return a process: ``etcd``, ``kube-apiserver``, ``kube-controller-manager`` or ``kube-scheduler``."""
         return self._processes[name]
 
     def restart(self, name: str) -> None:
-        """Start one of its parts again; SIGKILL first where it runs."""
+        """Restart a part, with SIGKILL if it is running."""
         self._processes[name].kill()
         self._processes[name] = Process(
             [go_program("kubernetes"), name, *self._options()[name]], self.folder / f"{name}.log"
@@ -114,12 +114,12 @@ class ControlPlane:
         self._wait_until_ready()
 
     def kill(self) -> None:
-        """SIGKILL for all parts."""
+        """Kill all parts."""
         for process in reversed(self._processes.values()):
             process.kill()
 
     def kubectl(self, *arguments: str | Path, document: object = None) -> subprocess.CompletedProcess[str]:
-        """Run ``kubectl``; ``document`` is what it reads from ``-f -``: text, an object, or a list of objects."""
+        """Run ``kubectl``. ``document`` is what it reads from ``-f -``: text, an object, or a list of objects."""
         if isinstance(document, list):
             document = yaml.safe_dump_all(document)
         elif document is not None and not isinstance(document, str):
@@ -134,24 +134,24 @@ class ControlPlane:
         )
 
     def get(self, *what: str) -> Any:
-        """What ``kubectl get -o json`` says of objects."""
+        """Return the output of ``kubectl get -o json``."""
         done = self.kubectl("get", *what, "-o", "json")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
     def wait_for_crd(self, name: str) -> None:
-        """Wait until a CRD is served. ``kubectl wait`` fails where it has no conditions yet."""
+        """Wait until a CRD is served. ``kubectl wait`` fails if it has no conditions yet."""
         established = ("get", f"crd/{name}", "-o", 'jsonpath={.status.conditions[?(@.type=="Established")].status}')
         wait_until(
             lambda: self.kubectl(*established).stdout == "True", f"the API server serves {name}", seconds=_PATIENCE
         )
 
     def changes(self) -> list[dict[str, Any]]:
-        """What the users ``operator-a`` and ``operator-b`` have changed or tried to: audit events, in their order."""
+        """Return the audit events of changes that ``operator-a`` and ``operator-b`` made or attempted, in order."""
         return [event for event in self._audited() if event["user"]["username"] != "operator"]
 
     def requests(self) -> list[dict[str, Any]]:
-        """What the user ``operator`` has asked for, to whom only RBAC gives anything: audit events, in their order."""
+        """Return the audit events of all requests by ``operator``, whose only rights come from RBAC, in order."""
         return [event for event in self._audited() if event["user"]["username"] == "operator"]
 
     def _audited(self) -> list[dict[str, Any]]:
@@ -159,11 +159,11 @@ class ControlPlane:
         return sorted(map(json.loads, lines), key=lambda event: event["requestReceivedTimestamp"])
 
     def kubeconfig_of(self, user: str, path: Path, url: str | None = None) -> Path:
-        """Write a kubeconfig of one of the operators' users, by way of another URL if one is given."""
+        """Write a kubeconfig for one of the operators' users, with another URL if one is given."""
         return self.write_kubeconfig(path, self._tokens[user], url)
 
     def write_kubeconfig(self, path: Path, token: str, url: str | None = None) -> Path:
-        """A kubeconfig for whoever has the token; ``url`` where it is not the API server's own."""
+        """Write a kubeconfig for the owner of a token. ``url`` replaces the API server's own URL."""
         authority = base64.b64encode(self.authority.read_bytes()).decode()
         document = {
             "apiVersion": "v1",
@@ -180,7 +180,7 @@ class ControlPlane:
         return path
 
     def _prepare(self) -> None:
-        """Tokens, and the keys with which service accounts' tokens are signed."""
+        """Write the tokens, and the keys that sign service accounts' tokens."""
         tokens = self.folder / "tokens.csv"
         if tokens.exists():
             return
@@ -194,14 +194,14 @@ class ControlPlane:
         _openssl("pkey", "-in", key, "-pubout", "-out", self.folder / "accounts.pub")
 
     def _options(self) -> dict[str, list[str]]:
-        """Of each part, in the order in which they start."""
+        """Return the options of each part, in start order."""
         ports, folder = self._ports, self.folder
         clients, peers = f"http://127.0.0.1:{ports['etcd']}", f"http://127.0.0.1:{ports['peers']}"
         follower = ["--leader-elect=false", "--kube-api-qps=200", "--kube-api-burst=400"]
         return {
             "etcd": [
                 f"--data-dir={folder / 'etcd'}",
-                "--unsafe-no-fsync",  # what a test leaves behind need not outlive the machine
+                "--unsafe-no-fsync",  # a test's data need not survive a crash of the machine
                 f"--listen-client-urls={clients}",
                 f"--advertise-client-urls={clients}",
                 f"--listen-peer-urls={peers}",
@@ -244,7 +244,7 @@ class ControlPlane:
         }
 
     def _wait_until_ready(self) -> None:
-        """For the API server; then the users' kubeconfigs can be written, since it has its certificate."""
+        """Wait for the API server, and write the users' kubeconfigs, since its certificate then exists."""
         deadline = time.monotonic() + _PATIENCE
         while not self._is_ready():
             for name, process in self._processes.items():
@@ -265,7 +265,7 @@ class ControlPlane:
         return False
 
     def _wait_for_accounts(self) -> None:
-        """The default service account is made by the controller manager: when it is there, that works."""
+        """Wait for the default service account, whose existence shows that the controller manager works."""
         deadline = time.monotonic() + _PATIENCE
         while self.kubectl("get", "serviceaccount", "default").returncode:
             assert time.monotonic() < deadline, self._processes["kube-controller-manager"].said[-3000:]
@@ -274,7 +274,7 @@ class ControlPlane:
 
 @contextmanager
 def running_control_plane(folder: Path) -> Iterator[ControlPlane]:
-    """A started control plane, which is killed at the end."""
+    """Run a control plane, and kill it at the end."""
     plane = ControlPlane(folder)
     try:
         plane.start()

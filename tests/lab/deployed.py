@@ -1,4 +1,4 @@
-"""A query on the cluster, as ``kubectl`` shows and steers it."""
+"""A query on the cluster, as ``kubectl`` shows and controls it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .waiting import wait_until
 
 
 def document(name: str, **spec: Any) -> dict[str, Any]:
-    """A query with pods small enough for the lab, and its checkpoint on the claim of its namespace."""
+    """Return a query with pods small enough for the lab, and its checkpoint on the claim of its namespace."""
     small = {"cores": 1, "memory": "512m"}
     base = {
         "batchInterval": "2s",
@@ -38,99 +38,99 @@ def _with_resources(container: str) -> dict[str, Any]:
 
 @dataclass
 class Deployed:
-    """A query of a namespace."""
+    """A query in a namespace."""
 
     on: Installation
     namespace: str
     name: str
 
     def apply(self, document: Mapping[str, Any]) -> None:
-        """Apply it as a user does."""
+        """Apply the query as a user does."""
         self.kubectl("apply", "-f", "-", document=dict(document))
 
     def patch(self, **spec: Any) -> None:
-        """Change parts of its spec."""
+        """Change parts of the query's spec."""
         self.kubectl("patch", "sq", self.name, "--type=merge", "-p", json.dumps({"spec": spec}))
 
     def kubectl(self, *arguments: str, document: object = None) -> str:
-        """In its namespace."""
+        """Run ``kubectl`` in the query's namespace."""
         return self.on.kubectl("-n", self.namespace, *arguments, document=document)
 
     @property
     def status(self) -> dict[str, Any]:
-        """As the operator tells it."""
+        """The status that the operator reports."""
         status: dict[str, Any] = self.on.get("-n", self.namespace, "sq", self.name).get("status", {})
         return status
 
     def condition(self, type: str) -> dict[str, Any]:
-        """One of its conditions; empty where there is none."""
+        """Return a condition, or an empty dict if it is not set."""
         return next((each for each in self.status.get("conditions", ()) if each["type"] == type), {})
 
     @property
     def plan(self) -> dict[str, Any]:
-        """Of the status; empty before there is one."""
+        """The plan in the status, empty before the first one."""
         plan: dict[str, Any] = self.status.get("plan", {})
         return plan
 
     @property
     def applied(self) -> dict[str, Any]:
-        """What the driver says of the plan it follows; no executor is ready before it has said anything."""
+        """The driver's acknowledgement of its plan, with no executors before the first one."""
         held = self.on.get("-n", self.namespace, "cm", f"{self.name}-plan")["data"].get(APPLIED_KEY)
-        told: dict[str, Any] = {"executorsReady": 0} if held is None else json.loads(held)
-        return told
+        applied: dict[str, Any] = {"executorsReady": 0} if held is None else json.loads(held)
+        return applied
 
     @property
     def pod(self) -> str:
-        """Name of its driver's pod."""
+        """The name of the driver's pod."""
         return f"{self.name}-driver-0"
 
     @property
     def driver(self) -> dict[str, Any]:
-        """That pod."""
+        """The driver's pod."""
         pod: dict[str, Any] = self.on.get("-n", self.namespace, "pod", self.pod)
         return pod
 
     @property
     def has_pod(self) -> bool:
-        """Whether it is there."""
+        """Whether the driver's pod exists."""
         return bool(self.kubectl("get", "pod", self.pod, "--ignore-not-found", "-o", "name"))
 
     @property
     def runs(self) -> int:
-        """How often the driver was started in this pod."""
+        """Number of starts of the driver in its current pod."""
         return int(self.driver["status"]["containerStatuses"][0]["restartCount"]) + 1
 
     @property
     def executors(self) -> list[dict[str, Any]]:
-        """Their pods that run."""
+        """The executor pods that are running."""
         selector = f"millrace.io/query={self.name},millrace.io/role=executor"
         pods = self.on.get("-n", self.namespace, "pods", "-l", selector)["items"]
         return [each for each in pods if each["status"]["phase"] == "Running"]
 
     @property
     def log(self) -> str:
-        """What its driver has printed, since it was started last."""
+        """The driver's log since its last start."""
         return self.on.logs(self.pod, self.namespace)
 
     @property
     def events(self) -> list[str]:
-        """Reasons of what was told about it, in order."""
+        """The reasons of the query's events, in order."""
         about = f"involvedObject.name={self.name},involvedObject.kind=StreamQuery"
         found = self.on.get("-n", self.namespace, "events", "--field-selector", about)["items"]
         return [each["reason"] for each in sorted(found, key=lambda each: each["metadata"]["creationTimestamp"])]
 
     def wait(self, holds: Callable[[dict[str, Any]], Any], what: str) -> dict[str, Any]:
-        """Until it holds for its status, which is returned."""
+        """Wait until ``holds`` is true for the status, and return the status."""
 
-        def looked() -> dict[str, Any] | None:
+        def matching() -> dict[str, Any] | None:
             status = self.status
             return status if holds(status) else None
 
-        status: dict[str, Any] = wait_until(looked, f"{what}; status {json.dumps(self.status)}")
+        status: dict[str, Any] = wait_until(matching, f"{what}; status {json.dumps(self.status)}")
         return status
 
     def wait_until_running(self) -> dict[str, Any]:
-        """Until its driver has finished a batch under its plan."""
+        """Wait until the driver has finished a batch under its plan."""
         return self.wait(
             lambda status: (
                 status.get("phase") == "Running" and status["plan"].get("appliedEpoch", 0) >= status["plan"]["epoch"]
@@ -139,7 +139,7 @@ class Deployed:
         )
 
     def wait_until_settled(self) -> None:
-        """Until the operator has done all that the spec says now, and its driver has finished a batch."""
+        """Wait until the operator has carried out the current spec, and the driver has finished a batch."""
         generation = self.on.get("-n", self.namespace, "sq", self.name)["metadata"]["generation"]
 
         def settled(status: dict[str, Any]) -> bool:
@@ -150,6 +150,6 @@ class Deployed:
         self.wait_until_running()
 
     def wait_until_healthy(self) -> None:
-        """Until its spec is kept as the one to go back to."""
+        """Wait until the spec is stored as healthy, to be restored after a failed change."""
         name = f"configmap/{self.name}-healthy"
         wait_until(lambda: self.kubectl("get", name, "--ignore-not-found"), f"there is {name}")

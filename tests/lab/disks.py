@@ -1,4 +1,4 @@
-"""A small disk that a test fills: a file system in memory, seen only by the programs that enter it."""
+"""A small disk for a test to fill: a file system in memory, visible only to programs that enter its namespace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PATIENCE = 30.0
 
 
 class SmallDisk:
-    """A disk at ``folder`` for programs whose command begins with ``enter``; at ``outside`` for everybody else."""
+    """A disk at ``folder`` for commands prefixed with ``enter``, and at ``outside`` for all others."""
 
     def __init__(self, folder: Path, size: int, holder: Process) -> None:
         self.folder = folder
@@ -25,7 +25,7 @@ class SmallDisk:
         self._ballast = self.outside / "ballast"
 
     def fill(self, free: int) -> None:
-        """Leave so many bytes."""
+        """Fill the disk until ``free`` bytes are left."""
         state = os.statvfs(self.outside)
         assert state.f_blocks * state.f_frsize == self._size, f"{self.outside} is not the small disk"
         with (
@@ -37,16 +37,16 @@ class SmallDisk:
                     file.write(bytes(size))
 
     def clear(self) -> None:
-        """Give the room back."""
+        """Free the space again."""
         self._ballast.unlink(missing_ok=True)
 
 
 @contextmanager
 def small_disk(folder: Path, size: int) -> Iterator[SmallDisk]:
-    """A disk of so many bytes, in a mount namespace of its own.
+    """Mount a disk of ``size`` bytes in its own mount namespace.
 
     Raises:
-        MissingError: this user may not mount one.
+        MissingError: if this user may not mount one.
     """
     require("unshare", "nsenter")
     folder.mkdir()

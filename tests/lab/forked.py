@@ -1,7 +1,7 @@
-"""Programs that are forked from a process which has imported Millrace, kopf and Kubernetes' client once.
+"""Programs forked from a process that has imported Millrace, kopf and Kubernetes' client once.
 
-A start from nothing takes one to two seconds of a core, most of it imports; a fork takes a twentieth of a second. The
-program is a process of its own nevertheless: with an id, a session, an environment and output of its own.
+A cold start takes one to two seconds of a core, mostly for imports; a fork takes a twentieth of a second. The program is
+still a process with its own id, session, environment and output.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ _CONTEXT.set_forkserver_preload(["millrace_jobs.cli", "millrace_operator.main", 
 
 
 class Forked(Process):
-    """A Python program in a forked process, which starts no others.
+    """A Python program in a forked process that starts no other processes.
 
     Args:
         arguments: arguments of the program.
-        log: file of its output; ``errors`` that of its standard error, if not the same.
-        entry: its function, as ``module:name``; the module is imported in the new process.
-        folder: its working directory.
-        environment: variables that differ from the test's; None takes one away.
+        log: file for standard output, and for standard error unless ``errors`` is given.
+        entry: function to call, as ``module:name``; the module is imported in the new process.
+        errors: file for standard error.
+        folder: working directory.
+        environment: variables that differ from the test's; None removes one.
     """
 
     def __init__(
@@ -58,14 +59,14 @@ class Forked(Process):
         self._process = _Child(_CONTEXT.Process(target=_run, args=(entry, list(arguments), files, folder, variables)))
 
     def members(self) -> set[int]:
-        """Its id, while it lives."""
+        """Return the process's id while it is alive."""
         return {self.pid} if self.status is None else set()
 
 
 def run_forked(
     *arguments: str, environment: Mapping[str, str | None] | None = None, patience: float, entry: str = MILLRACE
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end; ``subprocess.TimeoutExpired`` after ``patience`` seconds."""
+    """Run a program to its end, and raise ``subprocess.TimeoutExpired`` after ``patience`` seconds."""
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
         process = Forked(arguments, out, entry=entry, errors=err, environment=environment)
@@ -77,7 +78,7 @@ def run_forked(
 
 
 class _Child:
-    """A process of ``multiprocessing`` with the methods of ``subprocess.Popen`` that ``Process`` uses."""
+    """A ``multiprocessing`` process with the methods of ``subprocess.Popen`` that ``Process`` uses."""
 
     def __init__(self, process: multiprocessing.process.BaseProcess) -> None:
         self._process = process
@@ -100,7 +101,7 @@ class _Child:
 
 
 def _run(entry: str, arguments: list[str], files: list[str], folder: Path | None, environment: dict[str, str]) -> None:
-    """Be the program: with its own session, output, environment and arguments."""
+    """Run the program with its own session, output, environment and arguments."""
     end_with_parent()
     os.setsid()
     for descriptor, file in enumerate(files, 1):

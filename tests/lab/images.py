@@ -1,4 +1,4 @@
-"""Images that tests make of those that the lab has."""
+"""Images that tests build from the lab's images."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .parts.millrace_images import MILLRACE_IMAGES
 
 
 def build(name: str, dockerfile: Path, context: Path, folder: Path) -> Path:
-    """Build an image from one of the lab's, without any network, and return the folder that it is exported to.
+    """Build an image from one of the lab's without a network, and return the folder that it is exported to.
 
     Raises:
-        MissingError: the lab's images were not made.
-        AssertionError: the Dockerfile cannot be built; says why.
+        MissingError: if the lab's images were not made.
+        AssertionError: if the Dockerfile cannot be built.
     """
     with MILLRACE_IMAGES.named():
         try:

@@ -18,20 +18,20 @@ from .parts.millrace_images import JOBS_IMAGE, MILLRACE_IMAGES, OPERATOR_IMAGE, 
 from .prometheus import PrometheusServer, running_prometheus
 
 RELEASE = NAMESPACE = "millrace"
-"""Name of the release, and of the namespace that it is in."""
+"""Name of the release and of its namespace."""
 
 PATIENCE = 240.0
-"""Seconds that anything on the cluster may take on a busy machine."""
+"""Seconds to wait for anything on the cluster on a busy machine."""
 
 CLAIM = "checkpoints"
-"""Of the volume for checkpoints in each namespace."""
+"""Name of the claim for checkpoints in each namespace."""
 
 SMALL = {"requests": {"cpu": "50m"}}
-"""So that many pods fit on two cores, of which most do nothing most of the time."""
+"""Requests small enough for many mostly idle pods on two cores."""
 
 
 def scraped_pods(kubeconfig: Path) -> dict[str, Any]:
-    """The usual configuration of Prometheus for pods with the annotation ``prometheus.io/scrape``."""
+    """Return the usual scrape configuration for pods with the annotation ``prometheus.io/scrape``."""
     annotation = "__meta_kubernetes_pod_annotation_prometheus_io"
     return {
         "job_name": "kubernetes-pods",
@@ -51,7 +51,7 @@ def scraped_pods(kubeconfig: Path) -> dict[str, Any]:
 
 
 def make_namespace(cluster: Cluster, name: str) -> None:
-    """One that takes only pods which may do no more than they need, with a claim for checkpoints."""
+    """Create a namespace for restricted pods only, with a claim for checkpoints."""
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     spec = {
         "storageClassName": "local",
@@ -71,7 +71,7 @@ def make_namespace(cluster: Cluster, name: str) -> None:
 
 @contextmanager
 def installed(cluster: Cluster, folder: Path) -> Iterator[Installation]:
-    """Everything on a cluster that queries need, from inside its network; ``folder`` is for data and logs."""
+    """Install everything that queries need on a cluster, from inside its network. ``folder`` holds data and logs."""
     images = MILLRACE_IMAGES.find()
     for kind in ("operator", "jobs", "scoring"):
         cluster.load(images / kind)
@@ -90,20 +90,20 @@ def installed(cluster: Cluster, folder: Path) -> Iterator[Installation]:
 
 @dataclass
 class Installation:
-    """A cluster with the chart installed, and what queries work with: Kafka, and the Prometheus that scrapes them."""
+    """A cluster with the chart installed, Kafka, and the Prometheus that scrapes the queries."""
 
     cluster: Cluster
     broker: Broker
     prometheus: PrometheusServer
 
     def install(self, *options: str) -> None:
-        """Install the chart in a namespace of its own which takes restricted pods only, and wait for the operator."""
+        """Install the chart in a namespace of its own that admits only restricted pods, and wait for the operator."""
         make_namespace(self.cluster, NAMESPACE)
         self.helm("install", *options, document=self.values)
         self.wait_for_operator()
 
     def make_kafka_service(self, namespace: str) -> None:
-        """Let pods of a namespace find the broker as ``kafka:9092``."""
+        """Create a service by which pods of a namespace find the broker as ``kafka:9092``."""
         host, port = self.broker.bootstrap.split(":")
         metadata = {"name": "kafka", "namespace": namespace}
         of_service = {"kubernetes.io/service-name": "kafka"}
@@ -123,7 +123,7 @@ class Installation:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Those of the chart."""
+        """The values of the chart."""
         return {
             "image": {"repository": OPERATOR_IMAGE, "tag": TAG},
             "jobs": {"image": {"repository": JOBS_IMAGE, "tag": TAG}},
@@ -132,7 +132,7 @@ class Installation:
         }
 
     def helm(self, verb: str, *options: str, document: Mapping[str, Any] | None = None) -> str:
-        """Run a command of Helm on the release; ``document`` are values."""
+        """Run a command of Helm on the release. ``document`` holds values."""
         command: list[str | Path] = [self.cluster.program("helm"), verb, RELEASE]
         command += [] if verb not in ("install", "upgrade") else [ROOT / "charts/millrace"]
         command += ["--namespace", NAMESPACE, "--kubeconfig", self.cluster.kubeconfig, *options]
@@ -143,20 +143,20 @@ class Installation:
         return done.stdout
 
     def wait_for_operator(self) -> None:
-        """Until its pods are those of the release, and ready."""
+        """Wait until the operator's pods are those of the release, and ready."""
         rollout = ("rollout", "status", "deployment/millrace-operator", f"--timeout={PATIENCE:.0f}s")
         self.kubectl("-n", NAMESPACE, *rollout)
 
     def kubectl(self, *arguments: str | Path, document: object = None) -> str:
-        """What a command of kubectl says, which must succeed."""
+        """Run ``kubectl``, which must succeed, and return its output."""
         done = self.cluster.kubectl(*arguments, document=document)
         assert done.returncode == 0, f"kubectl {' '.join(map(str, arguments))} fails: {done.stderr}"
         return done.stdout
 
     def get(self, *what: str) -> Any:
-        """An object, or a list of them."""
+        """Return an object, or a list of objects."""
         return json.loads(self.kubectl("get", *what, "-o", "json"))
 
     def logs(self, pod: str, namespace: str = NAMESPACE) -> str:
-        """What a pod has printed."""
+        """Return a pod's log."""
         return self.kubectl("-n", namespace, "logs", pod)

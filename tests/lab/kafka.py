@@ -1,7 +1,7 @@
-"""A Kafka broker of its own for tests: one KRaft node in a small JVM, with its data in a folder of the test.
+"""A Kafka broker for tests: one KRaft node in a small JVM, with its data in a folder of the test.
 
-Several run side by side. A broker can be killed, stopped for a while, and started again with its data on the same
-ports; between it and its clients can be a proxy that cuts the network.
+Several can run side by side. A broker can be killed, paused, and restarted with its data on the same ports. A proxy
+between the broker and its clients can cut the network.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _NODE = Path(__file__).with_name("kafka_node")
 _JVM = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"]
 _CLUSTER = base64.urlsafe_b64encode(b"lab of millrace.").decode().rstrip("=")
 _PATIENCE = 180.0
-"""Seconds that a broker may take to start on a busy machine."""
+"""Seconds to wait for a broker's start on a busy machine."""
 
 seconds_to_start: list[float] = []
-"""How long it took from each start of a broker to its first answer."""
+"""Seconds from each start of a broker to its first answer."""
 
 
 class Broker:
     """A broker that runs from ``start`` to ``stop`` or ``kill``, or to the end of the process that started it.
 
     Args:
-        folder: for its data, settings and log (``broker.log``).
-        properties: settings beside the lab's own, such as for logins.
-        listeners: further listeners by name, such as ``{"LOGIN": "SASL_PLAINTEXT"}``; ``address`` says where.
-        host: address that it listens on and tells its clients.
+        folder: folder for its data, settings and log (``broker.log``).
+        properties: settings in addition to the lab's, such as for logins.
+        listeners: protocols of further listeners by name, such as ``{"LOGIN": "SASL_PLAINTEXT"}``; see ``address``.
+        host: address that it listens on and advertises to clients.
     """
 
     def __init__(
@@ -62,33 +62,33 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """Where clients reach it."""
+        """The address of the broker for clients."""
         return self.address("DIRECT")
 
     def address(self, listener: str) -> str:
-        """Where clients reach one of its listeners."""
+        """Return the address of one of the broker's listeners for clients."""
         return f"{self._host}:{self._ports[listener]}"
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The broker's process id."""
         return self._running().pid
 
     @property
     def log(self) -> str:
-        """What it has said so far, over all its starts."""
+        """The broker's output over all its starts."""
         return (self.folder / "broker.log").read_text(encoding="utf-8", errors="replace")
 
     def start(self) -> None:
-        """Start it with the data it has, and wait until all its partitions can be used.
+        """Start the broker with its data, and wait until all its partitions have a leader.
 
         Raises:
-            MissingError: there is no Java, or the jars are not there.
+            MissingError: if Java is not installed, or the jars were not made.
         """
         require("java")
         libraries = KAFKA_JARS.find()
         log_settings = f"-Dlog4j2.configurationFile={_NODE / 'log4j2.properties'}"
-        names = self.folder / "hosts"  # with each login Kafka asks for its own name, and there may be nobody to ask
+        names = self.folder / "hosts"  # Kafka looks up its own name at each login, and there may be no DNS
         names.write_text(f"127.0.0.1 localhost\n{self._host} broker\n", encoding="utf-8")
         java = ["java", *_JVM, f"-Djdk.net.hosts.file={names}", log_settings, "-cp", f"{libraries}/*"]
         began = time.monotonic()
@@ -101,30 +101,30 @@ class Broker:
         seconds_to_start.append(time.monotonic() - began)
 
     def stop(self) -> None:
-        """End it in good order."""
+        """Shut the broker down cleanly."""
         self._running().end()
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Kill the broker."""
         if self._process is not None:
             self._process.kill()
 
     def restart(self) -> None:
-        """Start it again with its data, on the same ports; SIGKILL first where it runs."""
+        """Kill the broker if it runs, and start it with its data on the same ports."""
         self.kill()
         self.start()
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay, and nothing is answered."""
+        """Pause the broker. Its connections stay open and get no answers."""
         self._running().pause()
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Resume a paused broker."""
         self._running().resume()
 
     @contextmanager
     def proxied(self) -> Iterator[Proxy]:
-        """A proxy that leads to it; clients that start from the proxy's ``bootstrap`` stay behind it."""
+        """Yield a proxy to the broker. Clients that start from the proxy's ``bootstrap`` stay behind it."""
         assert self._host == "127.0.0.1", "the proxy listens and leads to loopback only"
         proxy = Proxy(self._proxy_port, self._ports["PROXIED"])
         try:
@@ -150,7 +150,7 @@ class Broker:
         return known + "\n" + "".join(f"{name}={value}\n" for name, value in self._properties.items())
 
     def _host_of(self, listener: str) -> str:
-        """That of the controller is for the node itself."""
+        """Return the host of a listener. The controller's is only for the node itself."""
         return "127.0.0.1" if listener == "CONTROLLER" else self._host
 
     def _format(self, command: list[str]) -> None:
@@ -170,7 +170,7 @@ class Broker:
         return False
 
     def _leads_all(self) -> bool:
-        """Whether it knows itself, and every partition has a leader."""
+        """Return whether the broker is registered and every partition has a leader."""
         with suppress(KafkaException):
             known = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2}).list_topics(timeout=10)
             partitions = [partition for topic in known.topics.values() for partition in topic.partitions.values()]
@@ -185,7 +185,7 @@ def running_broker(
     listeners: Mapping[str, str] = MappingProxyType({}),
     host: str = "127.0.0.1",
 ) -> Iterator[Broker]:
-    """A started broker, which is killed at the end: nobody needs its data any more."""
+    """Run a broker, and kill it at the end, since its data is not needed after that."""
     broker = Broker(folder, properties, listeners, host)
     try:
         broker.start()

@@ -1,6 +1,6 @@
-"""Simulated nodes for a control plane: pods on them become Running and Ready, and nothing of them runs.
+"""Simulated nodes for a control plane: pods on them become Running and Ready, but run nothing.
 
-The program is kwok, Kubernetes without kubelets; ``kwok_stages.yaml`` says what it does to nodes and pods.
+The program is kwok (Kubernetes without kubelets). ``kwok_stages.yaml`` defines what it does to nodes and pods.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .processes import Process
 _STAGES = Path(__file__).with_name("kwok_stages.yaml")
 _LABEL = "millrace.io/simulated"
 _PATIENCE = 120.0
-"""Seconds that nodes may take to become ready on a busy machine."""
+"""Seconds to wait until nodes are ready on a busy machine."""
 
 
 @contextmanager
 def running_kwok(plane: ControlPlane, nodes: int = 10) -> Iterator[Process]:
-    """The program at work on so many nodes of its own, which are ready; both are gone at the end.
+    """Run kwok with ``nodes`` nodes that are ready. Both are removed at the end.
 
     Raises:
         MissingError: the program was not made.
@@ -55,7 +55,7 @@ def _node(number: int) -> dict[str, Any]:
 
 
 def _wait_until_ready(plane: ControlPlane, kwok: Process, nodes: int) -> None:
-    """Until pods can be bound to them: they are ready, and the taint that new nodes have is taken away."""
+    """Wait until pods can be bound to the nodes: they are ready, and the taint of new nodes is removed."""
     deadline = time.monotonic() + _PATIENCE
     while sum(map(_takes_pods, plane.get("node", "-l", _LABEL)["items"])) < nodes:
         assert kwok.status is None, f"kwok ended: {kwok.said[-3000:]}"

@@ -1,4 +1,4 @@
-"""Records that come at a rate which a test chooses, counted by key."""
+"""Records written at a rate that a test chooses, counted by key."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from confluent_kafka import Producer
 from .kafka import Broker
 
 _PERIOD = 0.1
-"""Seconds from one handful of records to the next."""
+"""Seconds from one group of records to the next."""
 
 
 class Load:
-    """Writes to a topic from a thread of its own until ``stop``; ``rate`` may be changed meanwhile.
+    """A writer to a topic in its own thread until ``stop``. ``rate`` may be changed while it runs.
 
     Args:
-        broker, topic: where to.
+        broker, topic: where to write.
         rate: records per second.
-        shares: of each key; by its number it is called ``key-N``.
+        shares: relative share of each key; key number N is called ``key-N``.
     """
 
     def __init__(self, broker: Broker, topic: str, rate: float, shares: Sequence[float]) -> None:
@@ -37,7 +37,7 @@ class Load:
         self._thread.start()
 
     def stop(self) -> None:
-        """Write no more; all that was written is there."""
+        """Stop writing, and wait until Kafka has all records."""
         self._stopped.set()
         self._thread.join()
         assert self._producer.flush(120) == 0, "Kafka did not take all records"

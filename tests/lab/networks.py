@@ -1,4 +1,4 @@
-"""Network namespaces: what a thread does, and what it starts, happens in one of them at a time."""
+"""Network namespaces: a thread, and everything that it starts, is in one at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CLONE_NEWNET = 0x40000000
 
 @contextmanager
 def network_of(process: int) -> Iterator[None]:
-    """Moves the calling thread into the network of a process and back; threads that it starts meanwhile stay there."""
+    """Move the calling thread into the network of a process and back. Threads started in the meantime stay there."""
     with _opened(Path(f"/proc/{process}/ns/net")) as inside, _opened(Path("/proc/thread-self/ns/net")) as before:
         _enter(inside)
         try:

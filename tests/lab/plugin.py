@@ -19,7 +19,7 @@ _failed: Counter[pytest.FixtureDef[Any]] = Counter()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """Report a test whose service is missing as skipped, or as failed where ``CI`` is set: there it must run."""
+    """Report a test whose service is missing as skipped, or as failed if ``CI`` is set, where every test must run."""
     if call.excinfo is None or not isinstance(call.excinfo.value, MissingError):
         return
     reason = str(call.excinfo.value)
@@ -36,7 +36,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> Generator[None, Any, Any]:
-    """Set up a shared fixture that has failed again for the next test that needs it, instead of failing that one, too.
+    """Set up a shared fixture again for the next test that needs it if it failed, instead of failing that test, too.
 
     The failure may be transient, for example on a busy machine. A fixture that used up the time limit of its test, or
     has skipped it, is not tried again.

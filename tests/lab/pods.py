@@ -1,4 +1,4 @@
-"""Pods that a test runs by itself, without an operator."""
+"""Pods that a test runs without an operator."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from .cluster import JOBS_USER, Cluster
 
 
 class Pods:
-    """Pods of a namespace, each of which runs a shell script in an image."""
+    """Pods in a namespace, each of which runs a shell script in an image."""
 
     def __init__(self, cluster: Cluster, namespace: str, image: str) -> None:
         self._cluster, self._namespace, self._image = cluster, namespace, image
 
     def kubectl(self, *arguments: str, document: object = None) -> str:
-        """In the namespace; what it printed."""
+        """Run ``kubectl`` in the namespace, and return its output."""
         done = self._cluster.kubectl("-n", self._namespace, *arguments, document=document)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def start(self, name: str, script: str, container: Any = None, volumes: Any = ()) -> None:
-        """Let a pod begin."""
+        """Start a pod."""
         described = {"image": self._image, "command": ["sh", "-c", script], **(container or {})}
         self.kubectl("apply", "-f", "-", document=_pod(name, described, volumes))
 
     def wait(self, name: str, condition: str) -> None:
-        """Until a condition holds."""
+        """Wait until a condition holds."""
         self.kubectl("wait", f"pod/{name}", f"--for={condition}", "--timeout=60s")
 
     def run(self, name: str, script: str, **options: Any) -> str:
-        """To its end; what it printed."""
+        """Run a pod to its end, and return its output."""
         self.start(name, script, **options)
         self.wait(name, "jsonpath={.status.phase}=Succeeded")
         return self.kubectl("logs", name)
 
 
 def _pod(name: str, container: dict[str, Any], volumes: Any) -> dict[str, Any]:
-    """As a namespace takes it that enforces the standard ``restricted``."""
+    """Return a pod for a namespace that enforces the security standard ``restricted``."""
     security = {
         "runAsNonRoot": True,
         "runAsUser": JOBS_USER,

@@ -1,4 +1,4 @@
-"""Ports that are free, and stay free while a service that listens there is down for a while."""
+"""Free ports, which stay free while a service that listens on them is down."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 
 _FIRST = 10_000
 _NODE_PORTS = 30_000
-"""From here on Kubernetes gives ports to services."""
+"""First port that Kubernetes may assign to services."""
 
 _given: set[int] = set()
 
 
 def free_port() -> int:
-    """A port that is free at every address of this machine, and that this process was not given before.
+    """Return a port that is free on every address of this machine, and that this process has not been given before.
 
-    It is below those that the system gives to outgoing connections: such a connection could else take the port of a
-    service that is being restarted.
+    It is below the ports of outgoing connections. Otherwise, such a connection could take the port of a service that is
+    being restarted.
     """
     first_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     chance = random.SystemRandom()

@@ -1,4 +1,4 @@
-"""Programs that tests start. Each ends with the process that started it, however that ends; ids are exact."""
+"""Programs that tests start. Each ends with the process that started it, and is identified exactly."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _MARK = "MILLRACE_TEST_PROCESS"
 
 
 class Mark:
-    """A variable of the environment, by which a process is known, and all that it starts in whatever session."""
+    """An environment variable that identifies a process and all its descendants, whatever their session."""
 
     def __init__(self) -> None:
         self._value = uuid.uuid4().hex
 
     @property
     def environment(self) -> dict[str, str]:
-        """For the process."""
+        """The environment for the process."""
         return {_MARK: self._value}
 
     def processes(self) -> set[int]:
-        """Ids of those that live."""
+        """Return the ids of the living processes."""
         return {int(folder.name) for folder in Path("/proc").glob("[0-9]*") if self._is_on(folder)}
 
     def _is_on(self, folder: Path) -> bool:
@@ -39,7 +39,7 @@ class Mark:
 
 
 class Process:
-    """A program in a session of its own, with its output in a file.
+    """A program in a session of its own that writes its output to a file.
 
     The kernel ends it with the thread that starts it.
     """
@@ -53,7 +53,7 @@ class Process:
         folder: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """``errors``: file for standard error; None: into the log as well."""
+        """Start the program. ``errors`` is the file for standard error; None is the log."""
         self.log = log
         self._mark = Mark()
         with log.open("ab") as out, (errors or log).open("ab") as err:
@@ -70,39 +70,39 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._process.pid
 
     @property
     def status(self) -> int | None:
-        """Its exit status; None while it runs."""
+        """The exit status, or None while the process runs."""
         return self._process.poll()
 
     @property
     def said(self) -> str:
-        """Everything in its log so far."""
+        """The whole content of the log."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def wait(self, patience: float) -> int:
-        """Its exit status, when it has ended; ``subprocess.TimeoutExpired`` after so many seconds."""
+        """Wait for the exit status, and return it. Raise ``subprocess.TimeoutExpired`` after ``patience`` seconds."""
         return self._process.wait(patience)
 
     def send(self, number: signal.Signals) -> None:
-        """A signal to this process alone; none where it has ended."""
+        """Send a signal to this process only, if it is running."""
         self._process.send_signal(number)
 
     def pause(self) -> None:
-        """Stop it and all it has started, in the middle of whatever they do."""
+        """Pause the process and its descendants."""
         for member in self.members():
             _signal(member, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let all of them go on."""
+        """Resume the process and its descendants."""
         for member in self.members():
             _signal(member, signal.SIGCONT)
 
     def end(self, patience: float = 60.0) -> int:
-        """SIGTERM, and SIGKILL for what is left after so many seconds; the exit status."""
+        """Send SIGTERM, kill what is left after ``patience`` seconds, and return the exit status."""
         self.send(signal.SIGTERM)
         self.resume()
         with suppress(subprocess.TimeoutExpired):
@@ -110,7 +110,7 @@ class Process:
         return self.kill()
 
     def kill(self) -> int:
-        """SIGKILL for it and for all that it has started; the exit status."""
+        """Kill the process and its descendants, and return the exit status."""
         while members := self.members():
             for member in members:
                 _signal(member, signal.SIGKILL)
@@ -118,12 +118,12 @@ class Process:
         return self._process.wait()
 
     def members(self) -> set[int]:
-        """Ids of it, if it lives, and of all living processes that it has started, or those have."""
+        """Return the ids of the process and its descendants, as far as they are alive."""
         return self._mark.processes()
 
 
 def command_of(process: int) -> str:
-    """The command line of a process; empty where it has ended."""
+    """Return the command line of a process, or an empty string if it has ended."""
     with suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     return ""

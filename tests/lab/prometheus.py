@@ -1,6 +1,6 @@
-"""A real Prometheus of its own for tests, on loopback, with its data in a folder of the test.
+"""A real Prometheus for tests, on loopback, with its data in a folder of the test.
 
-Targets come and go while it runs. It can be stopped or killed, and started again with its data on the same port.
+Targets may change while it runs. It can be stopped or killed, and restarted with its data on the same port.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .ports import free_port
 from .processes import Process
 
 _PATIENCE = 180.0
-"""Seconds that it may take to start on a busy machine."""
+"""Seconds to wait for a start on a busy machine."""
 
 _READY = "Server is ready to receive web requests."
 
@@ -26,23 +26,23 @@ Targets = Mapping[str, Mapping[str, str]]
 """Labels of each target by its address. Those of discovery, such as ``__meta_kubernetes_namespace``, are relabelled."""
 
 _POD = {"__meta_kubernetes_namespace": "namespace", "__meta_kubernetes_pod_name": "pod"}
-"""What becomes of the labels of discovery, as in every configuration that scrapes pods."""
+"""Relabelling of the labels of discovery, as in every configuration that scrapes pods."""
 
 seconds_to_start: list[float] = []
-"""How long it took from each start to its being ready."""
+"""Seconds from each start of a Prometheus until it was ready."""
 
 
 class PrometheusServer:
     """A Prometheus that runs from ``start`` to ``stop`` or ``kill``, or to the end of the process that started it.
 
     Args:
-        folder: for its data, settings and log (``prometheus.log``).
-        targets: that it scrapes from the start on.
-        scrape_interval: between two scrapes of a target.
-        web: its web configuration, for TLS and log-ins; None: plain HTTP for everyone.
-        prefix: path below which it answers, such as ``/metrics-of/lab``.
-        options: further ones of its command line.
-        host: address that it listens on.
+        folder: folder for its data, settings and log (``prometheus.log``).
+        targets: targets to scrape from the start.
+        scrape_interval: time between two scrapes of a target.
+        web: web configuration, for TLS and logins; None: plain HTTP without logins.
+        prefix: path prefix of its pages, such as ``/metrics-of/lab``.
+        options: further command-line options.
+        host: address to listen on.
         jobs: further scrape configurations, such as with ``kubernetes_sd_configs``.
     """
 
@@ -69,22 +69,22 @@ class PrometheusServer:
 
     @property
     def url(self) -> str:
-        """Of its API, with the prefix."""
+        """The URL of the API, with the prefix."""
         secure = self._web is not None and "tls_server_config" in self._web
         return f"{'https' if secure else 'http'}://{self._host}:{self._port}{self._prefix}"
 
     @property
     def log(self) -> str:
-        """What it has said so far, over all its starts."""
+        """The output over all starts."""
         return (self.folder / "prometheus.log").read_text(encoding="utf-8", errors="replace")
 
     def scrape(self, targets: Targets) -> None:
-        """These targets and no others, which it learns after some seconds."""
+        """Scrape these targets only. The change takes effect after some seconds."""
         groups = [{"targets": [address], "labels": dict(labels)} for address, labels in targets.items()]
         _write(self.folder / "targets.json", groups)
 
     def start(self) -> None:
-        """Start it with the data it has, and wait until it answers.
+        """Start with the data of earlier runs, and wait for an answer.
 
         Raises:
             MissingError: the program was not made.
@@ -101,17 +101,17 @@ class PrometheusServer:
         seconds_to_start.append(time.monotonic() - began)
 
     def stop(self) -> None:
-        """End it in good order."""
+        """Shut down cleanly."""
         assert self._process is not None, "it was never started"
         self._process.end()
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Kill the process."""
         if self._process is not None:
             self._process.kill()
 
     def restart(self) -> None:
-        """Start it again with its data, on the same port; SIGKILL first where it runs."""
+        """Kill the process if it runs, and start it with its data on the same port."""
         self.kill()
         self.start()
 
@@ -151,7 +151,7 @@ def running_prometheus(
     host: str = "127.0.0.1",
     jobs: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[PrometheusServer]:
-    """A started Prometheus, which is killed at the end; the arguments are those of ``PrometheusServer``."""
+    """Run a Prometheus, and kill it at the end. The arguments are those of ``PrometheusServer``."""
     server = PrometheusServer(folder, targets, scrape_interval, web, prefix, options, host, jobs)
     try:
         server.start()
@@ -161,7 +161,7 @@ def running_prometheus(
 
 
 def _write(path: Path, document: object) -> None:
-    """In one step, since it may be read at any time; JSON is YAML."""
+    """Write the file in one step, since it may be read at any time. JSON is YAML."""
     partial = path.with_name(f".{path.name}.new")
     partial.write_text(json.dumps(document), encoding="utf-8")
     partial.replace(path)

@@ -1,7 +1,7 @@
-"""A proxy before a broker, by which a test cuts the network, also at a moment of the protocol that it names.
+"""A proxy before a broker that cuts the network, at once or at a chosen request of the protocol.
 
-It forwards whole frames of Kafka's protocol. What follows the length of a request is its kind, the kind's version, and
-a number that its answer begins with.
+It forwards whole frames of Kafka's protocol. After its length, a request has its kind (API key), the version, and a
+correlation id with which the response begins.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KINDS = {
     "EndTxn": 26,
     "TxnOffsetCommit": 28,
 }
-"""Requests that a moment can be named by."""
+"""Requests at which the network can be cut or held."""
 
 _CONNECT_SECONDS = 5.0
 
@@ -41,7 +41,7 @@ class _Moment(NamedTuple):
 
 
 class Proxy:
-    """Leads connections to ``port`` on to the broker."""
+    """A proxy that forwards connections on ``port`` to the broker."""
 
     def __init__(self, port: int, broker_port: int) -> None:
         self.bootstrap = f"127.0.0.1:{port}"
@@ -64,27 +64,27 @@ class Proxy:
             connection.close()
 
     def cut_at(self, request: str, *, delivered: bool) -> None:
-        """Cut when a request of this kind comes: before the broker gets it, or when only its answer is outstanding."""
+        """Cut the network at the next such request, before it reaches the broker or before its response."""
         self._await(request, _Action.LOSE_ANSWER if delivered else _Action.CUT)
 
     def hold_at(self, request: str) -> None:
-        """Hold back the next request of this kind, and what follows on its connection, until ``heal``."""
+        """Hold back the next such request, and what follows it on its connection, until ``heal``."""
         self._released.clear()
         self._await(request, _Action.HOLD)
 
     def wait_for_moment(self, seconds: float) -> bool:
-        """Whether the moment of ``cut_at`` or ``hold_at`` has come within so many seconds."""
+        """Return whether the request of ``cut_at`` or ``hold_at`` came within ``seconds``."""
         return self._come.wait(seconds)
 
     def heal(self) -> None:
-        """Let everything through again; forget a moment that has not come."""
+        """Forward everything again, and cancel a cut that has not happened."""
         with self._lock:
             self._moment = None
             self._whole = True
         self._released.set()
 
     def close(self) -> None:
-        """Break all connections, and listen no more."""
+        """Break all connections, and stop listening."""
         self.cut()
         self._released.set()
         with suppress(OSError):  # wakes the thread that accepts
@@ -92,7 +92,7 @@ class Proxy:
         self._listener.close()
 
     def pass_request(self, kind: int) -> _Action:
-        """Called with each request: what happens to it; returns when it may go on, if it may."""
+        """Wait until a request may proceed, and return what happens to it."""
         with self._lock:
             moment = self._moment
             if moment is None or moment.kind != kind:
@@ -107,7 +107,7 @@ class Proxy:
         return moment.action
 
     def lose_answer(self) -> None:
-        """Called when the answer of the awaited request is there, in place of passing it."""
+        """Cut the network instead of delivering the response to the awaited request."""
         self.cut()
         self._come.set()
 
@@ -140,14 +140,14 @@ class Proxy:
 
 
 class _Connection:
-    """One connection of a client, and the one to the broker that belongs to it."""
+    """A client's connection, and the matching one to the broker."""
 
     def __init__(self, proxy: Proxy, client: socket.socket, broker: socket.socket) -> None:
         self._proxy = proxy
         self._client = client
         self._broker = broker
         self._lost: int | None = None
-        """Number of the request whose answer shall not arrive."""
+        """Number of the request whose response is not delivered."""
         for end in (client, broker):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -185,7 +185,7 @@ class _Connection:
 
 
 def _frame(end: socket.socket) -> bytes | None:
-    """The next frame with its length before it; None where the connection has ended."""
+    """Return the next frame with its length before it, or None if the connection has ended."""
     length = _exactly(end, 4)
     if length is None:
         return None

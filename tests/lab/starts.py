@@ -1,4 +1,4 @@
-"""How long services took, for the end of a test run."""
+"""The start times of services, reported at the end of a test run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from collections.abc import Sequence
 
 
 def starts(service: str, to_start: Sequence[float]) -> str:
-    """A line with the seconds of each start."""
+    """Return a line with the seconds of each start."""
     seconds = ", ".join(f"{each:.1f}" for each in to_start)
     return f"{service}: seconds of each start: {seconds}"

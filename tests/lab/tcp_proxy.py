@@ -1,4 +1,4 @@
-"""A TCP proxy of the tests, by which a client can be cut from a server as by a broken network: see ``TcpProxy``."""
+"""A TCP proxy that cuts a client from a server like a broken network: see ``TcpProxy``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CONNECT_SECONDS = 5.0
 
 
 class TcpProxy:
-    """Leads connections to ``port`` on to the server; nobody is told when they do not get there any more."""
+    """A proxy that forwards connections on ``port`` to the server, and can drop their data silently."""
 
     def __init__(self, port: int, server_port: int) -> None:
         self.port = port
@@ -22,19 +22,19 @@ class TcpProxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def black_hole(self, *, new: bool) -> None:
-        """Let nothing more through on the connections that there are; nor, where ``new``, on those to come."""
+        """Drop all data on current connections, and with ``new`` on later ones, too."""
         with self._lock:
             self._dead = new
             for connection in self._open:
                 connection.dead.set()
 
     def heal(self) -> None:
-        """Let new connections through; what was lost stays lost, and so do the connections."""
+        """Forward new connections. Dropped data, and its connections, stay lost."""
         with self._lock:
             self._dead = False
 
     def close(self) -> None:
-        """Break all connections, and listen no more."""
+        """Break all connections, and stop listening."""
         with suppress(OSError):  # wakes the thread that accepts
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -57,7 +57,7 @@ class TcpProxy:
 
 
 class _Connection:
-    """One connection of a client, and the one to the server that belongs to it; ``dead``: nothing gets through."""
+    """A client's connection, and the matching one to the server. If ``dead``, all data is dropped."""
 
     def __init__(self, client: socket.socket, port: int) -> None:
         self.dead = threading.Event()

@@ -1,4 +1,4 @@
-"""Waits for what happens elsewhere."""
+"""Wait for a condition elsewhere."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 
 def wait_until(holds: Callable[[], Any], what: str = "it holds", seconds: float = 240.0) -> Any:
-    """Look twice a second until it holds; what it then gave.
+    """Check twice a second until the condition holds, and return its value.
 
     Raises:
-        AssertionError: it still does not after so many ``seconds``, or ``holds`` itself says so.
+        AssertionError: if it does not hold after ``seconds``, or if ``holds`` raises it.
     """
     deadline = time.monotonic() + seconds
     while not (found := holds()):

@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority that signs them, and what it has signed."""
+"""A certificate authority for tests, and the certificates that it signs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ _SECONDS = 60
 
 
 class Authority:
-    """Signs certificates; ``certificate`` is what its clients trust."""
+    """An authority that signs certificates. Clients trust ``certificate``."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        """Make its key and certificate in a folder."""
+        """Create a key and a certificate in a folder."""
         self._folder, self._name = folder, name
         self.certificate, self._key = folder / f"{name}.crt", folder / f"{name}.key"
         self._request(self._key, self.certificate, "-x509", "-days", "2", "-subj", f"/CN={name}")
 
     def sign(self, name: str, alternative: str) -> tuple[Path, Path]:
-        """Certificate and key of a name, which is also that of ``alternative``, such as ``IP:127.0.0.1``."""
+        """Return certificate and key for a name, and for ``alternative``, such as ``IP:127.0.0.1``."""
         request, certificate, key = (self._folder / f"{self._name}-{name}.{end}" for end in ("csr", "crt", "key"))
         self._request(key, request, "-subj", f"/CN={name}")
         extension = self._folder / f"{self._name}-{name}.ext"

@@ -19,7 +19,7 @@ from millrace_operator.metrics_source.settings import PrometheusSettings
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., PrometheusServer]]:
-    """Starts a Prometheus of the test's own; the arguments are those of ``PrometheusServer``."""
+    """Return a function that starts a Prometheus for one test, with the arguments of ``PrometheusServer``."""
     with ExitStack() as started:
 
         def start_one(*targets: Any, **options: Any) -> PrometheusServer:
@@ -32,7 +32,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., PrometheusServer]]:
 
 @pytest.fixture
 def connect() -> Iterator[Callable[..., Prometheus]]:
-    """A client of a Prometheus, with further settings."""
+    """Return a function that makes a client of a Prometheus, with further settings."""
     with ExitStack() as connected:
 
         def connect_one(server: PrometheusServer, **settings: Any) -> Prometheus:
@@ -45,13 +45,13 @@ def connect() -> Iterator[Callable[..., Prometheus]]:
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusServer]:
-    """A Prometheus that tests share, which scrapes nothing: ask it only what needs no samples."""
+    """A Prometheus that tests share and that scrapes nothing. Use it only for questions that need no samples."""
     with running_prometheus(tmp_path_factory.mktemp("prometheus")) as server:
         yield server
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how long it took to start them."""
+    """Report how long the starts took."""
     if lab.seconds_to_start:
         line = starts("Prometheus", lab.seconds_to_start)
         terminalreporter.line(line)

@@ -1,4 +1,4 @@
-"""What Prometheus scrapes in these tests: the endpoint of a job, which has the real metrics of made-up batches."""
+"""Targets for Prometheus in these tests: a job's endpoint with the real metrics of invented batches."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from millrace_operator.scaling.observation import Answer
 from millrace_support.http_server import HttpServer
 
 PATIENCE = 120.0
-"""Seconds that Prometheus may take to see something on a busy machine."""
+"""Seconds to wait until Prometheus sees a change on a busy machine."""
 
 
 class Driver:
-    """The endpoint of a driver: address and labels of its target, and the metrics that it shows."""
+    """A driver's endpoint: the address and labels of its target, and the metrics that it serves."""
 
     def __init__(self, registry: CollectorRegistry, namespace: str, pod: str) -> None:
         health = Health(allowed_silence=60)
@@ -30,13 +30,13 @@ class Driver:
         self.labels = {"__meta_kubernetes_namespace": namespace, "__meta_kubernetes_pod_name": pod}
 
     def close(self) -> None:
-        """Go away."""
+        """Stop serving."""
         self._server.close()
 
 
 @contextmanager
 def driver(metrics: JobMetrics, namespace: str, pod: str = "q-driver-0") -> Iterator[Driver]:
-    """A driver with these metrics, until the end."""
+    """Serve a driver's metrics during the ``with`` block."""
     started = Driver(metrics.registry, namespace, pod)
     try:
         yield started
@@ -46,7 +46,7 @@ def driver(metrics: JobMetrics, namespace: str, pod: str = "q-driver-0") -> Iter
 
 @contextmanager
 def kubelet(namespace: str, containers: dict[tuple[str, str], float]) -> Iterator[Driver]:
-    """What cAdvisor says of processor seconds, by pod and container; it has the pods' labels already."""
+    """Serve cAdvisor's processor seconds by pod and container, with the pods' labels already applied."""
     registry = CollectorRegistry()
     name = "container_cpu_usage_seconds"
     seconds = Counter(name, "Processor time.", ("namespace", "pod", "container"), registry=registry)
@@ -60,14 +60,14 @@ def kubelet(namespace: str, containers: dict[tuple[str, str], float]) -> Iterato
 
 
 def targets(*drivers: Driver) -> dict[str, dict[str, str]]:
-    """As the lab's Prometheus takes them."""
+    """Return the targets in the form that the lab's Prometheus takes."""
     return {one.address: one.labels for one in drivers}
 
 
 def answer_with(
     prometheus: Prometheus, namespace: str, query: str = "q", executors: int | None = None, **wanted: float | None
 ) -> Answer:
-    """The first answer that says this; what is asked of Prometheus meanwhile does not matter."""
+    """Return the first answer with the ``wanted`` values."""
     deadline = time.monotonic() + PATIENCE
     while True:
         found = newest_answer(prometheus, namespace, query, time.time(), executors)

@@ -1,4 +1,4 @@
-"""Python aggregators for the tests: a small one, and those whose first attempt at a task fails."""
+"""Python aggregators for tests: a small one, and some whose first attempt at a task fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark import TaskContext
 
 
 class Spread:
-    """Least and greatest value of a BIGINT column, and how many there are; NULLs do not count."""
+    """The smallest, the largest and the number of the values of a BIGINT column, without NULLs."""
 
     state_schema = pa.schema([("low", pa.int64()), ("high", pa.int64()), ("seen", pa.int64())])
     result_schema = pa.schema([("spread", pa.int64()), ("seen", pa.int64())])
@@ -42,7 +42,7 @@ class Spread:
 
 
 class FailingOnce(Spread):
-    """``Spread`` whose every task fails after its first update, once."""
+    """``Spread`` that fails once in every task, after its first update."""
 
     def update(self, state: dict[str, Any], batch: pa.RecordBatch) -> dict[str, Any]:
         updated = super().update(state, batch)
@@ -51,7 +51,7 @@ class FailingOnce(Spread):
 
 
 class DyingOnce(Spread):
-    """``Spread`` whose every task loses its process after its first update, once."""
+    """``Spread`` that kills its process once in every task, after its first update."""
 
     def update(self, state: dict[str, Any], batch: pa.RecordBatch) -> dict[str, Any]:
         updated = super().update(state, batch)
@@ -61,7 +61,7 @@ class DyingOnce(Spread):
 
 
 def fail_first_attempt() -> None:
-    """Raise in a task that Spark has not tried before."""
+    """Raise an error in the first attempt of a task."""
     if _is_first_attempt():
         raise RuntimeError("the first attempt fails, as the test wants it")
 

@@ -1,4 +1,4 @@
-"""What the results must be, and whether they are: doubles to nine digits, everything else exactly."""
+"""The expected results, and comparisons with them: doubles to nine digits, everything else exactly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ERROR = 0.05
 
 
 def duckdb_rows(events: pa.Table, sql: str) -> list[Row]:
-    """DuckDB's rows for a query over the table ``events``."""
+    """Return DuckDB's rows for a query over the table ``events``."""
     with duckdb.connect() as connection:
         connection.register("given", without_zones(events))
         connection.execute("CREATE TABLE events AS SELECT * FROM given")
@@ -30,7 +30,7 @@ def duckdb_rows(events: pa.Table, sql: str) -> list[Row]:
 
 
 def expected_rows(spark: SparkSession, events: pa.Table, question: Question) -> list[Row]:
-    """DuckDB's answer, but with Spark's estimates over the whole table where the question asks for such."""
+    """Return DuckDB's answer, with Spark's estimates over the whole table for values that are estimates."""
     exact = duckdb_rows(events, question.duckdb)
     if not question.estimates:
         return exact
@@ -49,23 +49,23 @@ def expected_rows(spark: SparkSession, events: pa.Table, question: Question) -> 
 
 
 def with_zones(table: pa.Table) -> pa.Table:
-    """Times without a zone as times in UTC, which is what Spark calls TIMESTAMP."""
+    """Return a table whose times without a zone are times in UTC, which is Spark's TIMESTAMP."""
     return _with_times(table, pa.timestamp("us", tz="UTC"))
 
 
 def without_zones(table: pa.Table) -> pa.Table:
-    """Times in UTC as times without a zone, which is what DuckDB calls TIMESTAMP."""
+    """Return a table whose times in UTC are times without a zone, which is DuckDB's TIMESTAMP."""
     return _with_times(table, pa.timestamp("us"))
 
 
 def rows_of(table: pa.Table) -> list[Row]:
-    """The rows of a table, times without a zone."""
+    """Return the rows of a table, with times without a zone."""
     plain = without_zones(table)
     return list(zip(*(column.to_pylist() for column in plain.columns), strict=True))
 
 
 def latest(results: pa.Table, key_columns: int) -> list[Row]:
-    """The answer in an update stream: per key the row with the highest batch id, which no two rows share."""
+    """Return the answer of an update stream: per key the row with the highest batch id, which must be unique."""
     newest: dict[Row, tuple[int, Row]] = {}
     seen: set[tuple[Row, int]] = set()
     names = [name for name in results.column_names if name != BATCH_ID]
@@ -79,7 +79,7 @@ def latest(results: pa.Table, key_columns: int) -> list[Row]:
 
 
 def assert_same(actual: Iterable[Row], expected: Iterable[Row], key_columns: int) -> None:
-    """The same keys, each once, with the same values."""
+    """Check that both have the same keys, each once, with the same values."""
     ours, theirs = _by_key(actual, key_columns), _by_key(expected, key_columns)
     missing, extra = theirs.keys() - ours.keys(), ours.keys() - theirs.keys()
     assert not missing, f"{len(missing)} of {len(theirs)} rows are missing, such as {_some(missing)}"
@@ -90,12 +90,12 @@ def assert_same(actual: Iterable[Row], expected: Iterable[Row], key_columns: int
 
 
 def comparable(key: Sequence[Any]) -> Row:
-    """A key that equals itself: NaN by name."""
+    """Return a key that equals itself: NaN becomes its name."""
     return tuple("NaN" if isinstance(value, float) and math.isnan(value) else value for value in key)
 
 
 def micros(moment: datetime) -> int:
-    """Microseconds since 1970 of a time in UTC without a zone."""
+    """Return the microseconds since 1970 of a time in UTC without a zone."""
     return round((moment - datetime(1970, 1, 1)).total_seconds() * 1_000_000)
 
 

@@ -1,4 +1,4 @@
-"""Aggregators with the mistakes that their authors make."""
+"""Aggregators with typical mistakes of their authors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 class Rows:
-    """How many records there are; nothing is wrong with it."""
+    """A count of records, without any mistake."""
 
     columns = ("n",)
     state_schema = pa.schema([("rows", pa.int64())])
@@ -32,7 +32,7 @@ class WithoutMerge:
 
 
 class FareError(Exception):
-    """An exception whose name and message are the author's own."""
+    """An exception whose name and message are the author's."""
 
 
 class FailsInUpdate(Rows):

@@ -1,4 +1,4 @@
-"""The command ``millrace`` as users meet it: query files in a folder, commands, what they print and leave behind."""
+"""The command ``millrace`` as users run it: query files in a folder, commands, and their output and files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PLAIN = re.compile(r'(\S+?)=("(?:[^"\\]|\\.)*"|\S*)')
 
 
 class Result(NamedTuple):
-    """What a command has left in the terminal; with a pseudo-terminal ``out`` is all of it, without colours."""
+    """The output of a command. With a pseudo-terminal, ``out`` is all of it, without colours."""
 
     status: int
     out: str
@@ -49,7 +49,7 @@ class Result(NamedTuple):
         return fields(self.out.splitlines()[-1])
 
     def assert_failed(self, *said: str) -> None:
-        """Status 1 and one line on standard error with all of this in it."""
+        """Check for status 1 and one line on standard error that contains all of these texts."""
         assert self.status == 1, self
         assert self.err.startswith("error: "), self.err
         assert self.err.count("\n") == 1, self.err
@@ -59,7 +59,7 @@ class Result(NamedTuple):
 
 
 def fields(line: str) -> dict[str, str]:
-    """A line of the plain display."""
+    """Return the fields of a line of the plain display."""
     return {name: json.loads(text) if text.startswith('"') else text for name, text in _PLAIN.findall(line)}
 
 
@@ -72,9 +72,9 @@ class Project:
         self.inbox.mkdir(parents=True, exist_ok=True)
 
     def query(self, sql: str = "", /, name: str = "query", **spec: Any) -> str:
-        """Write a query over ``events (at, who, n)`` of the csv files in ``in``; returns its file.
+        """Write a query over ``events (at, who, n)`` of the csv files in ``in``, and return its file.
 
-        ``source`` changes fields of that source, or takes them away with None.
+        ``source`` changes fields of that source, or removes them with None.
         """
         source = {
             "files": {"path": "in", "format": "csv"},
@@ -101,18 +101,18 @@ class Project:
         return file.name
 
     def give(self, name: str, text: str) -> None:
-        """Let a file arrive in ``in``."""
+        """Put a file into ``in``."""
         self.write(f"in/{name}", text)
 
     def write(self, name: str, text: str) -> str:
-        """Put a file in place in one step."""
+        """Write a file in one step."""
         partial = self.folder / f".{Path(name).name}.new"
         partial.write_text(text, encoding="utf-8")
         partial.replace(self.folder / name)
         return name
 
     def results(self, folder: str = "out") -> Counter[tuple[str, ...]]:
-        """How often each row is in the csv results."""
+        """Count the rows in the csv results."""
         found: Counter[tuple[str, ...]] = Counter()
         for file in (self.folder / folder).glob("batch-*.csv"):
             with file.open(encoding="utf-8", newline="") as lines:
@@ -129,7 +129,7 @@ class Project:
 
 
 class Running:
-    """A command that runs in a session of its own, with a pseudo-terminal or with pipes."""
+    """A command in a session of its own, with a pseudo-terminal or with pipes."""
 
     def __init__(self, command: Iterable[str], folder: Path, *, terminal: bool) -> None:
         self._mark = Mark()
@@ -174,7 +174,7 @@ class Running:
         self.process.wait()
 
     def wait_for(self, pattern: str, times: int = 1) -> str:
-        """Wait until the pattern has been printed so often; returns everything printed so far."""
+        """Wait until the pattern was printed ``times`` times, and return everything printed so far."""
         deadline = time.monotonic() + PATIENCE
         with self._changed:
             while len(re.findall(pattern, self._text["out"])) < times:
@@ -185,22 +185,22 @@ class Running:
             return self._text["out"]
 
     def press_ctrl_c(self) -> None:
-        """As on a keyboard: the terminal sends SIGINT to its foreground processes."""
+        """Press Ctrl-C in the terminal, which sends SIGINT to its foreground processes."""
         os.write(self._terminal, b"\x03")
 
     def finish(self) -> Result:
-        """Wait for its end."""
+        """Wait for the end of the command."""
         status = self.process.wait(PATIENCE)
         for reader in self._readers:
             reader.join(PATIENCE)
         return Result(status, _CONTROLS.sub("", self._text["out"]), self._text["err"])
 
     def processes(self) -> set[int]:
-        """Ids of its processes that are there now, and of all that these have started."""
+        """Return the ids of the command's processes and their descendants."""
         return self._mark.processes()
 
     def assert_gone(self) -> None:
-        """No process is left, or the last ones end on their own, with those that they may still have started."""
+        """Check that no process is left, or that the last ones and their descendants end by themselves."""
         deadline = time.monotonic() + PATIENCE
         while processes := self.processes():
             for process in processes:
@@ -230,7 +230,7 @@ def _take_terminal() -> None:
 
 
 class CommandProcess:
-    """A process that runs one command after the other (``cli_commands.py``), started by the command ``before``."""
+    """A process that runs one command after the other (``cli_commands.py``), started with the prefix ``before``."""
 
     def __init__(self, *before: str) -> None:
         paths = os.pathsep.join([str(_TESTS), os.environ.get("PYTHONPATH", "")])
@@ -249,12 +249,12 @@ class CommandProcess:
         return Path(f"/proc/{self._process.pid}/root")
 
     def close(self) -> None:
-        """End it, and its JVM."""
+        """End the process and its JVM."""
         self._process.kill()
         self._process.wait()
 
     def run(self, folder: Path, arguments: tuple[str, ...]) -> Result:
-        """A command in a folder."""
+        """Run a command in a folder."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps([str(folder), *arguments]), file=self._process.stdin, flush=True)

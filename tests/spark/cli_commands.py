@@ -1,6 +1,6 @@
-"""Runs commands of ``millrace`` one after the other with one JVM.
+"""Run commands of ``millrace`` one after the other with one JVM.
 
-Standard input: a line per command, ``[folder, arguments...]``. Standard output: ``[status, out, err]`` for each.
+Standard input has a line ``[folder, arguments...]`` per command, and standard output a line ``[status, out, err]``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from millrace_jobs.cli import main
 
 
 def run(folder: str, arguments: list[str]) -> tuple[int, str, str]:
-    """A command in a folder, with files in place of the terminal."""
+    """Run a command in a folder, with files instead of the terminal."""
     os.chdir(folder)
     sys.argv = ["millrace", *arguments]
     with tempfile.TemporaryDirectory() as captured:

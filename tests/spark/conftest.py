@@ -1,4 +1,4 @@
-"""Real local Spark for the tests in this folder: one session for all of them."""
+"""A real local Spark session for the tests in this folder."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _SETTINGS = {"spark.master": "local[*, 2]", "spark.default.parallelism": "2"}
 
 @pytest.fixture(scope="session")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What Spark needs while it runs."""
+    """The folder for Spark's temporary files."""
     return tmp_path_factory.mktemp("spark")
 
 
 @pytest.fixture
 def spark(workspace: Path) -> SparkSession:
-    """The session of all tests, which goes on unless one has stopped it."""
+    """The session of all tests, started again if a test has stopped it."""
     return local_session("tests", 2, _SETTINGS, workspace, quiet=True)

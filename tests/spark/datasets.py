@@ -1,4 +1,4 @@
-"""The real streams: their lines in pieces, as a stream gets them, and whole, as DuckDB reads them."""
+"""The real streams: in pieces, as a stream receives them, and whole, as DuckDB reads them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import duckdb
 import pyarrow as pa
 
 Find = Callable[[str], Path]
-"""The fixture ``data``: path of a file by its name."""
+"""The fixture ``data``, which finds a file by its name."""
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """CSV files without a header line unless ``header``; ``time`` is the column with whole ``unit`` since 1970."""
+    """CSV files, with a header line only if ``header``. ``time`` is the column with whole ``unit`` since 1970."""
 
     files: tuple[str, ...]
     columns: Mapping[str, str]
@@ -38,7 +38,7 @@ class DataSet:
         }
 
     def pieces(self, find: Find, count: int) -> list[bytes]:
-        """The files' own lines, in ``count`` files."""
+        """Divide the files' own lines among ``count`` files."""
         lines: list[bytes] = []
         head = b""
         for name in self.files:
@@ -49,7 +49,7 @@ class DataSet:
         return [head + b"".join(lines[low:high]) for low, high in itertools.pairwise(cuts)]
 
     def table(self, find: Find) -> pa.Table:
-        """All records, read by DuckDB."""
+        """Return all records, read by DuckDB."""
         kinds = {"STRING": "VARCHAR"}
         types = ", ".join(f"'{name}': '{kinds.get(kind, kind)}'" for name, kind in self.columns.items())
         paths = ", ".join(f"'{find(name)}'" for name in self.files)
@@ -76,7 +76,7 @@ TAXI = DataSet(
     },
     time="pickup",
 )
-"""Taxi rides of half an hour in drop-off order: pickup goes back and forth."""
+"""Taxi rides of half an hour in order of drop-off, so that pickup times go back and forth."""
 
 WEB_LOG = DataSet(
     files=("nasa_http_19950801/nasa_19950801.tsv",),
@@ -117,4 +117,4 @@ TASKS = DataSet(
     time="time",
     unit="microseconds",
 )
-"""Events of a cluster's tasks in the first hours of a trace that begins at time 0, where 10,000 of them are."""
+"""Task events in the first hours of a cluster trace that starts at time 0, which has 10,000 of them."""

@@ -1,6 +1,8 @@
-"""Runs a query as ``millrace run`` does, and kills itself when the first batch has been computed.
+"""Run a query like ``millrace run``, and kill this process when the first batch has been computed.
 
-python die_in_batch.py QUERY PLAN: the offset of the batch, with its plan, is written, and nothing of it committed.
+    python die_in_batch.py QUERY PLAN
+
+The offset of the batch, with its plan, is written by then, and nothing of the batch is committed.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from millrace_jobs.sinks.files import FilesSink
 
 
 def die(sink: FilesSink, results: DataFrame, batch: ResultBatch) -> int:
-    """Compute the results in place of writing them."""
+    """Compute the results, and kill the process instead of writing them."""
     results.write.format("noop").mode("overwrite").save()
     os.kill(os.getpid(), signal.SIGKILL)
     return 0

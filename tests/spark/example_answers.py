@@ -1,4 +1,4 @@
-"""What the examples must come to, asked of DuckDB over the same data."""
+"""The expected results of the examples, computed by DuckDB over the same data."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TABLES = {
 
 
 def windows(table: str, column: str, size: int, slide: int) -> str:
-    """The table with each record once for each of its windows, in ``since`` and ``until``."""
+    """Return a query of each record once per window, with the window in ``since`` and ``until``."""
     unnested = Hop(column, size, slide).unnested(table, "true")
     return f"""(SELECT *, make_timestamp(window_start) AS since,
                        make_timestamp(window_start + {size * 1_000_000}) AS until FROM {unnested})"""
@@ -55,10 +55,10 @@ def windows(table: str, column: str, size: int, slide: int) -> str:
 
 @dataclass(frozen=True)
 class Example:
-    """An example, by the beginning of its file's name: SQL for DuckDB, and how many columns are the key.
+    """An example, by the prefix of its file's name: SQL for DuckDB, and the number of key columns.
 
-    ``results`` is the folder of its results, ``updates`` whether a key's last row is its answer. ``repeats`` is
-    for examples that give records, of which several may be the same.
+    ``results`` is the folder of its results, and ``updates`` is set if a key's last row is its answer. ``repeats`` is set
+    if results are records, which may repeat.
     """
 
     sql: str
@@ -195,13 +195,13 @@ EXAMPLES = {
 
 
 def file_of(number: str) -> Path:
-    """The query file of an example."""
+    """Return the query file of an example."""
     (file,) = FOLDER.glob(f"{number}-*.yaml")
     return file
 
 
 def write_recordings(folder: Path) -> None:
-    """Let the examples' scripts write their recordings into ``out/data``."""
+    """Run the examples' scripts, which write their recordings into ``out/data``."""
     for script, target in _SCRIPTS.items():
         subprocess.run([sys.executable, str(FOLDER / script), target], cwd=folder, check=True)
 
@@ -216,7 +216,7 @@ def make_tables(connection: duckdb.DuckDBPyConnection, folder: Path, tables: dic
 
 
 def assert_answer(folder: Path, example: Example, tables: duckdb.DuckDBPyConnection) -> None:
-    """The results are DuckDB's, and there are some."""
+    """Check that the results are DuckDB's and not empty."""
     expected = rows_of(tables.sql(example.sql).to_arrow_table())
     assert expected
     found = _results(folder / "out" / example.results)
@@ -231,7 +231,7 @@ def assert_answer(folder: Path, example: Example, tables: duckdb.DuckDBPyConnect
 
 
 def _results(folder: Path) -> pa.Table:
-    """All files of results in a folder."""
+    """Return all result files in a folder."""
     (suffix,) = {file.suffix for file in folder.glob("batch-*")}
     reader = {".csv": "read_csv", ".json": "read_json", ".parquet": "read_parquet"}[suffix]
     with duckdb.connect() as connection:

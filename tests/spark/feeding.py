@@ -1,4 +1,4 @@
-"""Batches one by one, each under the plan that is meant for it."""
+"""Feed batches one by one, each under its own plan."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from millrace_jobs.plan.control import Pin, read_control
 
 @dataclass(frozen=True)
 class Arrival:
-    """A file that arrives, and the plan of the batch that reads it."""
+    """A file to feed, and the plan of the batch that reads it."""
 
     plan: Plan
     content: bytes
 
 
 class Feeder:
-    """Plan source and watcher of one run, which puts file i into the inbox when its batch will be under plan i.
+    """Plan source and watcher of one run, which puts file i into the inbox when the next batch runs under plan i.
 
-    That is when batch i - 1 has been reported and the sources read plan i from the control file; at once for the first
-    one, since nothing reads it before. ``finished`` is called when the last batch has been reported.
+    That is when batch i - 1 was reported and the sources read plan i from the control file. File 0 is put there at once,
+    since nothing reads it before. ``finished`` is called after the report of the last batch.
     """
 
     def __init__(self, arrivals: Sequence[Arrival], inbox: Path, control: Path, finished: Callable[[], None]) -> None:
@@ -36,7 +36,7 @@ class Feeder:
         self._proposed = self._delivered = self._begun = False
 
     def current(self) -> Plan | None:
-        """The run loop's question, once a turn: a plan in one turn, its file in a later one."""
+        """Return the plan for this turn of the run loop. The plan's file follows in a later turn."""
         if not self._arrivals or self._delivered:
             return None
         proposes, self._proposed = not self._proposed, True
@@ -46,7 +46,7 @@ class Feeder:
         return self._arrivals[0].plan if proposes else None
 
     def batch(self, report: BatchReport) -> None:
-        """A batch has been finished: the one under a plan's epoch comes before batches without records."""
+        """Note a finished batch. The batch under a plan's epoch comes before batches without records."""
         self.reports.append(report)
         if self._delivered and report.pin is not None and report.pin.epoch == self._arrivals[0].plan.epoch:
             self._arrivals.pop(0)
@@ -55,11 +55,11 @@ class Feeder:
                 self._finished()
 
     def message(self, text: str) -> None:
-        """Kept for the test."""
+        """Keep the message for the test."""
         self.messages.append(text)
 
     def idle(self, pin: Pin) -> None:
-        """Nothing to note."""
+        """Do nothing."""
 
     def _is_in_force(self, plan: Plan) -> bool:
         control = read_control(self._control)

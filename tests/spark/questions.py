@@ -1,6 +1,6 @@
-"""One aggregation in the SQL of two engines: Spark's, and DuckDB's as the independent answer.
+"""One aggregation in SQL for two engines: Spark, and DuckDB as the independent answer.
 
-DuckDB has no ``window()``: there a record is unnested into the starts of the windows that hold it.
+DuckDB has no ``window()``. Its query unnests a record into the starts of the windows that contain it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Hop:
-    """A hopping window in seconds; tumbling where ``slide`` is the size."""
+    """A hopping window in seconds, or a tumbling one if ``slide`` equals ``size``."""
 
     column: str
     size: int
@@ -25,7 +25,7 @@ class Hop:
         return f"window({', '.join([self.column, *lengths])})"
 
     def unnested(self, table: str, where: str) -> str:
-        """DuckDB's table of (record, window) pairs, the window as ``window_start`` in microseconds."""
+        """Return DuckDB's table of (record, window) pairs, with ``window_start`` in microseconds."""
         size, slide, start = (seconds * 1_000_000 for seconds in (self.size, self.slide, self.start))
         at = f"epoch_us({self.column})"
         last = f"{at} - ((({at} - {start}) % {slide}) + {slide}) % {slide}"
@@ -43,7 +43,7 @@ class Both:
 
 @dataclass(frozen=True)
 class Estimate:
-    """``approx_count_distinct``, which DuckDB counts exactly."""
+    """An ``approx_count_distinct``, which DuckDB counts exactly."""
 
     column: str
 
@@ -69,7 +69,7 @@ Expression = str | Both | Estimate
 
 @dataclass(frozen=True)
 class Question:
-    """``SELECT window, keys, values FROM events WHERE ... GROUP BY window, keys HAVING ...``."""
+    """A query ``SELECT window, keys, values FROM events WHERE ... GROUP BY window, keys HAVING ...``."""
 
     values: Mapping[str, Expression]
     keys: Mapping[str, Expression] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class Question:
 
     @property
     def key_columns(self) -> int:
-        """How many columns, from the first, tell the groups apart."""
+        """Number of leading columns that identify a group."""
         return len(self.keys) + (2 if self.window else 0)
 
     @property

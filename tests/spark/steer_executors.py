@@ -1,4 +1,4 @@
-"""Run by ``test_executors``: three executors, then one, then two; prints what came of each wish."""
+"""A program for ``test_executors``: request three executors, then one, then two, and print the outcomes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATIENCE = 120.0
 
 
 def wait_until(holds: Callable[[int], bool]) -> int:
-    """Look after the executors as the agent does; how many take tasks, when it holds."""
+    """Manage executors as the agent does until the condition holds, and return how many take tasks."""
     deadline = time.monotonic() + PATIENCE
     while not holds(ready := executors.reconcile(wanted)):
         assert time.monotonic() < deadline

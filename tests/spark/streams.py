@@ -1,4 +1,4 @@
-"""A query with its inbox, checkpoint and results in one folder, run as often as a test wants."""
+"""A query with its inbox, checkpoint and results in one folder, run as often as a test needs."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ Placing = tuple[str, int, int]
 COMBINATIONS = [(n, m) for n in (1, 2, 7, 16) for m in (1, 3)]
 
 FOREVER = "30000 days"
-"""A watermark delay by which nothing is late."""
+"""A watermark delay long enough that no record is late."""
 
 
 def plan(epoch: int, placing: Placing) -> Plan:
-    """The plan of one batch."""
+    """Return the plan of one batch."""
     algorithm, n, m = placing
     return Plan.model_validate({"epoch": epoch, "algorithm": algorithm, "parallelism": n, "replicas": m})
 
@@ -54,7 +54,7 @@ def stream_document(
     sink: dict[str, Any] | None = None,
     **files: Any,
 ) -> dict[str, Any]:
-    """A StreamQuery over the files that arrive in ``folder/inbox``, one per batch."""
+    """Return a StreamQuery over the files that arrive in ``folder/inbox``, one per batch."""
     source: dict[str, Any] = {
         "files": {"path": str(folder / "inbox"), "format": "parquet", "maxFilesPerBatch": 1} | files,
         "schema": schema,
@@ -94,14 +94,14 @@ class Stream:
         (self.query,) = load_queries(self._file)
 
     def sink(self) -> Sink:
-        """The query's sink, to be wrapped."""
+        """The query's sink, for tests to wrap."""
         checkpoint = Checkpoint(checkpoint_root(self.query))
         checkpoint.open(self.query)
         checkpoint.close()
         return open_sink(self.query, ResultKeys(), checkpoint.id, _no_table)
 
     def feed(self, batches: Sequence[tuple[Placing, bytes]], sink: Sink | None = None) -> list[BatchReport]:
-        """Run the query over these files, each in a batch of its own under its plan; then let it come to rest."""
+        """Run the query over these files, each in its own batch under its plan, and drain the run."""
         arrivals = []
         for placing, content in batches:
             self._epoch += 1
@@ -113,7 +113,7 @@ class Stream:
         return feeder.reports
 
     def feed_in_a_process_that_dies(self, placing: Placing, content: bytes) -> int:
-        """Begin a batch with this file in a process that SIGKILL ends before the batch is done; its exit status."""
+        """Start a batch in a process that kills itself before the batch is done, and return its exit status."""
         self._epoch += 1
         (self._folder / "inbox" / f"{self._epoch:06d}").write_bytes(content)
         plan_file = self._folder / "plan.yaml"
@@ -123,14 +123,14 @@ class Stream:
         return subprocess.run(script, stdout=subprocess.PIPE, timeout=300, check=False).returncode
 
     def close_windows(self, placing: Placing) -> list[BatchReport]:
-        """Run it anew over nothing more, to the end of all windows."""
+        """Run the query again without new records, until all windows are closed."""
         self._epoch += 1
         feeder = Feeder([], self._folder, self._folder, lambda: None)
         self._finish(self._run(FixedPlan(plan(self._epoch, placing)), feeder, once=True))
         return feeder.reports
 
     def results(self) -> pa.Table:
-        """Everything in the sink."""
+        """Return all rows in the sink."""
         return results_in(self._folder)
 
     def _run(self, plans: PlanSource, feeder: Feeder, *, sink: Sink | None = None, once: bool = False) -> QueryRun:
@@ -165,7 +165,7 @@ class Stream:
 
 
 def results_in(folder: Path) -> pa.Table:
-    """Everything in the sink of the query in this folder."""
+    """Return all rows in the sink of the query in this folder."""
     files = sorted((folder / "results").glob("batch-*.parquet"))
     if not files:
         return pa.table({BATCH_ID: pa.array([], pa.int64())})
@@ -173,7 +173,7 @@ def results_in(folder: Path) -> pa.Table:
 
 
 def assert_placed(reports: Sequence[BatchReport], placings: Sequence[Placing]) -> None:
-    """Each batch with records ran under the plan that was meant for it, and its workers got all that was routed."""
+    """Check that each batch with records ran under its plan, and that its workers got all routed records."""
     busy = [report for report in reports if report.rows]
     pins = [report.pin for report in busy]
     assert [(pin.algorithm, pin.workers, pin.replicas) for pin in pins if pin is not None] == list(placings)

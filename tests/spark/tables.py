@@ -13,12 +13,12 @@ from .answers import with_zones
 
 
 def table_of(schema: pa.Schema, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
-    """The rows as a table."""
+    """Return the rows as a table."""
     return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema)
 
 
 def parquet(schema: pa.Schema, rows: Sequence[tuple[Any, ...]]) -> bytes:
-    """The rows as a Parquet file; times without a zone are in UTC."""
+    """Return the rows as a Parquet file. Times without a zone are in UTC."""
     file = io.BytesIO()
     pq.write_table(with_zones(table_of(schema, rows)), file)
     return file.getvalue()

@@ -49,12 +49,14 @@ KINDS: dict[str, tuple[pa.DataType, Sequence[Any]]] = {
     "k": (pa.decimal128(5, 3), [Decimal("0.000"), Decimal("-1.005"), Decimal("99.999")]),
     "b": (pa.binary(), [b"", b"\x00", b"\x7f", b"\x80", b"\xff\x00"]),
 }
-"""By name of the first of its two columns: a type, and values at its edges; of ``n``, ``m``, ``k`` those that are small
-enough for arithmetic without overflow."""
+"""Each type with values at its edges, by the name of the first of its two columns.
+
+The values of ``n``, ``m`` and ``k`` are small enough for arithmetic without overflow.
+"""
 
 
 def made_rows() -> pa.Table:
-    """Two columns of each type, ``i`` and ``i2`` and so on, with NULL in one of eight places."""
+    """Return two columns of each type, ``i`` and ``i2`` and so on, with NULL in one of eight places."""
     chance = random.Random(20130101)
     columns = {}
     for name, (kind, values) in KINDS.items():

@@ -1,4 +1,4 @@
-"""A sink around another, for tests that change or watch a part of it."""
+"""A sink around another one, for tests that change or watch a part of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millrace_jobs.sinks.base import LastBatch, ResultBatch, Sink
 
 @dataclass
 class WrappedSink:
-    """Does what the inner one does."""
+    """A sink that delegates to ``inner``."""
 
     inner: Sink
 

@@ -1,4 +1,4 @@
-"""Damage to the newest files of a checkpoint, as a disk or a machine that dies leaves it behind."""
+"""Damage to the newest files of a checkpoint, as left by a failing disk or machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Kind(NamedTuple):
-    """Which file is damaged, and in which way."""
+    """The kind of file to damage, and how."""
 
     file: str
     way: str
@@ -19,14 +19,14 @@ class Kind(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """A file with what was in it, and what is in it now."""
+    """A damaged file, with its content before and after."""
 
     file: Path
     before: bytes
     after: bytes
 
     def repair(self) -> None:
-        """Put back what was there, unless somebody has written the file anew meanwhile."""
+        """Restore the content, unless the file was rewritten in the meantime."""
         if self.file.exists() and self.file.read_bytes() == self.after:
             self.file.write_bytes(self.before)
 
@@ -36,7 +36,7 @@ def _newest_of_log(log: Path) -> Path:
 
 
 def _newest_of_state(state: Path) -> Path:
-    """Of all versions of all state stores; files that begin with a dot are checksums and unfinished."""
+    """Return the newest file of all state stores. Files that begin with a dot are checksums or unfinished."""
     files = [file for file in state.rglob("*") if file.is_file() and file.name[0] not in "._"]
     return max(files, key=lambda file: (file.stat().st_mtime_ns, file.name))
 
@@ -56,11 +56,11 @@ _WAYS: dict[str, Callable[[bytes, random.Random], bytes]] = {
 }
 
 KINDS = [Kind(file, way) for file in _FILES for way in _WAYS]
-"""Everything that can happen."""
+"""All kinds of damage."""
 
 
 def corrupt(checkpoint: Path, kind: Kind, chance: random.Random) -> Damage:
-    """Damage one file; nobody may be using the checkpoint."""
+    """Damage one file of a checkpoint that is not in use."""
     file = _FILES[kind.file](checkpoint)
     before = file.read_bytes()
     after = _WAYS[kind.way](before, chance)
@@ -69,7 +69,7 @@ def corrupt(checkpoint: Path, kind: Kind, chance: random.Random) -> Damage:
 
 
 def _garbled(content: bytes, chance: random.Random) -> bytes:
-    """Eight bytes of it are others, wherever they are."""
+    """Return the content with eight bytes changed at a random position."""
     at = chance.randrange(max(1, len(content) - 8))
     length = min(8, len(content) - at)
     others = bytes(byte ^ chance.randrange(1, 256) for byte in content[at : at + length])

@@ -1,4 +1,4 @@
-"""A stream of records that flows into a topic while a query reads it, and what DuckDB makes of all that came."""
+"""A stream of records written to a topic while a query reads it, and its records as a table for DuckDB."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from .writer import OUTAGE, Record, Writer
 
 START = datetime(2024, 3, 1)
 STEP_SECONDS = 0.25
-"""From one step to the next; a second of event time goes by in each."""
+"""Time from one step to the next. Each step is one second of event time."""
 
 RECORDS_PER_STEP = 12
 KEYS = 150
 
 _JITTER = 5.0
-"""Seconds of event time by which a record may be older than its step."""
+"""Largest number of seconds of event time by which a record is older than its step."""
 
 _ABORTED = 0.15
-"""Part of the steps before which a transaction is aborted."""
+"""Share of the steps that begin with an aborted transaction."""
 
 
 class Feed(threading.Thread):
-    """Writes JSON records ``id, moment, key, value`` until ``finish``; while the broker is away it waits.
+    """A thread that writes JSON records ``id, moment, key, value`` until ``finish``; during an outage it waits.
 
-    A step begins when the one before it is in the topic, so that partitions differ by no more than a step, whatever
-    happens. Every second step is one transaction.
+    A step begins when the previous one is in the topic, so that partitions never differ by more than one step. Every
+    second step is one transaction.
     """
 
     def __init__(self, broker: Broker, topic: str, seed: int, partitions: int) -> None:
         super().__init__(daemon=True)
         self.partitions = partitions
-        """How many it writes to; may grow while it writes."""
+        """Number of partitions to write to. It may grow while the feed runs."""
         self._broker = broker
         self._topic = topic
         self._chance = random.Random(seed)
@@ -54,11 +54,11 @@ class Feed(threading.Thread):
             self._failure = error
 
     def stop(self) -> None:
-        """Let it end after the current step."""
+        """Stop after the current step."""
         self._over.set()
 
     def finish(self) -> int:
-        """End after the current step; how many records were written. Their ids count from 0."""
+        """Stop after the current step, and return the number of records written. Their ids count from 0."""
         self.stop()
         self.join(2 * OUTAGE)
         assert not self.is_alive(), "the broker takes no more records"
@@ -86,7 +86,7 @@ class Feed(threading.Thread):
             step += 1
 
     def _record(self, number: int, step: int, partitions: int) -> Record:
-        """Skewed: one partition has most records, and few keys have."""
+        """Return a record. Most records go to one partition, and few keys have most of them."""
         at = START + timedelta(seconds=step - self._chance.uniform(0, _JITTER))
         value = {
             "id": number,
@@ -98,7 +98,7 @@ class Feed(threading.Thread):
 
 
 def events_in(broker: Broker, topic: str) -> pa.Table:
-    """Everything that a reader of committed records finds in the topic, as DuckDB shall see it."""
+    """Return all committed records of the topic as a table for DuckDB."""
     records = [json.loads(message.value or b"") for message in topics.committed(broker, topic)]
     return pa.table(
         {

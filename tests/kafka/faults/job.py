@@ -1,4 +1,4 @@
-"""``millrace run`` of one query, again and again on one checkpoint, each time in processes of its own."""
+"""``millrace run`` of one query, repeatedly on one checkpoint, each time in new processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lab.processes import Process
 MILLRACE = str(Path(sys.executable).with_name("millrace"))
 TESTS = Path(__file__).parents[2]
 PATIENCE = 480.0
-"""Seconds that a run may take on a busy machine for whatever a test waits for."""
+"""Seconds to wait for anything during a run on a busy machine."""
 
 _ENVIRONMENT = {
     "PYTHONPATH": str(TESTS),
@@ -26,12 +26,12 @@ _BATCH = re.compile(r"^batch=\d+ rows=[1-9]", re.MULTILINE)
 
 
 class Job:
-    """Runs a query file ``NAME.yaml``; every run has a log of its own, ``NAME-1.out`` and ``NAME-1.err``."""
+    """Runs of the query file ``NAME.yaml``. Run N logs to ``NAME-N.out`` and ``NAME-N.err``."""
 
     def __init__(
         self, query: Path, environment: Mapping[str, str] | None = None, before: Sequence[str | Path] = ()
     ) -> None:
-        """``before``: what the command begins with, such as one that enters a namespace."""
+        """Prepare to run ``query``. ``before`` is a prefix of the command, such as one that enters a namespace."""
         self.query = query
         self.processes: list[Process] = []
         self._before = before
@@ -39,28 +39,28 @@ class Job:
 
     @classmethod
     def like(cls, other: Job, name: str) -> Job:
-        """Another driver of the same query, with a file of its own beside the other's."""
+        """Return another driver of the same query, which runs a copy of the query file."""
         query = other.query.with_name(f"{name}.yaml")
         query.write_text(other.query.read_text(encoding="utf-8"), encoding="utf-8")
         return cls(query, other._environment, other._before)
 
     @property
     def process(self) -> Process:
-        """That of the newest run."""
+        """The process of the newest run."""
         return self.processes[-1]
 
     @property
     def said(self) -> str:
-        """What the newest run has printed so far."""
+        """The standard output of the newest run so far."""
         return self.process.said
 
     @property
     def complained(self) -> str:
-        """What the newest run has printed to standard error so far."""
+        """The standard error of the newest run so far."""
         return self.process.log.with_suffix(".err").read_text(encoding="utf-8")
 
     def start(self, *options: str) -> None:
-        """Begin a run."""
+        """Start a run."""
         log = self.query.with_name(f"{self.query.stem}-{len(self.processes) + 1}.out")
         self.processes.append(
             Process(
@@ -73,16 +73,16 @@ class Job:
         )
 
     def batches(self) -> int:
-        """How many batches with records the newest run has finished."""
+        """Return the number of batches with records that the newest run has finished."""
         return len(_BATCH.findall(self.said))
 
     def wait_for_batches(self, more: int = 1) -> bool:
-        """Wait for so many further batches with records; False where the run ends before."""
+        """Wait for ``more`` further batches with records. Return False if the run ends first."""
         wanted = self.batches() + more
         return self.wait_for(lambda: self.batches() >= wanted, f"{more} further batches")
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> bool:
-        """Wait until it holds; False where the run ends before."""
+        """Wait until the condition holds. Return False if the run ends first."""
         deadline = time.monotonic() + PATIENCE
         while not condition():
             if self.process.status is not None:
@@ -92,12 +92,12 @@ class Job:
         return True
 
     def run_to_the_end(self) -> None:
-        """Take everything that there is, and end."""
+        """Process all records in the topic, and end."""
         self.start("--once")
         assert self.wait() == 0, self.report()
 
     def wait(self) -> int:
-        """Its exit status, when it has ended; nothing of it is left then."""
+        """Wait for the run to end, kill what is left of it, and return its exit status."""
         try:
             status = self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -106,11 +106,11 @@ class Job:
         return status
 
     def drain(self) -> None:
-        """SIGTERM; the running batch is finished, and the run ends in good order."""
+        """Send SIGTERM, and check that the run ends cleanly after its running batch."""
         assert self.process.end(PATIENCE) == 0, self.report()
 
     def assert_failed(self, said: str = "") -> None:
-        """It has ended with status 1, and with one sentence at last, that has this in it."""
+        """Check for status 1, and for a single error message, in the last line, that contains ``said``."""
         assert self.wait() == 1, self.report()
         *_, last = self.complained.splitlines() or [""]
         assert last.startswith("error: "), self.report()
@@ -119,17 +119,17 @@ class Job:
         assert "this should not have happened" not in last, self.report()
 
     def assert_refused(self) -> None:
-        """It has failed with no more than warnings before the sentence."""
+        """Check that the run failed with an error message and without a traceback."""
         self.assert_failed()
         assert "Traceback" not in self.said + self.complained, self.report()
 
     def close(self) -> None:
-        """SIGKILL for whatever is left of any run."""
+        """Kill what is left of all runs."""
         for process in self.processes:
             process.kill()
 
     def report(self) -> str:
-        """What to tell where the newest run is not as it should be."""
+        """Return the state and the output of the newest run, for a failed assertion."""
         return (
             f"run {len(self.processes)}, status {self.process.status}: {self.said[-2000:]}\n{self.complained[-3000:]}"
         )

@@ -1,4 +1,4 @@
-"""The faults. Each befalls a job at the moment it is called, and returns what exactly was done."""
+"""The faults. Each is a function that injects the fault and returns a description of what it did."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _MOMENTS = (
     ("EndTxn", True),
     ("Fetch", True),
 )
-"""Requests of a transaction, and of the source, at which the network is cut: before they arrive or before the answer."""
+"""Requests at which the network is cut, and whether that is after they arrive (before their response)."""
 
 
 def driver_killed(scene: Scene) -> str:
-    """SIGKILL of the whole driver as in a container, of its Python alone, or of its JVM alone."""
+    """Kill the whole driver as in a container, only its Python process, or only its JVM."""
     job = scene.job
     victim = scene.chance.choice(["driver", "its Python", "its JVM"])
     if victim == "driver":
         job.process.kill()
     elif victim == "its Python":
         job.process.send(signal.SIGKILL)
-        job.process.wait(PATIENCE)  # and the JVM is left to find out
+        job.process.wait(PATIENCE)  # the JVM has to notice by itself
     else:
         os.kill(_members(scene, "SparkSubmit")[0], signal.SIGKILL)
         job.assert_failed("Spark's JVM has died")  # PySpark's own threads show tracebacks before
@@ -49,7 +49,7 @@ def driver_killed(scene: Scene) -> str:
 
 
 def worker_killed(scene: Scene) -> str:
-    """SIGKILL of one of the Python processes that Spark has started: daemon, workers, and those of the source."""
+    """Kill one of the Python processes that Spark started: the daemon, a worker, or a process of the source."""
     workers = _members(scene, " -m pyspark")
     victim = scene.chance.choice(workers)
     what = command_of(victim)
@@ -58,7 +58,7 @@ def worker_killed(scene: Scene) -> str:
 
 
 def broker_killed(scene: Scene) -> str:
-    """SIGKILL of the broker, and a start with its data."""
+    """Kill the broker, and start it again with its data."""
     scene.broker.kill()
     time.sleep(scene.chance.uniform(0, 3))
     scene.broker.start()
@@ -66,7 +66,7 @@ def broker_killed(scene: Scene) -> str:
 
 
 def broker_paused(scene: Scene) -> str:
-    """The broker does nothing for 30 s, and its connections stay."""
+    """Pause the broker for 30 s. Its connections stay open."""
     scene.broker.pause()
     time.sleep(_PAUSE_SECONDS)
     scene.broker.resume()
@@ -74,7 +74,7 @@ def broker_paused(scene: Scene) -> str:
 
 
 def network_cut(scene: Scene) -> str:
-    """The way to the broker is cut in the middle of a transaction, or while records are fetched."""
+    """Cut the network to the broker in the middle of a transaction, or while records are fetched."""
     request, delivered = scene.chance.choice(_MOMENTS)
     scene.proxy.cut_at(request, delivered=delivered)
     assert scene.proxy.wait_for_moment(PATIENCE), f"no {request} came: {scene.job.report()}"
@@ -84,7 +84,7 @@ def network_cut(scene: Scene) -> str:
 
 
 def disk_full(scene: Scene) -> str:
-    """The disk below the checkpoint is full; the job ends, and there is room when it begins again."""
+    """Fill the disk of the checkpoint until the job ends, and clear it for the next run."""
     assert scene.disk is not None
     free = scene.chance.choice([0, 4096, 20_000, 100_000])
     scene.disk.fill(free)
@@ -96,7 +96,7 @@ def disk_full(scene: Scene) -> str:
 
 
 def rebalance(scene: Scene) -> str:
-    """The topic gets another partition, and a consumer of somebody else joins the group of the job's sink."""
+    """Add a partition to the topic, and let a foreign consumer join the group of the job's sink."""
     count = len(topics.partitions(scene.broker, SOURCE))
     if count < _MOST_PARTITIONS:
         count += 1
@@ -120,13 +120,13 @@ def rebalance(scene: Scene) -> str:
 
 
 def checkpoint_corrupted(scene: Scene) -> str:
-    """The driver is killed, and the newest file of some kind in the checkpoint is damaged; then those of others."""
+    """Kill the driver and damage the newest file of one kind in the checkpoint, for several kinds in turn."""
     return "; ".join(_corrupted(scene, next(scene.damages)) for _ in range(_DAMAGES))
 
 
 def _corrupted(scene: Scene, kind: Kind) -> str:
     job = scene.job
-    if job.process.status is not None:  # it was refused before, and has left no lease
+    if job.process.status is not None:  # an earlier refusal left no lease
         job.start()
         assert job.wait_for_batches(), job.report()
     job.process.kill()
@@ -142,18 +142,18 @@ def _corrupted(scene: Scene, kind: Kind) -> str:
 
 
 def clock_stepped(scene: Scene) -> str:
-    """The clock is put forward or back, and later put right again."""
+    """Step the clock forward or back, and reset it later."""
     assert scene.clock is not None
     seconds = scene.chance.choice([-1, 1]) * scene.chance.choice([2, 30, 600, 7200])
     scene.clock.step(seconds)
-    told = _gone_on(scene)
+    outcome = _gone_on(scene)
     scene.clock.step(0)
     scene.go_on()
-    return f"{seconds:+d} s; {told}; put right"
+    return f"{seconds:+d} s; {outcome}; put right"
 
 
 def all_faults(scene: Scene) -> list[Callable[[Scene], str]]:
-    """Those that this machine can be made to have."""
+    """Return the faults that this machine can inject."""
     possible = [
         driver_killed,
         worker_killed,
@@ -171,7 +171,7 @@ def all_faults(scene: Scene) -> list[Callable[[Scene], str]]:
 
 
 def _gone_on(scene: Scene) -> str:
-    """Wait until the job has gone on, or has ended with a sentence."""
+    """Wait until the job continues, or ends with an error message."""
     if scene.job.wait_for_batches(2):
         return "went on"
     scene.job.assert_refused()
@@ -179,5 +179,5 @@ def _gone_on(scene: Scene) -> str:
 
 
 def _members(scene: Scene, command: str) -> list[int]:
-    """Processes of the job with this in their command line, the oldest first."""
+    """Return the processes of the job whose command line contains ``command``, the oldest first."""
     return [member for member in sorted(scene.job.process.members()) if command in command_of(member)]

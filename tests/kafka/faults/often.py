@@ -1,4 +1,4 @@
-"""How often faults befall a job, and at which moments: as the environment says."""
+"""The number of faults and the seed of their random choices, from the environment."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 import random
 
 FAULTS = int(os.environ.get("MILLRACE_FAULTS") or 2)
-"""How often each kind of fault befalls a job."""
+"""Number of faults of each kind per job."""
 
 SEED = int(os.environ.get("MILLRACE_SEED") or random.SystemRandom().randrange(1 << 32))
-"""Of everything that is left to chance; a test prints it."""
+"""Seed of all random choices. Each test prints it."""
 
 
 def chance(name: str) -> random.Random:
-    """The random numbers of one test."""
+    """Return the random numbers of one test."""
     print(f"\nMILLRACE_FAULTS={FAULTS} MILLRACE_SEED={SEED}")
     return random.Random(f"{SEED} {name}")

@@ -1,4 +1,4 @@
-"""The queries that faults happen to, each with what has to hold for its output: while it runs, and at the end."""
+"""The queries that run under faults, each with checks of its output during the run and at the end."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ NAME = "steady"
 
 @dataclass(frozen=True)
 class Case:
-    """A query in a job's file, and the same question to DuckDB.
+    """A query in a job's file, and the same question for DuckDB.
 
-    ``columns`` are those of a message that make DuckDB's row. ``query`` and ``sink`` are parts of the StreamQuery.
+    ``columns`` are the fields of a message that make up DuckDB's row. ``query`` and ``sink`` are parts of the StreamQuery.
     """
 
     id: str
@@ -34,7 +34,7 @@ class Case:
     sink_config: Mapping[str, str] = field(default_factory=dict)
 
     def document(self, bootstrap: str, source: str, sink: str, checkpoint: str) -> dict[str, Any]:
-        """The StreamQuery, from topic to topic."""
+        """Return the StreamQuery, from topic to topic."""
         return {
             "apiVersion": "millrace.io/v1alpha1",
             "kind": "StreamQuery",
@@ -58,7 +58,7 @@ class Case:
         }
 
     def check(self, output: Sequence[Message], events: pa.Table, *, ended: bool) -> None:
-        """Compare what has come out with DuckDB's answer; where the query goes on, as far as it must be right now."""
+        """Compare the output with DuckDB's answer, or with the part of it that is due if the query still runs."""
         exact = duckdb_rows(events, self.question.duckdb)
         if self.sink == "table":
             self._each_once_per_batch(output, [message.key for message in output])
@@ -77,7 +77,7 @@ class Case:
             assert_same(rows, exact if ended else so_far, self.question.key_columns)
 
     def _in_order(self, output: Sequence[Message]) -> list[Row]:
-        """Rows by batch, the newest last."""
+        """Return the rows by batch, the newest last."""
         return [self._row(message.value or b"") for message in sorted(output, key=batch_of)]
 
     def _each_once_per_batch(self, output: Sequence[Message], keys: Sequence[Any]) -> None:
@@ -93,7 +93,7 @@ class Case:
 
 
 def batch_of(message: Message) -> int:
-    """The batch that a record came from."""
+    """Return the batch that wrote a record."""
     return int(message.headers["millrace-batch"] or b"")
 
 

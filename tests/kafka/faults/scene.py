@@ -1,4 +1,4 @@
-"""Everything that a fault can befall: the broker and the way to it, the disk, the clock, the stream and the job."""
+"""Everything that a fault can hit: the broker and the network to it, the disk, the clock, the stream and the job."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from .queries import NAME, Case
 SOURCE, SINK = "events", "results"
 PARTITIONS = 3
 DISK = 96 << 20
-"""Bytes of the disk that the checkpoint is on."""
+"""Size of the checkpoint's disk, in bytes."""
 
 
 @dataclass
 class Scene:
-    """One stream, one job, and what is around them; ``disk`` and ``clock`` are None where the machine has none."""
+    """One stream and one job with their environment. ``disk`` and ``clock`` are None if unavailable."""
 
     case: Case
     broker: Broker
@@ -44,38 +44,38 @@ class Scene:
     job: Job
     chance: random.Random
     damages: Iterator[Kind]
-    """What shall be corrupted next, and how."""
+    """Kinds of damage, in the order in which faults use them."""
     checkpoint: Path
-    """As the test sees it, wherever it is to the job."""
+    """The checkpoint's path for the test, which may differ from the job's."""
     disk: SmallDisk | None
     clock: Clock | None
 
     @property
     def group(self) -> str:
-        """The consumer group that the job's sink keeps its batch number in."""
+        """The consumer group in which the job's sink keeps its batch number."""
         (found,) = [group for group in topics.groups(self.broker) if group.startswith("millrace-")]
         return found
 
     def output(self) -> list[topics.Message]:
-        """What readers of committed records have got from the job."""
+        """Return the committed output of the job."""
         return topics.committed(self.broker, SINK)
 
     def go_on(self) -> None:
-        """Wait until the job has finished further batches, in another run where it has ended."""
+        """Wait until the job finishes further batches, and start it first if it has ended."""
         if self.job.process.status is not None:
             self.job.start()
         assert self.job.wait_for_batches(2), f"it does not go on: {self.job.report()}"
 
     def check(self, *, ended: bool = False) -> None:
-        """The output is what DuckDB makes of the input; as far as that can be said of a job that goes on."""
+        """Compare the output with DuckDB's answer, as far as it is due if the job still runs."""
         output = self.output()  # first, since the input grows
         self.case.check(output, events_in(self.broker, SOURCE), ended=ended)
 
     def end(self, *, by_itself: bool = False) -> None:
-        """Let the stream end, the job take the rest, and compare: every record counts once.
+        """End the stream, let the job process the rest, and check that every record counts once.
 
-        ``by_itself``: the running job takes it, and then ends; else the last run does, by ``--once``, which also
-        closes all windows.
+        With ``by_itself``, the running job processes the rest and then ends. Otherwise a last run with ``--once`` does,
+        which also closes all windows.
         """
         written = self.feed.finish()
         events = events_in(self.broker, SOURCE)
@@ -100,7 +100,7 @@ class Scene:
 
 @contextmanager
 def scene(case: Case, broker: Broker, folder: Path, chance: random.Random, damages: Iterator[Kind]) -> Iterator[Scene]:
-    """A job that is running, and a stream that begins to flow."""
+    """Run a job on a stream that has just started."""
     with ExitStack() as stack:
         disk = _or_none(lambda: stack.enter_context(small_disk(folder / "disk", DISK)), "full disk")
         clock = _or_none(lambda: Clock(folder / "clock"), "clock step")

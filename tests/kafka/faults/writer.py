@@ -1,4 +1,4 @@
-"""Writes records into a topic and does not give up while the broker is away: in transactions, or without."""
+"""A writer to a topic, with or without transactions, that keeps trying while the broker is down."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from lab.kafka import Broker
 
 OUTAGE = 300.0
-"""Seconds of a broker's absence after which a write fails."""
+"""Seconds of outage after which a write fails."""
 
 
 class Record(NamedTuple):
-    """What is written, and where."""
+    """A value, and the partition to write it to."""
 
     partition: int
     value: bytes
 
 
 class Writer:
-    """Two producers of one topic that know the partitions it has now."""
+    """Two producers of one topic, one of them transactional, that know the partitions it has now."""
 
     def __init__(self, broker: Broker, topic: str) -> None:
         self._topic = topic
@@ -42,7 +42,7 @@ class Writer:
         self._transactional = self._make_transactional()
 
     def write(self, records: Sequence[Record]) -> None:
-        """Without a transaction; returns when all are in the topic."""
+        """Write without a transaction. Return when all records are in the topic."""
         refused: list[KafkaError] = []
 
         def delivered(error: KafkaError | None, _: Message) -> None:
@@ -56,7 +56,7 @@ class Writer:
             raise KafkaException(refused[0])
 
     def write_in_transaction(self, records: Sequence[Record], *, commit: bool) -> None:
-        """In one transaction, which is committed, or aborted when all are in the topic."""
+        """Write in one transaction, which is committed, or is aborted when all records are in the topic."""
         while True:
             try:
                 self._transactional.begin_transaction()
@@ -84,7 +84,7 @@ class Writer:
 
 
 def _stubbornly(action: Callable[[], None]) -> None:
-    """Again and again while the error is one that passes."""
+    """Repeat the action while its error is retriable."""
     deadline = time.monotonic() + OUTAGE
     while True:
         try:

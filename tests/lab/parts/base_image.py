@@ -77,7 +77,7 @@ def _commit(root: Path) -> None:
 
 
 def _debootstrap(root: Path, report: Report) -> None:
-    """From the machine's own mirror if it is a Debian, else from debootstrap's usual one."""
+    """Install from the machine's own mirror if it runs Debian, else from debootstrap's default."""
     targets = ["apt-get", "indextargets", "--format", "$(SITE)", f"Codename: {_RELEASE}"]
     mirrors = run(targets, seconds=60).splitlines()
     run(

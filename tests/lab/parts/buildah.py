@@ -34,25 +34,25 @@ def build(
     """Build an image of what is in the store, and return its id; steps that have not changed are taken from before.
 
     Args:
-        name: tag that it gets.
+        name: tag of the new image.
         dockerfile, context: what to build.
-        volumes: mounts that are there meanwhile, and not in the image.
+        volumes: mounts that exist only during the build.
         each_step: called with each step of the Dockerfile.
 
     Raises:
-        MissingError: it cannot be built; says why.
+        FailedError: if it cannot be built.
     """
     with tempfile.TemporaryDirectory() as folder:
         identity = Path(folder, "id")
         options = ["--isolation=chroot", "--pull-never", "--layers", f"--file={dockerfile}", f"--tag={name}"]
         mounts = [f"--volume={each}" for each in volumes]
 
-        def tell(line: str) -> None:
+        def match_step(line: str) -> None:
             step = _STEP.match(line)
             if step:
                 each_step(step[1])
 
-        buildah("build", *options, *mounts, f"--iidfile={identity}", context, each_line=tell)
+        buildah("build", *options, *mounts, f"--iidfile={identity}", context, each_line=match_step)
         return identity.read_text(encoding="utf-8").strip()
 
 

@@ -92,7 +92,7 @@ def end_all() -> None:
 def _read(
     process: subprocess.Popen[str], watch: _Watch, each_line: Callable[[str], None]
 ) -> tuple[list[str], list[str]]:
-    """Lines of standard output and of standard error, until both end."""
+    """Return the lines of standard output and of standard error, after both have ended."""
     printed: list[str] = []
     complaints: list[str] = []
     one_at_a_time = threading.Lock()
@@ -114,7 +114,7 @@ def _read(
 
 
 class _Watch:
-    """Kills a process group that takes too long or prints nothing for too long."""
+    """A watchdog that kills a process group that takes too long or prints nothing for too long."""
 
     def __init__(self, process: subprocess.Popen[str], seconds: float, silence: float | None) -> None:
         self.verdict: str | None = None

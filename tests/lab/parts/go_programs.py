@@ -1,7 +1,7 @@
-"""Everything of the lab that is written in Go: Kubernetes, CoreDNS, kwok, Prometheus, Helm, and tools for charts.
+"""The lab's programs written in Go: Kubernetes, CoreDNS, kwok, Prometheus, Helm, and tools for charts.
 
-All are tools of one module (``lab/go``), so that what they share is fetched and compiled once, and run in the versions
-that its ``go.mod`` and ``go.sum`` name.
+All are tools of one module (``lab/go``), so that shared packages are fetched and compiled once. ``go.mod`` and ``go.sum``
+of the module pin the versions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .part import FolderPart, Report, digest_of, retried
 
 _MODULE = Path(__file__).parents[1] / "go"
 _TAGS = "remove_all_sd,enable_kubernetes_sd,slicelabels"
-"""Of Prometheus: no discovery but of static targets, of files and of Kubernetes; labels as in its ordinary builds."""
+"""Build tags of Prometheus: only static, file and Kubernetes discovery, and labels as in ordinary builds."""
 
 _PROGRAMS = {
     "kubernetes": ("kubectl", "version", "--client"),
@@ -28,7 +28,7 @@ _PROGRAMS = {
     "prometheus": ("--version",),
     "promtool": ("--version",),
 }
-"""What is made, with arguments by which each shows that it runs."""
+"""Programs to build, each with arguments that show that it runs."""
 
 _SECONDS = 7200.0
 _SILENCE = 600.0

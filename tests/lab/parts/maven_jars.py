@@ -1,4 +1,4 @@
-"""Folders of jars from Maven's registry, which a pom names."""
+"""Folders of jars from Maven's registry, as listed in a pom."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _SILENCE = 120.0
 
 
 class MavenJars(FolderPart):
-    """A folder with everything that a pom depends on at run time.
+    """A folder with all run-time dependencies of a pom.
 
     Args:
         name, slug: see ``FolderPart``.
-        pom: its path.
-        check: main class and arguments of a program in it which shows that it runs; none: it is not run.
+        pom: path of the pom.
+        check: main class and arguments of a program in the jars that shows that they run; empty to run nothing.
     """
 
     def __init__(self, name: str, slug: str, pom: Path, check: Sequence[str] = ()) -> None:

@@ -1,4 +1,4 @@
-"""Millrace's own images, built of this checkout's Dockerfiles as users build them."""
+"""Millrace's own images, built from this checkout's Dockerfiles as users build them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXAMPLE = ROOT / "examples" / "cluster"
 OPERATOR_IMAGE, JOBS_IMAGE = "millrace.local/operator", "millrace.local/jobs"
 TAG = "1"
 SCORING_IMAGE = "millrace.local/scoring:1"
-"""That of the example's query: the jobs' image with an aggregator in it."""
+"""Image of the example's query: the jobs' image with an aggregator added."""
 
 _AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
 _IMAGES = {
@@ -35,7 +35,7 @@ _DIGEST = 64
 class MillraceImages(FolderPart):
     """A folder with an exported image in each folder: ``operator``, ``jobs`` and ``scoring``.
 
-    Each has a file ``id`` with the image's id in buildah's store, where the name may by now belong to another checkout.
+    The file ``id`` in each has the image's id in buildah's store, since the name may now belong to another checkout.
     """
 
     name = "Millrace's images"
@@ -49,11 +49,11 @@ class MillraceImages(FolderPart):
         for kind, (name, dockerfile, context) in _IMAGES.items():
             began = time.monotonic()
 
-            def tell(step: str, kind: str = kind) -> None:
+            def report_step(step: str, kind: str = kind) -> None:
                 report.progress(f"{kind}: {step}")
 
             arguments = (name, dockerfile, context)
-            identity = retried(partial(build, *arguments, volumes=_volumes(), each_step=tell), report)
+            identity = retried(partial(build, *arguments, volumes=_volumes(), each_step=report_step), report)
             export(name, identity, folder / kind)
             (folder / kind / "id").write_text(identity, encoding="utf-8")
             share_layers(folder / kind, folder.parents[1].glob(f"{self.slug}*/**/*"))
@@ -66,10 +66,10 @@ class MillraceImages(FolderPart):
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Meanwhile the images' names in the store belong to the images of this checkout.
+        """Give the images' names in the store to the images of this checkout during the ``with`` block.
 
         Raises:
-            MissingError: they were not made.
+            MissingError: if the images were not made.
         """
         folder = self.find()
         with locked(self.slug):
@@ -79,9 +79,9 @@ class MillraceImages(FolderPart):
 
 
 def share_layers(image: Path, others: Iterable[Path]) -> None:
-    """Replace layers of an exported image by links to the same ones among other files.
+    """Replace layers of an exported image by hard links to identical layers of other images.
 
-    Layers are named after their digests; a file that does not have the digest of its name is not linked to.
+    Layers are named after their digests. A file whose content does not match its name is not linked to.
     """
     layers = {path.name: path for path in others if len(path.name) == _DIGEST and path.parent != image}
     for layer in image.iterdir():
@@ -95,7 +95,7 @@ MILLRACE_IMAGES = MillraceImages()
 
 
 def _sources() -> Iterator[Path]:
-    """All files that a build can see, in their order: what ``.dockerignore`` lets in, and the example."""
+    """Yield all files that a build can see, in order: those that ``.dockerignore`` admits, and the example."""
     lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     places = [ROOT / line.removeprefix("!") for line in lines if line.startswith("!")]
     for place in (ROOT / ".dockerignore", EXAMPLE, *places):
@@ -105,7 +105,7 @@ def _sources() -> Iterator[Path]:
 
 
 def _described(path: Path) -> Iterator[bytes]:
-    """Path, whether it can be run, and content of a file."""
+    """Return the path, the executable bit and the content of a file, for a digest."""
     yield str(path.relative_to(ROOT)).encode()
     yield b"program" if path.stat().st_mode & 0o100 else b""
     yield path.read_bytes()
@@ -121,7 +121,7 @@ def _digest(path: Path) -> str:
 
 
 def _volumes() -> list[str]:
-    """What pip needs on this machine: its settings, the authorities it trusts, and a cache."""
+    """Return the mounts that pip needs on this machine: its settings, the authorities it trusts, and a cache."""
     settings = state_folder("images") / "pip.conf"
     settings.write_text(pip_settings("/run/lab/authorities.crt", "/run/lab/pip"), encoding="utf-8")
     settings.chmod(0o600)

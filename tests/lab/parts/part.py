@@ -22,10 +22,10 @@ T = TypeVar("T")
 
 _MANIFEST = "made-of.json"
 _KEPT_SECONDS = 24 * 3600.0
-"""How long a part of other sources is kept after its last use."""
+"""Seconds for which a part made from other sources is kept after its last use."""
 
 _PAUSES = (5.0, 20.0)
-"""Seconds before a download is tried again."""
+"""Seconds before a failed download is retried."""
 
 
 class Report(Protocol):
@@ -57,8 +57,8 @@ class Part(Protocol):
         """Make the part if it is absent or damaged.
 
         Raises:
-            MissingError: this machine lacks what that needs.
-            FailedError: a download or a build fails.
+            MissingError: if this machine lacks something that is needed.
+            FailedError: if a download or a build fails.
         """
 
 
@@ -67,7 +67,7 @@ class FolderPart(ABC):
 
     Attributes:
         name: display name.
-        slug: begins the name of the folder.
+        slug: beginning of the folder's name.
     """
 
     name: str
@@ -89,7 +89,7 @@ class FolderPart(ABC):
         """Return the folder of the part.
 
         Raises:
-            MissingError: it was not made; says why, as far as that is known.
+            MissingError: if it was not made, with the reason if that is known.
         """
         folder = self.folder()
         if not folder.is_dir():
@@ -162,18 +162,18 @@ def retried(download: Callable[[], T], report: Report) -> T:
 
 
 def _note(folder: Path) -> Path:
-    """The file that says why a part could not be made when that was last tried."""
+    """Return the file that says why the last attempt to make a part failed."""
     return folder.with_name(f"{folder.name}.missing")
 
 
 def _touch(folder: Path) -> None:
-    """Note that it was used now, as far as this user may."""
+    """Mark the folder as used now, if this user may."""
     with suppress(PermissionError):
         os.utime(folder)
 
 
 def _contents(folder: Path) -> dict[str, str]:
-    """SHA-256 and mode of each file, by its path; what two names link to is read once."""
+    """Return the SHA-256 and mode of each file by path. A file with two names is read once."""
     by_inode: dict[int, str] = {}
     found: dict[str, str] = {}
     for path in _files(folder):
@@ -186,7 +186,7 @@ def _contents(folder: Path) -> dict[str, str]:
 
 
 def _damage(folder: Path) -> str | None:
-    """What is wrong with the files of a folder; None: nothing."""
+    """Return what is wrong with the files of a folder, or None."""
     try:
         recorded = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -9,11 +9,11 @@ from io import StringIO
 from .commands import run
 
 _KEPT = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout")
-"""What this machine's pip has been told of where to get packages."""
+"""This machine's settings of pip for package indexes."""
 
 
 def pip_settings(authorities: str, cache: str) -> str:
-    """A ``pip.conf`` as this machine's, with the file of authorities and the cache at these paths."""
+    """Return this machine's ``pip.conf``, with other paths for the file of authorities and the cache."""
     listed = run([sys.executable, "-m", "pip", "config", "list"], seconds=120)
     known = dict(line.split("=", 1) for line in listed.splitlines() if "=" in line)
     values = {name: known.get(f"global.{name}") for name in _KEPT}

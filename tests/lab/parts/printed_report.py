@@ -11,7 +11,7 @@ _printing = threading.Lock()
 
 
 class PrintedReport:
-    """Messages about the part of this name, each with the seconds since the program began."""
+    """A report that prints messages about a part, each with the seconds since the program began."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,4 +1,4 @@
-"""A small valid query as lines of YAML, of which tests change one."""
+"""A small valid query as lines of YAML, for tests that change one line."""
 
 from pathlib import Path
 
@@ -41,14 +41,14 @@ spec:
 
 
 def changed(text: str, line: int, replacement: str) -> str:
-    """The text with one line (from 1) replaced; one past the last line appends."""
+    """Return the text with one line (from 1) replaced. A line past the end is appended."""
     lines = text.splitlines()
     lines[line - 1 : line] = [replacement]
     return "\n".join(lines) + "\n"
 
 
 def problems(folder: Path, text: str) -> list[str]:
-    """What is wrong with the text as a file, one ``line: field: message; hint`` each."""
+    """Return the problems of the text as a file, one ``line: field: message; hint`` each."""
     path = folder / "query.yaml"
     path.write_text(text, encoding="utf-8")
     return [str(problem).removeprefix(f"{path}:") for problem in validate_file(path)]

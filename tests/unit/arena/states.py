@@ -1,4 +1,4 @@
-"""What policies are shown in their tests, made by hand."""
+"""Answers and situations for tests of policies, made by hand."""
 
 from millrace_operator.scaling.observation import Answer
 from millrace_operator.scaling.shape import Bounds, Range, Shape
@@ -12,7 +12,7 @@ def plan(executors):
 
 
 def batches(time, count, seconds, rows=1000.0, **more):
-    """Counters after ``count`` batches which took ``seconds`` and had ``rows`` each."""
+    """Return the counters after ``count`` batches that took ``seconds`` and had ``rows`` each."""
     return Answer(
         time, batches_total=count, processing_seconds_total=count * seconds, rows_total=count * rows, keys=100.0, **more
     )

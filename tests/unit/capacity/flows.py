@@ -1,4 +1,4 @@
-"""Flows that tests share: those of paper 002, and random small ones."""
+"""Flows that tests share: those of paper 002, and small random ones."""
 
 from hypothesis import strategies as st
 
@@ -11,7 +11,7 @@ RANDOM, HASH, BROADCAST = StreamConnection.RANDOM, StreamConnection.HASH, Stream
 
 
 def linear_road(bandwidth=GIGABIT, **spout):
-    """Section 4.3.2, Table 4.2; ``spout`` replaces costs of the source."""
+    """Return the flow of section 4.3.2, Table 4.2; ``spout`` replaces costs of the source."""
     spout = {"cpu_seconds": 1000 * NS, "emit_seconds": EMIT} | spout
     return Flow(
         [
@@ -27,19 +27,19 @@ def linear_road(bandwidth=GIGABIT, **spout):
 
 
 def limited(name, rate, inputs=None, selectivity=1.0, record_bytes=0.0):
-    """An operator that processes ``rate`` records a second in each task; None is any number."""
+    """Return an operator that processes ``rate`` records per second in each task; None is no limit."""
     inputs = dict.fromkeys(inputs or (), RANDOM)
     return FlowOperator(name, inputs, 0.0, 1 / rate if rate else 0.0, 0.0, selectivity, record_bytes)
 
 
 def sizes(flow, **given):
-    """Every operator with one task and single records, but those given as (tasks, batch)."""
+    """Return one task and single records for every operator, except for those given as (tasks, batch)."""
     return dict.fromkeys(flow.operators, Sizing()) | {name: Sizing(*each) for name, each in given.items()}
 
 
 @st.composite
 def flows(draw, largest=5, sources=2, connections=(RANDOM, HASH), bandwidths=(None, 2000.0)):
-    """Connected flows of at most ``largest`` operators, with costs around those that a few records a second need."""
+    """Draw connected flows of at most ``largest`` operators, with costs for a few records per second."""
     count = draw(st.integers(2, largest))
     cost = st.sampled_from([0.0, 0.05, 0.1, 0.3, 0.7])
     operators = [FlowOperator("o0", {}, 0.0, draw(cost), draw(cost), draw(st.sampled_from([0.5, 1.0, 2.0])), 20.0)]

@@ -1,10 +1,10 @@
-"""A flow as a network of bounded queues, record by record: what back pressure comes to, without the model's equations.
+"""A flow simulated record by record as bounded queues: back pressure without the model's equations.
 
-Every task of a consumer has a queue for each of its producers, with room for some batches. A task takes a batch, works
-on it, and puts the batches that it completed into queues: in turn for the tasks of each consumer, into all of them for a
-broadcast. While one has no room, it waits and takes nothing. Where several queues have batches, the next one is drawn
-by weight, which is what its producer offers: that is how equation 4.11 divides a consumer. Sources make a record as soon
-as they are not held up, at no more than their rate.
+Every task of a consumer has a queue for each of its producers, with room for some batches. A task takes a batch,
+processes it, and puts completed batches into queues: into those of a consumer's tasks in turn, or into all of them for a
+broadcast. While a queue is full, the task waits and takes nothing. If several queues have batches, the next one is drawn
+with its producer's offered rate as the weight, which is how equation 4.11 divides a consumer. Sources produce records at
+their rate, or as fast as back pressure allows.
 """
 
 import heapq
@@ -18,7 +18,7 @@ from millrace_operator.capacity.bottleneck import loads
 from millrace_operator.capacity.flow import StreamConnection
 
 ROOM = 8
-"""Batches in a queue."""
+"""Capacity of a queue, in batches."""
 
 
 @dataclass(eq=False)
@@ -52,7 +52,7 @@ class Task:
 
 
 def simulate(flow, configuration, rates, seconds, seed=0):
-    """Records per second that each operator processes, over the second half of the time."""
+    """Return the records per second that each operator processes, over the second half of the time."""
     rng = np.random.default_rng(seed)
     tasks = _network(flow, configuration, rates)
     events, number, middle = [], 0, None
@@ -98,7 +98,7 @@ def _network(flow, configuration, rates):
 
 
 def _leave(task, waiting):
-    """Put completed batches into queues; whether all of them have left."""
+    """Put completed batches into queues, and return whether all of them fit."""
     while task.leaving:
         to = task.leaving[0]
         queue = to.queues[task.operator.name]
@@ -111,7 +111,7 @@ def _leave(task, waiting):
 
 
 def _take(task, rng, waiting):
-    """Records of the next batch, 0 if there is none."""
+    """Take the next batch, and return its number of records, or 0 if the queues are empty."""
     if not task.operator.inputs:
         return 1
     names = [name for name, queue in task.queues.items() if queue]

@@ -1,4 +1,4 @@
-"""JSON schemas for kubeconform, made of what Kubernetes publishes of its API, and of the CRD."""
+"""JSON schemas for kubeconform, made from Kubernetes' published API and from the CRD."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from lab.parts.go_programs import go_program
 from .tools import CHART
 
 LOCATION = "{{.ResourceKind}}{{.KindSuffix}}.json"
-"""Name of a schema's file, for kubeconform."""
+"""Template of schema file names, for kubeconform."""
 
 _NUMBERS = {"io.k8s.apimachinery.pkg.api.resource.Quantity", "io.k8s.apimachinery.pkg.util.intstr.IntOrString"}
-"""Texts that may be written as numbers."""
+"""Types of strings that may be written as numbers."""
 
 
 def write_schemas(folder: Path) -> None:
-    """A file for each kind, in which nothing is allowed that the API does not know.
+    """Write a schema for each kind that refuses fields unknown to the API.
 
     Raises:
-        MissingError: the lab's programs were not made.
+        MissingError: if the lab's programs were not made.
     """
     definitions = {name: _strict(name, schema) for name, schema in _published()["definitions"].items()}
     (folder / "definitions.json").write_text(json.dumps({"definitions": definitions}), encoding="utf-8")
@@ -39,7 +39,7 @@ def write_schemas(folder: Path) -> None:
 
 
 def _published() -> dict[str, Any]:
-    """The API of the lab's Kubernetes."""
+    """Return the published API of the lab's Kubernetes."""
     return dict(json.loads(go_program("swagger.json").read_text(encoding="utf-8")))
 
 
@@ -50,7 +50,7 @@ def _strict(name: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _strict_below(schema: Any) -> Any:
-    """A CRD's schema, in which nothing is allowed that it does not name, but where it says so."""
+    """Return a CRD's schema that refuses unknown fields, except where it admits them explicitly."""
     if isinstance(schema, list):
         return [_strict_below(each) for each in schema]
     if not isinstance(schema, dict):

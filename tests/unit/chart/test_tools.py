@@ -38,7 +38,7 @@ def test_what_kubernetes_does_not_have_is_noticed(known, schemas):
 
 def _kubeconform(schemas, text):
     options = ("-strict", "-summary", "-skip", _FOREIGN, "-schema-location", f"{schemas}/{LOCATION}")
-    return tool("kubeconform", *options, said=text)
+    return tool("kubeconform", *options, stdin=text)
 
 
 def test_its_own_tests_pass():

@@ -1,4 +1,4 @@
-"""The chart as Helm renders it, by a Helm of the lab's own."""
+"""The chart as rendered by the lab's Helm."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from lab.parts.go_programs import go_program, kubernetes_version
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts/millrace"
 VALUES = {"default": None} | {path.stem: path for path in sorted((CHART / "tests/values").glob("*.yaml"))}
-"""Files of values with which the chart is tested."""
+"""Paths of the values files with which the chart is tested."""
 
 KUBERNETES = kubernetes_version()
-"""Version of the lab's cluster."""
+"""Version of the lab's Kubernetes."""
 
 
-def tool(name: str, *arguments: str | Path, said: str = "") -> subprocess.CompletedProcess[str]:
-    """Run ``helm``, ``helm-unittest`` or ``kubeconform``; ``said`` is what it reads.
+def tool(name: str, *arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run ``helm``, ``helm-unittest`` or ``kubeconform``, with ``stdin`` as its input.
 
     Raises:
-        MissingError: they were not made.
+        MissingError: if the lab's programs were not made.
     """
     command = [go_program(name), *arguments]
-    return subprocess.run(command, input=said, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=300, check=False)
 
 
 def rendered(values: str = "default", *options: str, chart: Path = CHART) -> str:
-    """What a release ``millrace`` in the namespace ``streams`` consists of."""
+    """Render a release ``millrace`` in the namespace ``streams``."""
     path = VALUES[values]
     files = [] if path is None else ["--values", str(path)]
     release = ("template", "millrace", str(chart), "--namespace", "streams", "--kube-version", KUBERNETES)
@@ -40,11 +40,11 @@ def rendered(values: str = "default", *options: str, chart: Path = CHART) -> str
 
 
 def documents(text: str) -> list[dict[str, Any]]:
-    """The objects in it."""
+    """Return the objects in a rendered chart."""
     return [each for each in yaml.safe_load_all(text) if each]
 
 
 def find(text: str, kind: str, name: str | None = None) -> dict[str, Any]:
-    """The only object of a kind in it, or the one of a name."""
+    """Return the only object of a kind, or the one with the given name."""
     (found,) = [each for each in documents(text) if each["kind"] == kind and name in (None, each["metadata"]["name"])]
     return found

@@ -1,4 +1,4 @@
-"""What several tests of the agent start from."""
+"""Fixtures of the agent's tests."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Queries as the API server has them, with a status in which everything is said, and a decision about one."""
+"""Queries as the API server stores them, with a complete status, and a scaling decision."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def query(
 
 
 def decision() -> Decision:
-    """More executors, though fewer than wanted; the change before had helped."""
+    """Return a decision for more executors, though fewer than wanted, after a change that helped."""
     small, large = Shape(2, 8, 2), Shape(3, 12, 2)
     change = Change(NOW.timestamp() - 3600, Shape(1, 4, 2), small, 20_000.0, (Line(0.2, 1e-5), Line(0.2, 5e-6)))
     return Decision(
@@ -122,12 +122,12 @@ def decision() -> Decision:
 
 
 def as_written(decision: Decision) -> str:
-    """The decision as the operator writes it down: enums as their values, sets as sorted lists."""
+    """Return the decision as the operator stores it: enums as their values, sets as sorted lists."""
     return json.dumps(dataclasses.asdict(decision), default=sorted)
 
 
 def drawn(picture: RenderableType, width: int = 80) -> str:
-    """What a terminal without colours shows; no line is wider."""
+    """Return the output on a terminal without colours, and check that no line is wider than it."""
     out = io.StringIO()
     Console(file=out, width=width, highlight=False, emoji=False).print(picture)
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
@@ -136,7 +136,7 @@ def drawn(picture: RenderableType, width: int = 80) -> str:
 
 
 def assert_golden(name: str, text: str) -> None:
-    """The text is that of the file; MILLRACE_UPDATE_GOLDEN=1 writes it anew."""
+    """Compare the text with a golden file. With MILLRACE_UPDATE_GOLDEN=1, write the file first."""
     file = GOLDENS / f"{name}.txt"
     if os.environ.get("MILLRACE_UPDATE_GOLDEN"):
         GOLDENS.mkdir(exist_ok=True)

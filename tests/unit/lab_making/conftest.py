@@ -1,4 +1,4 @@
-"""A cache of the test's own, and a part to be kept in it."""
+"""A cache for one test, and a part to keep in it."""
 
 from __future__ import annotations
 

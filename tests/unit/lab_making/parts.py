@@ -1,4 +1,4 @@
-"""A part of a lab for tests, and what ``make lab`` says of it."""
+"""A part of the lab for tests, and a report that keeps its messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lab.parts.part import FolderPart, Report, digest_of
 
 
 class Said:
-    """Keeps what is reported."""
+    """A report that keeps its messages."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -22,7 +22,7 @@ class Said:
 
 
 class Toy(FolderPart):
-    """Two files, made of a source; each start of its making leaves a line in ``log``."""
+    """A part of two files, made from a source. Each attempt to make it adds a line to ``log``."""
 
     name = "the toy"
     slug = "toy"

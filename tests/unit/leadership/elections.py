@@ -1,4 +1,4 @@
-"""Elections in simulated time: candidates that are paused and die, and a network that loses and delays."""
+"""Elections in simulated time: candidates pause and die, and the network loses and delays requests."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from millrace_operator.leadership.election import Election, ElectionStep, Record
 TIMING = Timing(15)
 
 TICK = 1e-6
-"""Seconds that pass at least, lest time stand still in the last digits of a float."""
+"""Smallest step of time in seconds, so that rounding cannot stop the clock."""
 
 
 class RefusedError(Exception):
-    """Another version is there."""
+    """The stored version differs from the one in the request."""
 
 
 class Lease:
-    """The record as the API server keeps it: who replaces it must name the version that is there."""
+    """A record as the API server keeps it. A replacement must name the stored version."""
 
     def __init__(self):
         self.record = None
@@ -34,7 +34,7 @@ class Lease:
 
 @dataclass
 class Faults:
-    """How bad the world is; seconds and probabilities."""
+    """Delays in seconds, and probabilities of faults."""
 
     delay: float = 0.0
     lost: float = 0.0
@@ -43,7 +43,7 @@ class Faults:
 
 
 class Simulation:
-    """Candidates, each with a clock of its own offset, from true time 0 on."""
+    """Candidates with different clock offsets, on a true time that starts at 0."""
 
     def __init__(self, offsets, chance, faults):
         self.chance, self.faults, self.lease = chance, faults, Lease()
@@ -64,7 +64,7 @@ class Simulation:
         return [name for name in sorted(alive) if self.elections[name].leads(self.clock(name))]
 
     def run(self, until, after_each=lambda: None):
-        """Let everything happen that happens before a true time."""
+        """Process all events before a true time."""
         while self._events and self._events[0][0] <= until:
             self.now, _, name, act = heapq.heappop(self._events)
             if name not in self.gone:
@@ -73,7 +73,7 @@ class Simulation:
         self.now = until
 
     def release(self, name):
-        """A graceful end, whose request arrives."""
+        """Release the lease gracefully, with a request that arrives."""
         record = self.elections[name].released()
         self.gone.add(name)
         if record is not None:
@@ -83,7 +83,7 @@ class Simulation:
         heapq.heappush(self._events, (when, next(self._numbers), name, act))
 
     def _later(self, when, name, act):
-        """When the process gets to it: it may be paused."""
+        """Return the time at which the process continues. It may be paused."""
         if self.chance.random() < self.faults.paused:
             when += self.chance.uniform(0, self.faults.longest_pause)
         self._at(when, name, act)
@@ -98,7 +98,7 @@ class Simulation:
             self._later(self.now, name, lambda name: self._send(name, record, sent))
 
     def _send(self, name, record, sent):
-        """The process may have been paused between its decision, with its clock's time, and this."""
+        """Send a request. The process may have been paused since it read its clock and decided."""
         there, back = (self.chance.uniform(0, self.faults.delay) for _ in range(2))
         lost_there, lost_back = (self.chance.random() < self.faults.lost for _ in range(2))
         late = self.now + TIMING.request
@@ -131,5 +131,5 @@ class Simulation:
 
 
 def held_by(name, version="7", seconds=15):
-    """A record as somebody reads it."""
+    """Return a lease record with the given holder."""
     return Record(name, seconds, version)

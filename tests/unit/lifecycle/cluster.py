@@ -1,4 +1,4 @@
-"""A cluster in memory, with what of an API server, a StatefulSet's controller and a kubelet the operator sees."""
+"""A cluster in memory, with the parts of API server, StatefulSet controller and kubelet that the operator sees."""
 
 import itertools
 import pickle
@@ -22,28 +22,28 @@ def stamp(time):
 
 
 def copied(value):
-    """A deep copy; of plain data, pickling makes one several times faster than ``copy`` does."""
+    """Return a deep copy. For plain data, pickling is several times faster than ``copy``."""
     return pickle.loads(pickle.dumps(value))
 
 
 class ConflictError(Exception):
-    """An object is not any more what a request says it is."""
+    """An object differs from what the request assumes."""
 
 
 class Cluster:
-    """One query, its objects, and an operator; ``time`` stands still until it is moved."""
+    """One query, its objects, and an operator. ``time`` changes only when a test moves it."""
 
     def __init__(self):
         self.time = NOW
         self.query = None
         self.objects = {}
-        self.writes, self.told, self.actions = 0, [], []
+        self.writes, self.events, self.actions = 0, [], []
         self.dies_at = None
         self._versions = itertools.count(1)
         self._lives = itertools.count(1)
         self.start_operator()
 
-    # What people do.
+    # Actions of users.
 
     def put(self, text, annotations=None):
         """Apply a query as kubectl does."""
@@ -65,16 +65,16 @@ class Cluster:
         return self._changed(self.query)
 
     def delete(self):
-        """Ask for the query's deletion."""
+        """Request the deletion of the query."""
         self.query["metadata"]["deletionTimestamp"] = stamp(self.time)
         self._collect_query()
 
     def pass_time(self, **span):
-        """Let time pass, and the operator look again."""
+        """Advance the time, and let the operator work."""
         self.time += timedelta(**span)
         return self.settle()
 
-    # What the operator asks of the API server.
+    # Requests of the operator to the API server.
 
     def write_status(self, key, uid, status):
         self._act(("status", status.phase and str(status.phase)))
@@ -96,7 +96,7 @@ class Cluster:
 
     def post_event(self, key, uid, event):
         self._act(("event", event.reason))
-        self.told.append((event.warning, event.reason))
+        self.events.append((event.warning, event.reason))
 
     def apply(self, manifest, *, trial=False):
         key = (manifest["kind"], manifest["metadata"]["name"])
@@ -110,8 +110,8 @@ class Cluster:
             raise ConflictError
         held = copied(manifest) | {"extra": "the API server's"}
         held["metadata"]["uid"] = f"uid of {key}"
-        if APPLIED_KEY in (told := self.objects.get(key, {}).get("data", {})):  # another manager's
-            held["data"][APPLIED_KEY] = told[APPLIED_KEY]
+        if APPLIED_KEY in (data := self.objects.get(key, {}).get("data", {})):  # another manager's
+            held["data"][APPLIED_KEY] = data[APPLIED_KEY]
         self.objects[key] = held
         return self._changed(held)
 
@@ -120,14 +120,14 @@ class Cluster:
         self.objects[SET]["spec"]["replicas"] = 0
         return self._changed(self.objects[SET])
 
-    # What controllers and the kubelet do.
+    # Actions of controllers and the kubelet.
 
     @property
     def pod(self):
         return self.objects.get(POD)
 
     def control(self):
-        """The StatefulSet's controller: one pod, or none."""
+        """Create or delete the one pod, as the StatefulSet controller does."""
         held = self.objects.get(SET)
         wanted = held is not None and held["spec"]["replicas"] == 1 and self.query is not None
         if wanted and self.pod is None:
@@ -146,7 +146,7 @@ class Cluster:
             held["status"] = {"replicas": int(POD in self.objects)}
 
     def pod_shows(self, **status):
-        """The kubelet's report; the operator looks at it."""
+        """Report the pod's state like a kubelet, and let the operator see it."""
         self.pod["status"] = status
         self._changed(self.pod)
         return self.settle()
@@ -157,20 +157,20 @@ class Cluster:
         return self.pod_shows(conditions=[ready], startTime=since)
 
     def driver_follows(self, executors, partitions):
-        """The driver tells that its batches run under the plan that there is, on so many executors."""
+        """Report that batches run under the current plan, on ``executors`` executors."""
         held = self.objects["ConfigMap", f"{KEY.name}-plan"]
         plan = Plan.from_json(held["data"]["plan.yaml"])
-        told = Applied(
+        applied = Applied(
             epoch=plan.epoch,
             algorithm=plan.algorithm,
             state_partitions=partitions,
             executors_ready=executors,
         )
-        held["data"][APPLIED_KEY] = told.to_json()
+        held["data"][APPLIED_KEY] = applied.to_json()
         return self._changed(held)
 
     def pod_fails(self, message="", code=1, reason="Error", restarts=1):
-        """Its container has ended, and Kubernetes waits before it starts it again."""
+        """End the pod's container. Kubernetes waits before it restarts the container."""
         ended = {
             "exitCode": code,
             "reason": reason,
@@ -190,7 +190,7 @@ class Cluster:
     # The operator.
 
     def start_operator(self):
-        """A new process, which knows nothing but what the API server says."""
+        """Start a new operator process, which knows only what the API server stores."""
         self.reconciler = Reconciler(self, self, "example.org/jobs", lambda: self.time)
         if self.query is not None:
             self.reconciler.observations.query_seen(copied(self.query))
@@ -198,7 +198,7 @@ class Cluster:
             self.reconciler.observations.object_seen(copied(each))
 
     def settle(self):
-        """Let the operator and the controllers work until nothing changes any more; the status."""
+        """Run the operator and the controllers until nothing changes, and return the status."""
         for _ in range(50):
             before = copied((self.query, self.objects))
             self.reconciler._backoff.forget(KEY)  # no time passes here
@@ -218,7 +218,7 @@ class Cluster:
         return next(each for each in self.status.conditions if each.type == type)
 
     def show(self):
-        """The watches tell the operator what there is."""
+        """Deliver the current objects to the operator through its watches."""
         if self.query is not None:
             self.reconciler.observations.query_seen(copied(self.query))
         for each in self.objects.values():
@@ -236,7 +236,7 @@ class Cluster:
         return copied(body)
 
     def _collect_query(self):
-        """What is being deleted is gone when nobody holds it, and what it owns goes with it."""
+        """Remove a query that is being deleted and has no finalizers, with all objects that it owns."""
         metadata = self.query["metadata"]
         if "deletionTimestamp" in metadata and not metadata["finalizers"]:
             self.reconciler.observations.query_gone(self.query)

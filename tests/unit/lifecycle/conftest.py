@@ -1,4 +1,4 @@
-"""What several tests of the lifecycle start from."""
+"""Fixtures of the lifecycle's tests."""
 
 import pytest
 

@@ -150,7 +150,7 @@ def test_the_status_tells_of_load_and_decisions(operated):
     assert last.message
     assert (last.predicted, last.observed) == (pytest.approx(last.predicted), pytest.approx(last.predicted, rel=0.5))
     assert status.plan.applied_epoch == status.plan.epoch
-    assert (False, last.reason) in policy.cluster.told
+    assert (False, last.reason) in policy.cluster.events
     conditions = {each.type: (each.status, each.reason) for each in status.conditions}
     assert conditions["MetricsAvailable"] == ("True", "Available")
     assert conditions["ScalingActive"] == ("True", "Active")

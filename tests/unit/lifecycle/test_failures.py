@@ -98,7 +98,7 @@ def test_the_first_failure_is_left_to_kubernetes(deployed):
     assert deployed.pod["metadata"]["uid"] == pod
     degraded = deployed.condition("Degraded")
     assert (degraded.status, degraded.reason, degraded.message) == ("True", "SinkFailed", "what the driver said")
-    assert (True, "SinkFailed") in deployed.told
+    assert (True, "SinkFailed") in deployed.events
 
 
 def test_later_ones_wait_longer_and_longer(deployed):

@@ -41,7 +41,7 @@ def test_a_valid_query_is_deployed(cluster):
         "1/8/2",
         "millrace.io/query=trips-by-cell,millrace.io/role=executor",
     )
-    assert cluster.told == [(False, "Deploying")]
+    assert cluster.events == [(False, "Deploying")]
     assert len(applied(cluster)) == 9
     assert applied(cluster)[-1] == ("StatefulSet", "trips-by-cell-driver")
     assert cluster.query["metadata"]["finalizers"] == ["millrace.io/drain"]
@@ -62,7 +62,7 @@ def test_nothing_of_an_invalid_query_is_deployed(cluster):
     see(cluster, BROKEN)
     see(cluster, changed(MINIMAL, 12, "  sparkConf: {spark.master: local}"))
     assert applied(cluster) == []
-    assert cluster.told == [(True, "InvalidQuery")]
+    assert cluster.events == [(True, "InvalidQuery")]
 
 
 def test_it_is_running_when_its_driver_is_ready_and_says_what_it_waits_for_before(cluster):
@@ -154,7 +154,7 @@ def test_what_is_wrong_is_in_the_condition_with_its_place(cluster):
     assert (ready.type, ready.reason) == (ConditionType.READY, "InvalidQuery")
     said = 'spec.query.sql: there is no column "cel" (line 1, column 8 of the SQL); did you mean "cell"?'
     assert ready.message == said
-    assert cluster.told == [(True, "InvalidQuery")]
+    assert cluster.events == [(True, "InvalidQuery")]
 
 
 def test_every_problem_is_told_but_never_more_than_a_status_holds(cluster):
@@ -186,7 +186,7 @@ def test_a_condition_keeps_the_time_of_its_change_while_its_status_stays(cluster
     ready = ready_of(cluster)
     assert status.observed_generation == 2
     assert (ready.reason, ready.last_transition_time) == ("Deploying", "2026-01-31T12:00:00Z")
-    assert cluster.told == [(True, "InvalidQuery"), (False, "Deploying")]
+    assert cluster.events == [(True, "InvalidQuery"), (False, "Deploying")]
 
 
 def test_a_status_of_another_version_is_replaced(cluster):
@@ -200,7 +200,7 @@ def test_a_query_that_is_gone_is_left_alone(cluster):
     cluster.reconciler.observations.query_seen(cluster.query)
     body, cluster.query = cluster.query, None
     cluster.reconciler.reconcile(KEY)
-    assert cluster.told == []
+    assert cluster.events == []
     cluster.reconciler.observations.query_gone(body)
     cluster.reconciler.reconcile(KEY)
     assert cluster.reconciler.observations.of(KEY) is None

@@ -97,7 +97,7 @@ def test_what_does_not_become_ready_in_time_is_rolled_back(healthy):
         "not ready within 10 minutes: the driver is starting"
     )
     assert (status.rejected.generation, status.rejected.revision) == (2, rejected)
-    assert (True, "RolledBack") in healthy.told
+    assert (True, "RolledBack") in healthy.events
     healthy.pass_time(minutes=30)
     assert runs(healthy) == before
 

@@ -1,4 +1,4 @@
-"""Small HTTP servers of a test, which note what they are asked."""
+"""Small HTTP servers for tests that record their requests."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ class Request:
 
 @dataclass
 class Server:
-    """What it was asked over how many connections. ``respond`` writes the answer of each request."""
+    """A server that records requests and connections. ``respond`` writes the response to each request."""
 
     url: str
     respond: Callable[[BaseHTTPRequestHandler], None]
@@ -56,7 +56,7 @@ def serving(respond=answer) -> Iterator[Server]:
 
     class Listener(ThreadingHTTPServer):
         def handle_error(self, *_):
-            """Clients may hang up in the middle of an answer."""
+            """Ignore clients that disconnect in the middle of a response."""
 
     listener = Listener(("127.0.0.1", 0), Handler)
     server = Server(f"http://127.0.0.1:{listener.server_port}", respond)

@@ -1,4 +1,4 @@
-"""Rules, dashboards and runbooks as they are in the repository, and the names that are in their expressions."""
+"""Rules, dashboards and runbooks of the repository, and the metric names in their expressions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RUNBOOKS = ROOT / "docs/runbooks"
 FILES = ROOT / "charts/millrace/files"
 
 PLACED = frozenset({"namespace", "pod", "job", "instance", "le"})
-"""Labels that Prometheus puts on series, and the one of buckets."""
+"""Labels that Prometheus adds to series, and the bucket label."""
 
 _SUFFIXES = {"counter": ("",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 _NAME = re.compile(r"(?<![\w:$])(?:(?:millrace|process)_\w+|(?!system:)\w+:\w+:\w+)")
@@ -31,10 +31,10 @@ _SELECTOR = re.compile(r"(millrace_\w+)\{([^}]*)\}")
 
 
 def promtool(*arguments: str | Path) -> tuple[int, str]:
-    """Run it; its exit status and all that it says.
+    """Run promtool, and return its exit status and output.
 
     Raises:
-        MissingError: it was not made.
+        MissingError: if the lab's programs were not made.
     """
     done = subprocess.run(
         [go_program("promtool"), *arguments], capture_output=True, text=True, timeout=300, check=False
@@ -43,23 +43,23 @@ def promtool(*arguments: str | Path) -> tuple[int, str]:
 
 
 def rules() -> list[dict[str, Any]]:
-    """All rules, in their order."""
+    """Return all rules, in order."""
     return [rule for group in yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"] for rule in group["rules"]]
 
 
 def alerts() -> list[dict[str, Any]]:
-    """The rules that are alerts."""
+    """Return the rules that are alerts."""
     return [rule for rule in rules() if "alert" in rule]
 
 
 def dashboards() -> dict[str, dict[str, Any]]:
-    """By the name of the file."""
+    """Return the dashboards by file name."""
     paths = sorted((FILES / "dashboards").glob("*.json"))
     return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths}
 
 
 def expressions(dashboard: dict[str, Any]) -> Iterator[str]:
-    """PromQL of panels, of marks and of variables."""
+    """Return the PromQL of panels, annotations and variables."""
     for panel in dashboard["panels"]:
         yield from (target["expr"] for target in panel["targets"])
     yield from (each["expr"] for each in dashboard["annotations"].get("list", ()))
@@ -67,7 +67,7 @@ def expressions(dashboard: dict[str, Any]) -> Iterator[str]:
 
 
 def exported() -> dict[str, frozenset[str]]:
-    """Labels of every series that job and operator export, by its name."""
+    """Return the labels of every series that job and operator export, by name."""
     found = {
         metric.name + suffix: frozenset(metric.labels)
         for metric in (*OF_JOBS, *OF_OPERATOR)
@@ -78,12 +78,12 @@ def exported() -> dict[str, frozenset[str]]:
 
 
 def names(expression: str) -> set[str]:
-    """Metrics that an expression names."""
+    """Return the metrics in an expression."""
     return set(_NAME.findall(expression))
 
 
 def selected(expression: str) -> Iterator[tuple[str, str]]:
-    """Each metric of Millrace with each label by which it is selected."""
+    """Yield each metric of Millrace with each label that selects it."""
     for name, matchers in _SELECTOR.findall(expression):
         for label in re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", matchers):
             yield name, label

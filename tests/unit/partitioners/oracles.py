@@ -1,6 +1,6 @@
-"""The algorithms, written plainly and slowly from their sources, to hold the kernels against.
+"""The algorithms in plain, slow Python, written from their sources, as oracles for the kernels.
 
-Python's integers and lists only: no overflow, no buffers, and none of the library's code.
+They use only Python's integers and lists: no overflow, no buffers, and no code of the library.
 """
 
 import struct
@@ -22,7 +22,7 @@ def splitmix64(state):
 
 
 def salts(seed, choices):
-    """The output stream of the SplitMix64 generator."""
+    """Return the output stream of the SplitMix64 generator."""
     return [splitmix64(seed + i * 0x9E3779B97F4A7C15) for i in range(choices)]
 
 
@@ -35,7 +35,7 @@ def rotl(x, bits):
 
 
 def xxh64(data, seed=0):
-    """The xxHash specification, section "XXH64 algorithm description"."""
+    """Return the XXH64 hash by the xxHash specification, section "XXH64 algorithm description"."""
 
     def round_(acc, lane):
         return (rotl((acc + lane * P2) & MASK, 31) * P1) & MASK
@@ -66,7 +66,7 @@ def xxh64(data, seed=0):
 
 
 def hash_value(value):
-    """The hash of one Python value as ``hash_columns`` defines it; decimals by ``decimal128(38, 2)``."""
+    """Return the hash of a Python value as defined by ``hash_columns``; decimals are ``decimal128(38, 2)``."""
     match value:
         case None:
             return 0x6E756C6C6E756C6C
@@ -90,7 +90,7 @@ def hash_value(value):
 
 
 def hash_row(values):
-    """The hash of one composite key."""
+    """Return the hash of one composite key."""
     if not values:
         return 0
     combined = hash_value(values[0])
@@ -109,13 +109,13 @@ def hash_grouping(keys, workers, seed):
 
 
 def candidates(key, workers, seed, choices):
-    """Draw from a hat: each hash picks one of the workers that are left, which stay in ascending order."""
+    """Draw workers without replacement: each hash picks one of the remaining workers in ascending order."""
     left = list(range(workers))
     return [left.pop(seeded(key, seed, i) % len(left)) for i in range(min(choices, workers))]
 
 
 def partial_key_grouping(keys, workers, seed, choices, loads=None):
-    """Gives the worker ids; counts in ``loads``, true totals that nothing is ever taken from."""
+    """Return worker ids, and add to ``loads``, the true totals."""
     loads = [0] * workers if loads is None else loads
     ids = []
     for key in keys:
@@ -126,7 +126,7 @@ def partial_key_grouping(keys, workers, seed, choices, loads=None):
 
 
 def placement(ids, keys, workers):
-    """Loads, distinct keys per worker, and distinct keys overall."""
+    """Return loads, distinct keys per worker, and distinct keys overall."""
     loads = [0] * workers
     seen = defaultdict(set)
     for worker, key in zip(ids, keys, strict=True):

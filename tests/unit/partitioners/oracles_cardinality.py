@@ -1,6 +1,6 @@
-"""Paper 000's algorithms, written plainly and slowly: Algorithms 1 to 5 over sets, or over HyperLogLogs.
+"""Paper 000's algorithms in plain, slow Python: Algorithms 1 to 5 over sets or HyperLogLogs.
 
-The order of the steps is the paper's; its C and L are ``sets`` and ``loads``. Nothing of the library is used.
+The order of the steps is the paper's, whose C and L are ``sets`` and ``loads``. No code of the library is used.
 """
 
 import math
@@ -9,7 +9,7 @@ from .oracles import MASK, candidates, splitmix64
 
 
 class NaiveSet:
-    """Section 3.2.1."""
+    """The exact set of section 3.2.1."""
 
     def __init__(self):
         self.keys = set()
@@ -25,7 +25,7 @@ class NaiveSet:
 
 
 class HyperLogLog:
-    """Flajolet et al. 2007, Figure 3, with 4096 registers of 5 bits; after every update all of them are read again."""
+    """The HyperLogLog of Flajolet et al. 2007, Figure 3, with 4096 registers of 5 bits, all read after each update."""
 
     M = 4096
 
@@ -50,7 +50,7 @@ class HyperLogLog:
         return self.estimated
 
     def contains(self, k):
-        """Section 3.2.2: a trial update that leaves the estimate as it is."""
+        """Return whether a trial update leaves the estimate unchanged (section 3.2.2)."""
         trial = HyperLogLog(self.registers)
         trial.update(k)
         return trial.estimate() == self.estimate()
@@ -104,7 +104,7 @@ DECIDE = {"cm": decide_cm, "am": decide_am, "cam": decide_cam, "lm": decide_lm}
 
 
 class Partition:
-    """Algorithm 1; ``reset`` stands for a window that has expired."""
+    """The partitioner of Algorithm 1. ``reset`` stands for an expired window."""
 
     def __init__(self, algorithm, workers, seed=1, choices=2, cardinality="exact", weight=0.5):
         self.decide, self.structure = DECIDE[algorithm], STRUCTURES[cardinality]

@@ -1,4 +1,4 @@
-"""DAGreedy, written plainly: exact fractions for scores, and sets for what workers have."""
+"""DAGreedy in plain Python: exact fractions for scores, and sets for the workers' keys."""
 
 from fractions import Fraction
 from math import ceil
@@ -8,7 +8,7 @@ from .oracles_space_saving import PlainSpaceSaving
 
 
 class PlainDAGreedy:
-    """One replica; ``slides`` holds, the current one first, each slide's loads and sets of workers by key."""
+    """One replica. ``slides`` holds each slide's loads and sets of workers by key, the current slide first."""
 
     def __init__(self, n, seed, head, slides):
         self.n, self.seed, self.theta = n, seed, head / n

@@ -1,7 +1,7 @@
-"""Paper 003, written plainly and slowly: Algorithm 1 with its windows, and the reducer of Algorithm 2.
+"""Paper 003 in plain, slow Python: Algorithm 1 with its windows, and the reducer of Algorithm 2.
 
-X_w is kept for every key, as in the paper; dictionaries, sets and lists only. What the paper leaves open is as
-``placing`` says: ties, the first window, and a heavy hitter too many.
+X_w is kept for every key, as in the paper, in dictionaries, sets and lists. ``placing`` defines what the paper leaves
+open: ties, the first window, and surplus heavy hitters.
 """
 
 from collections import Counter, deque
@@ -110,7 +110,7 @@ class Dalton:
 
 
 def global_policy(messages, n):
-    """The reducer: messages are ``(load, {key: frequency}, {key: Q row})``; gives ``(GL, {key: Q row})``."""
+    """Return the reducer's ``(GL, {key: Q row})`` from messages ``(load, {key: frequency}, {key: Q row})``."""
     gl = sum(load for load, _, _ in messages)
     f = Counter()
     for _, frequencies, _ in messages:

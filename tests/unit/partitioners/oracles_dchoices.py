@@ -1,4 +1,4 @@
-"""D-Choices and W-Choices, written plainly from the formulas of Nasir et al., ICDE 2016."""
+"""D-Choices and W-Choices in plain Python, from the formulas of Nasir et al., ICDE 2016."""
 
 from math import ceil
 
@@ -7,7 +7,7 @@ from .oracles_space_saving import PlainSpaceSaving
 
 
 def balances(head, tail, d, n):
-    """The constraint for every prefix of the head, the ``p_i`` in descending order."""
+    """Return whether the constraint holds for every prefix of the head, with ``p_i`` in descending order."""
     for h in range(1, len(head) + 1):
         b = n - n * ((n - 1) / n) ** (h * d)
         load = sum(head[:h]) + (b / n) ** d * sum(head[h:]) + (b / n) ** 2 * tail
@@ -17,7 +17,7 @@ def balances(head, tail, d, n):
 
 
 def least_choices(head, n):
-    """FindOptimalChoices: from the lower bound ``p_1 n`` up; ``n`` when it comes to W-Choices."""
+    """Return the result of FindOptimalChoices, from the lower bound ``p_1 n`` up; ``n`` stands for W-Choices."""
     d = max(2, ceil(head[0] * n) if head else 2)
     while d < n and not balances(head, max(0.0, 1 - sum(head)), d, n):
         d += 1
@@ -25,7 +25,7 @@ def least_choices(head, n):
 
 
 class PlainHeadSplitting:
-    """Algorithm 1, record by record; ``everywhere`` for W-Choices. Loads are true totals."""
+    """Algorithm 1, record by record, with true totals as loads. ``everywhere`` selects W-Choices."""
 
     def __init__(self, n, seed, head, everywhere):
         self.n, self.seed, self.theta, self.everywhere = n, seed, head / n, everywhere

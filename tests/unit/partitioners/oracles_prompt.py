@@ -1,4 +1,4 @@
-"""Prompt (paper 004), written plainly and slowly: dicts, lists and fractions, line by line where there are lines."""
+"""Prompt (paper 004) in plain, slow Python with dicts, lists and fractions, following the paper line by line."""
 
 from collections import Counter
 from fractions import Fraction
@@ -8,7 +8,7 @@ from .oracles import hash_grouping
 
 
 def accumulator(keys, n_est, k_avg, budget):
-    """Algorithm 1. Gives CountTree, as the list of (approximate count, key) that it is traversed as, and HTable."""
+    """Return CountTree, as the list of (approximate count, key) in traversal order, and HTable of Algorithm 1."""
     htable, tree = {}, []
 
     def put_into_tree(count, key):
@@ -54,7 +54,7 @@ def accumulator(keys, n_est, k_avg, budget):
 
 
 def post_sort(keys):
-    """The distinct keys by descending count; the one that came first wins ties."""
+    """Return the distinct keys by descending count. The first seen wins ties."""
     counts = Counter(keys)
     return sorted(counts, key=lambda key: -counts[key])
 
@@ -64,7 +64,7 @@ def room_of(tuples, blocks):
 
 
 def best_fit(room, size):
-    """The block with the lowest remaining capacity that can hold it; else the one with the most."""
+    """Return the block with the lowest sufficient remaining capacity, or else the one with the most capacity."""
     holding = [block for block in range(len(room)) if room[block] >= size]
     return min(holding, key=room.__getitem__) if holding else max(range(len(room)), key=room.__getitem__)
 
@@ -76,7 +76,7 @@ def split_cutoff(counts, blocks):
 
 
 def zigzag(counts, blocks):
-    """Algorithm 2. Gives for each key of the list its fragments, block by block, as (block, size)."""
+    """Return the fragments of each key as (block, size), block by block, by Algorithm 2."""
     room, plan = room_of(sum(counts), blocks), [{} for _ in counts]
 
     def put(key, block, size):
@@ -146,7 +146,7 @@ PACKING = {
 
 
 def partition(keys, order, blocks, pack):
-    """The block of each record: a key's records, in arrival order, fill its fragments."""
+    """Return the block of each record. A key's records fill its fragments in order of arrival."""
     counts = Counter(keys)
     plan = pack([counts[key] for key in order], blocks)
     places = {
@@ -157,7 +157,7 @@ def partition(keys, order, blocks, pack):
 
 
 class Prompt:
-    """Batch by batch: gives the ids, and remembers N_C and K of the past five batches."""
+    """The algorithm batch by batch. It keeps N_C and K of the past five batches."""
 
     def __init__(self, budget, buffering, packing):
         self.budget, self.buffering, self.pack = budget, buffering, PACKING[packing]
@@ -176,7 +176,7 @@ class Prompt:
 
 
 def allocate(keys, sizes, split, buckets, task, seed):
-    """Algorithm 3, with the candidates reset when none is left."""
+    """Run Algorithm 3, and reset the candidates when none is left."""
     hashed = hash_grouping(keys, buckets, seed)
     capacity = [Fraction(sum(sizes), buckets)] * buckets
     chosen = {}

@@ -1,8 +1,8 @@
-"""Space-saving, written plainly from Metwally et al., for the oracles that look for frequent keys."""
+"""Space-saving in plain Python from Metwally et al., for the oracles that look for frequent keys."""
 
 
 class PlainSpaceSaving:
-    """A list of ``[key, count, error]`` by descending count, of which the last is the one to go."""
+    """A list of ``[key, count, error]`` by descending count, whose last entry is evicted first."""
 
     def __init__(self, capacity):
         self.capacity, self.total, self.missed, self.counters = capacity, 0, 0, []
@@ -23,6 +23,6 @@ class PlainSpaceSaving:
 
 
 def counters(summary):
-    """The library's summary as the same list."""
+    """Return the library's summary in the same form."""
     columns = (summary.keys, summary.counts, summary.errors)
     return [list(row) for row in zip(*(column.tolist() for column in columns), strict=True)]

@@ -1,4 +1,4 @@
-"""What the tests draw: streams of keys, ways to cut them into blocks, and partitioners."""
+"""Streams of keys, divisions of them into blocks, and partitioners, for tests to draw."""
 
 from itertools import pairwise
 
@@ -22,13 +22,13 @@ def make(name, workers=8, replica=0, replicas=1, seed=1, **parameters):
 
 
 def blocks(stream, cuts):
-    """``stream`` cut at the positions ``cuts``, which may repeat or lie beyond it and give empty blocks."""
+    """Return ``stream`` cut at the positions ``cuts``. Repeated cuts and cuts beyond its end give empty blocks."""
     edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
     return [stream[a:b] for a, b in pairwise(edges)]
 
 
 def zipf(rows, distinct, exponent, seed=0):
-    """Keys ``0, 1, ...`` with probability proportional to ``1 / (key + 1) ** exponent``."""
+    """Return keys ``0, 1, ...`` with probability proportional to ``1 / (key + 1) ** exponent``."""
     weights = 1.0 / np.arange(1, distinct + 1) ** exponent
     generator = np.random.default_rng(seed)
     return generator.choice(distinct, rows, p=weights / weights.sum()).astype(np.uint64)

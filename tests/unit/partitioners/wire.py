@@ -1,6 +1,6 @@
-"""Messages between Dalton's replicas as bytes, in the format of states, for replicas in processes of their own.
+"""Messages between Dalton's replicas as bytes, in the format of states, for replicas in separate processes.
 
-In a job, replicas synchronise between micro-batches by their saved states, so that nothing sends messages.
+In a job, replicas synchronize between micro-batches by their saved states, without messages.
 """
 
 import numpy as np
@@ -37,7 +37,7 @@ def to_bytes(message):
 
 
 def from_bytes(form, data):
-    """Raises ValueError on anything but the output of ``to_bytes``."""
+    """Return the message in the output of ``to_bytes``. Raise ValueError on anything else."""
     kind, title, arrays, numbers = FORMS[form]
     sent = unpack(data, kind, VERSION)
     fields = {"workers": sent.workers}

@@ -1,4 +1,4 @@
-"""Queries whose objects are kept as golden files, each by the name of its file."""
+"""Queries whose objects are kept as golden files, by file name."""
 
 from __future__ import annotations
 
@@ -95,17 +95,17 @@ IMAGE = "example.org/millrace-jobs:0.1.0"
 
 
 def query_of(text: str) -> StreamQuery:
-    """The query of a document."""
+    """Return the query of a document."""
     return read_query(yaml.safe_load(text))
 
 
 def objects_of(text: str, namespace: str = "cabs", uid: str = UID) -> list[Manifest]:
-    """Its objects under its first plan."""
+    """Return the query's objects under its first plan."""
     query = query_of(text)
     running = query.spec.state is QueryState.RUNNING
     return objects(query, Owner(namespace, query.name, uid), Plan.initial(query.spec), IMAGE, running=running)
 
 
 def golden(text: str) -> str:
-    """Its objects as the golden file has them."""
+    """Return the query's objects in the golden file."""
     return to_yaml(*objects_of(text))

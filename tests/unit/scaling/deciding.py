@@ -1,4 +1,4 @@
-"""Jobs that are decided about: a scaler in the simulator, and a job of which each answer is made by hand."""
+"""Jobs to decide about: a scaler in the simulator, and a job whose answers are made by hand."""
 
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +16,7 @@ BOUNDS = Bounds(Range(1, 8), Range(2, 48), Range(1, 32), executor_cores=2)
 
 
 class Recorder:
-    """A scaler as a policy which keeps its decisions; with ``restarting`` each step is by a new one that is restored."""
+    """A policy that keeps the decisions of a scaler. With ``restarting``, each step is by a new, restored scaler."""
 
     name = "millrace"
     period = 5.0
@@ -48,16 +48,16 @@ def scenario(trace, initial=PLAN, bounds=BOUNDS, **more):
 
 
 def run(scene, seed=1, settings=SETTINGS, **more):
-    """The run, and the policy with its decisions."""
+    """Simulate a job, and return the run and the policy with its decisions."""
     policy = Recorder(scene, settings, **more)
     return simulate(scene, policy, seed), policy
 
 
 @dataclass
 class HandMade:
-    """A job whose batches take ``fixed + per_row * rows * (executors0 / executors)`` seconds, without any noise.
+    """A noise-free job whose batches take ``fixed + per_row * rows * (executors0 / executors)`` seconds.
 
-    ``serial`` seconds per record do not become less with executors.
+    ``serial`` seconds per record do not decrease with more executors.
     """
 
     rate: float = 40_000.0
@@ -73,7 +73,7 @@ class HandMade:
     totals: dict = field(default_factory=dict)
 
     def step(self, scaler, **situation) -> Decision:
-        """One observation of five batches, and the decision after it, which is carried out."""
+        """Run five batches, apply the decision that follows their observation, and return it."""
         self.now += 5 * self.interval
         self._work(5)
         ready = self.plan.executors if self.ready is None else self.ready
@@ -86,7 +86,7 @@ class HandMade:
         return [self.step(scaler, **situation) for _ in range(count)]
 
     def until(self, scaler, count=60, **situation):
-        """The first decision that changes something; the last of ``count`` if none does."""
+        """Return the first decision that changes something, or the last of ``count``."""
         for _ in range(count):
             decision = self.step(scaler, **situation)
             if decision.changed:

@@ -1,4 +1,4 @@
-"""A job that keeps book of its batches, and the answers that its metrics would give: the truth to compare with."""
+"""A job that records its batches, and the answers that its metrics would give: the ground truth for observations."""
 
 from dataclasses import dataclass, field
 
@@ -22,7 +22,7 @@ class Batch:
 
 @dataclass
 class Job:
-    """Batches begin once in an interval, or as soon as the one before has ended; each takes all that came."""
+    """A job that starts a batch once per interval, or when the one before has ended. Each takes all waiting records."""
 
     interval: float = 2.0
     rate: float = 1000.0
@@ -37,7 +37,7 @@ class Job:
     answers: list[Answer] = field(default_factory=list)
 
     def run(self, until, seconds=None, every=5.0):
-        """Let batches of so many ``seconds`` follow each other until then, with an answer every few seconds."""
+        """Run batches of ``seconds`` each until a time, with an answer every few seconds."""
         seconds = self.seconds if seconds is None else seconds
         while (start := self.next_start) <= until:
             rows = self.rate * (start - self.planned)
@@ -84,7 +84,7 @@ class Job:
         )
 
     def between(self, since, until):
-        """Batches that ended after ``since`` and until ``until``."""
+        """Return the batches that ended after ``since`` and until ``until``."""
         return [batch for batch in self.batches if since < batch.end <= until]
 
 
@@ -98,13 +98,13 @@ def reasons(found):
 
 
 def read_with(change, at=5, answers=None):
-    """Observations of a steady job whose answer number ``at`` is another one."""
+    """Return the observations of a steady job with the answer number ``at`` replaced."""
     answers = answers or Job().run(60).answers
     return read([*answers[:at], change(answers[at]), *answers[at + 1 :]])
 
 
 def check_truth(job, seen, arrival=1e-6):
-    """Everything is as the job's own book has it, the rate of arrival but for so large a share."""
+    """Check the observation against the job's record. The arrival rate may differ by the share ``arrival``."""
     batches = job.between(seen.since, seen.until)
     assert seen.batches == len(batches)
     assert {batch.epoch for batch in batches} == {seen.epoch}

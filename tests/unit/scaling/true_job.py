@@ -1,4 +1,4 @@
-"""A job whose costs are known: its batches are scheduled task by task, and reported as metrics report them."""
+"""A job of known costs whose batches are scheduled task by task, and observed as through metrics."""
 
 import heapq
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ PARTITIONS = 4
 
 
 def list_schedule(seconds, cores):
-    """When the last task ends, each begun in order on the core that is free first."""
+    """Return the end of the last task. Tasks start in order, each on the core that is free first."""
     free = [0.0] * cores
     for length in seconds:
         heapq.heapreplace(free, free[0] + length)
@@ -48,7 +48,7 @@ class TrueJob:
         return self.hot * (n - 1)
 
     def stages(self, plan, rows):
-        """Seconds of each task by the stage's clock, and what launching adds; cores that are busy slow each other."""
+        """Return the seconds of each task by stage, and the launch times. Busy cores slow each other down."""
         n, m, groups = plan.parallelism, plan.replicas, self.partials(rows)
         shares = np.full(n, (1 - self.hot) / n)
         shares[0] += self.hot
@@ -69,7 +69,7 @@ class TrueJob:
         return np.mean([self.seconds(plan, rows) for _ in range(batches)])
 
     def observe(self, plan, rows, batches=3, **wrong):
-        """What the metrics tell of some batches; ``wrong`` is said instead of the truth."""
+        """Return the observation of some batches, with the values in ``wrong`` instead of the true ones."""
         self.epoch += plan != self.plan
         self.plan = plan
         since, self.time = self.time, self.time + batches * INTERVAL
@@ -78,7 +78,7 @@ class TrueJob:
             return float(seconds * np.exp(self.noise * self.rng.standard_normal()))
 
         seen = [(len(tasks), scattered(tasks.sum())) for tasks, _ in self.stages(plan, rows)]
-        told = {
+        true = {
             "seconds": scattered(self.mean_seconds(plan, rows, batches)),
             "partials": self.partials(rows),
             "imbalance": self.imbalance(plan.parallelism),
@@ -88,7 +88,7 @@ class TrueJob:
         }
         return Observation(
             since, self.time, self.epoch, plan, batches, INTERVAL, rows=rows, arrival=rows / INTERVAL, lag=0.0,
-            **(told | wrong),
+            **(true | wrong),
         )  # fmt: skip
 
 

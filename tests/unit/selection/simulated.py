@@ -1,4 +1,4 @@
-"""A query whose costs are known: batches as a job reports them, for a selector that does not know the costs."""
+"""A query of known costs, with reports of its batches for a selector that does not know the costs."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ def profile_of(stream):
 
 
 def placed(stream, algorithm, workers, replicas):
-    """Worker of every record; under native its slice."""
+    """Return the worker of every record; under native, its slice."""
     slices = np.array_split(stream, replicas)
     if algorithm == NATIVE:
         return np.repeat(np.arange(replicas), [len(piece) for piece in slices])
@@ -32,7 +32,7 @@ def placed(stream, algorithm, workers, replicas):
 
 @dataclass
 class SimulatedQuery:
-    """Seconds of one core for a record and a partial result; a core for every worker."""
+    """A query with known core seconds per record and per partial result, and a core for every worker."""
 
     record: float = 1e-6
     group: float = 5e-6

@@ -1,4 +1,4 @@
-"""Simulated jobs with the costs of real ones: calibrated on points that were measured, run at points held out."""
+"""Simulated jobs with the costs of real ones: calibrated on measured points, and run at held-out points."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from millrace_operator.scaling.batch_time.stage_work import BLOCK, GROUP, RECORD
 from .scenes import Patient
 
 PANES = {"tumbling": 6, "python": 6, "digests": 1, "digests-pkg": 1}
-"""Jobs over the stream of Zipf's law, whose batches have a minute of event time, and their windows in it."""
+"""Jobs over the Zipf stream, whose batches have a minute of event time, with their panes per batch."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A point that was held out: seconds of a batch as measured, and as simulated."""
+    """A held-out point: the measured and the simulated seconds of a batch."""
 
     setting: object
     measured: float
@@ -39,7 +39,7 @@ class Compared:
 
 
 def compare(points):
-    """All held-out points of ``PANES`` among those that were measured."""
+    """Compare all measured held-out points of the jobs in ``PANES``."""
     measured = defaultdict(list)
     for point in points:
         measured[point.setting].append(point.measured)
@@ -53,7 +53,7 @@ def compare(points):
 
 
 def calibrated(job, measured):
-    """The job with the costs that explain its points in ``SEEN``."""
+    """Return the job with the costs that explain its points in ``SEEN``."""
     calibration = Calibration(BOUNDS, STATE_PARTITIONS)
     seen = [(setting, one) for setting in settings(job, SEEN) for one in measured[setting]]
     for number, (setting, one) in enumerate(seen, 1):
@@ -79,7 +79,7 @@ def calibrated(job, measured):
 
 
 def simulated(setting, profile):
-    """Seconds of a batch of the simulated job at one setting."""
+    """Return the seconds of a batch of the simulated job at one setting."""
     scenario = Scenario(
         name=setting.job,
         trace=constant(setting.rows / INTERVAL, 1.5 * INTERVAL),

@@ -1,4 +1,4 @@
-"""Scenarios in which a batch's time can be worked out by hand, and policies that do what a test says."""
+"""Scenarios whose batch times can be worked out by hand, and policies that follow a script."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ EASY = JobProfile(
 
 
 def rates(*points):
-    """A trace through points of seconds and records per second."""
+    """Return a trace through points of seconds and records per second."""
     return trace("by hand", points)
 
 
@@ -67,13 +67,13 @@ def scene(arrivals=None, **others):
 
 
 def dedicated(**others):
-    """A scene whose partitioner replicas are pods of their own, each good for 100 records per second."""
+    """Return a scenario with dedicated partitioner replicas, each routing 100 records per second."""
     job = replace(EASY, route=StageCost(task=0.0, row=0.01))
     return scene(bounds=replace(BOUNDS, replica_cores=1.0), job=job, **others)
 
 
 class Patient:
-    """Never changes anything."""
+    """A policy that never changes anything."""
 
     name = "patient"
 
@@ -85,7 +85,7 @@ class Patient:
 
 
 class Planned:
-    """Asks for plans at known times, and remembers what it was called with."""
+    """A policy that requests plans at known times, and records its calls."""
 
     name = "planned"
 
