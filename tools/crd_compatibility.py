@@ -188,7 +188,7 @@ def _normal(rule: Schema, absent: set[str]) -> tuple[Any, ...]:
 
 
 def _holds_without(rule: str, absent: set[str]) -> bool:
-    """Whether a rule begins with an alternative that holds if a field is absent: ``!has(self.new) || ...``.
+    """Return whether a rule begins with an alternative that holds if a field is absent: ``!has(self.new) || ...``.
 
     In ``... ? ... : ...``, that alternative would only be part of the condition.
     """

@@ -53,7 +53,7 @@ def reference() -> str:
     ]
     parts = [
         "# StreamQuery",
-        f"The fields of a `StreamQuery` of `{GROUP}/{VERSION}`, and what the operator says of one. This page is "
+        f"The fields of a `StreamQuery` of `{GROUP}/{VERSION}`, and the operator's reports about it. This page is "
         "written by `make generate`; do not edit it.",
         "In a path, `*` is any entry of a map and `[]` any item of a list. "
         f"For a duration, {Duration.hint}; for a size, {ByteSize.hint}.",
@@ -61,12 +61,12 @@ def reference() -> str:
         _table(("a change", "meaning"), docstrings(Effect).items()),
         *levels.sections(),
         "## Annotations",
-        "They steer the operator for a while, without a change of the spec; any value but `false` sets one.",
+        "They control the operator temporarily, without a change of the spec; any value but `false` sets one.",
         _table(("annotation", "meaning"), _in_code(docstrings(Annotation))),
         "## Conditions",
         *(part for name, reasons in _reasons().items() for part in _condition(name, reasons)),
         "## Scaling decisions",
-        "Reasons in `status.lastScaling`, and of what holds a decision back:",
+        "Reasons in `status.lastScaling`, and the guards that hold a decision back:",
         _table(("reason", "meaning"), _in_code(docstrings(Reason) | docstrings(Guard))),
         "## Failures",
         "Classes of failures in `status.attempts` and of the condition `Degraded`:",
@@ -128,16 +128,16 @@ class _Levels:
         rows = [self._row(path, name, node, required=name in required) for name, node in schema["properties"].items()]
         if not f"{path}.".startswith("spec."):
             header, rows = header[:-1], [row[:-1] for row in rows]
-        told = (
+        rule_list = (
             [
-                "What breaks a rule is refused by the API server, with the rule's sentence:",
+                "The API server rejects an object that breaks a rule, with the rule's message:",
                 "\n".join(f"- {rule['message']}" for rule in rules),
             ]
             if rules
             else []
         )
         title = f"## `{path or 'StreamQuery'}`"
-        return [title, schema.get("description", _METADATA), _table(header, rows), *told]
+        return [title, schema.get("description", _METADATA), _table(header, rows), *rule_list]
 
     def _row(self, above: str, name: str, node: Schema, *, required: bool) -> list[str]:
         path = f"{above}.{name}" if above else name
@@ -189,10 +189,10 @@ def _default(node: Schema) -> str:
 
 def _limits(node: Schema) -> str:
     """Return bounds and pattern in parentheses, or an empty string if there are none."""
-    said = [_range(node, low, high) + of for low, high, of in _LIMITS if low in node or high in node]
+    limits = [_range(node, low, high) + of for low, high, of in _LIMITS if low in node or high in node]
     if "pattern" in node:
-        said.append(f"matching {_code(node['pattern'])}")
-    return f" ({', '.join(said)})" if said else ""
+        limits.append(f"matching {_code(node['pattern'])}")
+    return f" ({', '.join(limits)})" if limits else ""
 
 
 def _range(node: Schema, low: str, high: str) -> str:

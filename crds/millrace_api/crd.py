@@ -29,7 +29,7 @@ _DROPPED = {
 }
 
 PRINTER_COLUMNS = (
-    ("Phase", "string", ".status.phase", "Where the query is in its life."),
+    ("Phase", "string", ".status.phase", "Stage of the query's life cycle."),
     ("Algorithm", "string", ".status.plan.algorithm", "Partitioning algorithm."),
     ("Plan", "string", ".status.plan.shape", "Executors/parallelism/replicas."),
     ("Utilization", "number", ".status.load.utilization", "Batch processing time over batch interval."),

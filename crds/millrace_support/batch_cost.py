@@ -1,4 +1,4 @@
-"""What estimates of a batch's cost share on both sides; docs/cost-models.md says which of them asks what."""
+"""Constants and scheduling arithmetic shared by the operator's and the job's cost models (docs/cost-models.md)."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def makespan(tasks: Collection[float], cores: int, gap: float = 0.0) -> float:
     if len(tasks) <= cores:
         return max([number * gap + task for number, task in enumerate(tasks, 1)], default=0.0)
     free = [0.0] * cores
-    handed_out = 0.0
+    launched = 0.0
     for task in tasks:
-        handed_out += gap
+        launched += gap
         first = free[0]
-        heapreplace(free, (first if first > handed_out else handed_out) + task)
+        heapreplace(free, (first if first > launched else launched) + task)
     return max(free)

@@ -16,7 +16,7 @@ def check_plotting(file: Path) -> None:
             Problem("--plot needs matplotlib, which is not installed", "install it: pip install 'millrace[plots]'")
         ) from None
     if file.suffix != ".svg":
-        raise MillraceError(Problem(f"--plot {file} is no name for an SVG picture", "write a name that ends in .svg"))
+        raise MillraceError(Problem(f"--plot {file} is not the name of an SVG file", "write a name that ends in .svg"))
     try:
         there = file.exists()
         file.open("a").close()

@@ -10,7 +10,7 @@ _SOME = '{namespace=~"$namespace", query=~"$query"}'
 _NAME = "{{namespace}}/{{query}}"
 _DECISIONS = "millrace_operator_scaling_decisions_total"
 _ERROR = "millrace_operator_prediction_error_ratio"
-_OF_ALL = "Of all queries: the operator's metrics do not name them."
+_OF_ALL = "For all queries: the operator's metrics do not name them."
 
 
 def dashboard() -> Dashboard:
@@ -37,7 +37,7 @@ def _numbers() -> list[Panel]:
             width=6,
         ),
         number(
-            "Most of one query, 1 h",
+            "Most changes of one query, 1 h",
             "Of the query with the most changes of plan within the last hour; above 6, an alert fires.",
             f"max(changes(namespace_query:millrace_plan_epoch:max{_SOME}[1h]))",
             steps={4: "orange", 7: "red"},
@@ -45,7 +45,7 @@ def _numbers() -> list[Panel]:
         ),
         number(
             "At capacity, 10 min",
-            f"Decisions that a query needs more than it may have, or than helps. {_OF_ALL}",
+            f"Decisions that a query needs more executors than it may have, or than would help. {_OF_ALL}",
             f"sum(increase({_DECISIONS}{{{short}}}[10m])) or vector(0)",
             steps={1: "orange"},
             decimals=0,
@@ -53,7 +53,7 @@ def _numbers() -> list[Panel]:
         ),
         number(
             "Prediction error, 6 h",
-            f"Half of the changes of plan gave batch times that were off by less than that. {_OF_ALL}",
+            f"Median difference of predicted and observed batch time after changes of plan. {_OF_ALL}",
             f"histogram_quantile(0.5, sum by (le) (increase({_ERROR}_bucket[6h])))",
             "percentunit",
             steps={0.2: "orange", 0.3: "red"},
@@ -67,7 +67,7 @@ def _decisions() -> list[Panel]:
     return [
         graph(
             "What was decided, and why?",
-            "Decisions a minute by their reason; each running query is looked at every ten seconds. "
+            "Decisions per minute by their reason; each running query is checked every ten seconds. "
             f"docs/autoscaling.md says what the reasons mean. {_OF_ALL}",
             {"{{reason}}": f"60 * sum by (reason) (rate({_DECISIONS}[$__rate_interval]))"},
             "none",
@@ -92,7 +92,7 @@ def _outcome() -> list[Panel]:
         graph("Replicas", "Partitioner replicas m in the plan of the last batch.", {_NAME: replicas}, "none"),
         graph(
             "Records per second",
-            "What drives the plans. Growth asks for replicas, more different keys ask for workers.",
+            "The load that drives plans: more records need replicas, more distinct keys need workers.",
             {_NAME: f"namespace_query:millrace_input_rows:rate5m{_SOME}"},
             "short",
         ),

@@ -20,7 +20,7 @@ def dashboard() -> Dashboard:
     """Build the dashboard: totals, a table with one row per query, busiest first, and graphs."""
     return board(
         "fleet",
-        "All queries of some namespaces: which of them needs a look?",
+        "All queries of some namespaces: which of them needs attention?",
         [choice("namespace", "millrace_batches_total", many=True)],
         [*_numbers(), _table(), *_graphs()],
     )
@@ -43,7 +43,7 @@ def _numbers() -> list[Panel]:
             steps={1: "red"},
         ),
         number(
-            "Lag that grows",
+            "Growing lag",
             "Queries with more than ten intervals' worth of records waiting, and more and more of them.",
             f"count({_LAG} > 10 * namespace_query:millrace_batch_interval_seconds:max"
             " and namespace_query:millrace_source_lag_rows:deriv15m > 0) or vector(0)",
@@ -52,7 +52,7 @@ def _numbers() -> list[Panel]:
         number("Records per second", "What all queries read.", f"sum({_ROWS})", "short"),
         number(
             "Alerts",
-            "Alerts of Millrace that fire, in all namespaces.",
+            "Firing alerts of Millrace, in all namespaces.",
             'count(ALERTS{alertname=~"Millrace.*", alertstate="firing"}) or vector(0)',
             steps={1: "red"},
         ),
@@ -71,7 +71,7 @@ def _table() -> table.Panel:
     }
     return rows(
         "Queries",
-        "W is batch time over batch interval. Lag is the time that reading what waits would take at the present rate.",
+        "W is batch time over batch interval. Lag is the time to read all waiting records at the present rate.",
         columns,
         {"namespace": "Namespace", "query": "Query"},
         steps={"W": {0.9: "orange", 1: "red"}, "Over the interval, 1 h": {0.01: "orange", 0.06: "red"}},
@@ -93,7 +93,7 @@ def _graphs() -> list[Panel]:
         ),
         graph(
             "How far behind are they?",
-            "Time that reading what waits would take at the present rate, of the 20 queries with the largest.",
+            "Time to read all waiting records at the present rate, of the 20 queries with the largest.",
             {name: f"topk(20, {_LAG} < Inf)"},
             "s",
         ),

@@ -1,4 +1,4 @@
-"""Dashboard of the operator itself: does it lead, see and keep up?"""
+"""Dashboard of the operator itself: does it lead, observe the cluster and keep up?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def dashboard() -> Dashboard:
     """Build the dashboard: leader and canary first, then work, API requests, and resources."""
     return board(
         "operator",
-        "The operator itself: does it lead, see and keep up?",
+        "The operator itself: does it lead, observe the cluster and keep up?",
         [choice("namespace", "millrace_operator_leader")],
         [*_numbers(), *_work(), *_requests(), *_resources()],
     )
@@ -26,7 +26,7 @@ def _numbers() -> list[Panel]:
     return [
         number(
             "Operators",
-            "Those that Prometheus sees; one leads, the others stand by.",
+            "Operators that Prometheus scrapes; one leads, the others stand by.",
             f"count(millrace_operator_leader{_OF})",
         ),
         number(
@@ -37,7 +37,7 @@ def _numbers() -> list[Panel]:
         ),
         number(
             "Canary",
-            "Largest time since an operator's watch has shown the canary, which is touched every 30 seconds.",
+            "Longest time since an operator's watch last showed the canary, which is touched every 30 seconds.",
             f"max(millrace_operator_canary_age_seconds{_OF})",
             "s",
             steps={60: "orange", 90: "red"},
@@ -54,12 +54,12 @@ def _work() -> list[Panel]:
     step = f"sum by (le) (rate(millrace_operator_reconcile_seconds_bucket{_RATE}))"
     return [
         graph(
-            "Does it get on?",
-            "Steps taken for queries, by their result, and queries put back after an error. Errors are tried again; "
-            "where they go on, the operator's log says what they are.",
+            "Is it making progress?",
+            "Steps taken for queries, by their result, and queries requeued after an error. Errors are retried; if "
+            "they persist, the operator's log has the details.",
             {
                 "{{result}}": f"sum by (result) (rate(millrace_operator_reconciles_total{_RATE}))",
-                "put back": f"sum(rate(millrace_operator_retries_total{_RATE}))",
+                "requeued": f"sum(rate(millrace_operator_retries_total{_RATE}))",
             },
             "ops",
         ),
@@ -77,8 +77,8 @@ def _work() -> list[Panel]:
             stacked=True,
         ),
         graph(
-            "Does it see, and lead?",
-            "Largest time for which the watch of each operator has not shown the canary, and who leads (1, right).",
+            "Does it observe the cluster, and lead?",
+            "Longest time without the canary in the watch of each operator, and which operator leads (1, right).",
             {
                 "canary {{instance}}": f"max_over_time(millrace_operator_canary_age_seconds{_RATE})",
                 "leads {{instance}}": f"millrace_operator_leader{_OF}",
@@ -103,14 +103,14 @@ def _requests() -> list[Panel]:
         ),
         graph(
             "How does the API server answer?",
-            "p99 of the time that requests take, and those that did not succeed, by the answer (right).",
+            "p99 of the time that requests take, and failed requests by status code (right).",
             {
                 "{{verb}} p99": f"histogram_quantile(0.99, {seconds})",
-                "answered {{code}}": "sum by (code) (rate(millrace_operator_api_requests_total"
+                "status {{code}}": "sum by (code) (rate(millrace_operator_api_requests_total"
                 '{namespace="$namespace", code!~"2.."}[$__rate_interval]))',
             },
             "s",
-            right="answered .*",
+            right="status .*",
             right_unit="reqps",
         ),
     ]
@@ -119,14 +119,14 @@ def _requests() -> list[Panel]:
 def _resources() -> list[Panel]:
     return [
         graph(
-            "Processor",
+            "CPU",
             "Cores that each operator keeps busy.",
             {"{{instance}}": f"rate(process_cpu_seconds_total{_RATE}){_OPERATORS}"},
             "none",
         ),
         graph(
             "Memory",
-            "Resident memory of each operator. The chart limits it to 512 MiB, where resources says nothing else.",
+            "Resident memory of each operator. The chart limits it to 512 MiB, unless resources is set.",
             {"{{instance}}": f"process_resident_memory_bytes{_OF}{_OPERATORS}"},
             "bytes",
         ),

@@ -41,7 +41,7 @@ def board(
     Args:
         name: name of its file, in lower case.
         description: the question that the dashboard answers.
-        variables: what the user selects, beside the data source.
+        variables: what the user selects, besides the data source.
         panels: panels, in reading order.
         plans_of: selector of the queries whose changes of plan are marked in all graphs; none if empty.
     """

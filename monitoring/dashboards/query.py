@@ -25,7 +25,7 @@ def partitioning() -> Dashboard:
     """Build the dashboard: evenness of load and tasks, the cost of evenness, and the behaviour of ``auto``."""
     return board(
         "partitioning",
-        "The partitioner of one query: is the load even, and at which price?",
+        "The partitioner of one query: is the load even, and at what cost?",
         _choices(),
         [*_balance(), *_evenness(), *_price(), *_auto()],
         plans_of=_ONE,
@@ -71,7 +71,7 @@ def _numbers() -> list[Panel]:
         ),
         number(
             "Lag",
-            "Time that reading what waits would take at the present rate.",
+            "Time to read all waiting records at the present rate.",
             f"{_RECORDED}source_lag:seconds{_ONE}",
             "s",
             decimals=1,
@@ -97,15 +97,14 @@ def _keeping_up() -> list[Panel]:
             "s",
         ),
         graph(
-            "What waits?",
-            "Records that the sources had left when the last batch was planned. It should not grow.",
+            "How many records wait?",
+            "Records left in the sources when the last batch was planned. It should not grow.",
             {"records": _max("millrace_source_lag_rows")},
             "short",
         ),
         graph(
             "What comes in, and what is lost?",
-            "Records per second that are read; of them those that could not be decoded (rejected), and those "
-            "behind the watermark (late).",
+            "Records per second: read, of those not decodable (rejected), and behind the watermark (late).",
             {
                 "read": f"sum(rate(millrace_input_rows_total{_ONE}[$__rate_interval]))",
                 "rejected": f"sum(rate(millrace_rejected_rows_total{_ONE}[$__rate_interval]))",
@@ -156,8 +155,8 @@ def _kept() -> list[Panel]:
     return [
         graph(
             "How much is kept?",
-            "Rows in the state store, and the memory they take (right). Where they grow without end, the watermark "
-            "stands still, or the query has no window.",
+            "Rows in the state store, and the memory they take (right). If they keep growing, the watermark "
+            "does not advance, or the query has no window.",
             {"rows": _max("millrace_state_rows"), "memory": _max("millrace_state_bytes")},
             "short",
             right="memory",
@@ -175,7 +174,7 @@ def _kept() -> list[Panel]:
 def _balance() -> list[Panel]:
     return [
         *_plan(),
-        number("Keys", "Different keys in the last batch.", _max("millrace_distinct_keys"), "short"),
+        number("Keys", "Distinct keys in the last batch.", _max("millrace_distinct_keys"), "short"),
         number(
             "Load imbalance",
             "Load of the busiest worker less that of the average one, as a share of the latter; 0 is even.",
@@ -198,7 +197,7 @@ def _evenness() -> list[Panel]:
     return [
         graph(
             "Is a worker hot?",
-            "Largest load of a worker less the average, as a share of the average: of records, and of different keys. "
+            "Largest load of a worker less the average, as a share of the average: of records, and of distinct keys. "
             "Absent while no record is routed, as under the algorithm native.",
             {"records": _max("millrace_load_imbalance_ratio"), "keys": _max("millrace_cardinality_imbalance_ratio")},
             "percentunit",
@@ -220,17 +219,17 @@ def _price() -> list[Panel]:
     return [
         graph(
             "What does it cost?",
-            "Aggregation cost: different keys of each worker, added up over the workers. It lies between the different "
-            "keys of the batch, where no key is split, and that times the workers.",
+            "Aggregation cost: the sum of the workers' distinct keys. It is between the distinct keys of the batch, if "
+            "no key is split, and that number times the workers.",
             {
                 "aggregation cost": _max("millrace_aggregation_cost_keys"),
-                "different keys": _max("millrace_distinct_keys"),
+                "distinct keys": _max("millrace_distinct_keys"),
             },
             "short",
         ),
         graph(
-            "Do keys stay where they are?",
-            "Of the keys that were also in the batch before, the share that went to other workers than there.",
+            "Do keys stay on their workers?",
+            "Share of the keys of the previous batch that went to other workers this time.",
             {"moved keys": _max("millrace_moved_keys_ratio")},
             "percentunit",
         ),
@@ -249,7 +248,7 @@ def _auto() -> list[Panel]:
         ),
         graph(
             "Does auto predict well?",
-            "Batch time that algorithm auto predicted, less the one observed, as a share of the latter, without sign.",
+            "Absolute difference of predicted and observed batch time with algorithm auto, as a share of the observed.",
             {"error": f"max(abs(millrace_auto_prediction_error_ratio{_ONE}))"},
             "percentunit",
         ),

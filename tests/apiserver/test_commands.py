@@ -96,7 +96,7 @@ def test_explain_shows_what_the_operator_wrote_down(millrace, query, kubectl):
     query.report(conditions=[condition("ScalingActive", "False", "Off", "spec.scaling.mode is Off")])
     said = succeeded(millrace("explain", NAME))
     assert said == (
-        f"no scaling decision about {NAME} is written down yet; ScalingActive is False (Off: spec.scaling.mode is Off)\n"
+        f"no scaling decision about {NAME} has been recorded yet; ScalingActive is False (Off: spec.scaling.mode is Off)\n"
     )
     kubectl("create", "configmap", f"{NAME}-scaling", f"--from-literal=decision.json={as_written(decision())}")
     said = succeeded(millrace("explain", NAME))

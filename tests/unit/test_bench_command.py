@@ -75,7 +75,7 @@ def test_json_assignments_and_a_picture(bench: Bench, tmp_path: Path) -> None:
         ({"algorithm": "pkg:choices=0"}, "parameter 'choices' of partitioner pkg is 0"),
         ({"assignments": "stream.csv/ids"}, "assignments cannot be written to stream.csv/ids: Not a directory"),
         ({"plot": "out.svg", "input": "gone.csv"}, "gone.csv: there is no such file; check the path"),
-        ({"plot": "out.png"}, "--plot out.png is no name for an SVG picture; write a name that ends in .svg"),
+        ({"plot": "out.png"}, "--plot out.png is not the name of an SVG file; write a name that ends in .svg"),
     ],
 )
 def test_a_mistake_is_one_sentence(bench: Bench, changes: dict[str, str], said: str) -> None:

@@ -46,9 +46,9 @@ class Replicas(Model):
 
     rules: ClassVar[tuple[Rule, ...]] = (ascending("min", "initial", "max"),)
 
-    min: Count = Field(default=1, description="Fewest replicas.")
+    min: Count = Field(default=1, description="Minimum number of replicas.")
     initial: Count | None = Field(default=None, description="Replicas at the start; default: 2, within min and max.")
-    max: Count = Field(default=8, description="Most replicas.")
+    max: Count = Field(default=8, description="Maximum number of replicas.")
 
     @property
     def at_start(self) -> int:
@@ -76,10 +76,10 @@ class Parallelism(Model):
     rules: ClassVar[tuple[Rule, ...]] = (ascending("min", "initial", "max"),)
 
     initial: Count | None = Field(default=None, description="Workers at the start; default: 8, within min and max.")
-    min: Count = Field(default=1, description="Fewest workers.")
+    min: Count = Field(default=1, description="Minimum number of workers.")
     max: Count = Field(
         default=16,
-        description="Most workers; also fixes the number of state partitions, each of which costs time.",
+        description="Maximum number of workers; also fixes the number of state partitions, each of which costs time.",
     )
 
     @property
@@ -105,8 +105,8 @@ class ExecutorsSpec(Pod):
 
     # /scale reads and writes this field, so it always has a value
     initial: Count = Field(default=1, description="Executors at the start; kubectl scale sets it.")
-    min: Count = Field(default=1, description="Fewest executors.")
-    max: Count = Field(default=8, description="Most executors.")
+    min: Count = Field(default=1, description="Minimum number of executors.")
+    max: Count = Field(default=8, description="Maximum number of executors.")
     cores: Count = Field(default=2, description="CPU cores of each executor.")
     memory: ByteSize = Field(default=ByteSize("2g"), description="Memory of each executor's JVM.")
 

@@ -122,7 +122,7 @@ class KafkaSourceSpec(KafkaConnection):
         at_most_one("ending_offsets", "ending_timestamp", hint="keep the one to stop at"),
         Rule(
             "endingOffsets earliest would read nothing",
-            "write latest, or leave it out to go on for ever",
+            "write latest, or leave it out to read without end",
             ("ending_offsets",),
             "!has(self.endingOffsets) || self.endingOffsets == 'latest'",
             lambda kafka: kafka.ending_offsets in (None, KafkaOffsets.LATEST),
@@ -135,11 +135,11 @@ class KafkaSourceSpec(KafkaConnection):
             lambda kafka: _is_pattern(kafka.topic_pattern or ""),
         ),
         Rule(
-            "a partition is there more than once",
+            "a partition is listed more than once",
             "name each partition once",
             ("partitions",),
             None,
-            lambda kafka: _differ([(each.topic, each.partition) for each in kafka.partitions or ()]),
+            lambda kafka: _are_distinct([(each.topic, each.partition) for each in kafka.partitions or ()]),
         ),
     )
 
@@ -165,9 +165,9 @@ class KafkaSourceSpec(KafkaConnection):
     max_records_per_batch: WholeNumber | None = Field(
         default=None,
         ge=1,
-        description="Most records one batch reads; default: what the measured capacity allows.",
+        description="Maximum number of records per batch; default: what the measured capacity allows.",
     )
-    max_bytes_per_batch: ByteSize | None = Field(default=None, description="Most bytes one batch reads.")
+    max_bytes_per_batch: ByteSize | None = Field(default=None, description="Maximum number of bytes per batch.")
 
     def reads(self, topic: str) -> bool:
         """Return whether the source reads a topic of this name."""
@@ -183,5 +183,5 @@ def _is_pattern(text: str) -> bool:
     return True
 
 
-def _differ(values: list[tuple[str, int]]) -> bool:
+def _are_distinct(values: list[tuple[str, int]]) -> bool:
     return len(set(values)) == len(values)

@@ -22,7 +22,7 @@ APPLIED_KEY = "applied.json"
 
 
 class Plan(Model):
-    """What the job follows; it is read from a file or a ConfigMap, and pinned to a batch before the batch starts."""
+    """The plan of a job, read from a file or a ConfigMap; each batch is pinned to one before it starts."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -33,7 +33,7 @@ class Plan(Model):
             lambda plan: plan.algorithm is not Algorithm.AUTO,
         ),
         Rule(
-            "shares has not one entry per worker",
+            "shares does not have one entry per worker",
             "write as many shares as parallelism says, or leave shares out",
             ("parallelism", "shares"),
             None,
@@ -46,7 +46,7 @@ class Plan(Model):
     parameters: Parameters = Field(default={}, description="Settings of the algorithm.")
     replicas: Count = Field(description="Partitioner replicas m: slices of the input of a batch.", examples=[2])
     parallelism: Count = Field(description="Workers n: combine tasks.", examples=[8])
-    executors: Count = Field(default=1, description="Executors; without meaning in one process.")
+    executors: Count = Field(default=1, description="Executors; ignored when the job runs in one process.")
     shares: Annotated[tuple[Positive, ...], Field(max_length=4096)] | None = Field(
         default=None, description="Relative share of the records for each worker; default: equal."
     )

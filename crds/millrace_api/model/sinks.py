@@ -22,7 +22,7 @@ class FilesSinkSpec(Model):
 class ConsoleSinkSpec(Model):
     """Shows results in the terminal."""
 
-    rows: Count = Field(default=20, description="Most rows shown per batch.")
+    rows: Count = Field(default=20, description="Maximum number of rows shown per batch.")
 
 
 class KafkaSinkSpec(KafkaConnection):

@@ -46,13 +46,15 @@ class _Files(Model):
     path: Path = Field(description="File, folder or glob pattern.", examples=["data/*.csv"])
     format: FileFormat = Field(description="Format of the files; json is one object per line.", examples=["csv"])
     header: Flag = Field(default=True, description="Whether the first line of a csv file names the columns.")
-    delimiter: Delimiter = Field(default=",", description="What separates the columns of a csv file.")
+    delimiter: Delimiter = Field(default=",", description="Separator of the columns of a csv file.")
 
 
 class FilesSourceSpec(_Files):
     """Existing files, and files that arrive."""
 
-    max_files_per_batch: Count | None = Field(default=None, description="Most files one batch reads; default: all.")
+    max_files_per_batch: Count | None = Field(
+        default=None, description="Maximum number of files per batch; default: all."
+    )
 
 
 class RateTrace(Model):
@@ -72,7 +74,7 @@ class ReplaySourceSpec(_Files):
     )
 
     time_column: ColumnName = Field(description="TIMESTAMP column that paces the replay.", examples=["pickup"])
-    speed: Positive | None = Field(default=None, description="Times real time; default 1.")
+    speed: Positive | None = Field(default=None, description="Speed as a multiple of real time; default 1.")
     rate: Positive | None = Field(default=None, description="Records per second, whatever their times.")
     rate_trace: RateTrace | None = Field(default=None, description="A rate that follows a recorded trace.")
 
@@ -85,7 +87,7 @@ class RateSourceSpec(Model):
     skew: Annotated[Number, Field(ge=0, le=10)] = Field(
         default=0.0, description="Zipf exponent of the keys; 0 is uniform."
     )
-    drift: PositiveDuration | None = Field(default=None, description="How often other keys become the popular ones.")
+    drift: PositiveDuration | None = Field(default=None, description="How often the popular keys change.")
     seed: WholeNumber = Field(default=0, description="Seed of the generator.")
 
 
@@ -110,7 +112,7 @@ class NexmarkSourceSpec(Model):
     )
     drift: PositiveDuration | None = Field(
         default=None,
-        description="How often other keys become the popular ones; default, and at most: whenever 100 more auctions, "
+        description="How often the popular keys change; default, and at most: whenever 100 more auctions, "
         "or 1000 more people, have come.",
     )
     seed: WholeNumber = Field(default=0, description="Seed of the generator.")
@@ -242,7 +244,7 @@ class SourceSpec(Model):
             lambda s: s.corrupt_records.topic is None or s.kafka is not None,
         ),
         Rule(
-            "the dead-letter topic is one that the source reads, so every letter would become another one",
+            "the dead-letter topic is one that the source reads, so every dead letter would be read again",
             "write another topic",
             ("corrupt_records",),
             None,

@@ -15,7 +15,7 @@ _Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
 class Phase(StrEnum):
-    """Where a query is in its life."""
+    """The stage of a query's life cycle."""
 
     PENDING = "Pending"
     DEPLOYING = "Deploying"
@@ -26,7 +26,7 @@ class Phase(StrEnum):
 
 
 class ConditionType(StrEnum):
-    """What a condition is about."""
+    """The aspect of a query that a condition describes."""
 
     READY = "Ready"
     PROGRESSING = "Progressing"
@@ -47,12 +47,12 @@ class ConditionStatus(StrEnum):
 class Condition(Model):
     """One aspect of the query's state, in Kubernetes' standard form."""
 
-    type: ConditionType = Field(description="What it is about.")
+    type: ConditionType = Field(description="The aspect that it describes.")
     status: ConditionStatus = Field(description="Whether it holds.")
     reason: Annotated[str, Field(min_length=1, max_length=256)] = Field(description="Why, in one CamelCase word.")
     message: _Text = Field(default="", description="Why, in a sentence.")
     last_transition_time: _Time = Field(description="When the status last changed.")
-    observed_generation: int | None = Field(default=None, description="Generation of the spec it is about.")
+    observed_generation: int | None = Field(default=None, description="Generation of the spec that it describes.")
 
 
 class PlanStatus(Model):
@@ -122,19 +122,19 @@ class Attempt(Model):
 
 
 class RejectedSpec(Model):
-    """A spec that did not become healthy, so that the last healthy one was put back in its place."""
+    """A spec that did not become healthy and was rolled back to the last healthy one."""
 
     revision: str = Field(description="Revision of that spec; a spec of another revision is tried.")
     generation: int = Field(description="Generation of that spec.")
-    time: _Time = Field(description="When it was given up.")
+    time: _Time = Field(description="When it was rolled back.")
     message: _Text = Field(default="", description="Why, in a sentence.")
 
 
 class Status(Model):
     """What the operator reports about the query."""
 
-    observed_generation: int | None = Field(default=None, description="Generation of the spec it is about.")
-    phase: Phase | None = Field(default=None, description="Where the query is in its life.")
+    observed_generation: int | None = Field(default=None, description="Generation of the spec that it describes.")
+    phase: Phase | None = Field(default=None, description="Stage of the query's life cycle.")
     conditions: tuple[Condition, ...] = Field(
         default=(),
         max_length=16,
@@ -156,11 +156,11 @@ class Status(Model):
     failures: int = Field(default=0, description="Runs of this revision that failed since it was last healthy.")
     retry_time: _Time | None = Field(default=None, description="When the driver is started again after a failure.")
     rejected: RejectedSpec | None = Field(default=None, description="The spec that was rolled back, if one was.")
-    selector: str | None = Field(default=None, description="Selects the executor pods.")
+    selector: str | None = Field(default=None, description="Label selector of the executor pods.")
 
 
 class FailureClass(StrEnum):
-    """Why a run of a driver failed. How patient the operator is depends on the class; see its ``failures``."""
+    """Why a run of a driver failed. The operator's restart policy depends on the class."""
 
     IMAGE = "ImageUnavailable"
     """The container image cannot be pulled."""
@@ -194,7 +194,7 @@ MAX_REPORT_BYTES = 4096
 
 
 class FailureReport(Model):
-    """Why a run failed, in its own words."""
+    """Why a run failed, as the run itself reports it."""
 
     failure: FailureClass = Field(description="Class of the failure.")
     message: Annotated[str, Field(max_length=4096)] = Field(description="The error, as the command line says it.")

@@ -48,12 +48,12 @@ CANARY_LABEL = "millrace.io/canary"
 
 
 class Annotation(StrEnum):
-    """Annotations by which people steer the operator for a while, without changing the spec."""
+    """Annotations that control the operator temporarily, without a change of the spec."""
 
     PAUSED = "millrace.io/paused"
-    """Nothing is changed: no scaling, no replacement, nothing put right.
+    """Nothing is changed: no scaling, no replacement, no repair.
 
-    What runs goes on; a deletion is carried out.
+    Whatever runs continues; a deletion is still carried out.
     """
     PAUSED_SCALE_IN = "millrace.io/paused-scale-in"
     """No cores are given back."""
@@ -134,7 +134,7 @@ class PythonQuery(Model):
     """An aggregation by a Python class that follows the Aggregator protocol."""
 
     aggregator: AggregatorPath = Field(description="The class, module:Name.", examples=["mypackage.routes:TopRoutes"])
-    source: SourceName | None = Field(default=None, description="Source it reads; needed where there are several.")
+    source: SourceName | None = Field(default=None, description="Source it reads; required if there are several.")
     group_by: tuple[ColumnName, ...] = Field(
         default=(), max_length=32, description="Columns of the key; default: one group for all."
     )
@@ -172,7 +172,7 @@ class Spec(Model):
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "query.python.source is not one of the sources",
-            "write the name of one of spec.sources; it may be left out only where there is just one",
+            "write the name of one of spec.sources; it may be left out only if there is just one",
             ("query",),
             "!has(self.query.python) || (has(self.query.python.source) ? "
             "self.query.python.source in self.sources : self.sources.size() == 1)",
@@ -244,9 +244,9 @@ class Spec(Model):
     service_account_name: Text | None = Field(
         default=None, description="ServiceAccount of the driver; default: its own."
     )
-    spark_conf: dict[str, str] = Field(default={}, description="Spark settings, apart from those Millrace owns.")
+    spark_conf: dict[str, str] = Field(default={}, description="Spark settings, except those reserved by Millrace.")
     restart_nonce: WholeNumber | None = Field(default=None, description="Change it to restart the query.")
-    replan_nonce: WholeNumber | None = Field(default=None, description="Change it to have a new plan decided now.")
+    replan_nonce: WholeNumber | None = Field(default=None, description="Change it to request a new plan now.")
 
     def state_partitions(self, cores: int) -> int:
         """Return the number of merge tasks, each with a state store, for up to ``cores`` cores.

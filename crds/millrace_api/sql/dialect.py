@@ -90,7 +90,7 @@ SYNTAX = frozenset({"identifier", "timediff", "timestampadd", "timestampdiff", "
 FUNCTIONS = BUILTIN | SYNTAX
 """All names that can be called."""
 
-AGGREGATES = frozenset(
+ANONYMOUS_AGGREGATES = frozenset(
     """
     bitmap_and_agg collect_union count_min_sketch every histogram_numeric hll_sketch_agg hll_union_agg
     kll_merge_agg_bigint kll_merge_agg_double kll_merge_agg_float kll_sketch_agg_bigint kll_sketch_agg_double
@@ -99,14 +99,14 @@ AGGREGATES = frozenset(
     tuple_union_agg_double tuple_union_agg_integer
     """.split()  # noqa: SIM905 - as above
 )
-"""Aggregate functions of Spark that sqlglot does not know."""
+"""Aggregate functions of Spark that sqlglot does not know, and so parses as anonymous functions."""
 
 
-_AGGREGATES = {name for kind in exp.ALL_FUNCTIONS if issubclass(kind, exp.AggFunc) for name in kind.sql_names()}
-_AGGREGATES |= {"APPROX_PERCENTILE", "BIT_AND", "BIT_OR", "BIT_XOR", "COLLECT_LIST", "COLLECT_SET", "LISTAGG",
+_PARSED_AGGREGATES = {name for kind in exp.ALL_FUNCTIONS if issubclass(kind, exp.AggFunc) for name in kind.sql_names()}
+_PARSED_AGGREGATES |= {"APPROX_PERCENTILE", "BIT_AND", "BIT_OR", "BIT_XOR", "COLLECT_LIST", "COLLECT_SET", "LISTAGG",
                 "PERCENTILE", "PERCENTILE_APPROX", "STRING_AGG"}  # fmt: skip
 _CASTS = {"BOOLEAN", "DATE", "DOUBLE", "FLOAT", "INT", "STRING", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ"}
-_READ = _AGGREGATES | _CASTS | {"ARRAY", "LCASE", "LOWER", "MOD", "UCASE", "UPPER"}
+_PARSED = _PARSED_AGGREGATES | _CASTS | {"ARRAY", "LCASE", "LOWER", "MOD", "UCASE", "UPPER"}
 """Functions that sqlglot parses into their own node types: all aggregates, and the functions that are compiled."""
 
 _HINTS = {"BROADCAST", "BROADCASTJOIN", "MAPJOIN", "MERGE", "MERGEJOIN", "SHUFFLEMERGE", "SHUFFLE_HASH",
@@ -114,10 +114,10 @@ _HINTS = {"BROADCAST", "BROADCASTJOIN", "MAPJOIN", "MERGE", "MERGEJOIN", "SHUFFL
 _OWN_SYNTAX = {"CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTR", "SUBSTRING", "TRIM", "TRY_CAST"} | _HINTS
 """Calls whose parentheses hold more than a list of arguments."""
 
-_OF_UNITS = {"DATEADD", "DATEDIFF", "DATE_ADD", "DATE_DIFF", "TIMESTAMPADD", "TIMESTAMPDIFF"}
+_UNIT_FUNCTIONS = {"DATEADD", "DATEDIFF", "DATE_ADD", "DATE_DIFF", "TIMESTAMPADD", "TIMESTAMPDIFF"}
 _UNITS = {"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DAYOFYEAR", "HOUR", "MINUTE", "SECOND", "MILLISECOND",
           "MICROSECOND"}  # fmt: skip
-"""Units that may be the first of three arguments of a function in ``_OF_UNITS``, unless they are columns."""
+"""Units that may be the first of three arguments of a function in ``_UNIT_FUNCTIONS``, unless they are columns."""
 
 _ALIAS_IN_GROUP_BY = "GROUP BY takes no alias"
 
@@ -152,14 +152,14 @@ class StreamingSql(Spark):
         """
 
         STRICT_CAST = True
-        FUNCTIONS: ClassVar = {name: make for name, make in SparkParser.FUNCTIONS.items() if name in _READ}
+        FUNCTIONS: ClassVar = {name: make for name, make in SparkParser.FUNCTIONS.items() if name in _PARSED}
         FUNCTION_PARSERS: ClassVar = {
-            name: parse for name, parse in SparkParser.FUNCTION_PARSERS.items() if name in _READ | _OWN_SYNTAX
+            name: parse for name, parse in SparkParser.FUNCTION_PARSERS.items() if name in _PARSED | _OWN_SYNTAX
         }
 
         def _parse_function_call(self, *args: Any, **options: Any) -> exp.Expr | None:
             call = super()._parse_function_call(*args, **options)
-            if isinstance(call, exp.Anonymous) and call.name.upper() in _OF_UNITS and len(call.expressions) == 3:
+            if isinstance(call, exp.Anonymous) and call.name.upper() in _UNIT_FUNCTIONS and len(call.expressions) == 3:
                 unit = call.expressions[0]
                 if isinstance(unit, exp.Column) and unit.name.upper() in _UNITS:
                     unit.replace(exp.Var(this=unit.name.upper()))

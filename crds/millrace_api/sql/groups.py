@@ -10,7 +10,7 @@ from typing import Literal
 from sqlglot import exp
 
 from millrace_api.model.values import PositiveDuration
-from millrace_api.sql.dialect import AGGREGATES, StreamingSql, to_sql
+from millrace_api.sql.dialect import ANONYMOUS_AGGREGATES, StreamingSql, to_sql
 
 _WINDOWS = ("window", "session_window")
 
@@ -75,7 +75,9 @@ def aggregates(query: exp.Query) -> bool:
 
 def is_aggregate(call: exp.Expr) -> bool:
     """Return whether ``call`` aggregates the rows of a group into one value."""
-    known = isinstance(call, exp.AggFunc) or (isinstance(call, exp.Anonymous) and call.name.lower() in AGGREGATES)
+    known = isinstance(call, exp.AggFunc) or (
+        isinstance(call, exp.Anonymous) and call.name.lower() in ANONYMOUS_AGGREGATES
+    )
     return known and call.find_ancestor(exp.Window) is None
 
 

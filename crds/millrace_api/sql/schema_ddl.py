@@ -92,7 +92,7 @@ class _Parser:
             name = self._name()
             if name.lower() in columns:
                 self._at -= 1
-                self._fail(f'column "{name}" is there twice', "rename one; upper and lower case are the same")
+                self._fail(f'column "{name}" is defined twice', "rename one; upper and lower case are the same")
             if self._peek() == ":":
                 self._fail(f'":" stands after "{name}"', f"write {name} and its type with a space between")
             columns[name.lower()] = Column(name, self._type(name), self._nullable())

@@ -71,9 +71,9 @@ class _StreamCheck:
     def problems(self) -> list[Problem]:
         for scope in self._scopes:  # scopes come after the scopes that they read
             self._learn_streams(scope)
-        found = [problem for node in self._query.walk() for problem in self._of_node(node)]
+        found = [problem for node in self._query.walk() for problem in self._check_node(node)]
         for scope in self._scopes:
-            found += self._of_scope(scope)
+            found += self._check_scope(scope)
         return found
 
     def _learn_streams(self, scope: Scope) -> None:
@@ -94,16 +94,16 @@ class _StreamCheck:
     def _at(self, start: int | None, message: str, hint: str) -> Problem:
         return problem_at(self._text, start, message, hint)
 
-    def _of_node(self, node: exp.Expr) -> Iterator[Problem]:
+    def _check_node(self, node: exp.Expr) -> Iterator[Problem]:
         if isinstance(node, exp.Query) and self._reads(node):
-            yield from self._of_modifiers(node)
+            yield from self._check_modifiers(node)
         if isinstance(node, exp.Window | exp.Distinct | exp.Func | exp.TableSample):
             select = node.find_ancestor(exp.Select)
             if self._reads(select):
-                yield from self._of_call(node)
+                yield from self._check_call(node)
         if isinstance(node, exp.Except) and self._reads(node.expression):
             start = self._keywords.before(node.expression, TokenType.EXCEPT)
-            yield self._at(start, "EXCEPT takes away what a stream may still bring", _ANTI)
+            yield self._at(start, "EXCEPT needs all records of its right side, and a stream has no end", _ANTI)
         if isinstance(node, exp.Intersect) and self._reads(node):
             start = self._keywords.before(node.expression, TokenType.INTERSECT)
             yield self._at(
@@ -113,7 +113,7 @@ class _StreamCheck:
             start = self._keywords.before(node.expression, TokenType.UNION)
             yield self._at(start, "one side of UNION is a stream, and the other is not", "read a source on both sides")
 
-    def _of_modifiers(self, node: exp.Query) -> Iterator[Problem]:
+    def _check_modifiers(self, node: exp.Query) -> Iterator[Problem]:
         """Check the clauses that sort or count rows."""
         for part, (name, token) in _SORTS.items():
             clause = node.args.get(part)
@@ -126,10 +126,10 @@ class _StreamCheck:
             yield self._at(start, "streams have no OFFSET", f"leave it out; {_TOP_N}")
         if limit is not None and self._updates:
             start = self._keywords.before(limit, TokenType.LIMIT)
-            message = "LIMIT is not possible under emit OnUpdate, where results change"
+            message = "LIMIT is not possible under emit OnUpdate, because results change"
             yield self._at(start, message, f"leave it out; {_TOP_N}")
 
-    def _of_call(self, node: exp.Expr) -> Iterator[Problem]:
+    def _check_call(self, node: exp.Expr) -> Iterator[Problem]:
         """Check for OVER windows, DISTINCT in aggregates, TABLESAMPLE, and functions that streams do not support."""
         name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
         if isinstance(node, exp.Window):
@@ -150,7 +150,7 @@ class _StreamCheck:
         elif name == "monotonically_increasing_id":
             yield self._at(node.meta.get("start"), f"streams have no {name}", "write uuid()")
 
-    def _of_scope(self, scope: Scope) -> Iterator[Problem]:
+    def _check_scope(self, scope: Scope) -> Iterator[Problem]:
         node = scope.expression
         if not self._reads(node):
             return
@@ -158,11 +158,11 @@ class _StreamCheck:
             message = "a stream cannot be read by a subquery outside of FROM"
             hint = _ANTI if _negated(node) else "write JOIN b ON a.key = b.key"
             yield self._at(self._keywords.before(node, TokenType.SELECT), message, hint)
-        yield from self._of_aggregation(scope)
+        yield from self._check_aggregation(scope)
         if isinstance(node, exp.Select):
-            yield from self._of_joins(scope, node)
+            yield from self._check_joins(scope, node)
 
-    def _of_aggregation(self, scope: Scope) -> Iterator[Problem]:
+    def _check_aggregation(self, scope: Scope) -> Iterator[Problem]:
         """Check for aggregates of aggregates, which need closed windows."""
         node = scope.expression
         below = [source for _, source in scope.selected_sources.values() if isinstance(source, Scope)]
@@ -172,7 +172,7 @@ class _StreamCheck:
         if grouped or distinct or over_aggregate:
             self._aggregated.add(id(node))
         if self._updates and (grouped + distinct > 1 or (over_aggregate and (grouped or distinct))):
-            message = "an aggregate of an aggregate is not possible under emit OnUpdate, where the inner one changes"
+            message = "an aggregate of an aggregate is not possible under emit OnUpdate: the inner one changes"
             hint = "write emit: OnWindowClose, and group both by a window, as in examples/15-nexmark-q5-hot-items.yaml"
             yield self._at(self._first_keyword(node), message, hint)
         elif not self._updates and grouped and over_aggregate and node.args.get("group") is None:
@@ -185,7 +185,7 @@ class _StreamCheck:
             return self._keywords.before(node.expression, TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT)
         return self._keywords.before(exp.Tuple(expressions=node.copy().expressions), TokenType.SELECT)
 
-    def _of_joins(self, scope: Scope, select: exp.Select) -> Iterator[Problem]:
+    def _check_joins(self, scope: Scope, select: exp.Select) -> Iterator[Problem]:
         clause = select.args.get("from_")
         left = self._reads(clause)
         for join in select.args.get("joins") or ():
@@ -193,35 +193,36 @@ class _StreamCheck:
             name = " ".join(part for part in (join.side, join.kind, "JOIN") if part)
             start = self._keywords.before(join.this, TokenType.JOIN)
             if left and right:
-                yield from self._of_join(start, name, scope, select, join)
+                yield from self._check_join(start, name, scope, select, join)
             elif (left and join.side in ("RIGHT", "FULL")) or (right and join.side in ("LEFT", "FULL")):
                 message = f"a {name} needs all records to know which rows have no match, and a stream has no end"
                 yield self._at(start, message, "write JOIN, or keep the rows of the stream instead")
             left = left or right
 
-    def _of_join(
+    def _check_join(
         self, start: int | None, name: str, scope: Scope, select: exp.Select, join: exp.Join
     ) -> Iterator[Problem]:
-        """Check a join of two streams."""
         sources = [source for _, source in scope.selected_sources.values()]
         if self._updates and any(isinstance(s, Scope) and id(s.expression) in self._aggregated for s in sources):
-            message = f"a {name} with an aggregate is not possible under emit OnUpdate, where the aggregate changes"
+            message = f"a {name} with an aggregate is not possible under emit OnUpdate: the aggregate changes"
             hint = "write emit: OnWindowClose, and group by a window, as in examples/17-nexmark-q8-new-sellers.yaml"
             yield self._at(start, message, hint)
         elif join.kind == "ANTI":
-            yield self._at(start, "a LEFT ANTI JOIN takes away what a stream may still bring", _ANTI)
+            yield self._at(
+                start, "a LEFT ANTI JOIN needs all records of its right side, and a stream has no end", _ANTI
+            )
         elif join.kind == "CROSS" and self._keywords.before(join.this, TokenType.JOIN, TokenType.COMMA) == start:
-            message = "a CROSS JOIN of two streams has no key for Spark, also where a condition names one"
+            message = "a CROSS JOIN of two streams has no key for Spark, even if a condition names one"
             yield self._at(start, message, "write JOIN ... ON a.key = b.key")
         elif not _has_equality(select, join):
             yield self._at(start, f"a {name} of two streams needs a key", "write ON a.key = b.key")
         elif self._updates and join.side and join.kind != "SEMI":
-            message = f"a {name} of two streams is not possible under emit OnUpdate beside GROUP BY or DISTINCT"
+            message = f"a {name} of two streams is not possible under emit OnUpdate with GROUP BY or DISTINCT"
             yield self._at(start, message, "write emit: OnWindowClose, and group by a window")
         elif join.side or join.kind == "SEMI":
-            yield from self._of_outer_join(start, name, sources, join)
+            yield from self._check_outer_join(start, name, sources, join)
 
-    def _of_outer_join(
+    def _check_outer_join(
         self, start: int | None, name: str, sources: Sequence[exp.Expr | Scope], join: exp.Join
     ) -> Iterator[Problem]:
         """Check that an outer join has watermarks and a time range, which bound the wait for a match."""
@@ -231,7 +232,7 @@ class _StreamCheck:
             hint = f"add watermark: {{column: ..., delay: 30s}} to the sources, and {_RANGE} to the condition"
             yield self._at(start, message, hint)
         elif all(isinstance(source, exp.Table) for source in sources) and self._only_keys(join):
-            message = f"a {name} of two streams needs a range of event time, or a record would wait for ever"
+            message = f"a {name} of two streams needs a range of event time, or a record would wait forever"
             yield self._at(start, message, f"add {_RANGE} to the condition")
 
     def _only_keys(self, join: exp.Join) -> bool:

@@ -29,7 +29,7 @@ from millrace_api.validation.yaml_nodes import Document, read_documents
 
 AnyModel = TypeVar("AnyModel", bound=Model)
 
-_EMPTY_HINT = "write a value ({} where all defaults will do), or leave it out"
+_EMPTY_HINT = "write a value ({} to use all defaults), or leave it out"
 
 
 def load_queries(path: Path | str) -> list[StreamQuery]:

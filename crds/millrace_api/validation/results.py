@@ -98,7 +98,7 @@ def _primary_key(given: tuple[str, ...], groups: Sequence[Grouping] | None) -> t
         return tuple(names[0] for _, names in groups)
     for name in given:
         if not any(name in names for _, names in groups):
-            message = f'"{name}" is no grouping column: where it changes, the old row would stay in the table'
+            message = f'"{name}" is not a grouping column: when it changes, the old row would stay in the table'
             raise _problem(message, "leave it out of the key")
     return given
 

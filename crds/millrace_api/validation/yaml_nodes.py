@@ -25,14 +25,14 @@ class _Loader(yaml.SafeLoader):
     }
 
 
-LARGEST = 1 << 20
-"""Largest file in bytes: PyYAML takes seconds for this size, and minutes for a data file named by mistake."""
+MAX_BYTES = 1 << 20
+"""Maximum size of a file: PyYAML takes seconds for this size, and minutes for a data file named by mistake."""
 
-_DEEPEST = 64
-_MOST_NODES = 100_000
-_BOUNDLESS = (
-    "the document is nested too deeply, or an alias in it refers to what contains it",
-    f"write at most {_DEEPEST} levels and {_MOST_NODES} values, aliases included",
+_MAX_DEPTH = 64
+_MAX_NODES = 100_000
+_TOO_COMPLEX = (
+    "the document is nested too deeply, or an alias refers to a value that contains it",
+    f"write at most {_MAX_DEPTH} levels and {_MAX_NODES} values, aliases included",
 )
 
 
@@ -85,15 +85,15 @@ def read_documents(path: Path | str) -> tuple[list[Document], list[Problem]]:
             node = loader.get_node()
             if node is None or _is_empty(node):
                 continue
-            if _boundless(node):
-                problems.append(Problem(*_BOUNDLESS, file, _line(node)))
+            if _is_too_complex(node):
+                problems.append(Problem(*_TOO_COMPLEX, file, _line(node)))
                 continue
             problems.extend(_duplicate_keys(node, file))
             documents.append(Document(file, loader.construct_document(node), node))
     except yaml.MarkedYAMLError as error:
         problems.append(_syntax_problem(error, file))
     except RecursionError:  # raised by PyYAML before a node exists
-        problems.append(Problem(*_BOUNDLESS, file))
+        problems.append(Problem(*_TOO_COMPLEX, file))
     except yaml.YAMLError as error:
         problems.append(Problem(f"is not YAML: {str(error).splitlines()[0]}", "remove the character", file=file))
     if not documents and not problems:
@@ -106,8 +106,8 @@ def _text(path: Path | str) -> str:
     try:
         with Path(path).open(encoding="utf-8") as stream:
             size = os.fstat(stream.fileno()).st_size
-            if size > LARGEST:
-                message = f"is too large: {size:,} bytes, and at most {LARGEST:,} are read"
+            if size > MAX_BYTES:
+                message = f"is too large: {size:,} bytes, and at most {MAX_BYTES:,} are read"
                 raise MillraceError(Problem(message, "write the path of a smaller file, or cut it in several", file))
             return stream.read()
     except FileNotFoundError:
@@ -141,13 +141,13 @@ def _entry(node: yaml.Node, step: str | int) -> tuple[yaml.Node, yaml.Node] | No
     return None
 
 
-def _boundless(root: yaml.Node) -> bool:
+def _is_too_complex(root: yaml.Node) -> bool:
     """Return whether the document, with aliases expanded, exceeds the limits of depth or size."""
     visited, waiting = 0, [(root, 1)]
     while waiting:
         node, depth = waiting.pop()
         visited += 1
-        if depth > _DEEPEST or visited > _MOST_NODES:
+        if depth > _MAX_DEPTH or visited > _MAX_NODES:
             return True
         below = node.value if isinstance(node, yaml.CollectionNode) else ()
         for entry in below:

@@ -75,10 +75,10 @@ def loads(flow: Flow, configuration: Configuration, workload: Workload) -> dict[
     sent: dict[str, float] = {}
     for operator in flow.order:
         arriving = inflow(flow, configuration, operator, sent, workload)
-        able = capacity(flow, configuration, operator, arriving)
-        sent[operator.name] = operator.selectivity * min(arriving.records, able.total)
-        lacking = _lacking(operator, configuration[operator.name].tasks, arriving.records, able)
-        result[operator.name] = OperatorLoad(arriving, able, sent[operator.name], lacking)
+        limits = capacity(flow, configuration, operator, arriving)
+        sent[operator.name] = operator.selectivity * min(arriving.records, limits.total)
+        lacking = _lacking(operator, configuration[operator.name].tasks, arriving.records, limits)
+        result[operator.name] = OperatorLoad(arriving, limits, sent[operator.name], lacking)
     return result
 
 
@@ -108,13 +108,13 @@ def remedy(flow: Flow, configuration: Configuration, name: str, offered: Mapping
     return Remedy(more, (math.ceil(fetched), least_output_batch(operator, task_rate, fetched)))
 
 
-def _lacking(operator: FlowOperator, tasks: int, rate: float, able: Capacity) -> tuple[BottleneckKind, ...]:
+def _lacking(operator: FlowOperator, tasks: int, rate: float, limits: Capacity) -> tuple[BottleneckKind, ...]:
     found = []
-    if exceeds(rate, able.processing):
+    if exceeds(rate, limits.processing):
         fits = rate * operator.cpu_seconds * (1 + TOLERANCE) < tasks
         found.append(BottleneckKind.QUEUE if fits else BottleneckKind.CPU)
-    if exceeds(rate, able.input):
+    if exceeds(rate, limits.input):
         found.append(BottleneckKind.INPUT_NETWORK)
-    if exceeds(rate, able.output):
+    if exceeds(rate, limits.output):
         found.append(BottleneckKind.OUTPUT_NETWORK)
     return tuple(found)

@@ -44,7 +44,7 @@ def predict(file: FlowPath, rate: Rates, batching: Batching = OnOff.ON, format: 
     """Predict rates, capacity and throughput with the tasks and batches of the file, and what batching costs."""
     from . import report, tables
 
-    _print(report.prediction(*_read(file, rate, batching)), format, tables.prediction)
+    _print(report.prediction(*_read(file, rate, batching)), format, tables.print_prediction)
 
 
 @app.command()
@@ -52,7 +52,7 @@ def bottleneck(file: FlowPath, rate: Rates, batching: Batching = OnOff.ON, forma
     """Name the operators that the tasks and batches of the file overload, what they lack, and what would help."""
     from . import report, tables
 
-    _print(report.bottlenecks(*_read(file, rate, batching)), format, tables.bottlenecks)
+    _print(report.bottlenecks(*_read(file, rate, batching)), format, tables.print_bottlenecks)
 
 
 @app.command()
@@ -65,7 +65,7 @@ def minimize(
     """Find the fewest tasks that carry the rates without a bottleneck, and the batches that this takes."""
     from . import report, tables
 
-    _print(report.least(*_read(file, rate), batching=batching is OnOff.ON), format, tables.least)
+    _print(report.fewest_tasks(*_read(file, rate), batching=batching is OnOff.ON), format, tables.print_fewest_tasks)
 
 
 def _read(path: Path, rates: list[str], batching: OnOff = OnOff.ON) -> tuple[FlowFile, dict[str, float]]:

@@ -88,7 +88,7 @@ class Mistake:
 
 
 class FlowError(ValueError):
-    """Raised for a flow that is no connected acyclic graph or has impossible costs; ``mistakes`` holds all of them."""
+    """The flow is not a connected acyclic graph or has impossible costs; ``mistakes`` holds all that was found."""
 
     def __init__(self, mistakes: list[Mistake]) -> None:
         self.mistakes = mistakes
@@ -136,7 +136,7 @@ class Flow:
         return self.levels[0]
 
     def is_sink(self, name: str) -> bool:
-        """Whether an operator has no consumers."""
+        """Return whether an operator has no consumers."""
         return not self.consumers[name]
 
 
@@ -169,7 +169,7 @@ def _numbers(operators: list[FlowOperator], bandwidth: float | None) -> Iterator
             if not 0 <= value < math.inf:
                 yield Mistake(operator.name, (name,), f"{value} is not a cost, share or size", "write 0 or more")
     if bandwidth is not None and not 0 < bandwidth < math.inf:
-        yield Mistake("", ("bandwidth",), f"{bandwidth} bit/s is no bandwidth", "write more than 0, or leave it out")
+        yield Mistake("", ("bandwidth",), f"{bandwidth} bit/s is not a bandwidth", "write more than 0, or leave it out")
 
 
 def _connections(operators: list[FlowOperator]) -> list[Mistake]:
@@ -207,4 +207,4 @@ def _queues(flow: Flow) -> Iterator[Mistake]:
             yield Mistake(name, ("emit_seconds",), message, no_queue)
         if flow.bandwidth is not None and not operator.record_bytes and not flow.is_sink(name):
             hint = "write the mean size of an output record, or leave the bandwidth out"
-            yield Mistake(name, ("record_bytes",), "is required where the bandwidth is limited", hint)
+            yield Mistake(name, ("record_bytes",), "is required if the bandwidth is limited", hint)

@@ -43,13 +43,13 @@ def _tasks(flow: Flow, workload: Workload, assumed: Configuration, *, batching: 
     sent: dict[str, float] = {}
     for operator in flow.order:
         divided, repeated = parts(flow, assumed, operator, sent, workload)
-        tasks = _least(flow, assumed, operator, divided, repeated, batching=batching)
+        tasks = _fewest_tasks(flow, assumed, operator, divided, repeated, batching=batching)
         sizes[operator.name] = Sizing(tasks)
         sent[operator.name] = operator.selectivity * (divided.records + tasks * repeated.records)
     return sizes
 
 
-def _least(
+def _fewest_tasks(
     flow: Flow, assumed: Configuration, operator: FlowOperator, divided: Inflow, repeated: Inflow, *, batching: bool
 ) -> int:
     """Return an operator's fewest tasks: equation 4.23, or 4.22 without batching."""

@@ -69,7 +69,7 @@ def bottlenecks(file: FlowFile, rates: Workload) -> Report:
     return {**_head(file, rates), "bottlenecks": found}
 
 
-def least(file: FlowFile, rates: Workload, *, batching: bool) -> Report:
+def fewest_tasks(file: FlowFile, rates: Workload, *, batching: bool) -> Report:
     """Return the configuration with the fewest tasks.
 
     Raises:

@@ -15,7 +15,7 @@ _WIDEST = 250
 Report = dict[str, Any]
 
 
-def prediction(report: Report) -> None:
+def print_prediction(report: Report) -> None:
     """Print the report of ``millrace model predict``."""
     table = _table(
         "Predicted",
@@ -49,7 +49,7 @@ def prediction(report: Report) -> None:
     _print_buffers(console, report["buffers"])
 
 
-def bottlenecks(report: Report) -> None:
+def print_bottlenecks(report: Report) -> None:
     """Print the report of ``millrace model bottleneck``."""
     console = _console()
     if not report["bottlenecks"]:
@@ -69,13 +69,13 @@ def bottlenecks(report: Report) -> None:
             operator["advice"],
         )
     table.caption = (
-        "Operators after an overloaded one get only what it lets through, and may lack something too once it does not;"
-        "\n`millrace model minimize` sizes all at once."
+        "Operators after an overloaded one get only what it lets through, and may turn out to be overloaded too;"
+        "\n`millrace model minimize` sizes all of them at once."
     )
     console.print(table)
 
 
-def least(report: Report) -> None:
+def print_fewest_tasks(report: Report) -> None:
     """Print the report of ``millrace model minimize``."""
     table = _table("Fewest tasks", "tasks", "batch", "utilization")
     for operator in report["operators"]:
@@ -113,7 +113,7 @@ def _print_buffers(console: Console, report: Report) -> None:
             ),
         )
     added = " / ".join(_duration(each["added_latency_seconds"]) for each in (distinct, shared))
-    table.caption = f"{added} added on the slowest way from a source to a sink, mean"
+    table.caption = f"{added} added on the slowest path from source to sink, mean"
     console.print()
     console.print(table)
 
@@ -142,5 +142,5 @@ def _figure(number: float | None, nothing: str = "-") -> str:
 
 def _duration(seconds: float | None) -> str:
     if seconds is None:
-        return "for ever"
+        return "forever"
     return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"

@@ -47,9 +47,9 @@ def back_pressure(flow: Flow, offered: Mapping[str, OperatorLoad]) -> dict[str, 
     effective: dict[str, float] = {}
     for operator in reversed(list(flow.order)):
         name = operator.name
-        able = offered[name]
-        effective[name] = min(able.arriving.records, able.capacity.total)
-        if able.sent:
+        load = offered[name]
+        effective[name] = min(load.arriving.records, load.capacity.total)
+        if load.sent:
             shares = (effective[consumer] / offered[consumer].arriving.records for consumer in flow.consumers[name])
             effective[name] *= min(shares, default=1.0)
     return effective

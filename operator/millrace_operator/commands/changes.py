@@ -99,7 +99,7 @@ def wait_until(cluster: Cluster, name: str, what: str, reached: Reached, seconds
     Raises:
         MillraceError: ``reached`` does not hold within ``seconds``, or the query no longer exists.
     """
-    queries, deadline, seen = UserQueries(cluster), time.monotonic() + seconds, "nothing was seen of it"
+    queries, deadline, seen = UserQueries(cluster), time.monotonic() + seconds, "it was not observed"
     while True:
         try:
             query = queries.get(name)
@@ -109,7 +109,7 @@ def wait_until(cluster: Cluster, name: str, what: str, reached: Reached, seconds
         except TransientError as error:
             seen = str(error)
         if time.monotonic() + _POLL_SECONDS > deadline:
-            hint = f"millrace status {name} says how it goes on; --timeout waits longer"
+            hint = f"millrace status {name} shows its progress; --timeout waits longer"
             raise MillraceError(Problem(f"waited {seconds:g} s for {name} {what}: {seen}", hint))
         time.sleep(_POLL_SECONDS)
 

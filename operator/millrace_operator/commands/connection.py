@@ -1,6 +1,6 @@
 """Connection of the command line to a cluster, by kubeconfig or by a pod's service account.
 
-``user_errors`` makes messages for the user of what the API server refuses.
+``user_errors`` turns refusals of the API server into messages for the user.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def _load(files: str, context: str | None, configuration: Configuration) -> tupl
         return chosen, loader.current_context["context"].get("namespace")
     except (ConfigException, yaml.YAMLError, OSError, TypeError, AttributeError, LookupError, ValueError) as error:
         # the library's message may quote whole user entries, tokens included, so it is not repeated
-        problem = f"{files} is no kubeconfig that can be used: {type(error).__name__}"
-        raise MillraceError(Problem(problem, "see what kubectl config view says of it")) from None
+        problem = f"{files} is not a usable kubeconfig: {type(error).__name__}"
+        raise MillraceError(Problem(problem, "check it with kubectl config view")) from None
 
 
 def _context(files: str, wanted: str | None, document: dict[str, object]) -> str:

@@ -32,7 +32,7 @@ def explain_query(cluster: Cluster, name: str) -> None:
     view = queries.get(name)
     text = queries.decision(name)
     if text is None:
-        typer.echo(f"no scaling decision about {name} is written down yet; {_scaling_active(view)}")
+        typer.echo(f"no scaling decision about {name} has been recorded yet; {_scaling_active(view)}")
         return
     try:
         decision = TypeAdapter(Decision).validate_json(text)
@@ -89,7 +89,6 @@ def _forecast(forecast: Forecast) -> str:
 
 
 def _outcome(outcome: ChangeOutcome | None) -> str:
-    """Describe the outcome of the last change."""
     if outcome is None:
         return "there was none, or its effect is not known yet"
     change = outcome.change

@@ -138,7 +138,7 @@ class _PodLogs:
             )
             try:
                 if answer.status == HTTPStatus.NO_CONTENT:
-                    raise MissingError("the pod has not been given a node yet")
+                    raise MissingError("the pod has not been scheduled to a node yet")
                 if answer.status != HTTPStatus.OK:
                     body = answer.data.decode(errors="replace")
                     raise ApiException(answer.status, answer.reason, body=body)
@@ -148,4 +148,4 @@ class _PodLogs:
 
 
 def _hint(name: str) -> str:
-    return f"millrace status {name} says how the query is"
+    return f"millrace status {name} shows the state of the query"

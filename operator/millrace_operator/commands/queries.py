@@ -75,7 +75,7 @@ def status(
 
 def top(
     everywhere: Everywhere = False,
-    once: Annotated[bool, typer.Option("--once", help="Print the table once, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the table once and exit.")] = False,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
@@ -100,7 +100,7 @@ def logs(
     previous: Annotated[
         bool, typer.Option("--previous", help="Print the log of the container before its last restart.")
     ] = False,
-    since: Annotated[str | None, typer.Option(help="Print only the lines since then: 30s, 5m or 2h ago, say.")] = None,
+    since: Annotated[str | None, typer.Option(help="Print only lines newer than this, such as 30s, 5m or 2h.")] = None,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,

@@ -56,7 +56,7 @@ def _facts(view: QueryView, now: datetime) -> Iterator[tuple[str, str]]:
     status = view.status
     yield "namespace", view.namespace
     if not view.understood:
-        yield "status", "it is of another version of Millrace, and not understood; see kubectl get sq -o yaml"
+        yield "status", "it is from another version of Millrace and is not understood; see kubectl get sq -o yaml"
     yield "ready", _held(view.condition(ConditionType.READY))
     yield "plan", _plan(view)
     yield "load", _load(status.load, now)
@@ -71,7 +71,7 @@ def _facts(view: QueryView, now: datetime) -> Iterator[tuple[str, str]]:
     for each in view.not_in_order:
         yield each.type.value, _held(each)
     for attempt in reversed(status.attempts[-_FAILURES:]):
-        yield "failed", f"{ago(attempt.time, now)}, {attempt.reason}: {attempt.message or 'it said nothing'}"
+        yield "failed", f"{ago(attempt.time, now)}, {attempt.reason}: {attempt.message or 'no message'}"
 
 
 def _held(condition: Condition | None) -> str:

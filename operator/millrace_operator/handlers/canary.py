@@ -174,7 +174,7 @@ class Canary:
             stamp = self._touches[namespace].last_touch()
         except Exception as error:  # a failed request is no fault of the watch
             staleness.failed()
-            log.warning("whether the canary in %s is touched is not known: %s", namespace, in_short(error))
+            log.warning("the last touch of the canary in %s cannot be read: %s", namespace, in_short(error))
             return
         if stamp is not None and stamp != self._found.get(namespace):
             self._found[namespace] = stamp

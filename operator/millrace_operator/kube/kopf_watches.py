@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 _Event: TypeAlias = "RawEvent | watching.Bookmark"
 _Watch: TypeAlias = "tuple[Resource, Namespace]"
 
-_of_kopf = watching.continuous_watch
+_kopf_watch = watching.continuous_watch
 
 
 def patch_watches() -> None:
@@ -36,7 +36,7 @@ class PatchedWatches:
     """Watches like kopf's, each from one list until the next list is due, with two differences.
 
     Objects deleted between the end of a watch and the next list are reported as deleted, as client-go does. Kopf
-    reports existing objects only, so the operator would believe in the deleted ones for as long as it runs.
+    reports existing objects only, so the operator would act on the deleted ones until it is restarted.
 
     A watch is restarted after a pause when the API server refuses it as too old, cannot answer now, or ends it with an
     error. Kopf would end the whole operator. Refusals that need a person still end it.
@@ -53,7 +53,7 @@ class PatchedWatches:
         known, listed, backoff = self._known[watch], set[str](), self._backoffs[watch]
         is_listed = False
         try:
-            async for event in _of_kopf(resource=resource, namespace=namespace, **others):
+            async for event in _kopf_watch(resource=resource, namespace=namespace, **others):
                 yield event
                 if isinstance(event, watching.Bookmark):
                     is_listed = True

@@ -93,7 +93,7 @@ class QueryApi:
             self._client.request("POST", _EVENTS.path(key.namespace), {}, body)
         except (ApiException, HTTPError) as error:
             text = server_message(error) if isinstance(error, ApiException) else error
-            log.warning("%s: no event of %s: %s", key, event.reason, text)
+            log.warning("%s: the event %s was not posted: %s", key, event.reason, text)
 
     def _apply(self, key: QueryKey, metadata: Manifest, parts: Manifest, subresource: str = "") -> Manifest:
         metadata = {"name": key.name, "namespace": key.namespace, **metadata}

@@ -1,4 +1,4 @@
-"""Checks running queries every few seconds and decides their size; the reconciler carries out the decision."""
+"""Periodic checks of running queries that decide their size; the reconciler carries out the decisions."""
 
 from __future__ import annotations
 
@@ -171,8 +171,8 @@ class Autoscaler:
         """Return an account of this decision if it deserves one, otherwise the last account with its outcome."""
         if spec.scaling.mode is ScalingMode.OFF:
             return last
-        if error := decision.prediction_error if last is not None and last.observed is None else None:
-            self._metrics.predicted(error)
+        if last is not None and last.observed is None and decision.prediction_error:
+            self._metrics.predicted(decision.prediction_error)
         return last_scaling_of(decision, last) or with_outcome(last, decision)
 
     def _answer(self, key: QueryKey, now: float, ready: int) -> tuple[Answer | None, tuple[MetricsReason, str] | None]:
@@ -208,4 +208,4 @@ class Autoscaler:
             with about(key):
                 self.check(key)
         except Exception as error:  # one failing query must not stop the checks of the others
-            log.warning("scaling did not look at the query: %s", error)
+            log.warning("the scaling check failed: %s", error)

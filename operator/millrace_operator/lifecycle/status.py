@@ -163,7 +163,6 @@ def _is_ready(observed: ObservedQuery) -> bool:
 
 
 def _degraded(observed: ObservedQuery, target: DriverTarget, now: datetime) -> Condition:
-    """Return the Degraded condition."""
     reason: str = DegradedReason.HEALTHY
     message, last, rejected = "", target.failed.last, target.rejected
     blockage = None if observed.driver is None else blocked(observed.driver, now)

@@ -69,9 +69,9 @@ class Prometheus:
         try:
             response, body = self._post(form)
         except SSLError as error:
-            raise self._error(f"refuses TLS, or we do: {error}", "see that all certificates fit") from None
+            raise self._error(f"has a TLS error: {error}", "check that all certificates match") from None
         except HTTPError as error:
-            raise self._error(f"does not answer: {error}", "see that it runs, and that its URL is right") from None
+            raise self._error(f"does not answer: {error}", "check that it runs, and that its URL is right") from None
         status = response.status
         if status // 100 == 3:
             place = _without_secrets(response.headers.get("Location", ""))
@@ -82,7 +82,7 @@ class Prometheus:
             raise self._error(f"says: {error}") from None
         except ValueError as error:
             if status == HTTPStatus.OK:
-                hint = "see that the URL is that of a Prometheus"
+                hint = "check that the URL is that of a Prometheus"
                 raise self._error(f"gave an answer that cannot be read: {error}", hint) from None
             raise self._foreign(response, body) from None
         if status != HTTPStatus.OK:
@@ -117,7 +117,7 @@ class Prometheus:
         """Return the error for an answer that is not of Prometheus' API, such as a proxy's."""
         beginning = " ".join(body[:400].decode(errors="replace").split())[:200]
         refused = response.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
-        hint = "see that token or password are right" if refused else "see that the URL is that of a Prometheus"
+        hint = "check the token or the password" if refused else "check that the URL is that of a Prometheus"
         return self._error(f"says: HTTP {response.status} {response.reason or ''}: {beginning}", hint)
 
     def _error(self, message: str, hint: str = "") -> PrometheusError:
@@ -155,7 +155,7 @@ def _secret(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise _secret_error(path, f"cannot be read: {error.strerror}", "see that it is mounted") from None
+        raise _secret_error(path, f"cannot be read: {error.strerror}", "check that it is mounted") from None
     except UnicodeDecodeError:
         raise _secret_error(path, "is not text in UTF-8", "it must have the secret and nothing else") from None
 

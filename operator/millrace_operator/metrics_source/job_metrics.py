@@ -1,6 +1,6 @@
 """Metrics of one query in the form that scaling reads: the newest scrape of its driver, and the CPU of its executors.
 
-Prometheus stores series; they are put together again to scrapes, whose values belong together.
+Prometheus stores series. This module groups their samples back into scrapes, whose values belong together.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _COUNTERS = frozenset({"batches_total", "rows_total", "merge_seconds_total", "pa
 
 @dataclass(frozen=True)
 class Scrape:
-    """Values by ``Answer`` field, all scraped at ``time`` from a driver started at ``begun``; Unix seconds.
+    """Values by ``Answer`` field, all scraped at ``time`` from a driver started at ``started``; Unix seconds.
 
-    If the driver does not export its start time, ``begun`` is when its target was first seen.
+    If the driver does not export its start time, ``started`` is when its target was first seen.
     """
 
     time: float
-    begun: float
+    started: float
     values: Mapping[str, float]
 
 
@@ -123,7 +123,7 @@ def whole_scrapes(series: Iterable[Series]) -> list[Scrape]:
         for sample in one.samples:
             times.setdefault(sample.time, {})[field] = sample.value
     found = [scrape for times in targets.values() for scrape in _whole(times)]
-    return _newest_driver(sorted(found, key=lambda scrape: (scrape.time, scrape.begun)))
+    return _newest_driver(sorted(found, key=lambda scrape: (scrape.time, scrape.started)))
 
 
 def _whole(times: Mapping[float, dict[str, float]]) -> Iterable[Scrape]:
@@ -132,16 +132,16 @@ def _whole(times: Mapping[float, dict[str, float]]) -> Iterable[Scrape]:
     first = min(times, default=math.inf)
     for time, values in times.items():
         if counters <= values.keys():
-            begun = values.get(CREATED, first)
-            yield Scrape(time, begun, {field: value for field, value in values.items() if field != CREATED})
+            started = values.get(CREATED, first)
+            yield Scrape(time, started, {field: value for field, value in values.items() if field != CREATED})
 
 
 def _newest_driver(scrapes: Iterable[Scrape]) -> list[Scrape]:
     """Drop scrapes of a driver after a newer one was scraped; a driver is still scraped for a while as it ends."""
     kept, newest = [], -math.inf
     for scrape in scrapes:
-        if scrape.begun >= newest:
-            newest = scrape.begun
+        if scrape.started >= newest:
+            newest = scrape.started
             kept.append(scrape)
     return kept
 

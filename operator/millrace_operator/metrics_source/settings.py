@@ -55,16 +55,14 @@ class PrometheusSettings:
             usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
         except ValueError:  # a port that is not a number, or an incomplete IPv6 address
             usable = None
-        return None if usable else Problem(f'"{self.url}" is no address of an HTTP server', hint, field=field)
+        return None if usable else Problem(f'"{self.url}" is not the URL of an HTTP server', hint, field=field)
 
     def _tls(self) -> Problem | None:
         if self.client_key is not None and self.client_certificate is None:
             return Problem("there is a key without a certificate", "give client_certificate too", field="client_key")
         given = self.ca_file or self.client_certificate
         if given is not None and self.url.startswith("http:"):
-            return Problem(
-                f"there are certificates ({given}), but the URL is not of https", "write https://", field="url"
-            )
+            return Problem(f"there are certificates ({given}), but the URL is not https", "write https://", field="url")
         return None
 
     def _login(self) -> list[Problem]:
@@ -72,7 +70,7 @@ class PrometheusSettings:
         if (self.user is None) != (self.password_file is None):
             problems.append(Problem("user and password_file belong together", "give both or none", field="user"))
         if self.user is not None and (not self.user or ":" in self.user):
-            problems.append(Problem(f'"{self.user}" is no user name', "give one without a colon", field="user"))
+            problems.append(Problem(f'"{self.user}" is not a user name', "give one without a colon", field="user"))
         if self.token_file is not None and (self.user is not None or self.password_file is not None):
             problems.append(Problem("there are both a token and a password", "keep one of them", field="token_file"))
         return problems
@@ -80,4 +78,4 @@ class PrometheusSettings:
     def _timeout(self) -> Problem | None:
         if 0 < self.timeout_seconds < math.inf:
             return None
-        return Problem(f"{self.timeout_seconds} is no time-out", "give seconds above 0", field="timeout_seconds")
+        return Problem(f"{self.timeout_seconds} is not a timeout", "give seconds above 0", field="timeout_seconds")

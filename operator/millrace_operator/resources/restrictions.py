@@ -58,7 +58,9 @@ def problems(query: StreamQuery) -> list[Problem]:
         if name.startswith(_OURS)
     ]
     found += [
-        Problem(f"{name!r} is no name of a setting", "write letters, digits, '.', '-' and '_'", field="spec.sparkConf")
+        Problem(
+            f"{name!r} is not the name of a setting", "write letters, digits, '.', '-' and '_'", field="spec.sparkConf"
+        )
         for name in query.spec.spark_conf
         if not _SETTING.fullmatch(name)
     ]
@@ -74,7 +76,7 @@ def _checkpoint_problems(checkpoint: CheckpointSpec | None) -> Iterator[Problem]
     if checkpoint is None:
         yield Problem("a query on a cluster needs a checkpoint", hint, field="spec.checkpoint")
     elif checkpoint.uri is not None and not checkpoint.uri.startswith("file:"):
-        yield Problem(f'there is no way to keep state at "{checkpoint.uri}" yet', hint, field="spec.checkpoint.uri")
+        yield Problem(f'state cannot be kept at "{checkpoint.uri}" yet', hint, field="spec.checkpoint.uri")
 
 
 def _instead(name: str) -> str:

@@ -61,16 +61,14 @@ class Reading:
 
     An observation is the difference between an answer and its base, the earlier answer that reported another batch. An
     answer that cannot be used changes nothing: the next good one is compared with the same base. But no observation
-    spans a gap: after ``max_age`` without any good answer, the next one is a new base. No observation covers batches
+    spans a gap: after ``MAX_AGE`` without any good answer, the next one is a new base. No observation covers batches
     that ended while the metrics stood still; their number gives them away. A single batch may take any time.
 
     Only whole batches count. The batch that is running at the first answer of a plan or of a driver, after a gap, or
     when executors come or go may have started with other executors. It is left out.
     """
 
-    def __init__(self, max_age: float = MAX_AGE) -> None:
-        """Reject answers older than ``max_age`` seconds; that is several scrapes, so that one or two may fail."""
-        self._max_age = max_age
+    def __init__(self) -> None:
         self._base: _Base | None = None
 
     def step(self, answer: Answer | None, now: float, epoch: int, shape: Shape | None = None) -> Observation | NoAnswer:
@@ -80,8 +78,8 @@ class Reading:
             answer: the metrics' answer; None if they gave none.
             now: seconds, of the same clock as the answer's.
             epoch: epoch of the plan that was decided last.
-            plan: that plan, to check that batches have its parallelism and replicas; without it, only the epoch is
-                checked.
+            shape: shape of that plan, to check that batches have its parallelism and replicas; without it, only the
+                epoch is checked.
         """
         if answer is None:
             return NoAnswer(NoAnswerReason.ABSENT, "the metrics gave no answer")
@@ -103,8 +101,8 @@ class Reading:
 
     def _untimely(self, answer: Answer, now: float) -> NoAnswer | None:
         age = now - answer.time
-        if age > self._max_age:
-            return NoAnswer(NoAnswerReason.STALE, f"the answer is {age:.0f} s old, and may be {self._max_age:.0f} s")
+        if age > MAX_AGE:
+            return NoAnswer(NoAnswerReason.STALE, f"the answer is {age:.0f} s old, and may be {MAX_AGE:.0f} s")
         if age < -_CLOCKS:
             return inconsistent(f"the answer is of a time {-age:.0f} s ahead")
         if self._base is not None and self._base.seen > now + _CLOCKS:  # the clock was set back
@@ -120,9 +118,11 @@ class Reading:
             message = f"this is the first answer under the plan of epoch {answer.epoch:g}"
             return NoAnswer(NoAnswerReason.NO_BATCH, message)
         gap = answer.time - base.seen
-        if gap > self._max_age:
+        if gap > MAX_AGE:
             self._begin(answer)
-            return NoAnswer(NoAnswerReason.STALE, f"there was no good answer for {gap:.0f} s, and no older one counts")
+            return NoAnswer(
+                NoAnswerReason.STALE, f"there was no good answer for {gap:.0f} s, and older ones do not count"
+            )
         broken = self._reset(base, answer) or self._other_executors(base, answer)
         if broken is not None:
             return broken
@@ -188,7 +188,7 @@ def _missing(answer: Answer) -> NoAnswer | None:
     """Return which numbers an answer lacks or has in name only; None if it has all that are needed."""
     for name, value in vars(answer).items():
         if value is not None and not math.isfinite(value):
-            return NoAnswer(NoAnswerReason.NOT_A_NUMBER, f"{name} is {value}, which is no number")
+            return NoAnswer(NoAnswerReason.NOT_A_NUMBER, f"{name} is {value}, which is not a number")
         if value is not None and value < -ROUNDING and name != "time":
             return NoAnswer(NoAnswerReason.NEGATIVE, f"{name} is {value:g}, and cannot be negative")
     if answer.batches_total == 0:  # gauges describe the last batch, so they have no values yet
@@ -207,7 +207,7 @@ def _impossible(answer: Answer) -> NoAnswer | None:
     values = vars(answer)
     for name in _WHOLE:
         if values[name] % 1:
-            return inconsistent(f"{name} is {values[name]:g}, and has to be a whole number")
+            return inconsistent(f"{name} is {values[name]:g}, not a whole number")
     for name in _AT_LEAST_1:
         if values[name] < 1:
             return inconsistent(f"{name} is {values[name]:g}, and batches need 1 or more")

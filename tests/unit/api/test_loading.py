@@ -212,7 +212,7 @@ def test_what_is_wrong_as_yaml(tmp_path, text, expected):
 
 
 BOUNDLESS = (
-    "the document is nested too deeply, or an alias in it refers to what contains it; "
+    "the document is nested too deeply, or an alias refers to a value that contains it; "
     "write at most 64 levels and 100000 values, aliases included"
 )
 
@@ -278,7 +278,7 @@ def test_a_wrong_plan_file(tmp_path):
     assert [str(p).removeprefix(f"{path}:") for p in caught.value.problems] == [
         "1: algorithm: a plan names one algorithm (got algorithm: auto); "
         "write the algorithm itself, such as hash, instead of auto",
-        "4: shares: shares has not one entry per worker (got parallelism: 3, shares); "
+        "4: shares: shares does not have one entry per worker (got parallelism: 3, shares); "
         "write as many shares as parallelism says, or leave shares out",
         "6: a plan file has one document; remove the others",
     ]

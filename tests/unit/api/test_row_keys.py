@@ -42,7 +42,7 @@ def test_a_table_over_rows_that_are_no_groups_has_the_key_that_is_given():
         ((), None, "the query does not say which columns identify a row of the table"),
         ((), [*GROUPS, ("day", ())], "the query groups by day and does not select it"),
         (("Cell",), GROUPS, "the key leaves out since"),
-        (("since", "Cell", "n"), GROUPS, '"n" is no grouping column'),
+        (("since", "Cell", "n"), GROUPS, '"n" is not a grouping column'),
         (("since", "cel"), GROUPS, 'the result has no column "cel"; did you mean "Cell"?'),
     ],
 )

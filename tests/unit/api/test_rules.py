@@ -103,7 +103,7 @@ BROKEN = [
         MINIMAL,
         7,
         "      kafka: {bootstrapServers: b, partitions: [{topic: t, partition: 0}, {topic: t, partition: 0}]}",
-        "7: spec.sources.trips.kafka.partitions: a partition is there more than once (got partitions); "
+        "7: spec.sources.trips.kafka.partitions: a partition is listed more than once (got partitions); "
         "name each partition once",
     ),
     (
@@ -111,7 +111,7 @@ BROKEN = [
         7,
         f"{KAFKA}}}\n      corruptRecords: {{policy: deadLetter, topic: trips}}",
         "8: spec.sources.trips.corruptRecords: the dead-letter topic is one that the source reads, "
-        "so every letter would become another one (got corruptRecords); write another topic",
+        "so every dead letter would be read again (got corruptRecords); write another topic",
     ),
     (
         MINIMAL,
@@ -119,7 +119,7 @@ BROKEN = [
         "      kafka: {bootstrapServers: b, topicPattern: trips-.*}\n"
         "      corruptRecords: {policy: deadLetter, topic: trips-bad}",
         "8: spec.sources.trips.corruptRecords: the dead-letter topic is one that the source reads, "
-        "so every letter would become another one (got corruptRecords); write another topic",
+        "so every dead letter would be read again (got corruptRecords); write another topic",
     ),
     (
         MINIMAL,
@@ -147,7 +147,7 @@ BROKEN = [
         7,
         f"{KAFKA}, endingOffsets: earliest}}",
         "7: spec.sources.trips.kafka.endingOffsets: endingOffsets earliest would read nothing "
-        "(got endingOffsets: earliest); write latest, or leave it out to go on for ever",
+        "(got endingOffsets: earliest); write latest, or leave it out to read without end",
     ),
     (
         MINIMAL,
@@ -196,7 +196,7 @@ BROKEN = [
         13,
         "      source: rides",
         "10: spec.query: query.python.source is not one of the sources (got query); "
-        "write the name of one of spec.sources; it may be left out only where there is just one",
+        "write the name of one of spec.sources; it may be left out only if there is just one",
     ),
     (
         PYTHON,

@@ -87,7 +87,7 @@ def test_keywords_are_column_names():
         (
             "a INT, A INT",
             1,
-            'column "A" is there twice (line 1, column 8 of the schema)',
+            'column "A" is defined twice (line 1, column 8 of the schema)',
             "rename one; upper and lower case are the same",
         ),
         (

@@ -77,7 +77,7 @@ def test_a_synthetic_load(run):
         ({"peak": "-1"}, "--peak is -1; write a number of records per second above 0"),
         ({"peak": "nan"}, "--peak is nan; write"),
         ({"seed": "-1"}, "--seed is -1; write 0 or more"),
-        ({"plot": "out.png"}, "--plot out.png is no name for an SVG picture; write a name that ends in .svg"),
+        ({"plot": "out.png"}, "--plot out.png is not the name of an SVG file; write a name that ends in .svg"),
         ({"plot": "gone/out.svg"}, "--plot cannot be written to gone/out.svg: No such file or directory; name another"),
     ],
 )

@@ -228,7 +228,9 @@ def test_folders_and_pictures_that_cannot_be_written(ask, tmp_path):
         compare(ask(assignments=tmp_path / "file" / "ids"))
     with pytest.raises(MillraceError, match=r"--plot cannot be written to .*file/out.svg: Not a directory"):
         check_plotting(tmp_path / "file" / "out.svg")
-    with pytest.raises(MillraceError, match=r"--plot out.png is no name for an SVG picture; write a name that ends in"):
+    with pytest.raises(
+        MillraceError, match=r"--plot out.png is not the name of an SVG file; write a name that ends in"
+    ):
         check_plotting(Path("out.png"))
 
 

@@ -230,7 +230,7 @@ def test_wrong_rates(model, rates, said):
             "taskMegabitsPerSecond: 10\noperators:\n  a:\n    cpuNanoseconds: 1\n    fetchNanoseconds: 5\n"
             "  b: {cpuNanoseconds: 1, inputs: {a: hash}}",
             [
-                "flow.yaml:3: operators.a.recordBytes: is required where the bandwidth is limited",
+                "flow.yaml:3: operators.a.recordBytes: is required if the bandwidth is limited",
                 "flow.yaml:5: operators.a.fetchNanoseconds: a source has no queue to fetch from",
             ],
         ),

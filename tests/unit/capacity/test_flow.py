@@ -64,9 +64,9 @@ def test_numbers(field, value):
 
 
 def test_bandwidth():
-    assert "0 bit/s is no bandwidth" in refused(named("a"), bandwidth=0)[0]
+    assert "0 bit/s is not a bandwidth" in refused(named("a"), bandwidth=0)[0]
     assert refused(named("a"), named("b", "a"), bandwidth=1.0) == [
-        "a.record_bytes: is required where the bandwidth is limited; "
+        "a.record_bytes: is required if the bandwidth is limited; "
         "write the mean size of an output record, or leave the bandwidth out"
     ]
 

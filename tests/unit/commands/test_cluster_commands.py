@@ -91,7 +91,7 @@ def test_an_unknown_context(millrace):
 def test_a_broken_kubeconfig_is_named_and_not_quoted(millrace, changes):
     kubeconfig("http://127.0.0.1:1", **changes)
     result = millrace("status")
-    result.assert_failed("kubeconfig is no kubeconfig that can be used")
+    result.assert_failed("kubeconfig is not a usable kubeconfig")
     assert SECRET not in result.err
 
 

@@ -145,16 +145,20 @@ def test_a_server_that_does_not_answer_is_given_up(monkeypatch):
 def test_nobody_there():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-    with pytest.raises(PrometheusError, match=r"does not answer: .*refused; see that it runs"):
+    with pytest.raises(PrometheusError, match=r"does not answer: .*refused; check that it runs"):
         at(url).instant("a")
 
 
 @pytest.mark.parametrize(
     ("status", "body", "said"),
     [
-        (502, b"<h1>Bad\n gateway</h1>" + b"x" * 1000, r"HTTP 502 Bad Gateway: <h1>Bad gateway</h1>x{150,}; see that"),
-        (401, b"Unauthorized\n", "HTTP 401 Unauthorized: Unauthorized; see that token or password are right"),
-        (403, b"", "HTTP 403 Forbidden: ; see that token or password are right"),
+        (
+            502,
+            b"<h1>Bad\n gateway</h1>" + b"x" * 1000,
+            r"HTTP 502 Bad Gateway: <h1>Bad gateway</h1>x{150,}; check that",
+        ),
+        (401, b"Unauthorized\n", "HTTP 401 Unauthorized: Unauthorized; check the token or the password"),
+        (403, b"", "HTTP 403 Forbidden: ; check the token or the password"),
         (200, b"<html>", "an answer that cannot be read: Invalid JSON"),
         (503, b'{"status":"error","errorType":"timeout","error":"query timed out"}', "says: timeout: query timed out"),
         (200, b'{"status":"error","errorType":"execution","error":"too many"}', "says: execution: too many"),

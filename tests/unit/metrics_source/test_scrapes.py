@@ -19,10 +19,10 @@ def series(field, samples, pod="q-driver-0", **labels):
     return Series({"__name__": name, "pod": pod} | stages | labels, tuple(Sample(*pair) for pair in samples))
 
 
-def driver(times, begun=None, counters=COUNTERS, **labels):
+def driver(times, started=None, counters=COUNTERS, **labels):
     """What a driver says at each of these times."""
     made = [series(field, [(time, value) for time in times], **labels) for field, value in counters.items()]
-    return made + ([series(CREATED, [(time, begun) for time in times], **labels)] if begun is not None else [])
+    return made + ([series(CREATED, [(time, started) for time in times], **labels)] if started is not None else [])
 
 
 def test_every_metric_is_in_the_jobs_contract():
@@ -46,7 +46,9 @@ def test_nothing_makes_nothing():
 
 
 def test_values_of_one_time_belong_together():
-    found = whole_scrapes([*driver([10, 20], begun=5), series("lag_rows", [(20, 7)]), series("imbalance", [(10, 0.5)])])
+    found = whole_scrapes(
+        [*driver([10, 20], started=5), series("lag_rows", [(20, 7)]), series("imbalance", [(10, 0.5)])]
+    )
     assert found == [Scrape(10, 5, COUNTERS | {"imbalance": 0.5}), Scrape(20, 5, COUNTERS | {"lag_rows": 7})]
 
 
@@ -63,8 +65,8 @@ def test_a_counter_that_is_never_there_is_not_waited_for():
 
 
 def test_of_two_drivers_the_one_that_began_last_counts_from_when_it_was_seen():
-    old, new = driver([10, 20, 30, 40], begun=1, instance="old"), driver([25, 35], begun=22, instance="new")
-    assert [(scrape.time, scrape.begun) for scrape in whole_scrapes(new + old)] == [
+    old, new = driver([10, 20, 30, 40], started=1, instance="old"), driver([25, 35], started=22, instance="new")
+    assert [(scrape.time, scrape.started) for scrape in whole_scrapes(new + old)] == [
         (10, 1),
         (20, 1),
         (25, 22),
@@ -74,7 +76,7 @@ def test_of_two_drivers_the_one_that_began_last_counts_from_when_it_was_seen():
 
 def test_without_a_time_of_creation_the_one_that_was_seen_last_counts():
     old, new = driver([10, 20, 30], pod="old"), driver([25, 28], pod="new")
-    assert [(scrape.time, scrape.begun) for scrape in whole_scrapes(old + new)] == [
+    assert [(scrape.time, scrape.started) for scrape in whole_scrapes(old + new)] == [
         (10, 10),
         (20, 10),
         (25, 25),
@@ -84,8 +86,8 @@ def test_without_a_time_of_creation_the_one_that_was_seen_last_counts():
 
 def test_a_driver_that_begins_anew_under_the_same_labels():
     again = [
-        *driver([30], begun=25, counters=dict.fromkeys(COUNTERS, 0)),
-        *driver([10, 20], begun=1),
+        *driver([30], started=25, counters=dict.fromkeys(COUNTERS, 0)),
+        *driver([10, 20], started=1),
         series("route_tasks_total", [(10, 8), (20, 8)]),
     ]
     found = whole_scrapes(again)
@@ -108,7 +110,9 @@ def test_values_of_different_scrapes_never_mix(told, chance):
 
 def test_the_order_of_series_does_not_matter():
     told = (
-        driver([10, 20, 30], begun=1, pod="a") + driver([20, 30], begun=1, pod="b") + driver([30, 40], begun=9, pod="c")
+        driver([10, 20, 30], started=1, pod="a")
+        + driver([20, 30], started=1, pod="b")
+        + driver([30, 40], started=9, pod="c")
     )
     shuffled = random.Random(3).sample(told, len(told))
     assert whole_scrapes(shuffled) == whole_scrapes(told)

@@ -66,16 +66,16 @@ def test_credentials_in_a_url_are_refused_and_not_told(url):
     ("changes", "said"),
     [
         ({"client_key": FILE}, "client_key: there is a key without a certificate"),
-        ({"url": "http://prometheus", "ca_file": FILE}, "the URL is not of https"),
-        ({"url": "http://prometheus", "client_certificate": FILE}, "the URL is not of https"),
+        ({"url": "http://prometheus", "ca_file": FILE}, "the URL is not https"),
+        ({"url": "http://prometheus", "client_certificate": FILE}, "the URL is not https"),
         ({"user": "ann"}, "user and password_file belong together"),
         ({"password_file": FILE}, "user and password_file belong together"),
-        ({"user": "ann:b", "password_file": FILE}, '"ann:b" is no user name'),
-        ({"user": "", "password_file": FILE}, '"" is no user name'),
+        ({"user": "ann:b", "password_file": FILE}, '"ann:b" is not a user name'),
+        ({"user": "", "password_file": FILE}, '"" is not a user name'),
         ({"token_file": FILE, "user": "ann", "password_file": FILE}, "both a token and a password"),
-        ({"timeout_seconds": 0}, "0 is no time-out"),
-        ({"timeout_seconds": math.nan}, "nan is no time-out"),
-        ({"timeout_seconds": math.inf}, "inf is no time-out"),
+        ({"timeout_seconds": 0}, "0 is not a timeout"),
+        ({"timeout_seconds": math.nan}, "nan is not a timeout"),
+        ({"timeout_seconds": math.inf}, "inf is not a timeout"),
     ],
 )
 def test_what_cannot_work_is_refused(changes, said):

@@ -132,7 +132,7 @@ def test_a_template_has_metadata_and_spec_only():
 def test_a_name_that_a_properties_file_reads_otherwise_is_refused(name):
     document = yaml.safe_load(SMALLEST)
     document["spec"]["sparkConf"] = {name: "x"}
-    assert "is no name of a setting" in str(problems(StreamQuery.model_validate(document, by_name=False))[-1])
+    assert "is not the name of a setting" in str(problems(StreamQuery.model_validate(document, by_name=False))[-1])
 
 
 @pytest.mark.parametrize("role", ["driver", "executors"])

@@ -127,7 +127,7 @@ def test_a_short_gap_is_spanned_and_a_long_one_is_not():
         if gap < MAX_AGE:
             check_truth(job, found[first])
         else:
-            assert found[first].message == f"there was no good answer for {gap} s, and no older one counts"
+            assert found[first].message == f"there was no good answer for {gap} s, and older ones do not count"
             assert found[first + 1].reason is NoAnswerReason.NO_BATCH
             check_truth(job, found[first + 2])
 

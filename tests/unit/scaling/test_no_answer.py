@@ -24,7 +24,7 @@ def test_essential_series_that_are_absent(name):
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_numbers_that_are_none(name, value):
     found = read_with(lambda answer: replace(answer, **{name: value}))
-    assert found[5] == NoAnswer(NoAnswerReason.NOT_A_NUMBER, f"{name} is {value}, which is no number")
+    assert found[5] == NoAnswer(NoAnswerReason.NOT_A_NUMBER, f"{name} is {value}, which is not a number")
 
 
 @pytest.mark.parametrize("name", SERIES)
@@ -203,8 +203,8 @@ def test_a_job_that_has_not_finished_a_batch():
     [
         ({"executors": 0.0}, "executors is 0, and batches need 1 or more"),
         ({"parallelism": 0.0}, "parallelism is 0, and batches need 1 or more"),
-        ({"replicas": 1.5}, "replicas is 1.5, and has to be a whole number"),
-        ({"batches_total": 14.5}, "batches_total is 14.5, and has to be a whole number"),
+        ({"replicas": 1.5}, "replicas is 1.5, not a whole number"),
+        ({"batches_total": 14.5}, "batches_total is 14.5, not a whole number"),
         ({"interval_seconds": 0.0}, "interval_seconds is 0, and not above 0"),
         ({"time": 20.0}, "the answer is 5 s older than the one before"),
         ({"time": 25.0}, "two answers of the time 25 differ"),

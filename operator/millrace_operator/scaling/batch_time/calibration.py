@@ -23,9 +23,9 @@ from .skew import Skew, hot_share
 SHAPES, PER_SHAPE = 32, 16
 """Numbers of shapes, and of observations of each, that are remembered; the shape that ran least recently goes first."""
 
-_ENOUGH = 3
-_HALF_LIFE, _LEAST = 16.0, 0.05
-"""Observations after which an older one weighs half, and the least weight: old ones may be all there is of a shape."""
+_MIN_OBSERVATIONS = 3
+_HALF_LIFE, _MIN_WEIGHT = 16.0, 0.05
+"""Observations after which an older one weighs half, and the minimum weight: a shape may have only old ones."""
 
 _AFTER_CHANGE = 0.2
 """Weight of the first observation of a plan, whose batches have to warm up."""
@@ -33,11 +33,11 @@ _AFTER_CHANGE = 0.2
 _SCATTER, _SCATTER_WEIGHT = 0.06, 4.0
 """Initial scatter of batch times about the model, as a share, and how many observations it counts as."""
 
-_ODD = 0.01
+_TASK_ROUNDING = 0.01
 """Number of tasks by which rounding may lift a mean above the plan's tasks."""
 
-_MOST, _LEAST_SECONDS = 1e12, 1e-3
-"""Largest plausible value of any number of a batch, and the least plausible batch time in seconds."""
+_MAX_PLAUSIBLE, _MIN_SECONDS = 1e12, 1e-3
+"""Largest plausible value of any number of a batch, and the shortest plausible batch time in seconds."""
 
 _OTHER_KEYS, _SAME_RATE = 0.25, 0.1
 """Change of imbalance or partial results that cannot be chance, and width of equal rates; both as logarithms."""
@@ -73,17 +73,17 @@ class Calibration:
         if _plausible(seen):
             before = self._newest.seen if self._newest is not None else seen
             first = (seen.epoch, seen.plan) != (before.epoch, before.plan)
-            self._keep(_Remembered(self._count, first, _without_odd_stages(seen)))
+            self._keep(_Remembered(self._count, first, _without_foreign_stages(seen)))
 
     @property
     def ready(self) -> bool:
-        """Whether enough has been seen to predict."""
-        return self._count >= _ENOUGH
+        """Whether there are enough observations to predict."""
+        return self._count >= _MIN_OBSERVATIONS
 
     def model(self) -> BatchModel:
         """Return the present model; without observations it is the prior."""
         if self._model is None:
-            self._model = self._fitted()
+            self._model = self._fit()
         return self._model
 
     def save(self) -> dict[str, Any]:
@@ -109,21 +109,21 @@ class Calibration:
     def _all(self) -> list[_Remembered]:
         return sorted((one for of_shape in self._remembered.values() for one in of_shape), key=lambda one: one.number)
 
-    def _fitted(self) -> BatchModel:
+    def _fit(self) -> BatchModel:
         remembered = self._all()
         seen = [one.seen for one in remembered]
         if not seen:
-            return self._made(prior_fit(self._prior, self._precision), _SCATTER, seen)
+            return self._build(prior_fit(self._prior, self._precision), _SCATTER, seen)
         age = np.array([remembered[-1].number - one.number for one in remembered])
         after_change = np.array([_AFTER_CHANGE if one.first else 1.0 for one in remembered])
-        weights = np.maximum(0.5 ** (age / _HALF_LIFE), _LEAST) * after_change
+        weights = np.maximum(0.5 ** (age / _HALF_LIFE), _MIN_WEIGHT) * after_change
         equations = Equations(seen, self._parts, self._bounds.executor_cores, self._state_partitions)
         fit = fit_logs(equations.residuals, equations.weights(weights), self._prior, self._precision, self._start)
         self._start = fit.logs
         scatter, wider = _scatter(*equations.batch_errors(fit), weights)
-        return self._made(Fit(fit.logs, fit.factor * wider), scatter, seen)
+        return self._build(Fit(fit.logs, fit.factor * wider), scatter, seen)
 
-    def _made(self, fit: Fit, scatter: float, seen: Sequence[Observation]) -> BatchModel:
+    def _build(self, fit: Fit, scatter: float, seen: Sequence[Observation]) -> BatchModel:
         values = np.exp(fit.logs)
         costs = dict(zip(NAMES, values.tolist(), strict=True))
         alone = np.eye(len(NAMES))[[NAMES.index(name) for name in ("fixed", "schedule", "contention")]]
@@ -168,16 +168,16 @@ def _plausible(seen: Observation) -> bool:
     optional = (seen.keys, seen.partials, seen.updates, seen.imbalance, seen.merge_seconds, seen.dedicated_busy)
     known = [value for value in optional if value is not None]
     numbers = (seen.seconds, seen.rows, seen.interval, *stages, *known)
-    return all(0 <= value <= _MOST for value in numbers) and seen.seconds >= _LEAST_SECONDS
+    return all(0 <= value <= _MAX_PLAUSIBLE for value in numbers) and seen.seconds >= _MIN_SECONDS
 
 
-def _without_odd_stages(seen: Observation) -> Observation:
+def _without_foreign_stages(seen: Observation) -> Observation:
     """Drop the clocks of stages that report more tasks than the plan has: these are repeated, or of another plan."""
     route, combine = seen.route, seen.combine
     return replace(
         seen,
-        route=route if route is not None and route.tasks <= seen.plan.replicas + _ODD else None,
-        combine=combine if combine is not None and combine.tasks <= seen.plan.parallelism + _ODD else None,
+        route=route if route is not None and route.tasks <= seen.plan.replicas + _TASK_ROUNDING else None,
+        combine=combine if combine is not None and combine.tasks <= seen.plan.parallelism + _TASK_ROUNDING else None,
     )
 
 

@@ -75,7 +75,7 @@ def learn(seen: Sequence[ObservedPartials], hot: float = 0.0) -> Partials:
     as with Zipf's exponents of 1.2 to 2. For values in between, growth is in between.
 
     The fit is to the ratios between each batch and the next, so that a change of the keys themselves counts once and
-    not for ever. Errors count up to three standard deviations.
+    not forever. Errors count up to three standard deviations.
     """
     newest = seen[-1]
     rows = np.array([one.rows for one in seen]) / newest.rows

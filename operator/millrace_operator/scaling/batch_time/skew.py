@@ -28,8 +28,8 @@ def chance(groups: Vector, tasks: Vector) -> Vector:
     Loads of n tasks are about normal, with mean g / n and deviation sqrt(g / n). The largest of n normal values is
     expected at the quantile (n - 3/8) / (n + 1/4) (Blom, Statistical Estimates and Transformed Beta-Variables, 1958).
     """
-    different, where = np.unique(tasks, return_inverse=True)
-    largest = np.array([_NORMAL.inv_cdf((n - 0.375) / (n + 0.25)) for n in different.tolist()])[where]
+    distinct, where = np.unique(tasks, return_inverse=True)
+    largest = np.array([_NORMAL.inv_cdf((n - 0.375) / (n + 0.25)) for n in distinct.tolist()])[where]
     deviation = np.sqrt(tasks / np.maximum(groups, 1.0))
     return np.where(groups > 0, largest.reshape(np.shape(tasks)) * deviation, 0.0)
 

@@ -128,7 +128,7 @@ class Failure:
         return rate <= self.rate * SIMILAR
 
     def forbids(self, shape: Shape) -> bool:
-        """Return whether ``plan`` is a step in the same direction.
+        """Return whether ``shape`` is a step in the same direction.
 
         If the step changed the number of executors, that is any plan with more executors than before it. Otherwise it
         is any plan with other tasks on as many executors.

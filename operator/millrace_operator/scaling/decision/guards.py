@@ -37,7 +37,7 @@ class Limits:
     failures: tuple[Failure, ...]
 
     def broken(self, shape: Shape) -> Limit | None:
-        """Return the tightest limit that ``plan`` breaks; None if it is allowed."""
+        """Return the tightest limit that ``shape`` breaks; None if it is allowed."""
         above = [limit for limit in self.most if shape.executors > limit.executors]
         if above:
             return min(above, key=lambda limit: limit.executors)
@@ -51,17 +51,14 @@ class Limits:
         return None
 
     def allowed(self, shapes: Sequence[Shape]) -> Mask:
-        """Return which of ``plans`` break no limit."""
+        """Return which of ``shapes`` break no limit."""
         return np.array([self.broken(shape) is None for shape in shapes])
 
 
 def limits(settings: Settings, bounds: Bounds, memory: ChangeMemory, situation: Situation, rate: float) -> Limits:
     """Return the limits on the next plan under ``rate`` records per second. The present plan may always stay."""
     present, on = situation.plan.executors, settings.guards
-    most = (replace(limit, executors=max(limit.executors, present)) for limit in _most(bounds, memory, situation))
-    least = (
-        replace(limit, executors=min(limit.executors, present)) for limit in _least(bounds, memory, situation, rate)
-    )
+    most, least = _most(bounds, memory, situation), _least(bounds, memory, situation, rate)
     failures = memory.failures_like(rate, situation.now) if Guard.INEFFECTIVE in on else ()
     return Limits(
         present,
@@ -87,11 +84,10 @@ def _most(bounds: Bounds, memory: ChangeMemory, situation: Situation) -> Iterato
 
 def _least(bounds: Bounds, memory: ChangeMemory, situation: Situation, rate: float) -> Iterator[Limit]:
     low, present = bounds.executors.low, situation.plan.executors
-    yield Limit(Guard.BOUNDS, low, f"at least {low} executors are to stay")
+    yield Limit(Guard.BOUNDS, low, f"at least {low} executors must stay")
     fewest = min(math.ceil(present / 4), *memory.tried(situation.now))
-    yield Limit(
-        Guard.SCALE_IN_LIMITED, fewest, "at most three in four executors leave in a step to so few as never ran"
-    )
+    why = "one step gives back at most three in four executors, unless batches have run on fewer"
+    yield Limit(Guard.SCALE_IN_LIMITED, fewest, why)
     too_few = memory.too_few_for(rate, situation.now)
     if too_few is not None:
         why = f"{too_few.executors} executors were too few at {too_few.rate:,.0f} records/s"

@@ -22,7 +22,7 @@ FALLING_BEHIND = 3
 """Observations in a row that the plan cannot keep up with, after which scaling out does not wait for the zone."""
 
 _GROWING = 0.01
-"""Least growth that counts, as a share."""
+"""Smallest growth that counts, as a share."""
 
 LASTING = 12
 """Observations needed to call a high W lasting, and to estimate how much W varies."""
@@ -58,7 +58,7 @@ class KeepingUp:
         self._plan: Shape | None = None
         self._recent: deque[_Recent] = deque(maxlen=LASTING)
         self._jumps: deque[float] = deque(maxlen=_JUMPS)
-        self._times = self._outgrown = 0
+        self._certainly_behind = self._outgrown = 0
         self.at_arrival = self.batches_at_arrival = 0.0
         self.behind = False
 
@@ -67,7 +67,7 @@ class KeepingUp:
         if self._plan != seen.plan:
             self._plan = seen.plan
             self._recent.clear()
-            self._times = self._outgrown = 0
+            self._certainly_behind = self._outgrown = 0
         if self._recent and seen.utilization and self._recent[-1].observed:
             self._jumps.append(abs(math.log(seen.utilization / self._recent[-1].observed)) * math.sqrt(seen.batches))
         busy, usual = seen.dedicated_busy or 0.0, demand.level * seen.interval
@@ -83,7 +83,7 @@ class KeepingUp:
             load = float(model.partitioner_load(np.array([shape.replicas]), rate)[0])
             self.behind, certain = max(draining.utilization, load) > 1, max(draining.low, load) > 1
         self.at_arrival = max(self.batches_at_arrival, busy)
-        self._times = self._times + 1 if certain else 0
+        self._certainly_behind = self._certainly_behind + 1 if certain else 0
 
     def _at(self, model: BatchModel, rows: float, seen: Observation) -> float:
         """Return the median W that the last batches would have had with ``rows`` records."""
@@ -101,7 +101,7 @@ class KeepingUp:
     @property
     def falling_behind(self) -> bool:
         """Whether several observations in a row say that the plan certainly cannot keep up."""
-        return self._times >= FALLING_BEHIND
+        return self._certainly_behind >= FALLING_BEHIND
 
     def expect(self, growth: float, limit: float) -> None:
         """Record the factor by which the rate will grow before more executors could be ready."""
@@ -133,7 +133,7 @@ class KeepingUp:
             "plan": None if self._plan is None else asdict(self._plan),
             "recent": [asdict(one) for one in self._recent],
             "jumps": list(self._jumps),
-            "times": [self._times, self._outgrown],
+            "times": [self._certainly_behind, self._outgrown],
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -141,4 +141,4 @@ class KeepingUp:
         self._plan = Shape(**saved["plan"]) if saved["plan"] else None
         self._recent.extend(_Recent(**one) for one in saved["recent"])
         self._jumps.extend(saved["jumps"])
-        self._times, self._outgrown = saved["times"]
+        self._certainly_behind, self._outgrown = saved["times"]

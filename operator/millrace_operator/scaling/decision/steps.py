@@ -86,7 +86,7 @@ class Case:
         return max(inputs.batches_at_arrival / usual.utilization, 1.0)
 
     def on(self, guard: Guard) -> bool:
-        """Whether a guard is switched on."""
+        """Return whether a guard is switched on."""
         return guard in self.settings.guards
 
     def search(self, executors: Range, rate: float, margin: float, caution: float) -> Search:
@@ -100,7 +100,7 @@ class Case:
         return self.move(self.situation.plan, reason, detail)
 
     def move(self, shape: Shape, reason: Reason | Guard, detail: str = "") -> Decision:
-        """Return a decision for ``plan``."""
+        """Return a decision for ``shape``."""
         return Decision(
             time=self.situation.now,
             before=self.situation.plan,
