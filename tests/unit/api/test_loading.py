@@ -86,12 +86,12 @@ FIELD_MISTAKES = [
     (
         11,
         "  sink:",
-        "11: spec.sink: is empty; write a value ({} where all defaults will do), or leave it out",
+        "11: spec.sink: is empty; write a value ({} to use all defaults), or leave it out",
     ),
     (
         11,
         "  sink:\n    console:",
-        "12: spec.sink.console: is empty; write a value ({} where all defaults will do), or leave it out",
+        "12: spec.sink.console: is empty; write a value ({} to use all defaults), or leave it out",
     ),
     (
         12,
