@@ -235,7 +235,7 @@ def test_logs_that_cannot_be_had(millrace, kubectl):
         "spec": {"containers": [{"name": "driver", "image": "none"}]},
     }
     kubectl("apply", "-f", "-", document=pod)
-    millrace("logs", NAME).assert_failed("the pod has not been given a node yet")
+    millrace("logs", NAME).assert_failed("the pod has not been scheduled to a node yet")
     millrace("logs", NAME, "--previous", "-f").assert_failed(f"{NAME}-driver-0")
 
 
