@@ -28,13 +28,10 @@ from millrace_api.model.values import PositiveDuration
 from millrace_jobs.partitioners.base import Hashes
 from millrace_jobs.partitioners.key_hashes import hash_columns
 from millrace_jobs.sources.formats.column_types import TIMESTAMP, to_declared
+from millrace_jobs.sources.formats.file_formats import FORMATS_BY_SUFFIX, LONGEST_LINE
 
 NO_TIME = np.iinfo(np.int64).min
 """Value in place of the time of a record without one."""
-
-_FORMATS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
-_LONGEST_LINE = 64 << 20
-"""Longest JSON line, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +71,12 @@ def read_stream(file: Path, keys: Sequence[str], time_column: str | None) -> Str
 def _read(file: Path, columns: list[str]) -> pa.Table:
     """Read these columns of the file; columns of a CSV file as text."""
     suffix = (file.with_suffix("") if file.suffix == ".gz" else file).suffix
-    if suffix not in _FORMATS or (file.suffix == ".gz" and suffix == ".parquet"):
-        hint = f"name it {', '.join('*' + known for known in _FORMATS)}, or *.csv.gz and the like"
+    if suffix not in FORMATS_BY_SUFFIX or (file.suffix == ".gz" and suffix == ".parquet"):
+        hint = f"name it {', '.join('*' + known for known in FORMATS_BY_SUFFIX)}, or *.csv.gz and the like"
         raise _problem(file, f"the format of a file {file.suffix or 'without an extension'} is not known", hint)
     if not file.is_file():
         raise _problem(file, "there is no such file", "check the path")
-    match _FORMATS[suffix]:
+    match FORMATS_BY_SUFFIX[suffix]:
         case "parquet":
             parquet = pa.parquet.ParquetFile(file)
             _check_columns(parquet.schema_arrow.names, columns, file)
@@ -88,7 +85,7 @@ def _read(file: Path, columns: list[str]) -> pa.Table:
             return _read_csv(file, columns)
     if not file.stat().st_size:
         return pa.table({})
-    table = pa.json.read_json(file, pa.json.ReadOptions(block_size=_LONGEST_LINE))
+    table = pa.json.read_json(file, pa.json.ReadOptions(block_size=LONGEST_LINE))
     _check_columns(table.column_names, columns, file)
     return table.select(columns)
 

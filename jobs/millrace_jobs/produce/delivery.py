@@ -37,8 +37,8 @@ _BATCH_BYTES = 1 << 20
 _POLL = 0.1
 """Seconds to wait at a time, short enough to react to Ctrl-C."""
 
-_AT_ONCE = 10_000
-"""Most messages that are handed over at a time."""
+_CHUNK_MESSAGES = 10_000
+"""Most messages that are handed to the client at a time."""
 _IDLE = 0.01
 """Seconds to wait if no message is due."""
 
@@ -164,12 +164,10 @@ def send_all(
     advanced: Callable[[int], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Send records at a pace, or as fast as the client accepts them.
+    """Send records until they end, ``limits`` are reached, or ``stop`` is set.
 
-    Returns when the records end, ``limits`` are reached, or ``stop`` is set.
-
-    ``pace`` says when records are due; None sends them at once. ``advanced`` gets the number of messages after each
-    send, and ``clock`` returns the current time in seconds.
+    ``pace`` says when records are due; with None, they are sent as fast as the client accepts them. ``advanced``
+    receives the number of messages of each send, and ``clock`` returns the current time in seconds.
     """
     pacer = Pacer(pace, clock) if pace is not None else None
     deadline = clock() + limits.duration if limits.duration is not None else None
@@ -183,11 +181,11 @@ def send_all(
         while done < len(values):
             if over():
                 return
-            due = pacer.due(sent) - sent if pacer is not None else _AT_ONCE
+            due = pacer.due(sent) - sent if pacer is not None else _CHUNK_MESSAGES
             if due <= 0:
                 delivery.poll(_IDLE)
                 continue
-            part = slice(done, min(done + due, done + _AT_ONCE))
+            part = slice(done, min(done + due, done + _CHUNK_MESSAGES))
             delivery.send(values[part], keys[part] if keys is not None else None, over)
             taken = len(values[part])
             done += taken
@@ -196,11 +194,11 @@ def send_all(
 
 
 def _at_most(batches: Iterator[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:
-    """Yield the batches in parts of at most ``_AT_ONCE`` records, ``count`` records in all."""
+    """Yield the batches in parts of at most ``_CHUNK_MESSAGES`` records, ``count`` records in all."""
     left = sys.maxsize if count is None else count
     for batch in batches:
-        for row in range(0, batch.num_rows, _AT_ONCE):
-            part = batch.slice(row, min(_AT_ONCE, left))
+        for row in range(0, batch.num_rows, _CHUNK_MESSAGES):
+            part = batch.slice(row, min(_CHUNK_MESSAGES, left))
             yield part
             left -= part.num_rows
             if not left:

@@ -1,4 +1,4 @@
-"""Encoding records as message values that the Kafka source can decode, whole columns at a time."""
+"""Encoders of records as message values that the Kafka source can decode; they encode whole columns at a time."""
 
 from __future__ import annotations
 

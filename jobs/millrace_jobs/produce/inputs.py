@@ -21,14 +21,13 @@ from millrace_api.sql.schema_ddl import parse_schema
 from millrace_jobs.sources.base import Rejected
 from millrace_jobs.sources.formats.column_types import TIMESTAMP, arrow_schema
 from millrace_jobs.sources.formats.decoding import BadRecord
-from millrace_jobs.sources.formats.file_formats import blocks, file_format, first_byte, open_text
+from millrace_jobs.sources.formats.file_formats import FORMATS_BY_SUFFIX, blocks, file_format, first_byte, open_text
 from millrace_jobs.sources.formats.messages import RAW
 from millrace_jobs.sources.generated import GeneratedRows, GeneratedSource, RateSource
 from millrace_jobs.sources.nexmark import NexmarkSource, share
 from millrace_jobs.sources.pacing import RatePace
 from millrace_jobs.sources.source_factory import schema_of
 
-_SUFFIXES = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
 _ROWS = 10_000
 """Rows that are generated at a time."""
 
@@ -58,7 +57,7 @@ def file_input(
     name = str(path)
     if not path.is_file():
         raise MillraceError(Problem("there is no such file", "write --input and a csv, json or parquet file", name))
-    format = _SUFFIXES.get(path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix)
+    format = FORMATS_BY_SUFFIX.get(path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix)
     if format is None:
         raise MillraceError(Problem("has a name of no known format", "name it .csv, .json, .jsonl or .parquet", name))
     if raw:

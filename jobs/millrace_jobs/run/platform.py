@@ -51,7 +51,7 @@ class Platform(Protocol):
         """Handle a finished batch."""
 
     def idle(self, pin: Pin) -> None:
-        """Handle an idle query, which has nothing to do under this pin."""
+        """Handle an idle query: its next records will be processed under this pin."""
 
     def close(self) -> None:
         """Handle the end of the job, before Spark stops."""

@@ -30,6 +30,9 @@ BLOCK_BYTES = 4 << 20
 LONGEST_LINE = 64 << 20
 """The maximum bytes of a line. A longer line suggests that the file is not text, and would fill the memory."""
 
+FORMATS_BY_SUFFIX = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
+"""Format of a file whose name alone says it; text may have a further ``.gz``."""
+
 RejectIn = Callable[[str, BadRecord], None]
 """Handler that leaves out a bad record of the file at a path, or raises, as the policy requires."""
 
