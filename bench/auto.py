@@ -25,14 +25,14 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.key_streams import zipf_shares
-from millrace_jobs.kernels.mixing import Hashes, seeded
+from millrace_jobs.kernels.mixing import Hashes, seeded_hashes
 from millrace_jobs.partitioners.registry import ALGORITHMS, NATIVE, make
 from millrace_jobs.selection.costs import (
     TASK_SECONDS,
+    CombineTask,
     MeasuredBatch,
     Prior,
     Resources,
-    Task,
     python_prior,
     sql_prior,
 )
@@ -58,7 +58,7 @@ class RecordedWork:
 def zipf_stream(rows: int, keys: int, skew: float, seed: int) -> Hashes:
     """Return the hashes of a stream of ``rows`` records whose keys follow Zipf's law with exponent ``skew``."""
     drawn = np.random.default_rng(seed).choice(keys, size=rows, p=zipf_shares(skew, keys))
-    return seeded(drawn.astype(np.uint64), 1)
+    return seeded_hashes(drawn.astype(np.uint64), 1)
 
 
 def record(stream: Hashes, algorithm: str, workers: int, replicas: int) -> RecordedWork:
@@ -186,7 +186,7 @@ class GridCluster:
             self._route(work) * rows * float(self._scatter(1)[0]) if reports else 0.0,
             self._costs.merge * float(work.keys.sum()) * float(self._scatter(1)[0]),
             work.profile.distinct,
-            tuple(map(Task, work.rows.tolist(), work.keys.tolist(), seconds.tolist())) if reports else (),
+            tuple(map(CombineTask, work.rows.tolist(), work.keys.tolist(), seconds.tolist())) if reports else (),
             work.profile if reports else None,
         )
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from millrace_jobs.partitioners.metrics import cost_of_counts
 from millrace_jobs.partitioners.placement_sketch import PlacementSketch
-from millrace_jobs.sketches.key_profile import added, profile
+from millrace_jobs.sketches.key_profile import add_counts, profile
 
 
 def placement_cost(ids, keys, workers):
@@ -29,7 +29,7 @@ def placement_sketch(ids, keys, workers):
     """Return the sketch of one block from ``ids`` in ``range(workers)`` and key hashes, both ``(rows,)``."""
     ends = np.cumsum(np.bincount(ids, minlength=workers))[:-1]
     by_worker = np.split(keys[np.argsort(ids, kind="stable")], ends)
-    return PlacementSketch(tuple(profile(added([(own, np.ones(len(own), np.int64))])) for own in by_worker))
+    return PlacementSketch(tuple(profile(add_counts([(own, np.ones(len(own), np.int64))])) for own in by_worker))
 
 
 def merged_sketches(sketches):

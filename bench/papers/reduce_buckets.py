@@ -23,7 +23,7 @@ from millrace_jobs.kernels.compiling import kernel, read_only
 from millrace_jobs.partitioners.base import Hashes
 from millrace_jobs.partitioners.hash import Hash
 from millrace_jobs.partitioners.parameters import whole_number
-from millrace_jobs.partitioners.prompt.partitioner import Blocks
+from millrace_jobs.partitioners.prompt.partitioner import PartitionedBatch
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ReferenceTable:
     """Shape ``(keys,)``: whether other blocks have the key too."""
 
 
-def reference_table(plan: Blocks, block: int, *, shared: bool) -> ReferenceTable:
+def reference_table(plan: PartitionedBatch, block: int, *, shared: bool) -> ReferenceTable:
     """Return the reference table of one block, for the Map task that processes it (paper 004, section 5).
 
     With ``shared``, other replicas partition records of the same keys, so any key may be in their blocks too. All keys

@@ -10,7 +10,7 @@ import pytest
 from builders import PIN, a_batch, a_native_batch
 from lab.waiting import wait_until
 from millrace_jobs.run.metrics import JobMetrics
-from millrace_jobs.selection.costs import Task
+from millrace_jobs.selection.costs import CombineTask
 from millrace_operator.metrics_source.job_metrics import newest_answer
 from millrace_operator.scaling.answers import MAX_AGE
 from millrace_operator.scaling.observation import Answer
@@ -22,7 +22,9 @@ soon = partial(wait_until, seconds=PATIENCE)
 pytestmark = [pytest.mark.prometheus, pytest.mark.timeout(1800)]
 
 BATCH = a_batch(
-    waiting=70, state_updates=60, combined=tuple(Task(rows, keys, 0.1) for rows, keys in ((1290, 30), (1230, 28)))
+    waiting=70,
+    state_updates=60,
+    combined=tuple(CombineTask(rows, keys, 0.1) for rows, keys in ((1290, 30), (1230, 28))),
 )
 
 

@@ -67,7 +67,7 @@ def compile_aggregate(call: exp.Expr, index: int, type_of: TypeOf) -> BuiltinAgg
     if value and not is_scalar(type_of(value)):
         return f"{to_sql(call)} is over {type_of(value)}, which workers cannot compare or add"
     if isinstance(function, exp.Avg) and _digits(type_of(value)) > _AVERAGED_DIGITS:
-        return f"the average of a {type_of(value).upper()} is exact up to {_AVERAGED_DIGITS} digits only once merged"
+        return f"the average of a {type_of(value).upper()} can be merged exactly only up to {_AVERAGED_DIGITS} digits"
     parts, finish = split(function, value, f"a{index}", type_of)
     return BuiltinAggregate(to_sql(call), parts, f"CAST({finish} AS {type_of(to_sql(call))})")
 
@@ -83,7 +83,7 @@ def is_scalar(spark_type: str) -> bool:
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _AVERAGED_DIGITS = 14
-"""Most digits of a DECIMAL for which ``_avg`` equals Spark's own average, in groups of up to 10 billion records."""
+"""Digits of a DECIMAL up to which ``_avg`` equals Spark's own average, in groups of up to 10 billion records."""
 
 
 def _digits(spark_type: str) -> int:
@@ -177,7 +177,7 @@ def _moments(value: str, name: str, type_of: TypeOf) -> tuple[tuple[Part, ...], 
     return parts, count, f"CASE WHEN {count} > 0L THEN {within} + {mean} END"
 
 
-def _spread(*, root: bool, correction: int) -> Callable[[exp.Expr, str, str, TypeOf], Split]:
+def _variance(*, root: bool, correction: int) -> Callable[[exp.Expr, str, str, TypeOf], Split]:
     """Return the split of a variance or, with ``root``, a deviation; ``correction`` is 1 for those of a sample."""
 
     def split(_: exp.Expr, value: str, name: str, type_of: TypeOf) -> Split:
@@ -202,10 +202,10 @@ _SPLITTERS: dict[type[exp.Expr], Callable[[exp.Expr, str, str, TypeOf], Split]] 
     exp.Avg: _avg,
     exp.Min: _min,
     exp.Max: _max,
-    exp.Stddev: _spread(root=True, correction=1),
-    exp.StddevSamp: _spread(root=True, correction=1),
-    exp.StddevPop: _spread(root=True, correction=0),
-    exp.Variance: _spread(root=False, correction=1),
-    exp.VariancePop: _spread(root=False, correction=0),
+    exp.Stddev: _variance(root=True, correction=1),
+    exp.StddevSamp: _variance(root=True, correction=1),
+    exp.StddevPop: _variance(root=True, correction=0),
+    exp.Variance: _variance(root=False, correction=1),
+    exp.VariancePop: _variance(root=False, correction=0),
     exp.ApproxDistinct: _approx_count_distinct,
 }

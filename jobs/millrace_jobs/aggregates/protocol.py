@@ -64,7 +64,7 @@ def load_aggregator(path: str, options: Mapping[str, Any]) -> Aggregator:
     """Import the class ``module:Name`` and create an aggregator with the options.
 
     Raises:
-        MillraceError: the class cannot be imported or created, or is no Aggregator; ``field`` is set.
+        MillraceError: the class cannot be imported or created, or is not an Aggregator; ``field`` is set.
     """
     module_name, _, name = path.partition(":")
     try:
@@ -73,28 +73,28 @@ def load_aggregator(path: str, options: Mapping[str, Any]) -> Aggregator:
         hint = "install the package beside millrace, or put its folder on PYTHONPATH"
         raise _problem(f"{path!r} cannot be imported: {error}", hint) from None
     except Exception as error:
-        raise _problem(f"{path!r} cannot be imported: {_said(error)}", "correct the module") from error
+        raise _problem(f"{path!r} cannot be imported: {_describe(error)}", "correct the module") from error
     cls = getattr(module, name, None)
     if not callable(cls):
-        there = [found for found, _ in inspect.getmembers(module, inspect.isclass)]
-        hint = f"write one of its classes: {', '.join(there) or 'it has none'}"
+        classes = [found for found, _ in inspect.getmembers(module, inspect.isclass)]
+        hint = f"write one of its classes: {', '.join(classes)}" if classes else "define it there"
         raise _problem(f"module {module_name!r} has no class {name!r}", hint)
     try:
         aggregator = cls(**options)
     except Exception as error:
         hint = f"correct spec.query.python.options, or the class; {name} takes {inspect.signature(cls)}"
-        raise _problem(f"{path!r} cannot be made: {_said(error)}", hint) from error
+        raise _problem(f"{path!r} cannot be created: {_describe(error)}", hint) from error
     missing = [name for name in _MEMBERS if not hasattr(aggregator, name)]
     if missing:
         hint = "define them as millrace_jobs.aggregates.protocol.Aggregator says"
         raise _problem(f"{path!r} has no {', '.join(missing)}", hint)
-    made: Aggregator = aggregator
-    if not made.columns:
+    loaded: Aggregator = aggregator
+    if not loaded.columns:
         raise _problem(f"{path!r} asks for no columns, so it would see no records", "name at least one in columns")
-    return made
+    return loaded
 
 
-def _said(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     """Describe what the user's code raised, and where."""
     if isinstance(error, SyntaxError):
         return f"SyntaxError: {error}"

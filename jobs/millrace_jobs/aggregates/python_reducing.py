@@ -1,4 +1,4 @@
-"""Reducing records on a worker with a Python aggregator: one state per key and pane.
+"""Reduction of records on a worker by a Python aggregator: one state per key and pane.
 
 States are shipped and stored as *blobs*: one Arrow record batch with the key columns and state columns of many keys.
 Spark's state store holds one blob per window and bucket of keys, so a batch costs a few state accesses, not one per
@@ -21,7 +21,7 @@ from millrace_jobs.aggregates.protocol import Aggregator, State
 from millrace_jobs.aggregates.reducing import RECORDS
 from millrace_jobs.kernels.mixing import Hashes
 from millrace_jobs.partitioners.key_hashes import hash_columns
-from millrace_jobs.sketches.key_profile import KeyCounts, added
+from millrace_jobs.sketches.key_profile import KeyCounts, add_counts
 from millrace_jobs.windows import AT, Window, pane_starts
 
 Key = tuple[Any, ...]
@@ -188,7 +188,7 @@ class PythonReducer:
 
     def key_counts(self) -> KeyCounts:
         """Return the distinct keys among the records, by ascending hash, each with its number of records."""
-        keys = added(self._counts)
+        keys = add_counts(self._counts)
         self._counts = [(keys.hashes, keys.counts)]
         return keys
 

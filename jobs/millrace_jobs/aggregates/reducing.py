@@ -1,6 +1,6 @@
-"""Reducing records on a worker: what combine asks of a reducer, and the reducer of the built-in aggregates.
+"""Reduction of records on a worker: the protocol of reducers, and the reducer of the built-in aggregates.
 
-That reducer uses PyArrow's hash aggregation.
+The latter uses PyArrow's hash aggregation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.kernels.mixing import Hashes
 from millrace_jobs.partitioners.key_hashes import hash_columns
-from millrace_jobs.sketches.key_profile import KeyCounts, added
+from millrace_jobs.sketches.key_profile import KeyCounts, add_counts
 from millrace_jobs.windows import AT, Window, pane_starts
 
 RECORDS = "records"
@@ -65,7 +65,7 @@ Reduce = Literal["rows", "count", "sum", "mean", "squared_deviations", "min", "m
 """How a worker reduces the input of a part; ``distinct`` keeps the set of its values."""
 
 _ONCE = ("mean", "squared_deviations")
-"""Reductions that cannot be reduced again: a worker then ships one partial result per pane and million records."""
+"""Reductions whose results cannot be reduced again: a worker ships one partial result per pane and million records."""
 
 PENDING_RECORDS = 1 << 20
 """Records that a worker holds before it reduces them; this and the number of groups bound its memory."""
@@ -153,9 +153,9 @@ class ColumnarReducer:
         panes = self._by_pane().select([*names, RECORDS])
         if not names:
             rows = self.records()
-            return added([(hash_columns([], 1), np.array([rows]))] if rows else [])
+            return add_counts([(hash_columns([], 1), np.array([rows]))] if rows else [])
         keys = panes.group_by(names, use_threads=False).aggregate([(RECORDS, "sum")])
-        return added([(self._hashes(keys), keys.column(f"{RECORDS}_sum").to_numpy())])
+        return add_counts([(self._hashes(keys), keys.column(f"{RECORDS}_sum").to_numpy())])
 
     def _hashes(self, groups: pa.Table) -> Hashes:
         return hash_columns(groups.select([field.name for field in self._reduction.keys]).columns, groups.num_rows)

@@ -1,9 +1,11 @@
 """Test helper that checks whether an aggregator obeys the laws that make its results independent of routing.
 
-from millrace_jobs.aggregates.testing import broken_law
+::
 
-def test_my_aggregator():
-    assert broken_law(MyAggregator(), [batch, another, a_third]) is None
+    from millrace_jobs.aggregates.testing import broken_law
+
+    def test_my_aggregator():
+        assert broken_law(MyAggregator(), [batch, another, a_third]) is None
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """SplitMix64, the integer mixer behind key hashes of numbers and behind every seeded choice of a worker.
 
 Source: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014, with the constants
-of Vigna's reference implementation (public domain). The results of these functions never change: a batch that is
-repeated after an upgrade must route as before.
+of Vigna's reference implementation (public domain). The results of these functions are frozen: a batch that is
+repeated after an upgrade must be routed the same way again.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _salts(seed: np.uint64, choices: int) -> NDArray[np.uint64]:
     return out
 
 
-def seeded(hashes: Hashes, seed: int) -> Hashes:
+def seeded_hashes(hashes: Hashes, seed: int) -> Hashes:
     """Return a second, independent hash of each key, by mixing ``hashes`` with ``seed``; same shape."""
     return _seeded(read_only(hashes), salts(seed, 1)[0])
 

@@ -111,8 +111,8 @@ class BatchPartitioner(Partitioner):
 def key_block(keys: Hashes) -> Hashes:
     """Return ``keys`` in the layout of the kernels. Raises TypeError unless it is one-dimensional and ``uint64``.
 
-    Other arrays are not converted, because that would hide that replicas disagree on what a key's hash is.
+    Other arrays are not converted, because that would hide that replicas hash keys differently.
     """
     if keys.dtype != np.uint64 or keys.ndim != 1:
-        raise TypeError(f"a block of keys is a uint64 array of one dimension, not {keys.dtype} of {keys.ndim}")
+        raise TypeError(f"keys must be a uint64 array with one dimension, not {keys.dtype} with {keys.ndim}")
     return read_only(keys)

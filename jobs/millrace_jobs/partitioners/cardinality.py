@@ -97,7 +97,7 @@ class CardinalityAware(Partitioner):
 
         A key may then have several workers, which affinity takes in the order of the key's candidates. Replicas may all
         restore one merged state and be merged again: the common part counts once. Raises ValueError if another replica
-        has a different number of workers, or counts keys in another way.
+        has a different number of workers, or does not count keys in the same way.
         """
         for other in others:
             if type(other._sets) is not type(self._sets):
@@ -124,7 +124,7 @@ class CardinalityAware(Partitioner):
         return {**self._loads.vectors(), **self._sets.vectors()}
 
     def _adopt(self, saved: PartitionerState) -> None:
-        """Take over a saved window. Raises ValueError also if its keys were counted in the other way."""
+        """Take over a saved window. Raises ValueError also if its keys were counted in a different way."""
         loads = LocalLoads.restored(saved)
         try:
             self._sets = type(self._sets).from_vectors(saved.workers, saved.vectors)

@@ -27,25 +27,20 @@ class ExactSets:
     """
 
     def __init__(self, workers: int, room: int = 0) -> None:
-        self._cardinalities = np.zeros(workers, np.float64)
+        self.cardinalities: Cardinalities = np.zeros(workers, np.float64)  # distinct keys of each worker
         self._keys = 0  # distinct keys over all workers
         self._table = empty_table(room, words_for(workers))
-
-    @property
-    def cardinalities(self) -> Cardinalities:
-        """Distinct keys of each worker; not a copy."""
-        return self._cardinalities
 
     def route(self, keys: Hashes, seeds: NDArray[np.uint64], affinity: bool, weight: float, loads: Loads) -> Workers:
         """Place ``keys``, and count them here and in ``loads``. With ``affinity`` a worker that has the key gets it."""
         ids, self._table, self._keys = _route(
-            keys, seeds, affinity, weight, loads, self._cardinalities, self._table, self._keys
+            keys, seeds, affinity, weight, loads, self.cardinalities, self._table, self._keys
         )
         return ids
 
     def emptied(self) -> Self:
         """Return sets without keys, with room for as many as now: the next window is likely to have as many."""
-        return type(self)(len(self._cardinalities), self._keys)
+        return type(self)(len(self.cardinalities), self._keys)
 
     def union(self, other: Self) -> None:
         """Add the keys of each of the other's workers."""
@@ -85,7 +80,7 @@ class ExactSets:
         return made
 
     def _add(self, rows: Rows) -> None:
-        self._table, self._keys = _fill(rows, self._cardinalities, self._table, self._keys)
+        self._table, self._keys = _fill(rows, self.cardinalities, self._table, self._keys)
 
 
 _AHEAD = 32  # keys that are looked up at once

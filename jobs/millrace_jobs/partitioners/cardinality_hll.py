@@ -72,7 +72,7 @@ class SketchedSets:
         """Return the sets that ``vectors`` describe. Raises ValueError if these do not fit ``workers`` workers."""
         registers = vectors.get("registers", np.zeros(1, np.int64)).view(np.uint8)
         if len(registers) not in (0, workers * REGISTERS) or (registers > LARGEST).any():
-            raise ValueError(f"it has not {REGISTERS} registers of at most {LARGEST} for each of its {workers} workers")
+            raise ValueError(f"its {workers} workers do not each have {REGISTERS} registers of at most {LARGEST}")
         return cls(workers, registers.reshape(workers, REGISTERS).copy() if len(registers) else None)
 
 

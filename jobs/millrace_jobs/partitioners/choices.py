@@ -36,7 +36,7 @@ def draw(key: np.uint64, seeds: NDArray[np.uint64], choice: int, workers: int, d
     """Return candidate number ``choice`` of ``key`` among ``workers`` workers; call it for 0, 1, ... in turn.
 
     ``seeds``, shape ``(d,)`` with ``d <= workers``, are ``mixing.salts``. ``drawn`` has the same shape and keeps the
-    key's candidates so far in ascending order; the call for choice 0 resets it. As in ``mixing``, results never change.
+    key's candidates so far in ascending order; the call for choice 0 resets it. Results are frozen, as in ``mixing``.
     """
     # The hash counts only workers that are not drawn yet, so skip the drawn ones below it.
     worker = np.int64(seeded_hash(key, seeds[choice]) % np.uint64(workers - choice))
@@ -72,7 +72,7 @@ def least_loaded(loads: Loads, search: NDArray[np.int64]) -> int:
 
     ``search`` starts as two zeros and keeps where the last search ended. Between two calls with it, loads may only
     grow. The first worker with the least load then only moves forward until the least load itself has grown, which
-    takes a record for each worker. So a search takes constant time on average. As in ``mixing``, results never change.
+    takes a record for each worker. So a search takes constant time on average. Results are frozen, as in ``mixing``.
     """
     worker: int = search[1]
     while worker < len(loads) and loads[worker] != search[0]:
@@ -115,7 +115,7 @@ def least_burdened(
 
 @inlined
 def _normalised(value: float, least: float, most: float) -> float:
-    """Return ``value`` as scaled by equations 7 and 8; 0 if all workers have the same, which these leave open."""
+    """Return ``value`` scaled by equations 7 and 8; 0 if all workers have the same value, which they leave open."""
     return (value - least) / (most - least) if most > least else 0.0
 
 

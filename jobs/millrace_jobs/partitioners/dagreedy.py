@@ -70,14 +70,9 @@ class DAGreedy(Partitioner):
         return loads
 
     @property
-    def summary(self) -> SpaceSaving:
-        """The key frequencies, with recent records weighing more."""
-        return self._summary
-
-    @property
     def fragments(self) -> Holders:
         """The workers that have each key of ``summary.keys``, by slide, the current one first; a copy."""
-        return self._fragments[:, self._summary.slots]
+        return self._fragments[:, self.summary.slots]
 
     def route(self, keys: Hashes) -> Workers:
         """Send each record of a frequent key to the worker with the highest score, and all others by hash."""
@@ -88,7 +83,7 @@ class DAGreedy(Partitioner):
             ids,
             self._salt,
             self._theta,
-            self._summary.counters,
+            self.summary.counters,
             self._owners,
             self._fragments,
             self.loads,
@@ -105,8 +100,8 @@ class DAGreedy(Partitioner):
         self._loads = np.concatenate([np.zeros_like(self._loads[:1]), self._loads[:-1]])
         fragments = self.fragments
         fragments = np.concatenate([np.zeros_like(fragments[:1]), fragments[:-1]])
-        self._summary.age(2, self._theta / 2)
-        self._continue_with(self._summary, fragments[:, : len(self._summary)])
+        self.summary.age(2, self._theta / 2)
+        self._continue_with(self.summary, fragments[:, : len(self.summary)])
 
     def merge(self, others: Sequence[Self]) -> None:
         """Add the loads, frequencies and placements of other replicas, which must not be part of this state yet.
@@ -125,13 +120,13 @@ class DAGreedy(Partitioner):
         known = [(part.summary.keys, part.fragments) for part in (self, *others)]
         for other in others:
             self._loads += other._loads
-        self._summary.merge([other._summary for other in others])
-        self._summary.age(len(known))
-        merged = self._no_fragments(len(self._summary), self._workers)
+        self.summary.merge([other.summary for other in others])
+        self.summary.age(len(known))
+        merged = self._no_fragments(len(self.summary), self._workers)
         for keys, fragments in known:
-            _, here, there = np.intersect1d(self._summary.keys, keys, assume_unique=True, return_indices=True)
+            _, here, there = np.intersect1d(self.summary.keys, keys, assume_unique=True, return_indices=True)
             merged[:, here] |= fragments[:, there]
-        self._continue_with(self._summary, merged)
+        self._continue_with(self.summary, merged)
 
     def resize(self, workers: int) -> None:
         """Keep the frequencies, and the loads and keys of the remaining workers; new workers start at the mean load.
@@ -142,13 +137,13 @@ class DAGreedy(Partitioner):
         means = np.repeat(self._loads.mean(axis=1).astype(np.int64)[:, None], added, axis=1)
         self._loads = np.concatenate([self._loads[:, :workers], means], axis=1)
         before = self.fragments
-        self._summary.resize(self._capacity(workers))
-        after = self._no_fragments(len(self._summary), workers)
+        self.summary.resize(self._capacity(workers))
+        after = self._no_fragments(len(self.summary), workers)
         words = min(before.shape[2], after.shape[2])
         after[:, :, :words] = before[:, : after.shape[1], :words]
         after[:, :, -1] &= last_word(workers)
         super().resize(workers)
-        self._continue_with(self._summary, after)
+        self._continue_with(self.summary, after)
 
     @property
     def _theta(self) -> float:
@@ -162,7 +157,7 @@ class DAGreedy(Partitioner):
 
     def _continue_with(self, summary: SpaceSaving, fragments: Holders) -> None:
         """Continue with a fresh summary, whose slots are ranks, and the ``fragments`` of its keys."""
-        self._summary = summary
+        self.summary = summary
         self._owners = np.zeros(summary.capacity, np.uint64)
         self._owners[: len(summary)] = summary.keys
         self._fragments = np.zeros((self._slides, summary.capacity, fragments.shape[2]), np.uint64)
@@ -171,7 +166,7 @@ class DAGreedy(Partitioner):
     def _vectors(self) -> Vectors:
         """Return the window's loads and, for each counted key, 24 bytes and n bits per slide."""
         fragments = self.fragments.view(np.int64).ravel()
-        return {**self._summary.vectors(), "loads": self._loads.ravel(), "fragments": fragments}
+        return {**self.summary.vectors(), "loads": self._loads.ravel(), "fragments": fragments}
 
     def _adopt(self, saved: PartitionerState) -> None:
         summary = SpaceSaving.restored(self._capacity(saved.workers), saved.vectors)

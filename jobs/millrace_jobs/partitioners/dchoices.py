@@ -61,10 +61,10 @@ class HeadSplitting(Partitioner):
         self._seed = seed
         self._head = HEAD.check("head", head)
         self._loads = LocalLoads(workers)
-        self._summary = SpaceSaving(self._capacity(workers))
+        self.summary = SpaceSaving(self._capacity(workers))
         self._choices = min(_TAIL_CHOICES, workers)
         self._due = 0  # stream length at which the choices for the head are next computed
-        self._owners, self._candidates = _no_candidates(self._summary.capacity)
+        self._owners, self._candidates = _no_candidates(self.summary.capacity)
 
     @property
     def loads(self) -> NDArray[np.int64]:
@@ -76,11 +76,6 @@ class HeadSplitting(Partitioner):
         """Number of workers d that a head key may be on; ``n`` means all."""
         return self._choices
 
-    @property
-    def summary(self) -> SpaceSaving:
-        """The key frequencies."""
-        return self._summary
-
     def route(self, keys: Hashes) -> Workers:
         """Send each record to the least loaded of its key's choices."""
         block = key_block(keys)
@@ -88,18 +83,18 @@ class HeadSplitting(Partitioner):
         seeds = salts(self._seed, self._workers)
         start = 0
         while start < len(block):
-            if self._summary.total >= self._due:
+            if self.summary.total >= self._due:
                 self._find_choices()
             if self._candidates.shape[1] < self._choices < self._workers:
-                self._candidates = np.full((self._summary.capacity, self._choices), -1, np.int32)
-            stop = start + self._due - self._summary.total
+                self._candidates = np.full((self.summary.capacity, self._choices), -1, np.int32)
+            stop = start + self._due - self.summary.total
             _place(
                 block[start:stop],
                 ids[start:stop],
                 seeds,
                 self._head / self._workers,
                 self._choices,
-                self._summary.counters,
+                self.summary.counters,
                 self._owners,
                 self._candidates,
                 self._loads.leads,
@@ -115,8 +110,8 @@ class HeadSplitting(Partitioner):
         frequent on the tenth day would have to make up for nine.
         """
         self._loads = LocalLoads(self._workers)
-        while self._summary.total >= 2 * _MEMORY * self._summary.capacity:
-            self._summary.age(2)
+        while self.summary.total >= 2 * _MEMORY * self.summary.capacity:
+            self.summary.age(2)
             self._due = 0
 
     def merge(self, others: Sequence[Self]) -> None:
@@ -128,8 +123,8 @@ class HeadSplitting(Partitioner):
         """
         self._loads.merge([other._loads for other in others])
         if others:
-            self._summary.merge([other._summary for other in others])
-            self._summary.age(1 + len(others))
+            self.summary.merge([other.summary for other in others])
+            self.summary.age(1 + len(others))
             self._due = 0
 
     def resize(self, workers: int) -> None:
@@ -139,13 +134,13 @@ class HeadSplitting(Partitioner):
         """
         super().resize(workers)
         self._loads.resize(workers)
-        self._summary.resize(self._capacity(workers))
+        self.summary.resize(self._capacity(workers))
         self._choices, self._due = min(_TAIL_CHOICES, workers), 0
-        self._owners, self._candidates = _no_candidates(self._summary.capacity)
+        self._owners, self._candidates = _no_candidates(self.summary.capacity)
 
     def _vectors(self) -> Vectors:
         """Return the loads and the summary, whose 2 / theta counters take 24 bytes each: at most 240 n bytes."""
-        return {**self._loads.vectors(), **self._summary.vectors()}
+        return {**self._loads.vectors(), **self.summary.vectors()}
 
     def _adopt(self, saved: PartitionerState) -> None:
         loads = LocalLoads.restored(saved)
@@ -153,7 +148,7 @@ class HeadSplitting(Partitioner):
         choices, due = saved.counters["choices"], saved.counters["due"]
         if choices > saved.workers or due > _due_after(summary.total):
             raise ValueError(f"the saved state of {self.NAME} has {choices} choices until record {due}")
-        self._loads, self._summary = loads, summary
+        self._loads, self.summary = loads, summary
         self._owners, self._candidates = _no_candidates(summary.capacity)
 
     def _capacity(self, workers: int) -> int:
@@ -162,9 +157,9 @@ class HeadSplitting(Partitioner):
     def _find_choices(self) -> None:
         self._choices = self._workers
         if not self.EVERYWHERE:
-            frequencies = self._summary.counts / max(1, self._summary.total)
+            frequencies = self.summary.counts / max(1, self.summary.total)
             self._choices = _least_choices(frequencies[frequencies >= self._head / self._workers], self._workers)
-        self._due = _due_after(self._summary.total)
+        self._due = _due_after(self.summary.total)
 
 
 class WChoices(HeadSplitting):

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 Value = int | float | str
-"""Value of a parameter."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class WholeNumber:
     least: int
 
     def check(self, name: str, value: Any) -> int:
-        """Return ``value`` if it is such an integer. Raises ValueError, which quotes it, if not."""
+        """Return ``value`` as an int. Raises ValueError, with what to write instead, unless it is such an integer."""
         return whole_number(name, value, self.least)
 
 
@@ -33,7 +32,7 @@ class Number:
     most: float
 
     def check(self, name: str, value: Any) -> float:
-        """Return ``value`` as a float if it is such a number. Raises ValueError, which quotes it, if not."""
+        """Return ``value`` as a float. Raises ValueError, with what to write instead, unless it is such a number."""
         real = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         if not real or not self.least <= value <= self.most:
             raise ValueError(f"{name} is {value!r}; write a number between {self.least:g} and {self.most:g}")
@@ -52,7 +51,7 @@ class OneOf:
         return self.words[0]
 
     def check(self, name: str, value: Any) -> str:
-        """Return ``value`` if it is one of the words. Raises ValueError, which quotes it, if not."""
+        """Return ``value``. Raises ValueError, with what to write instead, unless it is one of the words."""
         if value not in self.words:
             raise ValueError(f"{name} is {value!r}; write one of: {', '.join(self.words)}")
         return str(value)
@@ -62,7 +61,7 @@ Parameter = WholeNumber | Number | OneOf
 
 
 def whole_number(name: str, value: Any, least: int) -> int:
-    """Return ``value`` if it is an integer of at least ``least``. Raises ValueError, which quotes it, if not."""
+    """Return ``value`` as an int. Raises ValueError, as ``check`` does, if it is not an integer or below ``least``."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(f"{name} is {value!r}; write a whole number of at least {least}")
     return int(value)

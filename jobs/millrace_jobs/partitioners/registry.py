@@ -1,4 +1,4 @@
-"""The registry of partitioners: which there are, which parameters they take, how to make one, and with which state."""
+"""The registry of partitioners: their names and parameters, and how to make one, new or from saved states."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NATIVE = "native"
 
 @dataclass(frozen=True)
 class Declaration:
-    """One algorithm: its class, the parameters it takes, and what it has to know besides.
+    """One algorithm: its class, its parameters, and the other arguments of its class.
 
     ``native`` has no class. ``position`` names the arguments that say where a replica is. ``cooperative`` replicas
     learn together, so each one begins a batch with what all of them know.
@@ -173,13 +173,13 @@ def initial_states(
     bytes that are not a state of the algorithm.
     """
 
-    def successor(replica: int, inherited: Sequence[bytes]) -> bytes:
+    def merged(replica: int, saved: Sequence[bytes]) -> bytes:
         first, *others = (
             make(algorithm, workers=workers, replica=replica, replicas=replicas, seed=seed, parameters=parameters)
-            for _ in inherited
+            for _ in saved
         )
-        for heir, state in zip((first, *others), inherited, strict=True):
-            heir.restore(state)
+        for partitioner, state in zip((first, *others), saved, strict=True):
+            partitioner.restore(state)
         if others:
             first.merge(others)
         if first.workers != workers:
@@ -189,7 +189,7 @@ def initial_states(
     if not states:
         return []
     if is_cooperative(algorithm):
-        return [successor(0, states)] * replicas
+        return [merged(0, states)] * replicas
     return [
-        successor(replica, states[replica::replicas] or [states[replica % len(states)]]) for replica in range(replicas)
+        merged(replica, states[replica::replicas] or [states[replica % len(states)]]) for replica in range(replicas)
     ]

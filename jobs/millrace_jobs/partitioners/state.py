@@ -49,12 +49,12 @@ class SavedCounter(NamedTuple):
     least: int = 0
 
     def checked(self, saved: PartitionerState) -> int:
-        """Return its value in a state. Raises ValueError, which quotes it, if it is missing or not such a number."""
+        """Return its value in a state. Raises ValueError if it is missing or not such a number."""
         return whole_number(f"the saved {self.title}", saved.counters.get(self.name), self.least)
 
 
 def as_vector(numbers: ArrayLike) -> NDArray[np.int64]:
-    """Return numbers as a vector of a state, in one dimension: those of 8 bytes by their bits, all others by value."""
+    """Return an array flattened to 64-bit integers: items of 8 bytes keep their bits, all others their value."""
     flat = np.ascontiguousarray(numbers).reshape(-1)
     return flat.view(np.int64) if flat.itemsize == 8 else flat.astype(np.int64)
 
@@ -73,7 +73,7 @@ def unpack(data: bytes, algorithm: str, version: int) -> PartitionerState:
     try:
         state = _parse(json.loads(body[:header_length]), body[header_length:])
     except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError("the state of a partitioner has a header of another form") from error
+        raise ValueError("the state of a partitioner has a malformed header") from error
     if (state.algorithm, state.version) != (algorithm, version):
         raise ValueError(
             f"this is a state of partitioner {state.algorithm!r}, version {state.version}, and cannot be "

@@ -17,7 +17,7 @@ from millrace_jobs.windows import Window
 
 
 @dataclass(frozen=True)
-class Key:
+class GroupingKey:
     """A grouping expression: its SQL over the source, and its column name in the plan."""
 
     name: str
@@ -33,7 +33,7 @@ class Aggregation:
 
     source: str
     where: str
-    keys: tuple[Key, ...]
+    keys: tuple[GroupingKey, ...]
     window: Window | None
     aggregates: tuple[BuiltinAggregate, ...]
     select: tuple[str, ...]
@@ -103,7 +103,8 @@ def _aggregation(query: exp.Query, schemas: Mapping[str, pa.Schema], type_of: Ty
         raise _NotRoutableError("it groups by more than one window")
     timestamps = {field.name.lower() for field in schemas[source] if pa.types.is_timestamp(field.type)}
     window = _window(windows[0], timestamps) if windows else None
-    keys = tuple(Key(f"k{index}", to_sql(node)) for index, node in enumerate(n for n in group if not is_window(n)))
+    expressions = (to_sql(node) for node in group if not is_window(node))
+    keys = tuple(GroupingKey(f"k{index}", sql) for index, sql in enumerate(expressions))
     for key in keys:
         if not is_scalar(type_of(key.sql)):
             raise _NotRoutableError(f"its key {key.sql} is of type {type_of(key.sql)}")
@@ -111,7 +112,9 @@ def _aggregation(query: exp.Query, schemas: Mapping[str, pa.Schema], type_of: Ty
     if not aggregates:
         raise _NotRoutableError("it has no aggregate, so there is nothing to combine")
     if not group and any(part.weight for aggregate in aggregates for part in aggregate.parts):
-        raise _NotRoutableError("its deviation is over all records, and Spark's weighted summarizer fails on none")
+        raise _NotRoutableError(
+            "it has a deviation or variance without GROUP BY, which cannot be merged before the first record"
+        )
     having = select.args.get("having")
     if having:
         grouped = {column.name.lower() for node in group for column in node.find_all(exp.Column)}
@@ -230,7 +233,7 @@ def _aggregates(select: exp.Select, type_of: TypeOf) -> Iterator[BuiltinAggregat
         yield compiled
 
 
-def _over_parts(item: exp.Expr, keys: tuple[Key, ...], aggregates: tuple[BuiltinAggregate, ...]) -> str:
+def _over_parts(item: exp.Expr, keys: tuple[GroupingKey, ...], aggregates: tuple[BuiltinAggregate, ...]) -> str:
     """Return the SQL of a SELECT item or of HAVING over the columns that merge yields."""
     known = {key.sql: key.name for key in keys} | {a.call: f"({a.finish})" for a in aggregates}
     by_text = {_quoted(parse_expression(sql)): name for sql, name in known.items()}
@@ -245,7 +248,7 @@ def _over_parts(item: exp.Expr, keys: tuple[Key, ...], aggregates: tuple[Builtin
     merged = item.unalias().copy().transform(replace)
     for column in merged.find_all(exp.Column):
         if "window" not in (column.name.lower(), column.table.lower()):
-            raise _NotRoutableError(f"{to_sql(item)} is made of more than its keys and aggregates as they are written")
+            raise _NotRoutableError(f"{to_sql(item)} is not made of its GROUP BY expressions and aggregates alone")
     return to_sql(merged)
 
 

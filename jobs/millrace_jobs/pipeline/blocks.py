@@ -76,8 +76,9 @@ _SPARK_SEED = np.uint32(42)
 def shuffle_keys(n: int) -> NDArray[np.int32]:
     """Return for each of ``n`` partitions an INT that Spark's hash partitioning puts there; shape ``(n,)``.
 
-    The number of tasks of a ``repartition(column)`` without a number follows a setting that may change from batch to
-    batch; that of ``repartitionById`` does not. ``repartition`` hashes its column, so the hash is inverted here.
+    The shuffle is a ``repartition(column)`` without a number, because its number of tasks follows a setting that may
+    change from batch to batch; the number of ``repartitionById`` is fixed. ``repartition`` hashes its column, so this
+    function searches for values with the wanted hashes.
     """
     found = np.full(n, -1, dtype=np.int32)
     begin = 0
@@ -92,7 +93,7 @@ def shuffle_keys(n: int) -> NDArray[np.int32]:
 
 
 def _murmur3(values: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return Murmur3 x86 32 of INTs with Spark's seed, as ``hash(column)`` (Appleby, MurmurHash3, public domain)."""
+    """Return Murmur3 x86 32 of INTs as Spark's ``hash(column)`` does (Appleby, MurmurHash3, public domain)."""
     with np.errstate(over="ignore"):
         k = _rotate(values.astype(np.uint32) * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
         h = _rotate(_SPARK_SEED ^ k, 13) * np.uint32(5) + np.uint32(0xE6546B64)

@@ -1,4 +1,4 @@
-"""Build the streaming DataFrame of a compiled query, and say what its sink has to know about the results.
+"""Construction of a compiled query's streaming DataFrame, and of what its sink has to know about the results.
 
 The DataFrame has one of two forms. *Routed*: route -> shuffle to workers -> combine -> shuffle by key -> merge.
 *Native*: no routing; a SQL query runs by Spark's own plan. The merge is the same operator over the same state in both
@@ -33,9 +33,9 @@ from millrace_jobs.pipeline.merge import (
     finish,
     merge_partials,
     merge_states,
+    observe_notes,
     single_record_partials,
-    started_window,
-    watched,
+    window_from_start,
 )
 from millrace_jobs.pipeline.projection import KEEP, ArrowProjection, SparkProjection
 from millrace_jobs.pipeline.reader import ReaderConfig, SourceTask, data_source
@@ -48,7 +48,10 @@ from millrace_jobs.windows import AT
 
 @dataclass(frozen=True)
 class RunContext:
-    """Environment that a query runs in: its sources, and the files it shares with them."""
+    """Environment that a query runs in: its sources, and the files it shares with them.
+
+    ``everything``: the run reads what its sources have when it starts, and then ends.
+    """
 
     spark: SparkSession
     sources: Mapping[str, Source]
@@ -59,7 +62,7 @@ class RunContext:
 
 
 def build(query: CompiledQuery, spec: Spec, context: RunContext, *, routed: bool) -> DataFrame:
-    """Return the streaming DataFrame of a query's results."""
+    """Return the streaming DataFrame of a query's results; ``routed`` chooses the form if the query can be routed."""
     execution = query.execution
     if isinstance(execution, Native):
         for name in spec.sources:
@@ -71,7 +74,7 @@ def build(query: CompiledQuery, spec: Spec, context: RunContext, *, routed: bool
         return merge_states(partials, execution.reduction, on_close=on_close, closes=closes)
     assert execution.aggregation is not None
     if routed and execution.window is not None:
-        partials = partials.withColumn("window", started_window(partials, execution.window))
+        partials = partials.withColumn("window", window_from_start(partials, execution.window))
     merged = merge_partials(partials, execution.aggregation)
     return finish(merged, execution.aggregation, query.result, retracts=retracts(query, spec))
 
@@ -88,7 +91,7 @@ def is_per_record(query: CompiledQuery, context: RunContext, *, routed: bool) ->
 
 def records(name: str, spec: Spec, context: RunContext) -> DataFrame:
     """Return a source as a table with its watermark; its control rows are observed and dropped."""
-    return watched(_rows(name, spec, context), name, CONTROL, _watermark(spec, name))
+    return observe_notes(_rows(name, spec, context), name, CONTROL, _watermark(spec, name))
 
 
 def _rows(name: str, spec: Spec, context: RunContext) -> DataFrame:
@@ -128,7 +131,7 @@ def _native_partials(query: Routed, spec: Spec, context: RunContext) -> DataFram
 
 
 def _partials(stream: DataFrame, query: Routed, spec: Spec) -> DataFrame:
-    return watched(stream, query.source, REPORT, _closing_watermark(query, spec))
+    return observe_notes(stream, query.source, REPORT, _closing_watermark(query, spec))
 
 
 def _closing_watermark(query: Routed, spec: Spec) -> tuple[str, str] | None:
@@ -155,10 +158,10 @@ def _filtered(name: str, sql: str, where: str) -> str:
 
 def _router(query: Routed, context: RunContext) -> Router:
     compiled = compile_projection(query.projection, context.sources[query.source].schema)
-    time = query.window.column if query.window else ""
+    time_column = query.window.column if query.window else ""
     if isinstance(compiled, str):
-        return Router(SparkProjection(query.projection.schema), query.projection.keys, query.window, time and AT)
-    return Router(compiled, query.projection.keys, query.window, time)
+        return Router(SparkProjection(query.projection.schema), query.projection.keys, query.window, time_column and AT)
+    return Router(compiled, query.projection.keys, query.window, time_column)
 
 
 def _read(name: str, task: SourceTask, schema: pa.Schema, context: RunContext) -> DataFrame:
@@ -172,9 +175,9 @@ def _read(name: str, task: SourceTask, schema: pa.Schema, context: RunContext) -
         policies=context.policies,
         everything=context.everything,
     )
-    made = data_source(config)
-    context.spark.dataSource.register(made)
-    return context.spark.readStream.format(made.name()).load()
+    registered = data_source(config)
+    context.spark.dataSource.register(registered)
+    return context.spark.readStream.format(registered.name()).load()
 
 
 def output_mode(query: CompiledQuery, spec: Spec) -> Literal["update", "append"]:
@@ -207,7 +210,7 @@ def check_streaming(query: CompiledQuery, spec: Spec, spark: SparkSession, sourc
 
 
 def result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
-    """Return what the sink of a spec has to know about its results.
+    """Return the columns that identify the result rows of a query, as its sink needs them.
 
     Raises:
         MillraceError: the key does not identify rows, results cannot be written as JSON, or rows that HAVING no

@@ -1,4 +1,4 @@
-"""Analysis of a query by Spark: its types, its result, and so the input and output of the workers."""
+"""Compilation of a query: Spark analyzes its types, from which the work of replicas and workers follows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _POSITION = re.compile(r"line (\d+)[, ]+pos(?:ition)? (\d+)")
 STATE_BUCKETS = 16
 """Number of key buckets per window in the state of a Python aggregator; part of the state's layout."""
 
-_USUAL = {
+_ASSUMED_SETTINGS = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.caseSensitive": "false",
@@ -53,10 +53,10 @@ class Routed:
 
 @dataclass(frozen=True)
 class CompiledQuery:
-    """A query ready to be built: ``Routed``, or ``Native`` with the reason.
+    """A query ready to be built, either ``Routed`` or ``Native``.
 
-    ``result`` is the schema of its results. ``aggregates`` is whether it groups at all. ``longest_window`` is in
-    microseconds.
+    ``result`` is the schema of its results. ``aggregates`` is whether it has groups. ``longest_window`` is in
+    microseconds, 0 without a window.
     """
 
     execution: Routed | Native
@@ -100,10 +100,11 @@ def _compile_sql(spark: SparkSession, sql: str, schemas: Mapping[str, pa.Schema]
 def sql_problem(error: AnalysisException | ParseException) -> Problem:
     """Return Spark's own message with its place in the SQL, but without error class, plan and stack."""
     text, _, rest = str(error).partition(" SQLSTATE:")
-    said = _ERROR_CLASS.sub("", text).split("\n== SQL")[0].split(";\n")[0]
+    message = _ERROR_CLASS.sub("", text).split("\n== SQL")[0].split(";\n")[0]
     place = _POSITION.search(rest or text)
     at = f" at line {place.group(1)}, column {int(place.group(2)) + 1}" if place else ""
-    return Problem(f"Spark does not accept the SQL{at}: {' '.join(said.split()).rstrip('.;')}", field="spec.query.sql")
+    reason = " ".join(message.split()).rstrip(".;")
+    return Problem(f"Spark does not accept the SQL{at}: {reason}", field="spec.query.sql")
 
 
 def _routed(spark: SparkSession, query: Aggregation) -> Routed:
@@ -126,21 +127,21 @@ def _routed(spark: SparkSession, query: Aggregation) -> Routed:
         parts.append(PartColumn(part.name, part.reduce, column, _part_type(part.reduce, kind)))
     where = query.where
     if window is not None:
-        timed = f"`{window.column}` IS NOT NULL"
-        where = f"({where}) AND {timed}" if where else timed
+        has_time = f"`{window.column}` IS NOT NULL"
+        where = f"({where}) AND {has_time}" if where else has_time
     keys = tuple(schema.field(key.name) for key in query.keys)
     return Routed(
         source=query.source,
         window=window,
-        projection=Projection(where, tuple(columns), schema, len(keys), _unusual_setting(spark)),
+        projection=Projection(where, tuple(columns), schema, len(keys), _deviating_setting(spark)),
         reduction=ColumnarReduction(keys, window, tuple(parts)),
         aggregation=query,
     )
 
 
-def _unusual_setting(spark: SparkSession) -> str:
-    """Return a setting that gives expressions another meaning than the default; empty if all are usual."""
-    for name, value in _USUAL.items():
+def _deviating_setting(spark: SparkSession) -> str:
+    """Return ``name=value`` of a setting that differs from the assumed ones; empty if none does."""
+    for name, value in _ASSUMED_SETTINGS.items():
         if (spark.conf.get(name, value) or "").lower() != value.lower():
             return f"{name}={spark.conf.get(name)}"
     return ""

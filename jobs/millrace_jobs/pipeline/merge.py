@@ -33,8 +33,8 @@ OBSERVED = "millrace_"
 """Prefix, before the source's name, of the observations that carry the notes of a batch to the driver."""
 
 
-def watched(df: DataFrame, source: str, notes: str, watermark: tuple[str, str] | None) -> DataFrame:
-    """Collect the notes into the query's progress, declare the watermark, and then drop the rows of the notes.
+def observe_notes(df: DataFrame, source: str, notes: str, watermark: tuple[str, str] | None) -> DataFrame:
+    """Copy the notes into the query's progress, declare the watermark, and drop the rows that carry notes.
 
     Args:
         df: rows, some of which carry a note instead of data.
@@ -61,7 +61,7 @@ def window_column(window: Window) -> Column:
     return F.window(F.col(AT), size, slide, start).alias("window")
 
 
-def started_window(partials: DataFrame, window: Window) -> Column:
+def window_from_start(partials: DataFrame, window: Window) -> Column:
     """Return the window that starts at ``at``, as Spark's own function would: with the watermark of its column."""
     end = F.timestamp_micros(F.unix_micros(F.col(AT)) + window.size)
     return F.struct(F.col(AT).alias("start"), end.alias("end")).alias("window", metadata=partials.schema[AT].metadata)
@@ -91,9 +91,9 @@ def deviations_between(mean: Column, count: Column) -> Column:
     from pyspark.ml.functions import array_to_vector, vector_to_array  # only these queries pay for the import
     from pyspark.ml.stat import Summarizer
 
-    next_to_nothing = F.lit(1e-300)
+    negligible = F.lit(1e-300)
     features = array_to_vector(F.array(F.coalesce(mean, F.lit(0.0))))
-    weight = F.when(count > 0, count.cast("double")).otherwise(next_to_nothing)
+    weight = F.when(count > 0, count.cast("double")).otherwise(negligible)
     summary = Summarizer.metrics("variance").summary(features, weight)
     total, squares = F.sum(count).cast("double"), F.sum(count.cast("double") * count)
     return F.when(total > 0, vector_to_array(summary.getField("variance"))[0] * (total - squares / total))
@@ -203,7 +203,7 @@ class StateMerger(StatefulProcessor):
             yield Row(start=key[0], blob=bytes(held[0]))
 
     def close(self) -> None:
-        """Do nothing, as there is nothing to release; called by Spark."""
+        """Release nothing; called by Spark."""
 
 
 @dataclass(frozen=True)

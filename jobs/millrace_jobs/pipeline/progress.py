@@ -14,7 +14,7 @@ from millrace_jobs.partitioners.metrics import PlacementCost, cost_of_counts
 from millrace_jobs.partitioners.placement_sketch import PlacementSketch
 from millrace_jobs.pipeline.merge import OBSERVED
 from millrace_jobs.plan.control import Pin
-from millrace_jobs.selection.costs import Task
+from millrace_jobs.selection.costs import CombineTask
 from millrace_jobs.sketches import key_profile
 from millrace_jobs.sketches.key_profile import KeyProfile
 
@@ -66,7 +66,7 @@ class BatchReport:
     state_bytes: int
     max_event_time: datetime | None
     states: Mapping[int, str | None] = field(default_factory=dict)
-    combined: tuple[Task, ...] = ()
+    combined: tuple[CombineTask, ...] = ()
     profile: KeyProfile | None = None
     placement: PlacementSketch | None = None
     state_updates: int = 0
@@ -134,7 +134,7 @@ def batch_report(progress: Mapping[str, Any], interval: float) -> BatchReport:
         state_rows=sum(operator["numRowsTotal"] for operator in state),
         state_bytes=sum(operator["memoryUsedBytes"] for operator in state),
         max_event_time=_time(event_time.get("max")),
-        combined=tuple(Task(note["rows"], note["groups"], note["seconds"]) for note in workers),
+        combined=tuple(CombineTask(note["rows"], note["groups"], note["seconds"]) for note in workers),
         profile=profile,
         placement=PlacementSketch.of_workers(profiles, n) if routed else None,
         state_updates=sum(operator["numRowsUpdated"] for operator in state),

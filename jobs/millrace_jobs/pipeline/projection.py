@@ -17,7 +17,8 @@ class Projection:
     """The filter and the columns of the blocks that workers get, as SQL over the source.
 
     ``schema`` has the types Spark gives these columns; ``keys`` is how many of them, from the first, are keys.
-    ``setting`` is a Spark setting that gives expressions another meaning than the default; empty if there are none.
+    ``setting`` is ``name=value`` of a Spark setting that changes the meaning of expressions; it is empty if all such
+    settings have the values that compiled expressions assume.
     """
 
     where: str
@@ -55,10 +56,7 @@ class ArrowProjection:
 
 @dataclass(frozen=True)
 class SparkProjection:
-    """A projection that Spark has already computed.
-
-    Records that its ``keep`` column rules out are dropped, and so is the column.
-    """
+    """A projection that Spark has already computed; what is left to do is to drop the records that fail the filter."""
 
     schema: pa.Schema
 

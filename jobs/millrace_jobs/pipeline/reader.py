@@ -75,9 +75,9 @@ def data_source(config: ReaderConfig) -> type[DataSource]:
 
 @dataclass
 class Replica(InputPartition):
-    """One input partition: a slice, the pinned plan, and what else its task has to know.
+    """One input partition of a batch: a slice, or the closing of the input, and the pinned plan.
 
-    ``begins`` is the initial state of the partitioner, encoded as text; None if it starts without one.
+    ``state`` is the initial state of the partitioner, encoded as text; None if it starts without one.
     """
 
     index: int
@@ -85,7 +85,7 @@ class Replica(InputPartition):
     pin: Pin
     batch: int
     watermark: int
-    begins: str | None = None
+    state: str | None = None
     closing_time: int | None = None
 
 
@@ -146,9 +146,9 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         pieces: list[Slice | None] = []
         if start["position"] != end["position"]:
             pieces.extend(self._config.source.slices(start["position"], end["position"], pin.replicas))
-        states: list[bytes] = LearnedStates(self._config.policies).beginnings(pin) if pieces else []
-        begins = [state_text(state) for state in states] or [None] * len(pieces)
-        replicas = [Replica(i, piece, pin, batch, watermark, begins[i]) for i, piece in enumerate(pieces)]
+        saved = LearnedStates(self._config.policies).beginnings(pin) if pieces else []
+        states = [state_text(state) for state in saved] or [None] * len(pieces)
+        replicas = [Replica(i, piece, pin, batch, watermark, states[i]) for i, piece in enumerate(pieces)]
         if closing:
             replicas.append(Replica(len(replicas), None, pin, batch, watermark, closing_time=end["closed"]))
         return replicas
@@ -163,7 +163,7 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         assert task.router is not None
         if task.role == "blocks":
-            yield from _routed(records, task.router, partition.pin, partition.begins)
+            yield from _routed(records, task.router, partition.pin, partition.state)
             return
         assert task.combiner is not None
         alone = replace(partition.pin, algorithm=Shuffle.NAME, workers=1, parameters={})
@@ -189,22 +189,22 @@ class _Records:
                 yield item
 
     def note(self) -> dict[str, Any]:
-        """Return what the driver has to know besides the records."""
+        """Return the replica's part of its note to the driver."""
         note = {"replica": self.replica.index, "rejected": self.rejected, "watermark": self.replica.watermark}
         return note if self.replica.closing_time is None else note | {"close": self.replica.closing_time}
 
 
-def _routed(records: _Records, router: Router, pin: Pin, begins: str | None = None) -> Iterator[pa.RecordBatch]:
-    state = None if begins is None else state_of(begins)
-    summary = yield from router(records, pin, records.replica.index, records.replica.watermark, state)
+def _routed(records: _Records, router: Router, pin: Pin, state: str | None = None) -> Iterator[pa.RecordBatch]:
+    initial = None if state is None else state_of(state)
+    summary = yield from router(records, pin, records.replica.index, records.replica.watermark, initial)
     yield blocks.note(summary | records.note())
 
 
 def _rows(records: _Records, schema: pa.Schema, time_column: str | None) -> Iterator[pa.RecordBatch]:
     """Yield the records with an empty control column, between two control rows that carry no record."""
     pin = records.replica.pin
-    begins = {} if records.replica.begins is None else {"begins": records.replica.begins}
-    yield _control_row(schema, {"pin": pin.to_json()} | begins | records.note())
+    state = {} if records.replica.state is None else {"begins": records.replica.state}
+    yield _control_row(schema, {"pin": pin.to_json()} | state | records.note())
     read = size = 0
     for batch in records:
         read += batch.num_rows

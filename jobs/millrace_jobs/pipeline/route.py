@@ -31,19 +31,19 @@ Project = Callable[[pa.RecordBatch], pa.RecordBatch]
 class Router:
     """Projection and routing of the batches of one slice.
 
-    ``keys`` is how many of the block columns, from the first, are keys. ``time`` is the event-time column of the
+    ``keys`` is how many of the block columns, from the first, are keys. ``time_column`` is the event-time column of the
     batches before projection; it is empty if the query has no window.
     """
 
     project: Project
     keys: int
     window: Window | None
-    time: str = ""
+    time_column: str = ""
 
     def __call__(
         self, batches: Iterable[pa.RecordBatch], pin: Pin, replica: int, watermark: int, state: bytes | None = None
     ) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
-        """Yield the block stream of one replica, and return what it did, for the replica's note.
+        """Yield the block stream of one replica, and return the content of the replica's note.
 
         ``watermark`` is in microseconds. A record is late when all its windows have ended by then. Late records are
         only counted here; Spark drops their partial results. ``state`` is the initial state of the partitioner.
@@ -74,7 +74,7 @@ class Router:
             yield cut
         with watch:
             partitioner.advance()
-            ended = state_text(partitioner.save())
+            final_state = state_text(partitioner.save())
         note: dict[str, Any] = {
             "read": read,
             "bytes": size,
@@ -82,16 +82,16 @@ class Router:
             "late": late,
             "seconds": round(watch.seconds, 6),
             "epoch": pin.epoch,
-            "state": ended,
+            "state": final_state,
         }
         return note if latest is None else note | {"latest": latest}
 
     def _latest(self, source_batch: pa.RecordBatch, before: int | None) -> int | None:
         """Return the latest event time so far, in microseconds; records that the filter drops count too."""
-        if not self.time:
+        if not self.time_column:
             return before
-        newest: int | None = pc.max(source_batch.column(self.time).cast(pa.int64())).as_py()
-        return max((time for time in (before, newest) if time is not None), default=None)
+        newest: int | None = pc.max(source_batch.column(self.time_column).cast(pa.int64())).as_py()
+        return max((micros for micros in (before, newest) if micros is not None), default=None)
 
     def _late(self, batch: pa.RecordBatch, watermark: int) -> int:
         if self.window is None or not watermark:
@@ -158,25 +158,26 @@ class SparkRouteTask:
     def __call__(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the block stream of one replica."""
         controls: list[dict[str, Any]] = []
-        stream = _noting_controls(rows, controls)
+        stream = _collecting_controls(rows, controls)
         first = next(stream, None)
         if first is None:
             return
-        said = controls[0]
-        pin, state = Pin.from_json(said["pin"]), said.get("begins")
+        control = controls[0]
+        state = control.get("begins")
         summary = yield from self.router(
             itertools.chain([first], stream),
-            pin,
-            said["replica"],
-            said["watermark"],
+            Pin.from_json(control["pin"]),
+            control["replica"],
+            control["watermark"],
             None if state is None else state_of(state),
         )
         yield blocks.note(summary | controls[-1])
 
 
-def _noting_controls(rows: Iterable[pa.RecordBatch], controls: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+def _collecting_controls(rows: Iterable[pa.RecordBatch], controls: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches unchanged, and append the content of their control rows to ``controls``."""
     for batch in rows:
-        said = batch.column(CONTROL)
-        if said.null_count < len(said):
-            controls.extend(json.loads(text) for text in pc.drop_null(said).to_pylist())
+        texts = batch.column(CONTROL)
+        if texts.null_count < len(texts):
+            controls.extend(json.loads(text) for text in pc.drop_null(texts).to_pylist())
         yield batch

@@ -1,4 +1,7 @@
-"""What the state of a query depends on, as seen from its text alone and from the compiled query."""
+"""The layout of a query's state, by which a new version of the query is checked against an existing checkpoint.
+
+``outline`` derives it from the SQL text alone, ``layout`` from the compiled query.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ def outline(sql: str, columns: AbstractSet[str]) -> Outline:
     source = query.args.get("from_") or query.args.get("from")
     where = query.args.get("where")
     aliases = {item.alias: item.this for item in query.expressions if isinstance(item, exp.Alias)}
-    keys = [_meant(node, query.expressions, {k: v for k, v in aliases.items() if k not in columns})
+    keys = [_resolved(node, query.expressions, {k: v for k, v in aliases.items() if k not in columns})
             for node in (query.args["group"].expressions if query.args.get("group") else [])]  # fmt: skip
     calls = _aggregates([*query.expressions, *filter(None, [query.args.get("having")])])
     if not keys and not calls:
@@ -76,8 +79,8 @@ def layout(query: CompiledQuery) -> dict[str, Any]:
     }
 
 
-def as_before(query: CompiledQuery, sql: str | None, before: Mapping[str, Any] | None) -> CompiledQuery:
-    """Return the query as it continues from a state of layout ``before``: native if Spark's own plan built that state.
+def continue_from(query: CompiledQuery, sql: str | None, before: Mapping[str, Any] | None) -> CompiledQuery:
+    """Return the query in the form that can read a state of layout ``before``: native if Spark's own plan built it.
 
     A query that was not routable can become so with a new version, or when it is written differently. Neither kind of
     plan can read the state of the other.
@@ -114,7 +117,7 @@ def _is_plain(query: exp.Query) -> bool:
     return group is None or not any(item.is_star for item in query.expressions)
 
 
-def _meant(node: exp.Expr, items: Sequence[exp.Expr], aliases: dict[str, exp.Expr]) -> exp.Expr:
+def _resolved(node: exp.Expr, items: Sequence[exp.Expr], aliases: dict[str, exp.Expr]) -> exp.Expr:
     """Return a key with ordinals and aliases of the SELECT list resolved."""
     if isinstance(node, exp.Literal) and node.is_int and 0 < int(node.name) <= len(items):
         return items[int(node.name) - 1].unalias()
@@ -136,9 +139,9 @@ def _normal(query: exp.Query) -> exp.Query:
         name.set("this", name.name.lower())
         name.set("quoted", False)
     if len(tables) == 1:
-        called = (tables[0].name, tables[0].alias_or_name)
+        names = (tables[0].name, tables[0].alias_or_name)
         for column in query.find_all(exp.Column):
-            if column.table in called:
+            if column.table in names:
                 column.set("table", None)
         tables[0].set("alias", None)
     return query

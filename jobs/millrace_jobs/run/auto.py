@@ -98,6 +98,6 @@ def measured(report: BatchReport) -> MeasuredBatch:
         state_updates=report.state_updates,
         tasks=report.combined,
         profile=report.profile,
-        load=report.utilization,
+        utilization=report.utilization,
         waiting=report.waiting,
     )

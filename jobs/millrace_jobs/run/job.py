@@ -29,7 +29,7 @@ from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.build import check_streaming, result_keys
 from millrace_jobs.pipeline.compile import CompiledQuery, Routed, compile_query
 from millrace_jobs.pipeline.explain import explain
-from millrace_jobs.pipeline.state_layout import as_before, layout
+from millrace_jobs.pipeline.state_layout import continue_from, layout
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan, PlanSource, partitioner_problem, pin_of
 from millrace_jobs.run.auto import AutoPlans, first_algorithm
@@ -146,7 +146,7 @@ class Job:
         self._display.starting("planning the query")
         schemas = {name: source.schema for name, source in self._sources.items()}
         compiled = compile_query(self._spark, self.query.spec, schemas)
-        self._compiled = as_before(compiled, self.query.spec.query.sql, self._checkpoint.layout)
+        self._compiled = continue_from(compiled, self.query.spec.query.sql, self._checkpoint.layout)
         if isinstance(self._compiled.execution, Native) and self._compiled is not compiled:
             why = f"the query runs natively, though it can be routed: {self._compiled.execution.reason}"
             self._display.message(f"{why}: choose {ANOTHER_CHECKPOINT} to have it routed")

@@ -1,7 +1,4 @@
-"""Costs of a query's stages, learned from its batches, and the batch time they predict for any placement.
-
-Costs are fitted by non-negative least squares, robust against outliers, with a prior (``fit_costs``).
-"""
+"""Costs of a query's stages, learned from its batches (``fit_costs``), and the batch time they predict."""
 
 from __future__ import annotations
 
@@ -63,7 +60,7 @@ def python_prior() -> Prior:
 
 
 @dataclass(frozen=True)
-class Task:
+class CombineTask:
     """Work of one combine task: its records, its partial results by key and pane, and the seconds it took."""
 
     rows: int
@@ -99,7 +96,6 @@ BATCHES = 32
 _TASKS = 64
 """Maximum number of tasks of a batch whose measurements are kept, spread evenly over all tasks."""
 
-
 LOW_UTILIZATION = 0.5
 """Processing time, as a share of the batch interval, below which batches are far from filling the interval."""
 
@@ -110,8 +106,8 @@ class MeasuredBatch:
 
     ``rows`` is the number of records read. ``seconds`` is the processing time; ``route_seconds`` and ``merge_seconds``
     are totals over all tasks. ``state_updates`` is the number of results that changed. ``tasks`` did the combining, and
-    ``profile`` summarizes their keys; under Spark's own plan they are empty and None. ``load`` is processing time over
-    batch interval, and ``waiting`` is the backlog that the batch left.
+    ``profile`` summarizes their keys; under Spark's own plan they are empty and None. ``utilization`` is W, and
+    ``waiting`` is the backlog that the batch left.
     """
 
     number: int
@@ -123,9 +119,9 @@ class MeasuredBatch:
     route_seconds: float
     merge_seconds: float
     state_updates: int
-    tasks: tuple[Task, ...]
+    tasks: tuple[CombineTask, ...]
     profile: KeyProfile | None
-    load: float = 1.0
+    utilization: float = 1.0
     waiting: int = 0
 
     @property
@@ -133,9 +129,9 @@ class MeasuredBatch:
         """Whether a shorter time would gain little.
 
         That is so if the time is far below the interval, or above it without a backlog larger than the batch. In the
-        latter case it is what every batch takes, whatever it holds: the batch could have held more records.
+        latter case a batch takes that long whatever its size, and could have held more records.
         """
-        return self.load < LOW_UTILIZATION or (self.load > 1 and self.waiting <= self.rows)
+        return self.utilization < LOW_UTILIZATION or (self.utilization > 1 and self.waiting <= self.rows)
 
     @property
     def groups(self) -> int:
@@ -210,7 +206,7 @@ _WorkSeconds = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 class Measurements:
-    """Measurements from which costs are learned; memory is bounded by ``BATCHES`` for each cost."""
+    """Measurements from which costs are learned, of the last ``BATCHES`` batches for each cost."""
 
     def __init__(self, prior: Prior) -> None:
         self._prior = prior
@@ -285,7 +281,7 @@ _PRIOR_WEIGHT = 0.1
 """Weight of the prior: a cost of twice the prior's is as unlikely as measurements that are all off by this share."""
 
 _ROUNDS = 8
-_LEAST = 0.01
+_SHRINK = 0.01
 """Lower bound on a cost's prior in a round, as a share of its previous value, so that the cost can grow again."""
 
 _TINY = 1e-12
@@ -318,7 +314,7 @@ def fit_costs(work: Vector, seconds: Vector, prior: Vector) -> Vector:
         scale = np.sqrt(weights) / size
         rows = np.vstack([units * scale[:, None], _PRIOR_WEIGHT * np.diag(1 / before)])
         costs = _non_negative(rows, np.concatenate([seconds[known] * scale, np.full(len(prior), _PRIOR_WEIGHT)]))
-        before = np.maximum(costs, _LEAST * before)
+        before = np.maximum(costs, _SHRINK * before)
         errors = np.abs(units @ costs - seconds[known]) / size
         typical = max(float(np.median(errors)) / MEDIAN_ERROR, _TINY)
         weights = np.minimum(1.0, HUBER * typical / np.maximum(errors, _TINY))

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millrace_jobs.kernels.mixing import seeded
-from millrace_jobs.sketches.key_profile import KeyProfile, added, profile
+from millrace_jobs.kernels.mixing import seeded_hashes
+from millrace_jobs.sketches.key_profile import KeyProfile, add_counts, profile
 from millrace_support.batch_cost import FIXED_SECONDS
 
 from .costs import MeasuredBatch, Measurements, Prior, Resources, TaskLoads
@@ -18,16 +18,16 @@ from .selection_rule import by_rule
 from .shadow import Clock, Shadow
 from .switch import Candidate
 
-_KEPT = 64
-_RECENT = 6
+_KEPT = 64  # observations
+_RECENT = 6  # observations that a median is taken of
 
 REMEMBERED = 200
-"""Number of batches after which an algorithm's own record is forgotten; doubled each time it disappoints."""
+"""Number of batches after which an algorithm's own record is forgotten; doubled each time it is abandoned early."""
 
 
 @dataclass(frozen=True)
-class Observed:
-    """Observation that batches up to ``batch`` took ``seconds`` for ``rows`` records each.
+class ObservedTime:
+    """Median time of the batches up to ``batch``: ``seconds`` for ``rows`` records each.
 
     ``loads`` is None unless their keys were known.
     """
@@ -40,32 +40,33 @@ class Observed:
 
 
 class Residuals:
-    """Record of what batches took, by which an algorithm that has run is judged.
+    """Observed batch times less the predicted stages, from which the rest of a batch's time is predicted.
 
-    An algorithm that has not run, or is forgotten, is judged by what the others took recently. The time beyond the
-    stages is always computed from the newest costs, whose errors then cancel for an algorithm's own record.
+    An algorithm that has run is predicted from its own record. One that has not run, or is forgotten, is predicted from
+    what the others took recently. The stages are always computed from the newest costs, whose errors then cancel for an
+    algorithm's own record.
     """
 
     def __init__(self) -> None:
-        self._observed: deque[Observed] = deque(maxlen=_KEPT)
-        self._disappointed: dict[str, tuple[int, int]] = {}
+        self._observed: deque[ObservedTime] = deque(maxlen=_KEPT)
+        self._abandoned: dict[str, tuple[int, int]] = {}
 
-    def add(self, observed: Observed) -> None:
+    def add(self, observed: ObservedTime) -> None:
         """Add an observation."""
         self._observed.append(observed)
 
-    def disappointed(self, batch: int, algorithm: str) -> None:
-        """Note that the algorithm was abandoned soon after it was chosen, and trust its record for longer."""
-        self._disappointed[algorithm] = batch, self.disappointments(algorithm, batch) + 1
+    def abandon(self, batch: int, algorithm: str) -> None:
+        """Note that the algorithm was abandoned soon after it was chosen, and remember its record for longer."""
+        self._abandoned[algorithm] = batch, self.times_abandoned(algorithm, batch) + 1
 
-    def disappointments(self, algorithm: str, batch: int) -> int:
-        """Return how often the algorithm has disappointed; 0 once that is forgotten."""
-        last, times = self._disappointed.get(algorithm, (batch, 0))
+    def times_abandoned(self, algorithm: str, batch: int) -> int:
+        """Return how often the algorithm was abandoned early; 0 once that is forgotten."""
+        last, times = self._abandoned.get(algorithm, (batch, 0))
         return times if batch - last <= REMEMBERED << times else 0
 
-    def rest(self, algorithm: str, batch: int, stages: Callable[[Observed], float]) -> float:
+    def rest(self, algorithm: str, batch: int, stages: Callable[[ObservedTime], float]) -> float:
         """Return the seconds to expect beyond the stages in ``batch``; ``stages`` predicts those of past batches."""
-        oldest = batch - (REMEMBERED << self.disappointments(algorithm, batch))
+        oldest = batch - (REMEMBERED << self.times_abandoned(algorithm, batch))
         own = [one for one in self._observed if one.algorithm == algorithm and one.batch >= oldest]
         known = (own or list(self._observed))[-_RECENT:]
         if not known:
@@ -75,7 +76,7 @@ class Residuals:
     def clear(self) -> None:
         """Forget everything, because the plan now has other numbers of tasks."""
         self._observed.clear()
-        self._disappointed.clear()
+        self._abandoned.clear()
 
 
 class Forecaster:
@@ -87,6 +88,7 @@ class Forecaster:
         self._measured = Measurements(prior)
         self._profiled: MeasuredBatch | None = None
         self._panes = 1.0
+        self._rule: str | None = None
 
     def add(self, batch: MeasuredBatch) -> None:
         """Add the measurements of a batch."""
@@ -102,7 +104,7 @@ class Forecaster:
     def forecast(self, window: Sequence[MeasuredBatch], resources: Resources) -> dict[str, Candidate]:
         """Return a prediction for each candidate, for a batch like those of the window, which ran under one plan.
 
-        Candidates are judged by the work that their tasks would have, and by what batches really took beyond that.
+        A prediction is the work that the algorithm's tasks would have, plus what batches really took beyond that.
         """
         now, rows = window[-1], statistics.median(batch.rows for batch in window)
         loads = {name: load.scaled(rows) for name, load in self._loads(now).items()}
@@ -111,10 +113,10 @@ class Forecaster:
             self._measured.add_merge(batch.groups or float(expected), batch.merge_seconds)
         seconds = statistics.median(batch.seconds / batch.rows for batch in window) * rows
         known = loads[now.algorithm] if self._profiled is not None else None
-        self.residuals.add(Observed(now.number, now.algorithm, seconds, rows, known))
+        self.residuals.add(ObservedTime(now.number, now.algorithm, seconds, rows, known))
         costs = self._measured.costs(resources)
 
-        def stages(past: Observed) -> float:
+        def stages(past: ObservedTime) -> float:
             load = past.loads or loads[past.algorithm].scaled(past.rows)
             return costs.predict(past.algorithm, load, now.replicas, 0.0).stages
 
@@ -153,4 +155,4 @@ def _equal_keys(rows: int, keys: int) -> KeyProfile:
     keys = min(max(keys, 1), rows)
     counts = np.full(keys, rows // keys)
     counts[: rows % keys] += 1
-    return profile(added([(seeded(np.arange(keys, dtype=np.uint64), 1), counts)]))
+    return profile(add_counts([(seeded_hashes(np.arange(keys, dtype=np.uint64), 1), counts)]))

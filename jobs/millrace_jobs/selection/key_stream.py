@@ -1,4 +1,4 @@
-"""Keys and records to try partitioners on, from a profile: an estimate of all keys and a sample of the stream."""
+"""Input to try partitioners on, made from a key profile: an estimate of all keys, and a sample of the stream."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace_jobs.kernels.mixing import Hashes, seeded
+from millrace_jobs.kernels.mixing import Hashes, seeded_hashes
 from millrace_jobs.sketches.key_profile import KeyProfile
 
 MOST_KEYS = 1 << 20
 """Maximum number of tail keys in an estimate; beyond it, each of them stands for several."""
 
 _TAIL_SEED = 0x7461696C
-_NOTABLE = 2.0
-_NEARLY_ALL = 0.98
+_NEARLY_ALL = 0.98  # quantile of the sampled counts that stands for the largest of the tail
+_NOTABLE = 2.0  # factor above that quantile from which a heavy key is not part of the tail
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ def estimate_keys(profile: KeyProfile) -> KeyEstimate:
     shown = min(keys, MOST_KEYS)
     tail = _interpolated(sampled if len(sampled) else np.ones(1, np.int64), heavy.counts, keys, shown)
     counts = _whole(_with_total(tail, rows * shown / keys))
-    hashes = np.concatenate([heavy.hashes, seeded(np.arange(shown, dtype=np.uint64), _TAIL_SEED)])
+    hashes = np.concatenate([heavy.hashes, seeded_hashes(np.arange(shown, dtype=np.uint64), _TAIL_SEED)])
     stands_for = np.concatenate([np.ones(len(heavy)), np.full(shown, keys / shown)])
     return KeyEstimate(hashes, np.concatenate([heavy.counts, counts]), stands_for)
 
@@ -102,7 +102,7 @@ def sample_stream(estimate: KeyEstimate, workers: int, most: int, seed: int = 0)
     """Sample a stream of about ``most`` records, in random order.
 
     A key that keeps at least one record for each worker is thinned, and stands for itself. Some of the other keys are
-    taken, evenly over all ranks and with all their records, because thinning would hide how often they meet a worker.
+    taken, evenly over all ranks and with all their records, because thinning would hide on how many workers they are.
     """
     rate = min(1.0, most / max(estimate.rows, 1.0))
     thinned = np.flatnonzero((estimate.counts * rate >= workers) & (estimate.stands_for == 1))

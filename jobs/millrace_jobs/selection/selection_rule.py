@@ -1,8 +1,8 @@
-"""Choice before anything is measured: the stream partitioner selection rule of paper 000, section 7."""
+"""Choice of an algorithm before anything is measured: the stream partitioner selection rule of paper 000, section 7."""
 
 from __future__ import annotations
 
-from millrace_jobs.partitioners.registry import ALGORITHMS, NATIVE
+from millrace_jobs.partitioners.registry import NATIVE
 
 SIGNIFICANTLY_LESS = 10
 """Factor by which groups are "significantly less" than a worker's records; the paper leaves it open."""
@@ -13,7 +13,7 @@ MANY_WINDOWS = 4
 EVEN = "shuffle"
 """The rule's choice for few groups."""
 
-COLLOCATING = "cam" if "cam" in ALGORITHMS else "pkg"
+COLLOCATING = "cam"
 """The rule's choice for all other batches: of AM and cAM, the one that splits a key where that helps."""
 
 

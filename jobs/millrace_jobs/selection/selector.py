@@ -17,14 +17,13 @@ from .shadow import Clock
 from .switch import Candidate, Switch
 
 CANDIDATES = tuple(name for name in ALGORITHMS if name not in ("cm", "lm", "dagreedy"))
-"""Algorithms to choose among.
+"""Algorithms to choose among. For each of the others, some candidate is always as good.
 
-The others exist for comparison: some candidate is always as good. They weigh numbers of keys against numbers of
-records, so what they do on a sample says too little about a whole batch.
+They also weigh numbers of keys against numbers of records, so a sample says too little about a whole batch.
 """
 
 MARGIN = 0.02
-"""Predicted gain, as a share of the batch time, below which nothing changes; doubles with each disappointment."""
+"""Predicted gain, as a share of the batch time, below which nothing changes; doubled each time it was abandoned."""
 
 AGREEMENTS = 2
 """Number of evaluations in a row that must find a gain."""
@@ -57,7 +56,7 @@ number of batches.
 """
 
 TRIAL = 40
-"""Number of batches after which a chosen algorithm has proved itself; if it is left earlier, it has disappointed."""
+"""Number of batches before which leaving a chosen algorithm counts as abandoning it early."""
 
 _TIE = 0.01
 
@@ -78,7 +77,7 @@ class SwitchOutcome:
 
 
 class Selector:
-    """Observer of batches that decides when to run under another algorithm.
+    """Selector of a query's algorithm, which observes its batches and decides when to switch.
 
     ``algorithm`` is its current choice. ``candidates`` has its latest prediction for each algorithm, and ``outcomes``
     its latest predictions with the observed times.
@@ -100,16 +99,16 @@ class Selector:
         self._tasks: tuple[int, int] | None = None
         self._chosen_at: int | None = None
         self._has_slack = False
-        self._exchanges: deque[int] = deque(maxlen=8)
-        self._watch()
+        self._restarts: deque[int] = deque(maxlen=8)
+        self._start_plan()
 
     def use(self, resources: Resources) -> None:
         """Use these resources from now on; times measured on others say little about them."""
         if resources != self._resources:
             self._resources, self._tasks = resources, None
 
-    def _watch(self) -> None:
-        """Start to watch a plan."""
+    def _start_plan(self) -> None:
+        """Reset what is known of the batches under the current plan."""
         self._window: list[MeasuredBatch] = []
         self._warm = False
         self._every, self._agreed = 1, 0
@@ -125,7 +124,7 @@ class Selector:
         if self._tasks != (batch.workers, batch.replicas):
             self._tasks = batch.workers, batch.replicas
             self._forecaster.residuals.clear()
-            self._watch()
+            self._start_plan()
         if not self._warm:
             self._warm = True
             return None
@@ -168,11 +167,11 @@ class Selector:
         if self._agreed < AGREEMENTS and switch.gain < CLEAR_GAIN:
             return None
         if self._chosen_at is not None and number - self._chosen_at < TRIAL:
-            self._forecaster.residuals.disappointed(number, self.algorithm)
+            self._forecaster.residuals.abandon(number, self.algorithm)
         if NATIVE in (current.algorithm, best.algorithm):
-            self._exchanges.append(number)
+            self._restarts.append(number)
         self.algorithm, self._chosen_at = best.algorithm, number
-        self._watch()
+        self._start_plan()
         self._expected = best.time.total / rows
         return switch
 
@@ -182,9 +181,9 @@ class Selector:
             return False
         saved = current.time.total - other.time.total
         if NATIVE in (current.algorithm, other.algorithm):
-            lately = sum(number - exchange <= HORIZON for exchange in self._exchanges)
-            saved -= RESTART_SECONDS / HORIZON * (1 << lately)
-        margin = MARGIN * (1 << self._forecaster.residuals.disappointments(other.algorithm, number))
+            recent = sum(number - restart <= HORIZON for restart in self._restarts)
+            saved -= RESTART_SECONDS / HORIZON * (1 << recent)
+        margin = MARGIN * (1 << self._forecaster.residuals.times_abandoned(other.algorithm, number))
         if current.algorithm == NATIVE and not self._forecaster.workers_measured:
             margin = PRIOR_ERROR if self._has_slack else -PRIOR_ERROR
         return saved > margin * current.time.total

@@ -19,10 +19,10 @@ from millrace_jobs.sketches.key_profile import KeyProfile
 from .key_stream import estimate_keys, sample_stream
 
 RECORDS_PER_WORKER = 2000
-FEWEST_RECORDS, MOST_RECORDS = 1 << 15, 1 << 17
+FEWEST_RECORDS, MOST_RECORDS = 1 << 15, 1 << 17  # bounds of the sample, whatever the number of workers
 
 _LEARNED_BATCHES = 2
-_HIGH = 1e3
+_HIGH = 1e3  # panes per record of a pair, above which more panes make no difference
 _HALVINGS = 40
 
 Clock = Callable[[], float]

@@ -15,7 +15,7 @@ class Candidate:
     """Prediction for one algorithm.
 
     ``imbalance`` is the largest load over the mean, less 1; ``aggregation_cost`` is Γ in partial results.
-    ``by_rule``: the selection rule of paper 000 names the algorithm.
+    ``by_rule`` is whether the selection rule of paper 000 chooses the algorithm.
     """
 
     algorithm: str

@@ -39,7 +39,7 @@ def distinct(cells: Cells) -> float:
 def count(cells: Cells, hashed: np.uint64, records: int | np.int64) -> np.int64:
     """Count ``records`` more of the key with this (well mixed) hash, and return the estimate of its count.
 
-    Frozen, like ``mixing``: saved sketches depend on it.
+    Results are frozen, like those of ``mixing``: saved sketches depend on them.
     """
     last = np.uint64(cells.shape[1] - 1)
     step = (hashed >> _HALF) | _ONE

@@ -8,8 +8,7 @@ collisions of 32-bit hashes is left out.
 Paper 000 says that a register depends on the left-most zero of the bits that select it. This module follows the work
 that the paper cites: a register depends on the left-most one of the other bits.
 
-Several sketches are stored side by side, one per worker. The results of their kernels never change, like those of
-``mixing``.
+Several sketches are stored side by side, one per worker. Results are frozen, like those of ``mixing``.
 """
 
 from __future__ import annotations
@@ -38,10 +37,7 @@ _UNIT = 1 << LARGEST  # sums are counted in units of 2**-31, so that they are ex
 
 
 class HyperLogLogs(NamedTuple):
-    """Sketches side by side, changed in place.
-
-    What an estimate needs is kept up to date, so that an estimate costs O(1).
-    """
+    """Sketches side by side, changed in place; sums, zeros and estimates are kept up to date with the registers."""
 
     registers: NDArray[np.uint8]
     """Registers of each sketch, shape ``(sketches, 4096)``."""

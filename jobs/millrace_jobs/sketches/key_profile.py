@@ -61,7 +61,7 @@ class KeyCounts:
         return np.where(self.hashes[at] == hashes, self.counts[at], 0)
 
 
-def added(parts: Sequence[tuple[Hashes, NDArray[np.int64]]]) -> KeyCounts:
+def add_counts(parts: Sequence[tuple[Hashes, NDArray[np.int64]]]) -> KeyCounts:
     """Add up the counts of all parts by key, in ascending order of hash.
 
     A key may be in several parts, and several times in one part.
@@ -124,7 +124,7 @@ def profile(keys: KeyCounts) -> KeyProfile:
 def union(profiles: Sequence[KeyProfile]) -> KeyProfile:
     """Return the common profile of the workers' streams."""
     threshold = min((part.threshold for part in profiles), default=EVERY)
-    sample = added([(part.sample.hashes, part.sample.counts) for part in profiles])
+    sample = add_counts([(part.sample.hashes, part.sample.counts) for part in profiles])
     if threshold != EVERY:
         sample = sample.take(sample.hashes < np.uint64(threshold))
     rows = sum(part.rows for part in profiles)
@@ -139,8 +139,8 @@ def _heaviest(profiles: Sequence[KeyProfile], sample: KeyCounts, threshold: int)
     A key that fewer workers name is about as frequent, on those that do not, as the last key they name.
     """
     named = [part.sample if part.complete else part.heavy for part in profiles]
-    keys = added([(part.hashes, part.counts) for part in named])
-    lists = added([(part.hashes, np.ones(len(part), np.int64)) for part in named]).counts
+    keys = add_counts([(part.hashes, part.counts) for part in named])
+    lists = add_counts([(part.hashes, np.ones(len(part), np.int64)) for part in named]).counts
     last = float(np.mean([part.heavy.counts[-1] for part in profiles if not part.complete]))
     spread = int(np.median(lists[np.argsort(-keys.counts, kind="stable")[:_HEAD]]))
     counts = keys.counts + np.rint(np.maximum(spread - lists, 0) * last).astype(np.int64)

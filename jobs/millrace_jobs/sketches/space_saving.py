@@ -161,8 +161,8 @@ class SpaceSaving:
         keys, counts, errors, totals = (vectors.get(name, none) for name in ("keys", "counts", "errors", "totals"))
         if not len(keys) == len(counts) == len(errors) <= capacity or len(totals) != 2:
             raise ValueError(
-                f"{len(keys)} keys, {len(counts)} counts, {len(errors)} errors and {len(totals)} totals are no "
-                f"space-saving summary of {capacity} counters"
+                f"{len(keys)} keys, {len(counts)} counts, {len(errors)} errors and {len(totals)} totals do not make "
+                f"a space-saving summary of {capacity} counters"
             )
         total, missed = totals.tolist()
         bounds = np.concatenate([[_MOST, total], counts, [max(missed, 0)]])

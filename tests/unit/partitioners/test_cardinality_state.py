@@ -196,7 +196,7 @@ def test_an_impossible_state_is_refused_and_leaves_no_trace(changed, message):
 def test_impossible_registers_are_refused(registers):
     loads = np.zeros(3, np.int64)
     state = pack(PartitionerState("cm", 1, 3, {"slide": 0}, {"loads": loads, "shared": loads, "registers": registers}))
-    with pytest.raises(ValueError, match="it has not 4096 registers of at most 31 for each of its 3 workers"):
+    with pytest.raises(ValueError, match="its 3 workers do not each have 4096 registers of at most 31"):
         make("cm", 3, cardinality="hll").restore(state)
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.kernels.mixing import seeded
+from millrace_jobs.kernels.mixing import seeded_hashes
 from millrace_jobs.partitioners.metrics import moved_keys
 from millrace_jobs.sketches.key_profile import HEAVY, K
 from placements import merged_sketches, placement_cost, placement_sketch
@@ -17,7 +17,7 @@ ROWS, KEYS, N = 200_000, 20_000, 8
 
 @pytest.fixture(scope="module")
 def stream():
-    return seeded(zipf(ROWS, KEYS, 1.0), 3)
+    return seeded_hashes(zipf(ROWS, KEYS, 1.0), 3)
 
 
 def place(stream, n, data):

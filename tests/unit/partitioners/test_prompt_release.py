@@ -17,11 +17,11 @@ times = st.floats(0, 1e6)
 def test_the_slack_follows_the_longest_of_the_past_eight_partitioning_times():
     release = EarlyRelease(interval=2.0)
     assert release.slack == 0.1  # 5 %, as long as nothing is known
-    release = release.learnt(0.06).learnt(0.02)
+    release = release.after(0.06).after(0.02)
     assert release.slack == 0.06
     assert release.cut_off(heartbeat=10.0) == 10.0 - 0.06
     for _ in range(7):
-        release = release.learnt(0.02)
+        release = release.after(0.02)
     assert release.slack == 0.02
 
 
@@ -29,7 +29,7 @@ def test_the_slack_follows_the_longest_of_the_past_eight_partitioning_times():
 def test_the_slack_is_at_most_5_percent_and_enough_if_that_is(interval, taken):
     release = EarlyRelease(interval)
     for seconds in taken:
-        release = release.learnt(seconds)
+        release = release.after(seconds)
         assert 0 <= release.slack <= 0.05 * interval
         assert release.slack >= min(seconds, 0.05 * interval)
         assert release.cut_off(100.0) <= 100.0
@@ -44,7 +44,7 @@ def test_a_bad_interval_is_refused(bad):
 @pytest.mark.parametrize("bad", [-0.1, math.inf, math.nan])
 def test_a_bad_partitioning_time_is_refused(bad):
     with pytest.raises(ValueError, match=r"partitioning took .*; write a number of at least 0"):
-        EarlyRelease(1.0).learnt(bad)
+        EarlyRelease(1.0).after(bad)
 
 
 @given(st.integers(-(10**12), 10**12), st.integers(1, 10**10), st.integers(1, 300), st.data())

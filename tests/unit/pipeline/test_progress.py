@@ -6,14 +6,14 @@ import pytest
 
 from millrace_jobs.pipeline.progress import batch_report
 from millrace_jobs.plan.control import Pin
-from millrace_jobs.selection.costs import Task
-from millrace_jobs.sketches.key_profile import added, encode, profile
+from millrace_jobs.selection.costs import CombineTask
+from millrace_jobs.sketches.key_profile import add_counts, encode, profile
 
 PIN = Pin(3, "pkg", 2, 4, {"choices": 2})
 
 
 def profile_text(*hashes):
-    return encode(profile(added([(np.array(hashes, np.uint64), np.ones(len(hashes), np.int64))])))
+    return encode(profile(add_counts([(np.array(hashes, np.uint64), np.ones(len(hashes), np.int64))])))
 
 
 def replica(number, **more):
@@ -77,7 +77,7 @@ def test_a_routed_batch():
     }  # fmt: skip
     assert report.placement is not None
     assert [own.sample.hashes.tolist() for own in report.placement.profiles] == [[1, 2], [2, 3, 4], [], [9]]
-    assert report.combined == (Task(5, 4, 0.5), Task(7, 6, 0.5), Task(1, 2, 0.1))
+    assert report.combined == (CombineTask(5, 4, 0.5), CombineTask(7, 6, 0.5), CombineTask(1, 2, 0.1))
     assert report.state_updates == 21
     assert report.route == (0.25, 0.5)
     assert report.combine == (0.5, 0.5, 0.1)

@@ -8,16 +8,16 @@ from builders import PIN, a_batch, a_native_batch
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.plan import Plan
 from millrace_jobs.aggregates.reducing import ColumnarReduction
-from millrace_jobs.kernels.mixing import seeded
+from millrace_jobs.kernels.mixing import seeded_hashes
 from millrace_jobs.partitioners.registry import ALGORITHMS
 from millrace_jobs.pipeline.aggregation import Aggregation
 from millrace_jobs.pipeline.compile import Routed
 from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.plan.plan_source import FixedPlan
 from millrace_jobs.run.auto import AutoPlans, first_algorithm, measured, prior_of
-from millrace_jobs.selection.costs import Resources, Task
+from millrace_jobs.selection.costs import CombineTask, Resources
 from millrace_jobs.selection.selector import CANDIDATES
-from millrace_jobs.sketches.key_profile import added, profile
+from millrace_jobs.sketches.key_profile import add_counts, profile
 from millrace_jobs.windows import Window
 
 PLAN = Plan(epoch=7, algorithm=Algorithm.HASH, parameters={}, replicas=2, parallelism=4)
@@ -35,8 +35,8 @@ def routed(*, keys=1, window=None, sql=False):
 def skewed_batch(number, algorithm):
     """One worker of four has nearly all records, which are expensive; their keys are few."""
     counts = np.array([97_000, 1000, 1000, 1000])
-    keys = added([(seeded(np.arange(4, dtype=np.uint64), 3), counts)])
-    tasks = tuple(Task(int(rows), 1, 0.01 + rows * 50e-6) for rows in counts)
+    keys = add_counts([(seeded_hashes(np.arange(4, dtype=np.uint64), 3), counts)])
+    tasks = tuple(CombineTask(int(rows), 1, 0.01 + rows * 50e-6) for rows in counts)
     return a_batch(
         batch=number,
         pin=replace(PIN, algorithm=algorithm),

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from builders import PIN, a_batch, a_native_batch
 from millrace_jobs.run.metrics import CONTRACT, JobMetrics
-from millrace_jobs.selection.costs import BatchTime, Task
+from millrace_jobs.selection.costs import BatchTime, CombineTask
 from millrace_jobs.selection.selector import SwitchOutcome
 from millrace_jobs.selection.switch import Candidate, Switch
 from placements import placement_sketch
@@ -92,7 +92,7 @@ def test_before_the_first_batch_counters_are_zero_and_nothing_else_is_claimed():
 
 
 def test_a_batch():
-    combined = tuple(Task(rows, keys, 0.1) for rows, keys in ((1290, 30), (1230, 28), (1240, 31), (1240, 27)))
+    combined = tuple(CombineTask(rows, keys, 0.1) for rows, keys in ((1290, 30), (1230, 28), (1240, 31), (1240, 27)))
     batch = a_batch(seconds=0.84, interval=2.0, waiting=70, rejected=3, late=2, combined=combined, state_updates=60)
     metrics = recorded(batch)
     expected = {

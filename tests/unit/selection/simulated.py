@@ -4,21 +4,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millrace_jobs.kernels.mixing import seeded
+from millrace_jobs.kernels.mixing import seeded_hashes
 from millrace_jobs.partitioners.registry import NATIVE, make
-from millrace_jobs.selection.costs import MeasuredBatch, Task
-from millrace_jobs.sketches.key_profile import added, profile, union
+from millrace_jobs.selection.costs import CombineTask, MeasuredBatch
+from millrace_jobs.sketches.key_profile import add_counts, profile, union
 from millrace_support.batch_cost import makespan
 
 
 def zipf(rows, keys, skew, seed=1):
     shares = np.arange(1, keys + 1, dtype=np.float64) ** -skew
     drawn = np.random.default_rng(seed).choice(keys, size=rows, p=shares / shares.sum())
-    return seeded(drawn.astype(np.uint64), 1)
+    return seeded_hashes(drawn.astype(np.uint64), 1)
 
 
 def profile_of(stream):
-    return profile(added([(stream, np.ones(len(stream), np.int64))]))
+    return profile(add_counts([(stream, np.ones(len(stream), np.int64))]))
 
 
 def placed(stream, algorithm, workers, replicas):
@@ -73,9 +73,9 @@ class SimulatedQuery:
             route_seconds=self.route * len(stream) if reports else 0.0,
             merge_seconds=merge,
             state_updates=len(np.unique(stream)),
-            tasks=tuple(map(Task, rows.tolist(), groups.tolist(), combine.tolist())) if reports else (),
+            tasks=tuple(map(CombineTask, rows.tolist(), groups.tolist(), combine.tolist())) if reports else (),
             profile=union([profile_of(part) for part in parts]) if reports else None,
-            load=self.load,
+            utilization=self.load,
             waiting=self.waiting,
         )
 

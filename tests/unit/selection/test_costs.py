@@ -7,10 +7,10 @@ from millrace_jobs.selection.costs import (
     BATCHES,
     TASK_SECONDS,
     AlgorithmCosts,
+    CombineTask,
     MeasuredBatch,
     Measurements,
     Resources,
-    Task,
     TaskLoads,
     python_prior,
     sql_prior,
@@ -64,7 +64,7 @@ def test_a_prediction_is_never_nothing():
 def test_costs_are_learned_from_reports():
     measured = Measurements(python_prior())
     for rows, groups in ((100, 5), (200, 50), (4000, 7), (4000, 700)) * 8:
-        tasks = [Task(rows, groups, 0.01 + rows * 3e-5 + groups * 2e-4)] * 20
+        tasks = [CombineTask(rows, groups, 0.01 + rows * 3e-5 + groups * 2e-4)] * 20
         measured.add(batch("hash", tasks, route_seconds=20 * rows * 4e-6))
         measured.add_merge(groups, 0.1 + groups * 1e-3)
     measured.add_partitioners(
@@ -88,7 +88,7 @@ def test_before_anything_is_measured_there_is_the_prior():
 def test_what_is_not_measured_goes_at_the_speed_of_what_is():
     prior = sql_prior(1)
     measured = Measurements(prior)
-    measured.add(batch("hash", [Task(1000, 10, 0.5)], route_seconds=3 * prior.route * 1000))
+    measured.add(batch("hash", [CombineTask(1000, 10, 0.5)], route_seconds=3 * prior.route * 1000))
     costs = measured.costs(Resources(4, 4))
     assert costs.merge == pytest.approx(3 * prior.merge)
     assert costs.slice_record == pytest.approx(3 * sql_prior(1).slice_record)
@@ -96,11 +96,11 @@ def test_what_is_not_measured_goes_at_the_speed_of_what_is():
 
 def test_slices_tell_of_combining_until_workers_do():
     measured = Measurements(python_prior())
-    slices = [Task(rows, 10, rows * 1e-4 + 0.25) for rows in (1000, 2000, 5000)]
+    slices = [CombineTask(rows, 10, rows * 1e-4 + 0.25) for rows in (1000, 2000, 5000)]
     for _ in range(20):
         measured.add(batch("native", slices, route_seconds=0.75))
     assert measured.costs(Resources(4, 4)).combine[1] == pytest.approx(1e-4, rel=0.2)
-    workers = [Task(rows, 10, rows * 1e-5) for rows in (1000, 2000, 5000)]
+    workers = [CombineTask(rows, 10, rows * 1e-5) for rows in (1000, 2000, 5000)]
     for _ in range(20):
         measured.add(batch("hash", workers))
     assert measured.costs(Resources(4, 4)).combine[1] == pytest.approx(1e-5, rel=0.2)
@@ -110,5 +110,5 @@ def test_old_measurements_are_forgotten():
     measured = Measurements(python_prior())
     for cost in (1e-3, 1e-6):
         for rows in range(1000, 1000 + 100 * BATCHES, 100):
-            measured.add(batch("hash", [Task(rows, 10, rows * cost)] * 200))
+            measured.add(batch("hash", [CombineTask(rows, 10, rows * cost)] * 200))
     assert measured.costs(Resources(4, 4)).combine[1] == pytest.approx(1e-6, rel=0.2)

@@ -1,7 +1,7 @@
 import numpy as np
 
 from millrace_jobs.selection.costs import TaskLoads
-from millrace_jobs.selection.forecast import REMEMBERED, Observed, Residuals
+from millrace_jobs.selection.forecast import REMEMBERED, ObservedTime, Residuals
 from millrace_support.batch_cost import FIXED_SECONDS
 
 LOADS = TaskLoads(np.array([100.0]), np.array([1.0]), 100)
@@ -12,7 +12,7 @@ def no_stages(past):
 
 
 def observed(batch, algorithm, seconds):
-    return Observed(batch, algorithm, seconds, 100, LOADS)
+    return ObservedTime(batch, algorithm, seconds, 100, LOADS)
 
 
 def test_what_has_not_run_is_judged_by_the_others():
@@ -43,18 +43,18 @@ def test_each_disappointment_doubles_the_memory():
     found = Residuals()
     found.add(observed(0, "hash", 5.0))
     found.add(observed(1, "pkg", 1.0))
-    found.disappointed(0, "hash")
-    found.disappointed(0, "hash")
-    assert found.disappointments("hash", 4 * REMEMBERED) == 2
+    found.abandon(0, "hash")
+    found.abandon(0, "hash")
+    assert found.times_abandoned("hash", 4 * REMEMBERED) == 2
     assert found.rest("hash", 4 * REMEMBERED, no_stages) == 5.0
-    assert found.disappointments("hash", 4 * REMEMBERED + 1) == 0
+    assert found.times_abandoned("hash", 4 * REMEMBERED + 1) == 0
     assert found.rest("hash", 4 * REMEMBERED + 1, no_stages) == 3.0
-    assert found.disappointments("pkg", 0) == 0
+    assert found.times_abandoned("pkg", 0) == 0
 
 
 def test_clearing_forgets_all():
     found = Residuals()
     found.add(observed(0, "hash", 5.0))
-    found.disappointed(0, "hash")
+    found.abandon(0, "hash")
     found.clear()
-    assert (found.rest("hash", 0, no_stages), found.disappointments("hash", 0)) == (FIXED_SECONDS, 0)
+    assert (found.rest("hash", 0, no_stages), found.times_abandoned("hash", 0)) == (FIXED_SECONDS, 0)

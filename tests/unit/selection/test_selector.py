@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from millrace_jobs.partitioners.registry import NATIVE
-from millrace_jobs.selection.costs import Resources, Task, python_prior, sql_prior
+from millrace_jobs.selection.costs import CombineTask, Resources, python_prior, sql_prior
 from millrace_jobs.selection.selector import CANDIDATES, LATEST, SOONEST, TRIAL, Selector
 
 from .simulated import SimulatedQuery, zipf
@@ -210,7 +210,7 @@ def test_a_batch_whose_records_are_all_filtered_out():
     query = SimulatedQuery()
     chosen = selector(query, "hash", among=CANDIDATES)
     batch = query.batch(0, "hash", zipf(0, 10, 0.0))
-    idle = replace(batch, rows=5000, tasks=(Task(0, 0, 0.001),), profile=batch.profile)
+    idle = replace(batch, rows=5000, tasks=(CombineTask(0, 0, 0.001),), profile=batch.profile)
     for number in range(20):
         chosen.observe(replace(idle, number=number))
     assert set(chosen.candidates) == set(CANDIDATES)

@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_jobs.kernels.mixing import splitmix64
-from millrace_jobs.sketches.key_profile import EVERY, HEAVY, K, KeyCounts, added, decode, encode, profile, union
+from millrace_jobs.sketches.key_profile import EVERY, HEAVY, K, KeyCounts, add_counts, decode, encode, profile, union
 
 COUNTS = st.dictionaries(st.integers(0, 2**64 - 1), st.integers(1, 2**40), max_size=40)
 
 
 def counts_of(records_by_hash):
     hashes, counts = np.array(list(records_by_hash), np.uint64), np.array(list(records_by_hash.values()), np.int64)
-    return added([(hashes, counts)])
+    return add_counts([(hashes, counts)])
 
 
 def as_dict(keys):
@@ -26,7 +26,7 @@ def random_hashes(keys, seed):
 
 def profile_of(hashes):
     """The profile of one worker that got records with these hashes."""
-    return profile(added([(hashes, np.ones(len(hashes), np.int64))]))
+    return profile(add_counts([(hashes, np.ones(len(hashes), np.int64))]))
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), max_size=9), max_size=4))
@@ -35,7 +35,7 @@ def test_counts_are_added_by_key(parts):
     for key, count in [pair for part in parts for pair in part]:
         expected[key] = expected.get(key, 0) + count
     arrays = [(np.array([k for k, _ in part], np.uint64), np.array([c for _, c in part], np.int64)) for part in parts]
-    found = added(arrays)
+    found = add_counts(arrays)
     assert list(as_dict(found).items()) == sorted(expected.items())
     assert found.rows == sum(expected.values())
     assert found.counts_of(np.arange(12, dtype=np.uint64)).tolist() == [expected.get(key, 0) for key in range(12)]

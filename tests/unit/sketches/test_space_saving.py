@@ -136,7 +136,10 @@ def test_a_summary_takes_24_bytes_a_key():
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        ({"keys": [1, 2, 3]}, "3 keys, 2 counts, 2 errors and 2 totals are no space-saving summary of 2 counters"),
+        (
+            {"keys": [1, 2, 3]},
+            "3 keys, 2 counts, 2 errors and 2 totals do not make a space-saving summary of 2 counters",
+        ),
         ({"totals": [9]}, "2 keys, 2 counts, 2 errors and 1 totals are no"),
         ({"keys": [1, 1]}, "counts a key twice"),
         ({"counts": [2, 4]}, "contradict each other"),

@@ -1,9 +1,9 @@
-"""The contextual bandit: its rewards, how it learns, and how it chooses (paper 003, sections 3.1 and 3.2).
+"""The contextual bandit: rewards, learning and the choice of the best worker (paper 003, sections 3.1 and 3.2).
 
 Its Q-table has a row per hot key and a column per worker. Values start at -2, the least reward that costs of 1 and 1
 could ever give. With weights p1 + p2 = 1 no reward is below -1, so a worker that was tried is always preferred to one
 that was not. A tie, as in a new row, goes to the key's hash worker, which has the key's records from when it was cold,
-else to the lowest id. As in ``mixing``, the results of these kernels never change.
+else to the lowest id. Results are frozen, like those of ``mixing``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from millrace_jobs.kernels.compiling import inlined, kernel
 
 Whole = int | np.int64
-"""A whole number in a kernel."""
+"""An integer as kernels pass it, which Python and NumPy may type differently."""
 
 INITIAL = -2.0
 """Initial value Q(k, a) of a worker that was never tried."""
@@ -35,7 +35,7 @@ class BanditPolicy(NamedTuple):
     """Shape ``(rows,)``: the hash worker of each row's key."""
 
 
-class Buffer(NamedTuple):
+class RewardBuffer(NamedTuple):
     """Postponed rewards in bounded memory: any sequence of steps of equation 5 is one step Q -> decay Q + gain.
 
     Both arrays have shape ``(rows, n)``, or ``(0, n)`` while nothing is postponed.
@@ -59,7 +59,7 @@ def reward(load: Whole, total: Whole, spread: Whole, workers: int, balance: floa
 
 
 @kernel
-def forget(policy: BanditPolicy, buffer: Buffer, row: Whole) -> None:
+def forget(policy: BanditPolicy, buffer: RewardBuffer, row: Whole) -> None:
     """Reset ``row`` for a key about which nothing is known."""
     policy.q[row, :] = INITIAL
     policy.best[row] = policy.homes[row]
@@ -102,7 +102,7 @@ def search(policy: BanditPolicy, row: Whole) -> None:
 
 
 @kernel
-def postpone(buffer: Buffer, row: Whole, worker: Whole, paid: float, gamma: float) -> None:
+def postpone(buffer: RewardBuffer, row: Whole, worker: Whole, paid: float, gamma: float) -> None:
     """Keep a reward until the global Q-table arrives (AppendToBuffer of Algorithm 2)."""
     buffer.decay[row, worker] *= 1.0 - gamma
     buffer.gain[row, worker] += gamma * (paid - buffer.gain[row, worker])

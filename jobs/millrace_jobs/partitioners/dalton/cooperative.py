@@ -161,7 +161,7 @@ class QtableReducer:
         if not 0 < shortest <= interval:
             raise ValueError(
                 f"interval is {interval!r} and shortest is {shortest!r}; write positive times, the interval "
-                "not under the shortest"
+                "not below the shortest"
             )
         self.interval = interval
         self._shortest = shortest

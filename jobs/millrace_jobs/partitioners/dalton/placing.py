@@ -1,4 +1,4 @@
-"""The loop of Algorithms 1 and 2 over a block of records. As in ``mixing``, results never change.
+"""The loop of Algorithms 1 and 2 over a block of records. Results are frozen, like those of ``mixing``.
 
 It follows Algorithm 1 line by line, with these readings where the paper is silent:
 
@@ -23,7 +23,7 @@ from millrace_jobs.kernels.mixing import GOLDEN, Hashes, seeded_hash, splitmix64
 from millrace_jobs.partitioners.base import Workers
 from millrace_jobs.sketches.count_min import Cells
 
-from .bandit import BanditPolicy, Buffer, Whole, forget, learn, postpone, reward
+from .bandit import BanditPolicy, RewardBuffer, Whole, forget, learn, postpone, reward
 from .statistics import count, needs_room
 from .table import (
     CARRIED,
@@ -76,7 +76,7 @@ class PlacementState(NamedTuple):
 
     followed: Followed
     policy: BanditPolicy
-    buffer: Buffer
+    buffer: RewardBuffer
     bits: Bits
     loads: WorkerLoads
     table: Rows
@@ -148,7 +148,7 @@ def _follow(known: PlacementState, key: np.uint64, home: Whole, frequency: Whole
 
 @inlined
 def _is_frequent(frequency: Whole, part: int, load: Whole, workers: int) -> bool:
-    """Whether a key has 1/part of a heavy hitter's frequency. Overflows at 2**63 / (part n) records of a key."""
+    """Whether a key has 1/part of a heavy hitter's frequency. Overflows at 2**63 / (part * n) records of a key."""
     return bool(frequency > 1 and frequency * part * workers >= load)
 
 

@@ -16,11 +16,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace_jobs.kernels.mixing import seeded
+from millrace_jobs.kernels.mixing import seeded_hashes
 from millrace_jobs.partitioners.base import Hashes
 from millrace_jobs.partitioners.state import PartitionerState, SavedCounter, Vectors, as_vector
 
-from .bandit import INITIAL, BanditPolicy, Buffer
+from .bandit import INITIAL, BanditPolicy, RewardBuffer
 from .cooperative import GlobalPolicy, SyncMessage
 from .statistics import Frequencies
 from .table import (
@@ -155,7 +155,7 @@ class ReplicaState:
     def postpone_rewards(self) -> None:
         """Enter AWAIT: postpone rewards until the global Q-table arrives."""
         shape = self.table.policy.q.shape
-        self.table.buffer = Buffer(np.ones(shape), np.zeros(shape))
+        self.table.buffer = RewardBuffer(np.ones(shape), np.zeros(shape))
 
     def adopt(self, policy: GlobalPolicy) -> None:
         """Adopt the global Q and L, and learn the postponed rewards on top of them (Algorithm 2, lines 18 to 20).
@@ -189,7 +189,7 @@ class ReplicaState:
         if self.awaiting:
             table.policy.q[:] = table.buffer.decay * table.policy.q + table.buffer.gain
         none = np.empty((0, self.workers))
-        table.buffer = Buffer(none, none)
+        table.buffer = RewardBuffer(none, none)
 
     def resize(self, workers: int) -> None:
         """Continue with ``workers`` workers; new ones are untried and have no records in the window.
@@ -208,7 +208,8 @@ class ReplicaState:
         q = _columns(table.policy.q, workers, INITIAL)
         table.policy = BanditPolicy(q, table.policy.best, table.policy.bound, table.policy.homes)
         table.policy.homes[:rows] = self.homes(table.keys)
-        table.buffer = Buffer(_columns(table.buffer.decay, workers, 1.0), _columns(table.buffer.gain, workers, 0.0))
+        decay, gain = table.buffer
+        table.buffer = RewardBuffer(_columns(decay, workers, 1.0), _columns(gain, workers, 0.0))
         table.search()
         if not self.everything:
             self._keep_most_frequent()
@@ -225,7 +226,7 @@ class ReplicaState:
 
     def homes(self, keys: Hashes) -> NDArray[np.int32]:
         """Return the hash workers of ``keys``; same shape."""
-        return (seeded(keys, self._seed) % np.uint64(self.workers)).astype(np.int32)
+        return (seeded_hashes(keys, self._seed) % np.uint64(self.workers)).astype(np.int32)
 
 
 def _columns(array: NDArray[np.float64], workers: int, new: float) -> NDArray[np.float64]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from millrace_jobs.kernels.compiling import Scalar, inlined, kernel, read_only
 from millrace_jobs.kernels.key_table import Rows, empty_table, fill, find
 
-from .bandit import BanditPolicy, Buffer, Whole, forget, search
+from .bandit import BanditPolicy, RewardBuffer, Whole, forget, search
 from .windows import Fragmentation
 
 FOLLOWED = 4
@@ -54,7 +54,7 @@ class KeyTable:
         none = np.empty((0, workers))
         self.fragmentation = Fragmentation(slides, 0, workers)
         self.policy = BanditPolicy(none, _none(np.int32), _none(np.float64), _none(np.int32))
-        self.buffer = Buffer(none, none)
+        self.buffer = RewardBuffer(none, none)
         self.followed = Followed(_none(np.uint64), _none(np.int8), _none(np.int64), _none(np.int64), empty_table(0, 1))
         self.numbers: Numbers = np.zeros(6, np.int64)
         self.fit(np.arange(0))
@@ -96,7 +96,7 @@ class KeyTable:
         size = 2 * max(len(kept) + room, 32)
         self.policy = BanditPolicy._make(_fitted(array, kept, size) for array in self.policy)
         if len(self.buffer.decay):
-            self.buffer = Buffer._make(_fitted(array, kept, size) for array in self.buffer)
+            self.buffer = RewardBuffer._make(_fitted(array, kept, size) for array in self.buffer)
         columns = (_fitted(column, kept, size) for column in self.followed[:-1])
         self.followed = Followed._make([*columns, empty_table(size, 1)])
         self.fragmentation.fit(kept, size)
@@ -128,7 +128,7 @@ def row_of(places: Rows, key: np.uint64) -> np.int64:
 def append(
     followed: Followed,
     policy: BanditPolicy,
-    buffer: Buffer,
+    buffer: RewardBuffer,
     numbers: Numbers,
     key: np.uint64,
     home: Whole,
@@ -153,7 +153,7 @@ def append(
 def _append_all(
     followed: Followed,
     policy: BanditPolicy,
-    buffer: Buffer,
+    buffer: RewardBuffer,
     numbers: Numbers,
     keys: NDArray[np.uint64],
     homes: NDArray[np.int32],

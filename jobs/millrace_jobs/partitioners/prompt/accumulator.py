@@ -20,7 +20,7 @@ batch an in-order traversal gives the quasi-sorted list. If larger counts come f
 of equal count, the sequence of updates alone determines that traversal: keys by descending count, and keys of one count
 in the order in which they reached it. HTable has both the count and the time of its last update, and no two keys are
 updated at the same time. So there is no tree. An update only writes to the key's own row, and the traversal sorts the
-keys by time and then by count, in O(N_C) and without a comparison. As in ``mixing``, results never change.
+keys by time and then by count, in O(N_C) and without a comparison. Results are frozen, like those of ``mixing``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from millrace_jobs.kernels.key_table import Rows, empty_table, find, grown
 from millrace_jobs.partitioners.base import Hashes
 
 Table = NDArray[Any]
-"""Shape ``(keys,)``: the rows of HTable, see ``accumulator.ROW``; ``updated`` is a key's count in the tree."""
+"""Shape ``(keys,)``: the rows of HTable, see ``ROW``; ``updated`` is a key's count in the tree."""
 
 
 @kernel
@@ -124,19 +124,11 @@ class Accumulator:
         self._slots = empty_table(rows, words=1)  # each key's number, counted from 1
         self._hashes = np.empty(rows, np.uint64)
         self._table: Table = np.empty(rows, ROW)
-        self._keys = 0  # |K|
-        self._tuples = 0  # N_C
-        self._rows: list[NDArray[np.int32]] = []  # the row of each record's key, block by block
-
-    @property
-    def keys(self) -> int:
+        self.keys = 0
         """K: distinct keys so far."""
-        return self._keys
-
-    @property
-    def tuples(self) -> int:
+        self.tuples = 0
         """N_C: records so far."""
-        return self._tuples
+        self._rows: list[NDArray[np.int32]] = []  # the row of each record's key, block by block
 
     @property
     def accumulated(self) -> Hashes:
@@ -148,9 +140,9 @@ class Accumulator:
 
         Raises ValueError, and takes in nothing, if the batch would have more than ``MOST_TUPLES`` records.
         """
-        if self._tuples + len(keys) > MOST_TUPLES:
+        if self.tuples + len(keys) > MOST_TUPLES:
             raise ValueError(
-                f"{self._tuples + len(keys)} records are too many for one micro-batch; "
+                f"{self.tuples + len(keys)} records are too many for one micro-batch; "
                 f"cut it when it has at most {MOST_TUPLES}"
             )
         rows = np.empty(len(keys), np.int32)
@@ -168,12 +160,12 @@ class Accumulator:
         Keys with equal counts are in the order in which they reached that count; without CountTree, in order of
         arrival.
         """
-        table = self._table[: self._keys]
+        table = self._table[: self.keys]
         counts = np.ascontiguousarray(table["current"])
         if self._estimate is None:
             order = np.argsort(-counts, kind="stable").astype(np.int32)
         else:
-            order = in_order(table, self._tuples)
+            order = in_order(table, self.tuples)
         place = np.empty_like(order)
         place[order] = np.arange(len(order), dtype=np.int32)
         return AccumulatedBatch(self._hashes[order], counts[order], place[self._chain()])
@@ -186,14 +178,14 @@ class Accumulator:
     def _take_while_there_is_room(self, keys: Hashes, rows: NDArray[np.int32]) -> int:
         """Return how many records were taken in: all, or those before the first new key without a row in ``_table``."""
         if self._estimate is None:
-            done, self._keys = _count(keys, rows, self._slots, self._hashes, self._table, self._keys)
+            done, self.keys = _count(keys, rows, self._slots, self._hashes, self._table, self.keys)
         else:
             n_est = min(self._estimate.tuples, MOST_TUPLES)
             f = _whole_step(n_est, self._estimate.keys * self._budget)
-            done, self._keys = _accumulate(
-                keys, rows, self._slots, self._hashes, self._table, self._keys, self._tuples, n_est, f, self._budget
+            done, self.keys = _accumulate(
+                keys, rows, self._slots, self._hashes, self._table, self.keys, self.tuples, n_est, f, self._budget
             )
-        self._tuples += done
+        self.tuples += done
         return done
 
     def _grow(self) -> None:

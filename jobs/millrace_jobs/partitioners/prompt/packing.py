@@ -24,7 +24,7 @@ as follows:
 The baselines make blocks of exactly equal size, regardless of cardinality. Section 4.2 shows only their results, in
 Figures 6a and 6b. First-Fit-Decreasing with items that can be fragmented (Menakerman, Rom, "Bin Packing with Item
 Fragmentation", WADS 2001) fragments three of eight keys. Fragmentation Minimization fragments one, the largest. With
-both, one block has far more keys than others. As in ``mixing``, the results of the kernels never change.
+both, one block has far more keys than others. Results are frozen, like those of ``mixing``.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def first_fit(counts: NDArray[np.int32], blocks: int) -> Fragments:
     """Put each key, largest first, into the first block with room, and what does not fit into the next ones.
 
     At any time, only the current block can be partly filled, so at most ``blocks - 1`` cuts are made. ``counts`` is as
-    in ``zigzag.zigzag``, with at least one key.
+    in ``zigzag``.
     """
     room = capacities(int(counts.sum(dtype=np.int64)), blocks)
     return fragments_of(_first_fit(read_only(counts), room), len(counts))
@@ -150,7 +150,7 @@ def fragmentation_minimization(counts: NDArray[np.int32], blocks: int) -> Fragme
     """Put all keys but the largest whole into the blocks that fit best, and fill the gaps with the largest.
 
     The first key of the list is taken to be the largest. Another key is fragmented only if no block has room for all of
-    it, and then as Algorithm 2 does with a residual. ``counts`` is as in ``zigzag.zigzag``, with at least one key.
+    it, and then as Algorithm 2 does with a residual. ``counts`` is as in ``zigzag``.
     """
     room = capacities(int(counts.sum(dtype=np.int64)), blocks)
     return fragments_of(_best_fit_largest_last(read_only(counts), room), len(counts))

@@ -34,7 +34,7 @@ _PAST = 5  # batches that the estimates are averaged over ("the past few")
 
 
 @dataclass(frozen=True)
-class Blocks:
+class PartitionedBatch:
     """A partitioned micro-batch of N_C records and K keys."""
 
     ids: Workers
@@ -46,7 +46,7 @@ class Blocks:
 
 
 class PromptPartitioner(BatchPartitioner):
-    """Partitioner that counts a micro-batch's records by key, then cuts it into equal blocks, one for each worker.
+    """Partitioner that counts a micro-batch's records by key, then cuts the batch into equal blocks, one per worker.
 
     A record that arrives after a cut belongs to the next batch (see ``EarlyRelease``). Only the sizes of the
     past few batches, N_C and K, are kept from one batch to the next. Their averages, N_Est and K_Avg, set the steps of
@@ -84,20 +84,20 @@ class PromptPartitioner(BatchPartitioner):
         """Partition the records since the last cut (Algorithm 2); return their blocks, ``(N_C,)``, in arrival order."""
         return self.partition().ids
 
-    def partition(self) -> Blocks:
+    def partition(self) -> PartitionedBatch:
         """Cut the batch; return its blocks with the plan from which their reference tables are made.
 
         HTable and CountTree are cleared, and N_C and K are kept for the estimates, unless there are no records.
         """
         if not self._batch.tuples:
             empty = np.empty(0, np.int32)
-            return Blocks(empty, np.empty(0, np.uint64), Fragments(np.zeros(1, np.int64), empty, empty))
+            return PartitionedBatch(empty, np.empty(0, np.uint64), Fragments(np.zeros(1, np.int64), empty, empty))
         batch = self._batch.sorted_list()
         fragments = self._pack(batch.counts, self._workers)
         size = [[self._batch.tuples, self._batch.keys]]
         self._past = np.concatenate([self._past, np.array(size, np.int64)])[-_PAST:]
         self._batch = self._begin()
-        return Blocks(place(batch.records, fragments), batch.keys, fragments)
+        return PartitionedBatch(place(batch.records, fragments), batch.keys, fragments)
 
     def merge(self, others: Sequence[Self]) -> None:
         """Average the sizes of the past few batches over the replicas, batch by batch, the latest with the latest.
@@ -149,7 +149,7 @@ def _past_of(saved: PartitionerState) -> NDArray[np.int64]:
 MOST_SLACK = 0.05
 """The largest slack, as a fraction of the batch interval."""
 
-_REMEMBERED = 8  # partitioning times that are remembered
+_REMEMBERED = 8  # partitioning times
 
 
 @dataclass(frozen=True)
@@ -187,6 +187,6 @@ class EarlyRelease:
         """Return when to cut the batch that is due at ``heartbeat``. Records from then on belong to the next batch."""
         return heartbeat - self.slack
 
-    def learnt(self, taken: float) -> EarlyRelease:
-        """Return what is known after a batch that took ``taken`` to partition. Raises ValueError if it is below 0."""
+    def after(self, taken: float) -> EarlyRelease:
+        """Return what is learned from a batch that took ``taken`` to partition. Raises ValueError if it is below 0."""
         return replace(self, past=(*self.past, taken)[-_REMEMBERED:])

@@ -32,15 +32,13 @@ from millrace_jobs.pipeline.expressions.compiled import (
 )
 
 _CHAINED = (exp.Predicate, exp.Not)
-"""Operands of a comparison that need parentheses: Spark and sqlglot read ``p < q = r < s`` differently."""
+"""Operands that only Spark compares: without parentheses, it reads ``p < q = r < s`` differently from sqlglot."""
 
 _MIRRORED = {"less": "greater", "less_equal": "greater_equal"}
 
 _MOST_COMPARISONS = 16
-"""Maximum number of IN options that are compared one by one.
-
-This concerns columns, and floats because Arrow's value sets distinguish 0.0 from -0.0.
-"""
+"""Maximum number of IN options that are compared one by one: columns, and floats because Arrow's value sets distinguish
+0.0 from -0.0."""
 
 
 def comparison(function: str) -> Rule:
@@ -135,12 +133,12 @@ def _compare_floats(function: str, left: Compiled, right: Compiled) -> Compiled:
     if function == "not_equal":
         return negated(_compare_floats("equal", left, right))
     compared = call(function, pa.bool_(), left, right)
-    largest = [] if _is_no_nan(left) else [call("is_nan", pa.bool_(), left)]
-    if function == "equal" and (not largest or _is_no_nan(right)):
+    largest = [] if _is_never_nan(left) else [call("is_nan", pa.bool_(), left)]
+    if function == "equal" and (not largest or _is_never_nan(right)):
         return compared
     if function == "equal":
         largest.append(call("is_nan", pa.bool_(), right))
-    elif function == "greater" and largest and not _is_no_nan(right):
+    elif function == "greater" and largest and not _is_never_nan(right):
         largest.append(negated(call("is_nan", pa.bool_(), right)))
     if not largest:
         return compared
@@ -148,7 +146,7 @@ def _compare_floats(function: str, left: Compiled, right: Compiled) -> Compiled:
     return call("or", pa.bool_(), compared, both)
 
 
-def _is_no_nan(operand: Compiled) -> bool:
+def _is_never_nan(operand: Compiled) -> bool:
     return operand.is_literal and operand.value == operand.value  # NaN differs from itself
 
 
@@ -166,7 +164,7 @@ def either(node: exp.Expr, compile_: Compile) -> Compiled:
 
 
 def truth(operand: Compiled) -> Compiled:
-    """Return the operand as a BOOLEAN. Raises OnlySparkError if it is no condition."""
+    """Return the operand as a BOOLEAN. Raises OnlySparkError if it is not a condition."""
     if operand.type not in (pa.bool_(), NOTHING):
         raise OnlySparkError
     return cast(operand, pa.bool_())
