@@ -30,11 +30,11 @@ def tables(scale: float) -> dict[str, pa.Table]:
         return {name: pq.read_table(Path(folder, f"{name}.parquet")) for name in names}
 
 
-def ordered_items(there: dict[str, pa.Table]) -> pa.Table:
+def ordered_items(tables: dict[str, pa.Table]) -> pa.Table:
     """Return the line items with order and customer, sorted by order date."""
-    customers = there["customer"].select(_CUSTOMER.names).cast(_CUSTOMER)  # Arrow cannot join views of strings
-    orders = there["orders"].select(_ORDER).join(customers, "o_custkey", "c_custkey")
-    items = there["lineitem"].select(_ITEM).join(orders, "l_orderkey", "o_orderkey")
+    customers = tables["customer"].select(_CUSTOMER.names).cast(_CUSTOMER)  # Arrow cannot join views of strings
+    orders = tables["orders"].select(_ORDER).join(customers, "o_custkey", "c_custkey")
+    items = tables["lineitem"].select(_ITEM).join(orders, "l_orderkey", "o_orderkey")
     return items.sort_by([("o_orderdate", "ascending"), ("l_orderkey", "ascending")])
 
 

@@ -65,7 +65,7 @@ class OperatorBench:
         keys = self.fleet.keys
         self.fleet.make_namespaces()
         operator.metrics()  # waits until the operator answers
-        before, used, theirs = requests(self.plane), operator.processor_seconds, self._plane_seconds()
+        before, used, plane_used = requests(self.plane), operator.processor_seconds, self._plane_seconds()
         began = time.monotonic()
         with ThreadPoolExecutor(1) as users:
             client = users.submit(self.fleet.apply)
@@ -81,7 +81,7 @@ class OperatorBench:
             applied_seconds=applied - began,
             running_seconds=ended - began,
             processor_seconds=spent,
-            plane_seconds=self._plane_seconds() - theirs,
+            plane_seconds=self._plane_seconds() - plane_used,
             status_age=Ages.of(ages),
             all_requests=dict(made.all),
             operator_requests=dict(made.operator),
@@ -99,11 +99,11 @@ class OperatorBench:
         """Measure the time from a change of a spec to the status that reflects it."""
         sent: dict[tuple[Key, int], float] = {}
 
-        def said(key: Key, at: float, generation: int) -> None:
+        def record_change(key: Key, at: float, generation: int) -> None:
             sent[key, generation] = at
 
         every = max(len(self.fleet.keys) // SAMPLE, 1)
-        self.fleet.change(self.fleet.keys[::every][:SAMPLE], said)
+        self.fleet.change(self.fleet.keys[::every][:SAMPLE], record_change)
         self._wait(lambda: sent.keys() <= self.seen.observed.keys(), "changes in the status", lambda: len(sent))
         return Ages.of([self.seen.observed[each] - at for each, at in sent.items()])
 

@@ -115,7 +115,7 @@ def show(figures: OperatorFigures, console: Console) -> None:
         ("status age, spec changed, p50/p99", _ages(figures.changes), "under 30 s"),
         ("at rest: changes, per query and minute", f"{_total(rest.operator_requests) * per_minute:.3f}", "under 1"),
         ("at rest: share of a processor", f"{rest.share:.2%}", ""),
-        ("restart: all queries looked at", f"{restart.seconds:.1f} s", ""),
+        ("restart: all queries reconciled", f"{restart.seconds:.1f} s", ""),
         ("restart: changes", str(_total(restart.operator_requests)), "0"),
         ("deletion: queries gone", f"{figures.deletion.queries_seconds:.1f} s", ""),
         ("deletion: their objects gone", f"{figures.deletion.objects_seconds:.1f} s", ""),

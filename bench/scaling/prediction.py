@@ -40,8 +40,8 @@ class Predicted:
         return self.low <= self.observed <= self.high
 
 
-def plan_of(setting: PointSetting) -> Shape:
-    """Return the plan of a setting. Executors have one core here."""
+def shape_of(setting: PointSetting) -> Shape:
+    """Return the shape of a setting. Executors have one core here."""
     return Shape(setting.cores, setting.parallelism, setting.replicas)
 
 
@@ -51,7 +51,7 @@ def observation(setting: PointSetting, measured: Measured, time: float, epoch: i
         since=time - INTERVAL * BATCHES,
         until=time,
         epoch=epoch,
-        plan=plan_of(setting),
+        plan=shape_of(setting),
         batches=BATCHES,
         interval=INTERVAL,
         seconds=measured.seconds,
@@ -83,7 +83,7 @@ def _of_job(job: str, points: Sequence[Point]) -> list[Predicted]:
         if setting not in measured or not seen:
             continue
         calibration = _calibrated(seen, measured, setting.skew)
-        predicted = calibration.model().predict([plan_of(setting)], BatchLoad(float(setting.rows), INTERVAL))
+        predicted = calibration.model().predict([shape_of(setting)], BatchLoad(float(setting.rows), INTERVAL))
         observed = statistics.median(one.seconds for one in measured[setting])
         bounds = (float(values[0]) for values in (predicted.seconds, predicted.low, predicted.high))
         found.append(Predicted(setting, _unseen(setting, seen), observed, *bounds))
@@ -96,8 +96,8 @@ def _calibrated(seen: Sequence[PointSetting], measured: dict[PointSetting, list[
     order = sorted(seen, key=lambda setting: setting.skew == skew)
     epoch, plan = 0, None
     for number, setting in enumerate(order):
-        epoch += plan_of(setting) != plan
-        plan = plan_of(setting)
+        epoch += shape_of(setting) != plan
+        plan = shape_of(setting)
         for one in measured[setting]:
             calibration.add(observation(setting, one, (number + 1) * INTERVAL * BATCHES, epoch))
     return calibration
@@ -105,7 +105,7 @@ def _calibrated(seen: Sequence[PointSetting], measured: dict[PointSetting, list[
 
 def _unseen(setting: PointSetting, seen: Sequence[PointSetting]) -> str:
     news = []
-    if plan_of(setting) not in {plan_of(one) for one in seen}:
+    if shape_of(setting) not in {shape_of(one) for one in seen}:
         news.append("plan")
     if setting.rows > max(one.rows for one in seen):
         news.append("rate")

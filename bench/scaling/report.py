@@ -55,7 +55,7 @@ def _figures(some: Sequence[Predicted]) -> tuple[str, ...]:
 
 
 def show_points(predicted: Sequence[Predicted], console: Console) -> None:
-    """Print each point."""
+    """Print the observed and the predicted seconds of each point."""
     table = Table()
     for column in ("job", "cores", "n", "m", "rows", "skew", "new", "observed", "predicted", "interval", "error"):
         table.add_column(column, justify="left" if column in ("job", "new") else "right")

@@ -24,21 +24,23 @@ class SimulationFormat(StrEnum):
 
 def simulate(
     trace: Annotated[str, typer.Option(help=f"CSV file of times and rates, or a synthetic load: {_SYNTHETIC}.")],
-    policy: Annotated[str, typer.Option(help=f"Policies with commas between them, or all: {_POLICIES}.")] = "all",
+    policy: Annotated[str, typer.Option(help=f"Comma-separated policies, or all: {_POLICIES}.")] = "all",
     format: Annotated[SimulationFormat, typer.Option(help="table, or json.")] = SimulationFormat.TABLE,
     plot: Annotated[Path | None, typer.Option(help="SVG picture to draw (needs the extra 'plots').")] = None,
     interval: Annotated[float, typer.Option(help="Batch interval, seconds.")] = 2.0,
     max_executors: Annotated[int, typer.Option(help="Executors that a policy may have, of two cores each.")] = 8,
     peak: Annotated[
         float | None,
-        typer.Option(help="Highest rate to scale the trace to, records/s; 80 % of what all executors do if not given."),
+        typer.Option(
+            help="Highest rate to scale the trace to, records/s; by default 80 % of what all executors can do."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
 ) -> None:
     """Run scaling policies on a trace of request rates, against a simulated job.
 
-    All policies meet the same records, the same noise and the same cluster, whose executors take some 20 seconds to
-    start. A trace is scaled to its peak; of one longer than a day, the busiest day is taken.
+    All policies get the same records, the same noise and the same cluster, whose executors take some 20 seconds to
+    start. The trace is scaled to the peak. If it is longer than a day, its busiest day is used.
     """
     from millrace_arena.report import show_comparison
     from millrace_arena.scenarios import ScenarioSetting

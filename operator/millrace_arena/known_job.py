@@ -17,7 +17,7 @@ _ROWS = np.concatenate(([1.0], np.geomspace(1e2, 1e9, 57)))
 """Batch sizes, in records, for which times are computed; between and beyond them, times are linear."""
 _DRAWS = 16
 """Draws of task noise over which times are averaged."""
-_SURE = 0.9995
+_CONFIDENCE = 0.9995
 """Share of ordinary batches that must finish within the interval.
 
 Over all batches it is about 99 %: some are held up, a long batch makes the next one longer, and admission control cuts
@@ -31,8 +31,8 @@ class KnownJob:
     """Times, capacities and cheapest plans of a job whose costs are known and whose replicas run on executors.
 
     They are those of ordinary batches, which are neither held up nor fail and whose executors are all warm. Means are
-    over draws of task noise, which are the same for all plans and records; their error is about 1 %. The first question
-    about a plan and keys takes about a millisecond; later ones use a table.
+    over draws of task noise, which are the same for all plans and records; their error is about 1 %. The first call
+    for a plan and keys takes about a millisecond; later ones use a table.
     """
 
     def __init__(self, profile: JobProfile, bounds: Bounds) -> None:
@@ -40,7 +40,7 @@ class KnownJob:
         self._interval = profile.interval
         self._job = SimulatedJob(profile, bounds)
         # Only the lognormal factor of the whole batch matters; the noise of single tasks averages out.
-        self._seconds = profile.interval * math.exp(-NormalDist().inv_cdf(_SURE) * profile.noise.batch)
+        self._seconds = profile.interval * math.exp(-NormalDist().inv_cdf(_CONFIDENCE) * profile.noise.batch)
         self._table = cache(self._new_table)
         self.shape = cache(self._shape)
 

@@ -50,12 +50,12 @@ def write_plot(comparison: Comparison, file: Path) -> None:
         utilization.axhline(1.0, color="grey", linewidth=0.8)
         utilization.set_ylim(0, 3)
         backlog.set_yscale("symlog", linthresh=max(scenario.trace.peak * scenario.job.interval, 1.0))
-        _name(load, "records per second that come, millions")
-        _name(utilization, "W, processing time over batch interval: the longest batch (3 and more at the upper edge)")
-        _name(executors, "executors ready")
-        _name(parallelism, "parallelism n")
-        _name(replicas, "replicas m")
-        _name(backlog, "records waiting when a batch ended")
+        _label(load, "arriving records per second, millions")
+        _label(utilization, "W of the longest batch: processing time over batch interval (cut off at 3)")
+        _label(executors, "executors ready")
+        _label(parallelism, "parallelism n")
+        _label(replicas, "replicas m")
+        _label(backlog, "records waiting when a batch ended")
         backlog.set_xlabel("hours")
         backlog.set_xlim(0, scenario.trace.duration / _SECONDS_PER_HOUR)
         handles, labels = utilization.get_legend_handles_labels()
@@ -88,7 +88,7 @@ def _draw_steps(axes: Axes, run: SimulatedRun, values: NDArray[np.float64], styl
     axes.step(hours, np.append(values[changed], values[-1]), where="post", linewidth=1.2, **style)
 
 
-def _name(axes: Axes, title: str) -> None:
+def _label(axes: Axes, title: str) -> None:
     axes.set_title(title, loc="left")
     axes.grid(alpha=0.3)
     axes.set_ylim(bottom=0)

@@ -40,7 +40,7 @@ def show_comparison(trace: str, policies: str, setting: ScenarioSetting, *, plot
     scenario = _scenario(trace, setting)
     if scenario.trace.records < 1:
         if setting.peak is not None:
-            raise MillraceError(Problem(f"no record comes at a --peak of {setting.peak:g}", "write a larger one"))
+            raise MillraceError(Problem(f"no records arrive at a --peak of {setting.peak:g}", "write a larger one"))
         problem = f"{setting.max_executors} executors have no time for records in an --interval of {setting.interval:g}"
         raise MillraceError(Problem(problem, "write a longer --interval or fewer --max-executors"))
     comparison = compare(scenario, names, setting.seed)
@@ -109,13 +109,13 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     console.print(_table("Service", _SERVICE, [_service(found) for found in comparison.figures]))
     console.print(
         "over interval: batches that took longer; violations: these, and batches with late records; p50 to p99: "
-        "seconds from when a record came until its batch was done; late: share of the records for which that was over "
-        "two intervals; backlog: the most records that waited",
+        "seconds from a record's arrival to the end of its batch; late: share of the records for which that is over "
+        "two intervals; backlog: the most records waiting",
     )
     console.print(_table("Cost and steadiness", _COST, [_cost(found) for found in comparison.figures]))
     console.print(
-        "to settle: rescales after a step change of the load, at most, and within how many seconds all was calm; "
-        "oscillations: rescales taken back within ten minutes though the load was the same",
+        "to settle: most rescales after a step change of the load, and seconds to ten batches in a row in time; "
+        "oscillations: rescales reverted within ten minutes although the load was the same",
     )
 
 

@@ -101,7 +101,7 @@ def _targets(
     if not vertex.inputs:
         arriving = window.rate(vertex.name, FlinkMetric.RECORDS_IN) + window.rate(vertex.name, FlinkMetric.LAG)
         if math.isnan(arriving):
-            raise ValueError(f"what arrives at source {vertex.name} is unknown")
+            raise ValueError(f"unknown arrival rate of source {vertex.name}")
         lag = window.latest(vertex.name, FlinkMetric.LAG, 0.0)
         return max(0.0, arriving), lag / options.catch_up if options.catch_up > 0 else 0.0
     shares = [(found[name], _outputs_per_record(name, vertex, vertices, window)) for name in vertex.inputs]

@@ -35,7 +35,7 @@ class Keys:
 
     def __post_init__(self) -> None:
         if self.distinct < 1 or self.exponent < 0 or not 0 <= self.hot < 1:
-            raise ValueError(f"no such keys: {self}")
+            raise ValueError(f"keys out of range: {self}")
 
     def appearing(self, rows: float) -> float:
         """Return the expected number of distinct keys among ``rows`` independently drawn records."""
@@ -58,7 +58,7 @@ class KeySchedule:
         self._since = [since for since, _ in parts]
         self._keys = [keys for _, keys in parts]
         if not parts or self._since[0] != 0 or self._since != sorted(self._since):
-            raise ValueError("the first keys must be there from second 0 on, others after them in the order of time")
+            raise ValueError("keys must start at second 0 and be in order of time")
 
     def at(self, time: float) -> Keys:
         """Return the keys at ``time`` seconds, 0 or more."""

@@ -60,7 +60,7 @@ def read_trace(file: Path) -> Trace:
     times = [_time(file, line, cells[columns.time]) for line, cells in lines]
     if columns.rate is None:
         if columns.count > 1 and len(times) > 2 and np.ptp(np.diff(times)) == 0:
-            problem = f"the lines are samples, none of whose columns is a rate; name it {' or '.join(_RATES)}"
+            problem = f"the lines are samples without a column of rates; name that column {' or '.join(_RATES)}"
             raise TraceFileError(file, None, None, problem)
         return _of_events(file, times)
     rates = [_rate(file, line, cells[columns.rate]) for line, cells in lines]
@@ -69,7 +69,7 @@ def read_trace(file: Path) -> Trace:
             problem = "this is before the line above; sort the file by time"
             raise TraceFileError(file, line, cells[columns.time], problem)
     if len(times) < 2:
-        raise TraceFileError(file, None, None, "a trace needs the rates at two times or more")
+        raise TraceFileError(file, None, None, "a trace needs rates at two times or more")
     return Trace(file.stem, np.array(times) - times[0], np.array(rates))
 
 
@@ -87,7 +87,7 @@ def _lines(file: Path) -> tuple[_Columns, list[tuple[int, list[str]]]]:
     try:
         text = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise TraceFileError(file, None, None, "this is no text in UTF-8; a trace is a CSV file") from error
+        raise TraceFileError(file, None, None, "the file is not UTF-8 text; write a CSV file") from error
     rows = text.splitlines()
     first = next((row for row in rows if row.strip()), None)
     if first is None:
@@ -97,7 +97,7 @@ def _lines(file: Path) -> tuple[_Columns, list[tuple[int, list[str]]]]:
     try:
         lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if any(map(str.strip, cells))]
     except csv.Error as error:
-        raise TraceFileError(file, reader.line_num, None, f"this is no line of a CSV file: {error}") from None
+        raise TraceFileError(file, reader.line_num, None, f"not a line of a CSV file: {error}") from None
     number, header = lines[0]
     if any(_is_time(cell) for cell in header):
         columns = _unnamed(file, number, header)
@@ -127,7 +127,7 @@ def _named(file: Path, line: int, header: Sequence[str]) -> _Columns:
 
 def _unnamed(file: Path, line: int, cells: Sequence[str]) -> _Columns:
     if len(cells) > 2:
-        problem = "without a header there are one column, of times, or two, of times and rates"
+        problem = "a file without a header has one column of times, or two of times and rates"
         raise TraceFileError(file, line, ", ".join(cells), problem)
     return _Columns(0, 1 if len(cells) == 2 else None, len(cells))
 
@@ -155,7 +155,7 @@ def _time(file: Path, line: int, cell: str) -> float:
     try:
         seconds = _seconds(cell)
     except ValueError:
-        problem = "this is no time; write seconds since 1970, or 2024-05-01 12:00:00"
+        problem = "not a time; write seconds since 1970, or 2024-05-01 12:00:00"
         raise TraceFileError(file, line, cell, problem) from None
     if abs(seconds) >= _LARGEST_UNIX:
         raise TraceFileError(file, line, cell, "times are seconds since 1970; divide milliseconds by 1000")
@@ -166,7 +166,7 @@ def _rate(file: Path, line: int, cell: str) -> float:
     try:
         rate = float(cell)
     except ValueError:
-        raise TraceFileError(file, line, cell, "this is no number of records per second") from None
+        raise TraceFileError(file, line, cell, "not a rate; write a number of records per second") from None
     if not 0 <= rate <= _LARGEST_RATE:
         problem = f"a rate is 0 or more records per second, and {_LARGEST_RATE:.0e} at most"
         raise TraceFileError(file, line, cell, problem)
@@ -179,7 +179,7 @@ def _of_events(file: Path, times: Sequence[float]) -> Trace:
     moments -= moments[0]
     duration = float(moments[-1])
     if duration <= 0:
-        raise TraceFileError(file, None, None, "all records come at one time; a trace needs two times or more")
+        raise TraceFileError(file, None, None, "all records arrive at one time; a trace needs two times or more")
     bins = max(int(duration / max(_EVENTS_PER_BIN * duration / len(moments), 1.0)), 1)
     counts, edges = np.histogram(moments, bins=bins, range=(0.0, duration))
     middles = (edges[1:] + edges[:-1]) / 2

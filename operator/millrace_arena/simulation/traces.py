@@ -36,7 +36,7 @@ class Trace:
         if self.times.ndim != 1 or self.times.shape != self.rates.shape or len(self.times) < 2:
             raise ValueError(f"trace {self.name!r} needs a rate for each of two or more times")
         if self.times[0] != 0 or (np.diff(self.times) < 0).any() or not 0 < self.times[-1] < np.inf:
-            raise ValueError(f"the times of trace {self.name!r} must begin with 0 and go on")
+            raise ValueError(f"the times of trace {self.name!r} must start at 0 and not decrease")
         if not np.isfinite(self.rates).all() or (self.rates < 0).any():
             raise ValueError(f"the rates of trace {self.name!r} must be 0 or more")
 

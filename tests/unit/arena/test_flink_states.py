@@ -43,7 +43,7 @@ def evaluated(state):
 
 @pytest.mark.parametrize("state", [state for state in STATES if "error" in state])
 def test_it_evaluates_nothing_where_flink_refuses(state):
-    with pytest.raises(ValueError, match="what arrives at source"):
+    with pytest.raises(ValueError, match="unknown arrival rate of source"):
         evaluated(state)
 
 

@@ -65,7 +65,7 @@ def test_a_synthetic_load(run):
     ("options", "said"),
     [
         ({"trace": "gone.csv"}, '--trace: there is no file "gone.csv", and no synthetic load of that name; check'),
-        ({"trace": "bad.csv"}, 'bad.csv:3: "many": this is no number of records per second'),
+        ({"trace": "bad.csv"}, 'bad.csv:3: "many": not a rate; write a number of records per second'),
         ({"trace": "zero.csv"}, "zero.csv: cannot be used: trace 'zero' is 0 throughout"),
         ({"trace": "."}, ".: cannot be used: Is a directory"),
         ({"interval": "100"}, "trace.csv: the trace is 600 s long; write a --interval of 60 s at most"),
@@ -100,7 +100,7 @@ def test_the_help_names_every_policy_and_load():
 
 
 def test_a_peak_at_which_nothing_comes(run):
-    with pytest.raises(MillraceError, match="no record comes at a --peak"):
+    with pytest.raises(MillraceError, match="no records arrive at a --peak"):
         raise run(peak="0.00001").exception
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bench.scaling.jobs import JOBS, KEYS
 from bench.scaling.points import HELD_OUT, SEEN, settings
-from bench.scaling.prediction import BATCHES, BOUNDS, INTERVAL, STATE_PARTITIONS, observation, plan_of
+from bench.scaling.prediction import BATCHES, BOUNDS, INTERVAL, STATE_PARTITIONS, observation, shape_of
 
 from millrace_arena.simulation.cluster import ClusterProfile
 from millrace_arena.simulation.job import QUIET, JobProfile, StageCost
@@ -85,7 +85,7 @@ def simulated(setting, profile):
         trace=constant(setting.rows / INTERVAL, 1.5 * INTERVAL),
         keys=always(Keys(KEYS, exponent=setting.skew)),
         bounds=BOUNDS,
-        initial=plan_of(setting),
+        initial=shape_of(setting),
         job=profile,
         cluster=ClusterProfile(),
     )

@@ -54,15 +54,15 @@ def test_two_rates_at_one_time_are_a_jump(tmp_path):
         ("", None, None, "the file is empty"),
         ("time,value\n", None, None, "no line after the header"),
         ("time,value\n1,2\n", None, None, "two times or more"),
-        ("time\n5\n5\n", None, None, "all records come at one time"),
+        ("time\n5\n5\n", None, None, "all records arrive at one time"),
         ("time,load,region\n1,2,a\n2,3,a\n3,9,a\n", None, None, "the lines are samples"),
-        ('time,value\n1,2\n2,"3\n', 3, None, "no line of a CSV file"),
+        ('time,value\n1,2\n2,"3\n', 3, None, "not a line of a CSV file"),
         ("time,value\n1,2\n2,1e300\n", 3, "1e300", "15 at most"),
-        ("time,value\n1,2\n2,many\n", 3, "many", "no number of records per second"),
+        ("time,value\n1,2\n2,many\n", 3, "many", "write a number of records per second"),
         ("time,value\n1,2\n2,-1\n", 3, "-1", "a rate is 0 or more"),
         ("time,value\n1,2\n2,nan\n", 3, "nan", "a rate is 0 or more"),
-        ("time,value\n1,2\nsoon,3\n", 3, "soon", "this is no time"),
-        ("time,value\n1,2\nnan,3\n", 3, "nan", "this is no time"),
+        ("time,value\n1,2\nsoon,3\n", 3, "soon", "not a time"),
+        ("time,value\n1,2\nnan,3\n", 3, "nan", "not a time"),
         ("time,value\n1,2\n\n3,3\n2,4\n", 5, "2", "this is before the line above"),
         ("time,value\n1714550400000,2\n1714550401000,3\n", 2, "1714550400000", "divide milliseconds by 1000"),
         ("time,value\n1,2\n2\n", 3, "2", "2 columns are needed"),
@@ -81,7 +81,7 @@ def test_what_is_wrong_is_said_with_its_place(tmp_path, text, line, value, probl
 def test_a_file_that_is_no_text(tmp_path):
     file = tmp_path / "trace.parquet"
     file.write_bytes(b"PAR1\xff\xfe\x00")
-    with pytest.raises(TraceFileError, match="no text in UTF-8"):
+    with pytest.raises(TraceFileError, match="not UTF-8 text"):
         read_trace(file)
 
 
