@@ -140,7 +140,7 @@ def test_a_summary_takes_24_bytes_a_key():
             {"keys": [1, 2, 3]},
             "3 keys, 2 counts, 2 errors and 2 totals do not make a space-saving summary of 2 counters",
         ),
-        ({"totals": [9]}, "2 keys, 2 counts, 2 errors and 1 totals are no"),
+        ({"totals": [9]}, "2 keys, 2 counts, 2 errors and 1 totals do not"),
         ({"keys": [1, 1]}, "counts a key twice"),
         ({"counts": [2, 4]}, "contradict each other"),
         ({"counts": [10, 4]}, "contradict each other"),
@@ -158,5 +158,5 @@ def test_vectors_that_are_no_summary_are_refused(damage, message):
     assert counters(SpaceSaving.restored(2, vectors)) == [[1, 4, 1], [2, 2, 1]]
     with pytest.raises(ValueError, match=message):
         SpaceSaving.restored(2, vectors | {name: np.array(vector, np.int64) for name, vector in damage.items()})
-    with pytest.raises(ValueError, match="no space-saving summary"):
+    with pytest.raises(ValueError, match="do not make a space-saving summary"):
         SpaceSaving.restored(1, vectors)
