@@ -36,7 +36,7 @@ from millrace_jobs.selection.costs import (
     python_prior,
     sql_prior,
 )
-from millrace_jobs.selection.selection_rule import starting_algorithm
+from millrace_jobs.selection.forecast import starting_algorithm
 from millrace_jobs.selection.selector import Selector
 from millrace_jobs.sketches.key_profile import KeyCounts, KeyProfile, decode, encode, profile, union
 from millrace_support.batch_cost import makespan

@@ -11,7 +11,7 @@ from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import PlanSource
 from millrace_jobs.selection.costs import MeasuredBatch, Prior, Resources, python_prior, sql_prior
-from millrace_jobs.selection.selection_rule import starting_algorithm
+from millrace_jobs.selection.forecast import starting_algorithm
 from millrace_jobs.selection.selector import CANDIDATES, Selector
 from millrace_jobs.selection.switch import Switch
 

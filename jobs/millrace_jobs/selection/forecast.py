@@ -1,4 +1,7 @@
-"""Forecast of a query's batch time under every algorithm, from the measurements of its batches."""
+"""Forecast of a query's batch time under every algorithm, from the measurements of its batches.
+
+Before anything is measured, the stream partitioner selection rule of paper 000, section 7, makes the choice.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,49 @@ from dataclasses import dataclass
 import numpy as np
 
 from millrace_jobs.kernels.mixing import seeded_hashes
+from millrace_jobs.partitioners.registry import NATIVE
 from millrace_jobs.sketches.key_profile import KeyProfile, add_counts, profile
 from millrace_support.batch_cost import FIXED_SECONDS
 
 from .costs import MeasuredBatch, Measurements, Prior, Resources, TaskLoads
-from .selection_rule import by_rule
 from .shadow import Clock, Shadow
 from .switch import Candidate
+
+SIGNIFICANTLY_LESS = 10
+"""Factor by which groups are "significantly less" than a worker's records; the paper leaves it open."""
+
+MANY_WINDOWS = 4
+"""Number of windows per record from which combining by pane beats Spark's own plan (figures: docs/benchmarks.md)."""
+
+EVEN = "shuffle"
+"""The rule's choice for few groups."""
+
+COLLOCATING = "cam"
+"""The rule's choice for all other batches: of AM and cAM, the one that splits a key where that helps."""
+
+
+def by_rule(groups: float, rows: float, workers: int) -> str:
+    """Return the rule's choice for a batch of ``rows`` records with ``groups`` distinct keys.
+
+    Shuffle if groups are far fewer than the records of a worker; otherwise AM or cAM, which have the best trade-off
+    between imbalance and aggregation cost.
+    """
+    return EVEN if groups * SIGNIFICANTLY_LESS <= rows / workers else COLLOCATING
+
+
+def starting_algorithm(*, sql: bool, windows: int, grouped: bool) -> str:
+    """Return the algorithm that a query starts with: Spark's own plan where it is strong, otherwise by rule.
+
+    Args:
+        sql: the query is SQL, so that Spark's own plan with its map-side aggregation is available; otherwise its
+            aggregator is Python code.
+        windows: number of windows that a record is in.
+        grouped: the query has keys, although their number is not known. Without keys there is one group.
+    """
+    if sql and windows < MANY_WINDOWS:
+        return NATIVE
+    return COLLOCATING if grouped else EVEN
+
 
 _KEPT = 64  # observations
 _RECENT = 6  # observations that a median is taken of

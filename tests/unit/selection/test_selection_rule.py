@@ -1,6 +1,6 @@
 import pytest
 
-from millrace_jobs.selection.selection_rule import COLLOCATING, by_rule, starting_algorithm
+from millrace_jobs.selection.forecast import COLLOCATING, by_rule, starting_algorithm
 
 
 @pytest.mark.parametrize(
