@@ -11,13 +11,30 @@ from millrace_arena.known_job import known_job
 from millrace_arena.policies.ds2 import Ds2Policy
 from millrace_arena.policies.flink import FlinkPolicy
 from millrace_arena.policies.hpa import CpuPolicy, LagPolicy
-from millrace_arena.policies.millrace import MillracePolicy
 from millrace_arena.policies.oracle import FixedPolicy, OraclePolicy
 from millrace_arena.policies.prompt import PromptPolicy
 from millrace_arena.policies.spark_ratio import SparkRatioPolicy
 from millrace_arena.simulation.record import SimulatedRun
 from millrace_arena.simulation.run import ScalingPolicy, Scenario, simulate
 from millrace_operator.scaling.decision.decision import Situation
+from millrace_operator.scaling.decision.scaler import Scaler
+from millrace_operator.scaling.decision.settings import Settings
+from millrace_operator.scaling.observation import Answer
+from millrace_operator.scaling.shape import Bounds, Shape
+
+
+class MillracePolicy:
+    """A policy that sets executors, parallelism and replicas by a model of the job, calibrated while the job runs."""
+
+    name = "millrace"
+    period = 5.0
+
+    def __init__(self, bounds: Bounds, state_partitions: int) -> None:
+        self._scaler = Scaler(Settings(), bounds, state_partitions)
+
+    def step(self, answer: Answer | None, situation: Situation) -> Shape | None:
+        """Return the shape that the scaler chooses."""
+        return self._scaler.step(answer, situation).plan
 
 
 def _lag(scenario: Scenario) -> LagPolicy:

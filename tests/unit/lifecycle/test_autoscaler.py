@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from millrace_arena.policies.millrace import MillracePolicy
+from millrace_arena.comparison import MillracePolicy
 from millrace_arena.scenarios import ScenarioSetting, synthetic
 from millrace_arena.simulation.run import simulate
 from millrace_operator.lifecycle.autoscaler import Autoscaler
