@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import inspect
 import json
@@ -121,8 +122,8 @@ class FolderPart(ABC):
 
     def folder(self) -> Path:
         """Return where the part is when it is made."""
-        code = Path(inspect.getfile(type(self))).read_bytes()
-        return cache_folder() / f"{self.slug}-{digest_of(self.identity().encode(), code)}"
+        code = code_of(Path(inspect.getfile(type(self))).read_text(encoding="utf-8"))
+        return cache_folder() / f"{self.slug}-{digest_of(self.identity().encode(), code.encode())}"
 
     def _make(self, folder: Path, report: Report) -> None:
         """Fill a temporary folder and rename it, so that a part is whole or absent; remove what killed runs left."""
@@ -140,6 +141,19 @@ class FolderPart(ABC):
         for folder in made.parent.glob(f"{self.slug}-*"):
             if folder != made and folder.is_dir() and time.time() - folder.stat().st_mtime > _KEPT_SECONDS:
                 shutil.rmtree(folder)
+
+
+def code_of(source: str) -> str:
+    """Return Python code without docstrings, comments and layout, so that another wording makes no part again."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            node.body = [each for each in node.body if not _is_text(each)]
+    return ast.dump(tree)
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def digest_of(*contents: bytes) -> str:

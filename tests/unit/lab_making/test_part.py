@@ -166,3 +166,11 @@ def test_what_the_machine_lacks_is_not_tried_again(said):
 
 def _lacks():
     raise MissingError("not installed: go")
+
+
+CODE = 'class Tool:\n    """Documentation."""\n\n    name = "tool"  # a comment\n'
+
+
+def test_the_wording_of_a_part_is_not_part_of_its_name():
+    assert part.code_of(CODE) == part.code_of('class Tool:\n    """Better."""\n    name = "tool"\n')
+    assert part.code_of(CODE) != part.code_of(CODE.replace('"tool"', '"other"'))
