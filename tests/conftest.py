@@ -15,9 +15,11 @@ from millrace_jobs import jvm
 pytest_plugins = ["lab.plugin", "pytester"]
 
 # For the JVM of each Spark that a test starts, in its own process or in a command: it ends before the second compiler
-# would pay off. An archive that is not there, or does not fit, is passed over by Java.
+# would pay off. With the first alone, Java reserves 48 MB for code, which the sessions that many tests share fill; it then
+# spends a tenth of its time on sweeping them. An archive that is not there, or does not fit, is passed over by Java.
 _CLASSES = jvm.class_archive(jvm.spark_home())
-os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile={_CLASSES}")
+_OPTIONS = ("TieredStopAtLevel=1", "ReservedCodeCacheSize=256m", "+UseSerialGC", f"SharedArchiveFile={_CLASSES}")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(f"-XX:{option}" for option in _OPTIONS))
 
 # No deadline, since kernels compile at their first call. In CI the rest comes from Hypothesis' own profile "ci":
 # derandomized, and the failing example printed.
