@@ -255,7 +255,7 @@ def test_not_while_another_holds_the_checkpoint_or_a_batch_is_unfinished(spark, 
     unfinished = undo_commit(root / "spark" / "commits")
     before = files_of(root)
     refused = project.millrace(*command)
-    refused.assert_failed(f"batch {unfinished} of the checkpoint", "is not finished; run the query once more")
+    refused.assert_failed(f"batch {unfinished} of the checkpoint", "is not finished; run the query again")
     assert files_of(root) == before
 
     feed(stream, made, range(2, len(made)))

@@ -42,7 +42,7 @@ def follow(monkeypatch):
                     raise each
                 yield each
 
-        monkeypatch.setattr(kopf_watches, "_of_kopf", of_kopf)
+        monkeypatch.setattr(kopf_watches, "_kopf_watch", of_kopf)
         monkeypatch.setattr(kopf_watches.asyncio, "sleep", sleep)
         mended = kopf_watches.PatchedWatches()
 

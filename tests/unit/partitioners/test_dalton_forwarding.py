@@ -159,5 +159,5 @@ def test_keys_may_be_read_only_or_none():
     stream.flags.writeable = False
     assert partitioner.forwardable(stream).shape == (20,)
     assert partitioner.forwardable(stream[:0]).shape == (0,)
-    with pytest.raises(TypeError, match="uint64 array of one dimension"):
+    with pytest.raises(TypeError, match="uint64 array with one dimension"):
         partitioner.forwardable(np.arange(3))

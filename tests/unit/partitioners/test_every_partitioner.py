@@ -111,7 +111,7 @@ def test_keys_may_be_read_only_or_strided(name):
 
 @pytest.mark.parametrize("bad", [np.arange(3), np.zeros((2, 2), np.uint64), np.zeros(3)])
 def test_keys_of_another_form_are_refused(name, bad):
-    with pytest.raises(TypeError, match="uint64 array of one dimension"):
+    with pytest.raises(TypeError, match="uint64 array with one dimension"):
         make(name).route(bad)
 
 
