@@ -63,8 +63,8 @@ class Driver:
         self.kubectl("apply", "--server-side", "--field-manager=millrace-operator", "-f", "-", document=document)
 
     @property
-    def told(self) -> dict[str, Any]:
-        """What the driver has told; empty before."""
+    def reported(self) -> dict[str, Any]:
+        """What the driver has reported; empty before it has."""
         data = json.loads(self.kubectl("get", "cm", NAME, "-o", "json"))["data"]
         return dict(json.loads(data.get(APPLIED_KEY, "{}")))
 
@@ -130,10 +130,10 @@ def test_the_driver_tells_what_it_is_under_and_the_operator_may_write_beside_it(
     agent.start(Executors(), 3)
     try:
         time.sleep(2.0)
-        assert driver.told == {}, "before the first batch there is nothing to tell"
+        assert driver.reported == {}, "before the first batch there is nothing to report"
         agent.batch(a_batch(pin=PIN))
-        told = soon(lambda: driver.told)
-        assert told == {
+        reported = soon(lambda: driver.reported)
+        assert reported == {
             "epoch": PIN.epoch,
             "algorithm": PIN.algorithm,
             "statePartitions": 3,
@@ -141,13 +141,13 @@ def test_the_driver_tells_what_it_is_under_and_the_operator_may_write_beside_it(
         }
         second = FIRST.model_copy(update={"epoch": 2, "executors": 4})
         driver.write(second)
-        assert soon(lambda: driver.told["executorsReady"] == 4)
-        assert driver.told["epoch"] == 1, "no batch ran under the new plan yet"
+        assert soon(lambda: driver.reported["executorsReady"] == 4)
+        assert driver.reported["epoch"] == 1, "no batch ran under the new plan yet"
         agent.idle(pin_of(second))
-        soon(lambda: driver.told["epoch"] == 2)
+        soon(lambda: driver.reported["epoch"] == 2)
         agent.stop()
         agent.forget()
-        assert driver.told == {}, "what a run has told is not true of the next"
+        assert driver.reported == {}, "a report of one run does not hold for the next"
     finally:
         agent.stop()
 
@@ -162,14 +162,14 @@ def test_an_api_server_that_is_away_for_a_while_is_waited_for(tmp_path: Path) ->
         agent.start(executors, 3)
         try:
             agent.batch(a_batch(pin=PIN))
-            soon(lambda: driver.told)
+            soon(lambda: driver.reported)
             plane.part("kube-apiserver").kill()
             agent.idle(replace(PIN, epoch=7))
             time.sleep(3.0)
             plane.restart("kube-apiserver")
             driver.write(FIRST.model_copy(update={"epoch": 8, "executors": 1}))
             soon(lambda: executors.ready == 1)
-            soon(lambda: (driver.told["epoch"], driver.told["executorsReady"]) == (7, 1))
+            soon(lambda: (driver.reported["epoch"], driver.reported["executorsReady"]) == (7, 1))
         finally:
             agent.stop()
             plans.stop()

@@ -76,13 +76,13 @@ class Job:
             epoch = re.search(r"^millrace_plan_epoch\S* (\d+)", answer.read().decode(), re.MULTILINE)
         if epoch is None:
             return
-        told = Applied(
+        reported = Applied(
             epoch=int(epoch[1]),
             algorithm=plan.algorithm,
             state_partitions=2,
             executors_ready=plan.executors,
         )
-        change = json.dumps({"data": {APPLIED_KEY: told.to_json()}})
+        change = json.dumps({"data": {APPLIED_KEY: reported.to_json()}})
         self._kubectl("patch", "cm", f"{NAME}-plan", "--type=merge", "-p", change)
 
 

@@ -108,7 +108,7 @@ def requests(operator):
 
 @pytest.mark.slow
 def test_watches_whose_connections_have_died_silently_come_back(plane, namespace, kubectl, tmp_path, proxy, kubeconfig):
-    """Kopf begins them anew, before the operator would be called unhealthy."""
+    """Kopf restarts them before the operator would be called unhealthy."""
     with running_operator(plane, tmp_path, namespace=namespace, kubeconfig=kubeconfig) as operator:
         wait_until(lambda: ask(operator, "/readyz")[0] == 200)
         proxy.black_hole(new=False)

@@ -63,7 +63,7 @@ def test_a_driver_that_is_killed_is_started_again_in_its_pod(counting: Counting)
     query, driver = counting.query, counting.query.driver["metadata"]["uid"]
     executors = names(counting)
     query.kubectl("exec", query.pod, "--", "sh", "-c", "kill -9 $(cat /proc/1/task/1/children)")
-    query.wait(lambda status: status.get("attempts"), "the failure is told")
+    query.wait(lambda status: status.get("attempts"), "the failure is reported")
     recovers(counting)
     assert (query.driver["metadata"]["uid"], query.runs) == (driver, 2)
     assert not executors & names(counting)

@@ -11,9 +11,9 @@ from lab.kafka import Broker
 
 from . import topics
 from .faults.job import PATIENCE, Job
-from .faults.often import chance
 from .faults.queries import PYTHON
 from .faults.scene import SINK, Scene, scene
+from .faults.settings import chance
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 

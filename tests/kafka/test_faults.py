@@ -16,9 +16,9 @@ from lab.kafka import Broker
 
 from .faults.corruption import KINDS
 from .faults.kinds import all_faults
-from .faults.often import FAULTS, SEED, chance
 from .faults.queries import CASES, Case
 from .faults.scene import scene
+from .faults.settings import FAULTS, SEED, chance
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 

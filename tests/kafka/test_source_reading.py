@@ -176,7 +176,7 @@ def test_deleted_records_are_refused_and_never_passed_over(broker, make_topic, t
     assert len(everything(opened(broker, tmp_path / "new", {"topic": topic}))) == 70
 
 
-def test_a_topic_made_anew_is_refused_however_many_records_it_has(broker, make_topic, tmp_path):
+def test_a_topic_recreated_is_refused_however_many_records_it_has(broker, make_topic, tmp_path):
     topic = make_topic()
     topics.fill(broker, topic, map(str, range(10)))
     source = opened(broker, tmp_path, {"topic": topic})

@@ -124,7 +124,7 @@ def test_a_password_that_was_changed_is_taken_over_by_a_restart(guarded, tmp_pat
     set_password(guarded, "changed")
     try:
         monkeypatch.setenv("KAFKA_PASSWORD", "changed")
-        guarded.restart()  # which lets the client log in anew, with the password that it has
+        guarded.restart()  # which lets the client log in again, with the password that it has
         with pytest.raises(TransientError, match="refused the login"):
             source.latest(start, everything=False)
         assert logged_in(guarded, tmp_path, topic).latest(start, everything=False) == {topic: {"0": 2}}

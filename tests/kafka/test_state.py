@@ -141,8 +141,8 @@ def test_late_records_and_the_end_of_windows(spark, broker, make_topic, tmp_path
     assert_kept_by_changelogs(live)
 
     messages = topics.committed(broker, results)
-    told = [row for row in expected(model, hop) if emit == "OnUpdate" or row[2] != END[1]]
-    assert_same(final(messages) if emit == "OnUpdate" else map(row_of, messages), told, 3)
+    emitted = [row for row in expected(model, hop) if emit == "OnUpdate" or row[2] != END[1]]
+    assert_same(final(messages) if emit == "OnUpdate" else map(row_of, messages), emitted, 3)
 
 
 def assert_kept_by_changelogs(live: LiveQuery) -> None:
@@ -178,8 +178,8 @@ def test_a_python_aggregator_lets_its_state_go(spark, broker, make_topic, tmp_pa
         (moment(row["window_start"]), row["key"]): row["seen"]
         for row in (json.loads(message.value or b"") for message in topics.committed(broker, results))
     }
-    told = {(row[0], row[2]): row[3] for row in expected(model, HOPS["tumbling"]) if row[2] != END[1]}
-    assert seen == told
+    emitted = {(row[0], row[2]): row[3] for row in expected(model, HOPS["tumbling"]) if row[2] != END[1]}
+    assert seen == emitted
 
 
 def test_repartitioned_between_two_runs(spark, broker, make_topic, tmp_path):
@@ -205,7 +205,7 @@ def test_repartitioned_between_two_runs(spark, broker, make_topic, tmp_path):
             assert checkpoint.state_partitions == partitions
             checkpoint.close()
     model = Model(hop, reports, batches)
-    told = [row for row in expected(model, hop) if row[2] != END[1]]
+    emitted = [row for row in expected(model, hop) if row[2] != END[1]]
     messages = topics.committed(broker, results)
     assert len(topics.table_of(messages)) == len(messages)
-    assert_same(map(row_of, messages), told, 3)
+    assert_same(map(row_of, messages), emitted, 3)

@@ -16,9 +16,9 @@ import yaml
 from lab.kafka import Broker
 
 from .faults.job import PATIENCE, Job
-from .faults.often import FAULTS, chance
 from .faults.queries import PYTHON, TABLE
 from .faults.scene import Scene, scene
+from .faults.settings import FAULTS, chance
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -18,6 +18,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from lab.kafka import Broker
+from lab.waiting import wait_until
 
 PATIENCE = 60.0
 """Seconds to wait for an answer of a broker on a busy machine."""
@@ -123,9 +124,13 @@ def rows(broker: Broker, topic: str) -> list[dict[str, Any]]:
 
 
 def add_partitions(broker: Broker, topic: str, total: int) -> None:
-    """Add partitions to a topic, up to ``total``."""
+    """Add partitions to a topic, up to ``total``, and wait until the broker lists them.
+
+    Until then, it gives a new producer the former number of partitions, and that producer refuses records for the rest.
+    """
     client = admin(broker)
     client.create_partitions([NewPartitions(topic, total)], request_timeout=PATIENCE)[topic].result(PATIENCE)
+    wait_until(lambda: len(partitions(broker, topic)) == total, f"{topic} has {total} partitions", PATIENCE)
 
 
 def partitions(broker: Broker, topic: str) -> list[int]:

@@ -44,22 +44,22 @@ def test_scaling_reads_a_job_that_runs(tmp_path: Path, start, connect) -> None:
         begun = time.time()
         decisions = []
         reading, scaler = Reading(), Scaler(Settings(), BOUNDS, state_partitions=2)
-        told: list[Observation | NoAnswer] = []
-        while sum(seen.batches for seen in told if isinstance(seen, Observation)) < BATCHES:
+        answers: list[Observation | NoAnswer] = []
+        while sum(seen.batches for seen in answers if isinstance(seen, Observation)) < BATCHES:
             assert run.process.poll() is None, run.finish()
-            assert time.time() < begun + 2 * PATIENCE, told
+            assert time.time() < begun + 2 * PATIENCE, answers
             now = time.time()
             found = newest_answer(prometheus, "ns", "rates", now, PLAN.executors)
             epoch = int(found.epoch) if found is not None and found.epoch is not None else 0
-            told.append(reading.step(found, now, epoch, PLAN))
+            answers.append(reading.step(found, now, epoch, PLAN))
             decisions.append(scaler.step(found, Situation(now, PLAN, epoch, PLAN.executors)))
             time.sleep(0.2)
         run.process.terminate()
         assert run.finish().status == 0
 
     silent = {NoAnswerReason.ABSENT, NoAnswerReason.NO_BATCH, NoAnswerReason.FROZEN}  # a busy machine may stand still
-    assert {seen.reason for seen in told if isinstance(seen, NoAnswer)} <= silent, told
-    seen = [one for one in told if isinstance(one, Observation)]
+    assert {seen.reason for seen in answers if isinstance(seen, NoAnswer)} <= silent, answers
+    seen = [one for one in answers if isinstance(one, Observation)]
     assert all(one.route and one.combine and one.merge_seconds and one.keys and one.partials for one in seen)
     assert all(one.interval == 0.5 and one.plan == PLAN and one.rows > 0 and one.seconds > 0 for one in seen)
     assert len({decision.reason for decision in decisions}) > 1  # beside that there was no answer

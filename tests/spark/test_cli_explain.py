@@ -1,4 +1,4 @@
-"""The text of ``millrace explain``; MILLRACE_UPDATE_GOLDEN=1 writes it anew."""
+"""The text of ``millrace explain``; MILLRACE_UPDATE_GOLDEN=1 rewrites it."""
 
 from __future__ import annotations
 

@@ -62,9 +62,9 @@ def test_what_is_damaged_is_named_and_the_whole_checkpoint_put_back_goes_on(spar
         shutil.rmtree(root)
         shutil.copytree(tmp_path / "copy", root)
         damage(root / "spark" / name)
-        with pytest.raises(MillraceError) as told:
+        with pytest.raises(MillraceError) as raised:
             stream.feed([(PLACING, parquet(SCHEMA, BATCHES[2]))])
-        (problem,) = told.value.problems
+        (problem,) = raised.value.problems
         assert problem.message.startswith(f"the checkpoint is damaged: {root / 'spark' / name}: "), problem
         assert problem.hint.startswith("put back a copy of the whole checkpoint, or ")
         assert stream.results() == results

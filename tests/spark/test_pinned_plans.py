@@ -46,7 +46,7 @@ def assert_nothing_lost_or_double(stream: Stream, batches: list[list[tuple[str, 
 
 @dataclass
 class CrashingSink(WrappedSink):
-    """A sink that fails in the batch it is told, before or after it has written the results."""
+    """A sink that fails in a given batch, before or after it has written the results."""
 
     batch: int
     after_writing: bool

@@ -165,11 +165,11 @@ def test_what_does_not_pass_ends_the_run_after_some_restarts_and_the_next_run_go
             raise TransientError(Problem("Kafka at nowhere:9092 cannot be reached", "see whether it runs"))
 
     sink = troubled(stream, trouble, before=True)
-    with pytest.raises(MillraceError) as told:
+    with pytest.raises(MillraceError) as raised:
         fed(stream, batches[:2], sink)
-    assert not isinstance(told.value, TransientError)
+    assert not isinstance(raised.value, TransientError)
     said = "Kafka at nowhere:9092 cannot be reached; see whether it runs"
-    assert str(told.value) == f"after 5 restarts without a finished batch: {said}"
+    assert str(raised.value) == f"after 5 restarts without a finished batch: {said}"
     assert len(sink.prepared) == 1 + MAX_RESTARTS
     stream.feed([(PLACINGS[2], parquet(SCHEMA, batches[2]))])
     assert_exact(stream, batches)

@@ -114,8 +114,8 @@ def waiting(settings, folder):
 def test_a_process_is_as_if_python_had_been_started_for_it(zygote, folder):
     process = start(zygote, folder, "tell", "a b", "ü", WANTED="this\udcff")
     out, err = process.communicate("what it reads")
-    *told, loaded, pid = json.loads(out)
-    assert told == [["a b", "ü"], "this\udcff", str(folder), "what it reads", "__main__"]
+    *received, loaded, pid = json.loads(out)
+    assert received == [["a b", "ü"], "this\udcff", str(folder), "what it reads", "__main__"]
     assert (loaded, err, process.returncode) == (True, "problem\n", 0)
     assert pid != process.pid
 

@@ -239,8 +239,8 @@ def test_merging_is_by_key_and_tells_what_has_changed(pairs, cut):
     ],
 )
 def test_a_state_that_does_not_fit_is_told(row, reason):
-    with pytest.raises(MillraceError, match=reason) as told:
+    with pytest.raises(MillraceError, match=reason) as raised:
         field_array([{"n": 1}, row], pa.field("n", pa.int64()), "state")
-    (problem,) = told.value.problems
+    (problem,) = raised.value.problems
     assert problem.message.startswith("a state of the aggregator does not fit its state_schema, field n int64: ")
     assert problem.hint == "correct the schema, or what the aggregator returns as state"

@@ -207,10 +207,10 @@ def test_a_sum_of_longs_is_exact_or_an_error(values, pending):
 def test_a_sum_just_within_64_bits_is_exact_and_one_more_is_an_error(pending):
     assert total([2**62, 2**62 - 1], pa.int64(), pa.int64(), pending) == 2**63 - 1
     assert total([-(2**62), -(2**62)], pa.int64(), pa.int64(), pending) == -(2**63)
-    with pytest.raises(MillraceError) as told:
+    with pytest.raises(MillraceError) as raised:
         total([2**62, 2**62], pa.int64(), pa.int64(), pending)
-    assert str(told.value).startswith("a sum is too large for int64 (")
-    assert str(told.value).endswith("cast the summed column to DECIMAL(38, 0)")
+    assert str(raised.value).startswith("a sum is too large for int64 (")
+    assert str(raised.value).endswith("cast the summed column to DECIMAL(38, 0)")
 
 
 @pytest.mark.parametrize("pending", [1, 2, 100])

@@ -92,9 +92,9 @@ def test_a_broken_law_is_named(aggregator: Mean, law: str) -> None:
 
 
 def test_a_state_of_another_type_is_told() -> None:
-    with pytest.raises(MillraceError) as told:
+    with pytest.raises(MillraceError) as raised:
         broken_law(Mistyped(), batches([1, 2, 3]))
-    assert str(told.value) == (
+    assert str(raised.value) == (
         "a state of the aggregator does not fit its state_schema, field count bool: Could not convert 3 with type int: "
         "tried to convert to boolean; correct the schema, or what the aggregator returns as state"
     )

@@ -225,10 +225,10 @@ ALLOWED = {
 
 @pytest.mark.parametrize(("change", "problem"), BREAKING.values(), ids=BREAKING)
 def test_what_stored_objects_or_clients_would_suffer_from_is_told(change, problem):
-    told = crd_incompatibilities(crd.crd(), changed(change))
-    assert f"v1alpha1: {problem}" in told
+    reported = crd_incompatibilities(crd.crd(), changed(change))
+    assert f"v1alpha1: {problem}" in reported
     above = "v1alpha1: spec.driver: its default"  # it contains those of its parts
-    assert [each for each in told if each != f"v1alpha1: {problem}" and not each.startswith(above)] == []
+    assert [each for each in reported if each != f"v1alpha1: {problem}" and not each.startswith(above)] == []
 
 
 @pytest.mark.parametrize("change", ALLOWED.values(), ids=ALLOWED)
@@ -289,9 +289,9 @@ def test_the_command_tells_the_problems_and_fails(tmp_path, capsys):
     new = tmp_path / "new.yaml"
     new.write_text(yaml.safe_dump(changed(without("spec", "emit"))), encoding="utf-8")
     assert main([str(RELEASED), str(new)]) == 1
-    told = capsys.readouterr().err.splitlines()
-    assert told[0] == f"{new}: v1alpha1: spec.emit: the field is gone"
-    assert "docs/upgrades.md" in told[-1]
+    reported = capsys.readouterr().err.splitlines()
+    assert reported[0] == f"{new}: v1alpha1: spec.emit: the field is gone"
+    assert "docs/upgrades.md" in reported[-1]
 
 
 def test_a_file_that_is_not_there_is_one_sentence(tmp_path, capsys):

@@ -71,7 +71,7 @@ def test_a_job_has_settled_with_ten_batches_within_the_interval_after_the_last_r
     assert settling(rescaled, [80.0]) == (Settling(80.0, 2, 32.0),)
 
 
-def test_a_long_batch_begins_the_ten_anew():
+def test_a_long_batch_restarts_the_ten():
     assert settling(run_of([1.0] * 9 + [2.5] + [1.0] * 10), [0.0])[0].seconds == 20.0
 
 

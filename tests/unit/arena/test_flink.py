@@ -87,7 +87,7 @@ def test_a_rescaled_job_needs_a_new_window():
 
 
 @pytest.mark.parametrize("restart", [{"ready": 1}, {"answer": {"batches_total": 0.0, "rows_total": 0.0}}])
-def test_executors_that_go_and_counters_that_start_anew_are_a_restart(restart):
+def test_executors_that_go_and_counters_that_restart_are_a_restart(restart):
     job = Job(busy=1.0, arriving=1200.0)
     assert job.first(900) is None
     assert job.step(960.0, job.answer(960.0, **restart.get("answer", {})), restart.get("ready")) is None
@@ -95,7 +95,7 @@ def test_executors_that_go_and_counters_that_start_anew_are_a_restart(restart):
     assert time >= 960 + 1200
 
 
-def test_a_driver_that_starts_anew_has_the_backlog_of_the_one_before():
+def test_a_driver_that_restarts_has_the_backlog_of_the_one_before():
     job = Job(busy=0.9, arriving=1000.0)
     assert job.first(3000) is None
     for time in range(3060, 10_000, 60):

@@ -27,7 +27,7 @@ def test_what_is_older_than_the_window_is_dropped_when_it_is_full():
     assert len(windows[-1].samples["route"]) == 16
 
 
-def test_after_a_gap_a_window_fills_anew():
+def test_after_a_gap_a_window_fills_again():
     collector = Collector(0.0, OPTIONS)
     assert collector.add(300.0, sample()) is None
     assert collector.add(5000.0, sample()) is None  # the only one that is not too old

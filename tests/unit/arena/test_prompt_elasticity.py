@@ -48,7 +48,7 @@ def test_zones_end_at_the_threshold_and_a_step_below(batch, tasks):
     assert run([CALM] * 5 + [batch] * 3)[-1] == tasks
 
 
-def test_other_batches_start_the_count_anew():
+def test_other_batches_restart_the_count():
     over = (1.2, 2000, 200)
     assert run([CALM] * 5 + [over, over, (0.85, 2000, 200)] * 5)[-1] == (4, 4)
     assert run([CALM] * 5 + [over, over, (0.5, 2000, 200)] * 5)[-1] == (4, 4)

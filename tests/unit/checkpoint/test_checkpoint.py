@@ -40,14 +40,14 @@ def test_a_damaged_marker_is_named(open_checkpoint, tmp_path, text):
     open_checkpoint(a_query()).close()
     marker = tmp_path / "checkpoint" / "millrace.json"
     marker.write_text(text, encoding="utf-8")
-    with pytest.raises(MillraceError) as told:
+    with pytest.raises(MillraceError) as raised:
         open_checkpoint(a_query())
-    (problem,) = told.value.problems
+    (problem,) = raised.value.problems
     assert problem.message.startswith(f"the checkpoint is damaged: {marker}: ")
     assert marker.read_text(encoding="utf-8") == text
 
 
-def test_a_marker_that_is_gone_is_not_made_anew_over_state(open_checkpoint, tmp_path):
+def test_a_marker_that_is_gone_is_not_recreated_over_state(open_checkpoint, tmp_path):
     first = open_checkpoint(a_query())
     Log(first).begin(0, offset(0))
     first.close()
@@ -99,9 +99,9 @@ def test_closed_it_can_be_opened_again(open_checkpoint, tmp_path):
 
 def test_where_nothing_can_be_written_it_says_why(tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(MillraceError, match="cannot be written: Not a directory") as told:
+    with pytest.raises(MillraceError, match="cannot be written: Not a directory") as raised:
         Checkpoint(tmp_path / "file" / "checkpoint").open(a_query())
-    assert told.value.problems[0].field == "spec.checkpoint"
+    assert raised.value.problems[0].field == "spec.checkpoint"
 
 
 @pytest.mark.parametrize("uri", ["s3a://bucket/prefix", "hdfs://host/folder"])

@@ -178,34 +178,34 @@ def test_what_of_a_source_may_change(log, source, path, value):
     ],
 )
 def test_what_of_a_source_has_to_stay(log, source, path, value, field, change):
-    with pytest.raises(MillraceError) as told:
+    with pytest.raises(MillraceError) as raised:
         changes(a_query(source), a_query(changed(source, *path, value=value)), log)
-    (problem,) = told.value.problems
+    (problem,) = raised.value.problems
     assert problem.field == f"spec.sources.trips.{field}"
     assert problem.message.startswith(f"the checkpoint {log.spark.parent} was made with ")
     assert change.value in problem.message
     assert problem.hint == "write it as it was, or choose another spec.checkpoint.uri to start over"
 
 
-def test_on_a_claim_another_name_begins_anew(log):
+def test_on_a_claim_another_name_starts_over(log):
     held = {"claim": "checkpoints"}
-    with pytest.raises(MillraceError) as told:
+    with pytest.raises(MillraceError) as raised:
         changes(a_query(KAFKA, checkpoint=held), a_query(changed(KAFKA, "format", value="csv"), checkpoint=held), log)
-    (problem,) = told.value.problems
+    (problem,) = raised.value.problems
     assert problem.hint == "write it as it was, or give the query another name to start over"
 
 
 def test_every_change_that_cannot_be_is_told_with_both_values(log):
     now = a_query(changed(FILES, "files", "path", value="b"), emit="OnWindowClose", batchInterval="1m")
     now = now.model_copy(update={"metadata": now.metadata.model_copy(update={"name": "tips"})})
-    with pytest.raises(MillraceError) as told:
+    with pytest.raises(MillraceError) as raised:
         changes(a_query(), now, log)
-    assert [problem.field for problem in told.value.problems] == [
+    assert [problem.field for problem in raised.value.problems] == [
         "metadata.name",
         "spec.sources.trips.files.path",
         "spec.emit",
     ]
-    assert "made with 'data/*.csv', not with 'b'" in str(told.value)
+    assert "made with 'data/*.csv', not with 'b'" in str(raised.value)
 
 
 def test_sources_can_neither_come_nor_go(log):
@@ -261,9 +261,9 @@ def test_a_changed_filter_is_told(log):
 )
 def test_what_the_state_is_built_by_has_to_stay(log, old, new, part):
     assert old in SQL
-    with pytest.raises(MillraceError) as told:
+    with pytest.raises(MillraceError) as raised:
         changes(a_query(), with_sql(SQL.replace(old, new)), log)
-    (problem,) = told.value.problems
+    (problem,) = raised.value.problems
     assert problem.field == "spec.query.sql"
     assert f" was made with {part} " in problem.message
 
@@ -309,12 +309,12 @@ def test_for_kafka_the_way_out_names_a_time_to_read_again_from(log):
     ):
         (log.spark / name).mkdir(parents=True)
         (log.spark / name / "0").write_text("\n".join(content), encoding="utf-8")
-    with pytest.raises(MillraceError) as told:
+    with pytest.raises(MillraceError) as raised:
         changes(a_query(KAFKA), a_query(KAFKA, emit="OnWindowClose"), log)
-    assert "with startingTimestamp: 2024-06-10T06:03:20Z" in str(told.value)  # 06:13:20 less the window
-    with pytest.raises(MillraceError) as told:
+    assert "with startingTimestamp: 2024-06-10T06:03:20Z" in str(raised.value)  # 06:13:20 less the window
+    with pytest.raises(MillraceError) as raised:
         changes(a_query(), a_query(emit="OnWindowClose"), log)
-    assert "startingTimestamp" not in str(told.value)
+    assert "startingTimestamp" not in str(raised.value)
 
 
 LAYOUT = {"keys": ["city"], "window": [1, 1, 0], "aggregates": ["COUNT(*)"], "types": ["string", "int64"]}

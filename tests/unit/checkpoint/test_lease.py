@@ -76,9 +76,9 @@ def test_it_says_who_holds_it_and_is_gone_when_released(tmp_path, take):
 def test_a_second_process_is_refused_while_the_first_lives_and_takes_over_at_once_when_it_was_killed(
     tmp_path, take, other_process
 ):
-    with pytest.raises(MillraceError) as told:
+    with pytest.raises(MillraceError) as raised:
         take()
-    (problem,) = told.value.problems
+    (problem,) = raised.value.problems
     place = f"process {other_process.pid} on {socket.gethostname()}"
     assert problem.message == f"another run is using the checkpoint {tmp_path}: {place}"
     assert "end that run first; if it is dead, its lease runs out at 20" in problem.hint
@@ -116,11 +116,11 @@ def test_one_whose_clock_is_wrong_is_watched(tmp_path, take, monkeypatch, ahead)
 def test_a_driver_that_was_replaced_is_told_by_whom_and_leaves_the_lease_alone(tmp_path, take):
     lease = take()
     other = held_by(tmp_path, elsewhere())
-    with pytest.raises(MillraceError) as told:
+    with pytest.raises(MillraceError) as raised:
         lease.check()
-    (problem,) = told.value.problems
+    (problem,) = raised.value.problems
     assert problem.message == f"this driver ends: process 7 on far-away has taken over {tmp_path}"
-    assert lease.lost is told.value
+    assert lease.lost is raised.value
     lease.release()
     assert stored(tmp_path) == asdict(other)
 

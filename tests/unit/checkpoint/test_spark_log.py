@@ -88,9 +88,9 @@ DAMAGES = [
 def test_a_damaged_offset_is_named_before_anything_runs(open_checkpoint, batch, text):
     damaged = three_batches(open_checkpoint) / "offsets" / str(batch)
     damaged.write_text(text, encoding="utf-8")
-    with pytest.raises(MillraceError) as told:
+    with pytest.raises(MillraceError) as raised:
         open_checkpoint(a_query())
-    (problem,) = told.value.problems
+    (problem,) = raised.value.problems
     assert problem.message.startswith(f"the checkpoint is damaged: {damaged}: ")
     assert problem.hint == (
         "put back a copy of the whole checkpoint, or start over with another spec.checkpoint.uri "
@@ -180,5 +180,5 @@ def test_a_file_of_the_state_that_spark_misses_is_named(open_checkpoint):
         "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_STREAMING_STATE_FILE] An error occurred during loading state. Error "
         "reading streaming state file of file:/c p/spark/state/0/0/2.changelog does not exist. If the stream job is"
     )
-    told = str(open_checkpoint(a_query()).damaged_state(said))
-    assert "the checkpoint is damaged: /c p/spark/state/0/0/2.changelog: it is gone; put back a copy" in told
+    raised = str(open_checkpoint(a_query()).damaged_state(said))
+    assert "the checkpoint is damaged: /c p/spark/state/0/0/2.changelog: it is gone; put back a copy" in raised

@@ -1,4 +1,4 @@
-"""What becomes of Kafka's errors: tried again, or told in a sentence."""
+"""What becomes of Kafka's errors: retried, or reported in one sentence."""
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException

@@ -1,4 +1,4 @@
-"""A list and then watches: whatever happens to these, what is told is what there is."""
+"""A list and then watches: whatever happens to these, the events reported match what exists."""
 
 import copy
 import threading
@@ -54,7 +54,7 @@ def listed(*pods, version=10, more=""):
 
 @pytest.fixture
 def follow(monkeypatch):
-    """What is told of such lists and watches, and what was asked for."""
+    """The events reported for such lists and watches, and the requests made."""
     pauses = []
 
     def wait(self, seconds=None):
@@ -63,37 +63,37 @@ def follow(monkeypatch):
         return self.is_set()
 
     def run(lists, watches):
-        told, server = [], Server(lists, watches)
+        reported, server = [], Server(lists, watches)
         server.informer = Informer(
-            server, PODS, None, lambda type, body: told.append((type, body["metadata"]["uid"], body["kind"]))
+            server, PODS, None, lambda type, body: reported.append((type, body["metadata"]["uid"], body["kind"]))
         )
         with monkeypatch.context() as patch:
             patch.setattr(threading.Event, "wait", wait)
             server.informer._run()
-        assert {kind for *_, kind in told} <= {"Pod"}
-        return [each[:2] for each in told], server.asked
+        assert {kind for *_, kind in reported} <= {"Pod"}
+        return [each[:2] for each in reported], server.asked
 
     run.pauses = pauses
     return run
 
 
 def test_a_list_in_pages_and_then_a_watch_from_there(follow):
-    told, asked = follow(
+    reported, asked = follow(
         [listed(pod("a"), more="next"), listed(pod("b"))],
         [[event("ADDED", pod("c", 11)), event("DELETED", pod("a", 12)), event("BOOKMARK", pod("", 20))]],
     )
-    assert told == [("SEEN", "a"), ("SEEN", "b"), ("SEEN", "c"), ("DELETED", "a")]
+    assert reported == [("SEEN", "a"), ("SEEN", "b"), ("SEEN", "c"), ("DELETED", "a")]
     assert asked == [("list", ""), ("list", "next"), ("watch", "10"), ("watch", "20")]
 
 
 @pytest.mark.parametrize(
-    "end", [ApiException(status=410), event("ERROR", {"code": 410, "metadata": {}})], ids=["refused", "told"]
+    "end", [ApiException(status=410), event("ERROR", {"code": 410, "metadata": {}})], ids=["refused", "reported"]
 )
-def test_a_watch_that_is_too_old_is_listed_anew_and_what_went_is_told(follow, end):
-    told, asked = follow(
+def test_a_watch_that_is_too_old_is_listed_again_and_what_went_is_told(follow, end):
+    reported, asked = follow(
         [listed(pod("a"), pod("b")), listed(pod("b"), version=30)], [[event("ADDED", pod("c", 11)), end]]
     )
-    assert told[3:] == [("SEEN", "b"), ("DELETED", "a"), ("DELETED", "c")] or told[3:] == [
+    assert reported[3:] == [("SEEN", "b"), ("DELETED", "a"), ("DELETED", "c")] or reported[3:] == [
         ("SEEN", "b"),
         ("DELETED", "c"),
         ("DELETED", "a"),
@@ -105,8 +105,10 @@ def test_a_watch_that_is_too_old_is_listed_anew_and_what_went_is_told(follow, en
     "end", [ProtocolError("cut"), ApiException(status=500), event("ERROR", {"code": 500, "metadata": {}})], ids=str
 )
 def test_a_watch_that_breaks_goes_on_from_where_it_was_after_a_pause(follow, end):
-    told, asked = follow([listed(pod("a"))], [[event("ADDED", pod("b", 15)), end], [event("DELETED", pod("a", 16))]])
-    assert told == [("SEEN", "a"), ("SEEN", "b"), ("DELETED", "a")]
+    reported, asked = follow(
+        [listed(pod("a"))], [[event("ADDED", pod("b", 15)), end], [event("DELETED", pod("a", 16))]]
+    )
+    assert reported == [("SEEN", "a"), ("SEEN", "b"), ("DELETED", "a")]
     assert asked == [("list", ""), ("watch", "10"), ("watch", "15"), ("watch", "16")]
     assert follow.pauses == [FIRST_PAUSE]
 
@@ -118,9 +120,9 @@ def test_pauses_grow_until_something_is_told(follow):
 
 
 def test_a_list_that_breaks_in_the_middle_deletes_nothing(follow):
-    told, _ = follow(
+    reported, _ = follow(
         [listed(pod("a"), pod("b")), listed(pod("a"), more="next"), ApiException(status=500), listed(pod("a"))],
         [[ApiException(status=410)]],
     )
-    assert told[:3] == [("SEEN", "a"), ("SEEN", "b"), ("SEEN", "a")]
-    assert told[3:] == [("SEEN", "a"), ("DELETED", "b")]
+    assert reported[:3] == [("SEEN", "a"), ("SEEN", "b"), ("SEEN", "a")]
+    assert reported[3:] == [("SEEN", "a"), ("DELETED", "b")]

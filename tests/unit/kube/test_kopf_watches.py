@@ -1,4 +1,4 @@
-"""Watches that break: what went meanwhile is told, and the operator goes on."""
+"""Watches that break: deletions in the meantime are reported, and the operator goes on."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ PODS = Resource("", "v1", "pods")
 LISTED = watching.Bookmark.LISTED
 
 
-def told(type, *uids):
+def events(type, *uids):
     return [
         {"type": type, "object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"uid": uid, "name": uid}}}
         for uid in uids
@@ -44,10 +44,10 @@ def follow(monkeypatch):
 
         monkeypatch.setattr(kopf_watches, "_kopf_watch", of_kopf)
         monkeypatch.setattr(kopf_watches.asyncio, "sleep", sleep)
-        mended = kopf_watches.PatchedWatches()
+        patched = kopf_watches.PatchedWatches()
 
         async def all_of_them():
-            return [[each async for each in mended.follow(resource=PODS, namespace=None)] for _ in watches]
+            return [[each async for each in patched.follow(resource=PODS, namespace=None)] for _ in watches]
 
         return [
             [(each["type"], each["object"]["metadata"]["uid"]) for each in came if isinstance(each, dict)]
@@ -59,25 +59,25 @@ def follow(monkeypatch):
 
 
 def test_what_went_between_two_watches_is_told_as_deleted(follow):
-    first = [*told(None, "a", "b"), LISTED, *told("ADDED", "c"), *told("DELETED", "b")]
-    second = [*told(None, "c"), LISTED, *told("MODIFIED", "c")]
+    first = [*events(None, "a", "b"), LISTED, *events("ADDED", "c"), *events("DELETED", "b")]
+    second = [*events(None, "c"), LISTED, *events("MODIFIED", "c")]
     assert follow(first, second)[1] == [(None, "c"), ("DELETED", "a"), ("MODIFIED", "c")]
 
 
 def test_what_was_replaced_under_the_same_name_is_another(follow):
-    assert follow([*told(None, "a"), LISTED], [*told(None, "z"), LISTED])[1] == [(None, "z"), ("DELETED", "a")]
+    assert follow([*events(None, "a"), LISTED], [*events(None, "z"), LISTED])[1] == [(None, "z"), ("DELETED", "a")]
 
 
 def test_a_list_that_breaks_deletes_nothing(follow):
-    broken = [*told(None, "a"), refusal(500)]
-    assert follow([*told(None, "a", "b"), LISTED], broken, [*told(None, "a"), LISTED])[1:] == [
+    broken = [*events(None, "a"), refusal(500)]
+    assert follow([*events(None, "a", "b"), LISTED], broken, [*events(None, "a"), LISTED])[1:] == [
         [(None, "a")],
         [(None, "a"), ("DELETED", "b")],
     ]
 
 
 @pytest.mark.parametrize("error", [refusal(410), refusal(503), watching.WatchingError("410")], ids=str)
-def test_what_may_pass_is_begun_anew_after_a_pause_that_grows(follow, error):
+def test_what_may_pass_is_started_again_after_a_pause_that_grows(follow, error):
     assert follow(*([[error]] * 7)) == [[]] * 7
     assert follow.pauses == [1, 2, 4, 8, 16, 30, 30]
 

@@ -122,7 +122,7 @@ def test_one_run_counts_once(deployed):
     assert deployed.pass_time(seconds=5).failures == 1
 
 
-def test_a_driver_that_is_healthy_again_starts_anew(deployed):
+def test_a_driver_that_is_healthy_again_restarts(deployed):
     for _ in range(3):
         deployed.pod_fails(SAID.format("SourceFailed"))
         deployed.pass_time(minutes=5)

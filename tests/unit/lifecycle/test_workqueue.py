@@ -72,7 +72,7 @@ def test_later_is_when_the_time_has_come_and_the_earlier_date_counts():
     assert all_ready(queue) == []
 
 
-def test_pauses_double_up_to_the_longest_and_begin_anew_after_a_success():
+def test_pauses_double_up_to_the_longest_and_start_over_after_a_success():
     queue = WorkQueue(Clock())
     pauses = [queue.retry("a") for _ in range(20)]
     assert all(FIRST_PAUSE * 2**n / 2 <= pause <= FIRST_PAUSE * 2**n for n, pause in enumerate(pauses[:10]))

@@ -84,7 +84,7 @@ def test_without_a_time_of_creation_the_one_that_was_seen_last_counts():
     ]
 
 
-def test_a_driver_that_begins_anew_under_the_same_labels():
+def test_a_driver_that_starts_over_under_the_same_labels():
     again = [
         *driver([30], started=25, counters=dict.fromkeys(COUNTERS, 0)),
         *driver([10, 20], started=1),
@@ -96,23 +96,23 @@ def test_a_driver_that_begins_anew_under_the_same_labels():
 
 
 @given(st.dictionaries(st.integers(1, 9), st.sets(st.sampled_from(sorted(METRIC))), max_size=6), st.randoms())
-def test_values_of_different_scrapes_never_mix(told, chance):
+def test_values_of_different_scrapes_never_mix(scraped, chance):
     """Each value is its time: whatever is missing where, and in whatever order and pieces series come."""
-    pieces = [series(field, [(time, time)]) for time, fields in told.items() for field in fields]
+    pieces = [series(field, [(time, time)]) for time, fields in scraped.items() for field in fields]
     chance.shuffle(pieces)
     found = whole_scrapes(pieces)
     assert [scrape.time for scrape in found] == sorted({scrape.time for scrape in found})
     for scrape in found:
-        assert dict(scrape.values) == dict.fromkeys(told[scrape.time], scrape.time)
-    ever = set(COUNTERS) & {field for fields in told.values() for field in fields}
-    assert {scrape.time for scrape in found} == {time for time, fields in told.items() if fields and ever <= fields}
+        assert dict(scrape.values) == dict.fromkeys(scraped[scrape.time], scrape.time)
+    ever = set(COUNTERS) & {field for fields in scraped.values() for field in fields}
+    assert {scrape.time for scrape in found} == {time for time, fields in scraped.items() if fields and ever <= fields}
 
 
 def test_the_order_of_series_does_not_matter():
-    told = (
+    scraped = (
         driver([10, 20, 30], started=1, pod="a")
         + driver([20, 30], started=1, pod="b")
         + driver([30, 40], started=9, pod="c")
     )
-    shuffled = random.Random(3).sample(told, len(told))
-    assert whole_scrapes(shuffled) == whole_scrapes(told)
+    shuffled = random.Random(3).sample(scraped, len(scraped))
+    assert whole_scrapes(shuffled) == whole_scrapes(scraped)

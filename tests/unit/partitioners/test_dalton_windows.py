@@ -67,7 +67,7 @@ def test_replaying_its_slides_gives_it_again(stream, window):
 
 
 @given(slides, st.integers(1, 4), st.permutations(range(ROWS)))
-def test_rows_can_be_numbered_anew(stream, window, order):
+def test_rows_can_be_renumbered(stream, window, order):
     fragmentation = filled(stream, window)
     fragmentation.fit(np.array(order), ROWS + 2)
     renamed = [[(order.index(row), worker) for row, worker in slide] for slide in stream]

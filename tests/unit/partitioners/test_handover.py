@@ -50,7 +50,7 @@ def test_any_numbers_of_workers_and_replicas_can_follow(name, workers, replicas)
 
 
 @by_name
-def test_without_states_replicas_begin_anew(name):
+def test_without_states_replicas_start_over(name):
     assert begin(name, [], 8, 3) == []
 
 

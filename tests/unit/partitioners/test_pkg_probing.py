@@ -1,4 +1,4 @@
-"""Probing (paper 001, the evaluation's Q2): sources that are told the true loads every so often."""
+"""Probing (paper 001, the evaluation's Q2): sources that receive the true loads from time to time."""
 
 import numpy as np
 import pytest
@@ -66,7 +66,7 @@ def test_the_given_loads_stay_the_callers():
 
 @pytest.mark.parametrize("exponent", [0.5, 1.0])
 def test_probing_balances_no_better_than_local_estimates(exponent):
-    """With 5 sources, as in the paper: all of them make up at once for the lead that all are told of."""
+    """With 5 sources, as in the paper: all of them make up at once for the lead that all of them learn of."""
     stream = zipf(rows=100_000, distinct=10_000, exponent=exponent)
     local, probing = simulate(stream, 8, 5), simulate(stream, 8, 5, period=5000)
     assert local.max() - local.mean() < 20

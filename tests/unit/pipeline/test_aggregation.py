@@ -273,9 +273,9 @@ def test_the_fields_of_a_window_may_be_named_by_its_alias(group_by):
 
 @pytest.mark.parametrize("alias", ["AS w", "w", "AS w, a", "w HAVING count(*) > 1"])
 def test_group_by_takes_no_alias_as_it_does_not_to_spark(alias):
-    with pytest.raises(MillraceError) as told:
+    with pytest.raises(MillraceError) as raised:
         compiled(f"SELECT w.start, count(*)\nFROM t GROUP BY window(at, '5 minutes') {alias}")
-    (problem,) = told.value.problems
+    (problem,) = raised.value.problems
     assert (problem.line, "GROUP BY takes no alias" in problem.message) == (2, True)
     assert (
         problem.hint == "move the alias to the SELECT list, as in SELECT window(at, '10 minutes') AS w ... GROUP BY w"

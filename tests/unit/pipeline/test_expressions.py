@@ -182,9 +182,9 @@ def test_an_error_is_one_only_where_spark_evaluates(sql, value):
         assert evaluate(compiled.program, NUMBERS).to_pylist() == value
         return
     assert compiled.raises
-    with pytest.raises(MillraceError) as told:
+    with pytest.raises(MillraceError) as raised:
         evaluate(compiled.program, NUMBERS)
-    (problem,) = told.value.problems
+    (problem,) = raised.value.problems
     assert problem.message.startswith(("the query failed: overflow in a record: ", "the query failed: divide by zero"))
     assert problem.hint.endswith("or leave such records out by WHERE")
 

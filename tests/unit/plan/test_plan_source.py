@@ -61,9 +61,9 @@ def test_a_bad_file_is_told_once_and_a_later_good_one_is_taken(file):
     plans = PlanFile(file.path)
     plans.current()
     file.write(parallelism="many")
-    with pytest.raises(MillraceError) as told:
+    with pytest.raises(MillraceError) as raised:
         plans.current()
-    (problem,) = told.value.problems
+    (problem,) = raised.value.problems
     assert (problem.file, problem.line, problem.field) == (str(file.path), 3, "parallelism")
     assert plans.current() is None
     file.write(parallelism=2)
@@ -120,8 +120,8 @@ def test_a_pin_has_the_plan_with_all_its_parameters():
     ],
 )
 def test_a_plan_that_cannot_be_followed_is_told(changes, field, message):
-    with pytest.raises(MillraceError) as told:
+    with pytest.raises(MillraceError) as raised:
         pin_of(a_plan(**changes))
-    (problem,) = told.value.problems
+    (problem,) = raised.value.problems
     assert problem.field == field
     assert message in str(problem)

@@ -80,7 +80,7 @@ def test_a_replica_without_a_slice_keeps_what_it_began_with(policies):
     assert policies.beginnings(replace(PIN, policy=5)) == [learned(PIN, 0, 10), learned(PIN, 1, 70)]
 
 
-def test_where_a_state_is_too_large_the_next_batch_begins_anew(policies):
+def test_where_a_state_is_too_large_the_next_batch_starts_over(policies):
     policies.keep(4, PIN, states(PIN))
     policies.keep(5, policies.attach(PIN), {0: state_text(learned(PIN, 0)), 1: None})
     assert policies.attach(PIN).policy is None
@@ -96,7 +96,7 @@ def test_where_a_state_is_too_large_the_next_batch_begins_anew(policies):
         Pin(4, "pkg", 2, 4, {"choices": 2}, 6),
     ],
 )
-def test_another_algorithm_parameter_or_seed_begins_anew(policies, other):
+def test_another_algorithm_parameter_or_seed_starts_over(policies, other):
     policies.keep(4, PIN, states(PIN))
     assert policies.attach(replace(other, policy=1)).policy is None
 
@@ -123,7 +123,7 @@ def test_what_an_uncommitted_batch_began_with_stays_and_older_files_go(policies,
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"algorithm": "pkg"}'])
-def test_a_damaged_file_is_told_and_learning_begins_anew(policies, tmp_path, caplog, damage):
+def test_a_damaged_file_is_told_and_learning_starts_over(policies, tmp_path, caplog, damage):
     policies.keep(4, PIN, states(PIN))
     (tmp_path / "policies" / "4.json").write_text(damage)
     with caplog.at_level(logging.WARNING):
@@ -132,7 +132,7 @@ def test_a_damaged_file_is_told_and_learning_begins_anew(policies, tmp_path, cap
     assert LearnedStates(tmp_path / "policies").attach(PIN).policy is None
 
 
-def test_a_damaged_state_is_told_and_learning_begins_anew(policies, tmp_path, caplog):
+def test_a_damaged_state_is_told_and_learning_starts_over(policies, tmp_path, caplog):
     policies.keep(4, PIN, states(PIN) | {1: state_text(b"no state at all")})
     with caplog.at_level(logging.WARNING):
         assert policies.beginnings(replace(PIN, policy=4)) == []

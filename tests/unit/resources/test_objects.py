@@ -19,7 +19,7 @@ def by_kind(text):
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_objects_are_those_of_the_golden_file(case):
-    """MILLRACE_GOLDENS=write makes the files anew; look at the difference before it is committed."""
+    """MILLRACE_GOLDENS=write rewrites the files; review the difference before committing it."""
     path = GOLDENS / f"{case}.yaml"
     if os.environ.get("MILLRACE_GOLDENS") == "write":
         path.write_text(golden(CASES[case]), encoding="utf-8")

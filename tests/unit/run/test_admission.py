@@ -265,7 +265,7 @@ def test_a_cost_that_changes_is_followed(factor):
     assert sum(seconds > 1.5 * GOAL for _, seconds in seen) <= 5
 
 
-def test_after_a_change_of_plan_it_goes_on_from_the_limit_and_learns_anew():
+def test_after_a_change_of_plan_it_goes_on_from_the_limit_and_learns_again():
     admission = an_admission()
     catch_up(admission, Job(0.4, 1e-5), 40)
     known = admission.limit

@@ -82,19 +82,19 @@ def test_priors_are_by_query():
 
 
 def test_a_switch_is_a_new_plan_with_the_other_fields_as_they_were():
-    told = []
-    plans = AutoPlans(FixedPlan(PLAN), Algorithm.HASH, routed(), lambda: Resources(4, 4), told.append)
+    reported = []
+    plans = AutoPlans(FixedPlan(PLAN), Algorithm.HASH, routed(), lambda: Resources(4, 4), reported.append)
     assert plans.current() == PLAN
     assert plans.current() is None
     for number in range(6):
         plans.observe(skewed_batch(number, "hash"))
-        if told:
+        if reported:
             break
     plan = plans.current()
     assert plan is not None
     assert plan.algorithm == plans.selector.algorithm != Algorithm.HASH
     assert plan == PLAN.model_copy(update={"algorithm": plan.algorithm})
-    assert told[0].startswith(f"auto: from hash to {plan.algorithm.value}, for ")
+    assert reported[0].startswith(f"auto: from hash to {plan.algorithm.value}, for ")
     assert plans.current() is None
 
 

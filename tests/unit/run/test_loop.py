@@ -117,11 +117,11 @@ def run(tmp_path, monkeypatch, log):
     )
     tell = made._steering.instruct_sources
 
-    def told(*, draining, closing_time):
+    def instructed(*, draining, closing_time):
         log.append("rest" if draining else "go on")
         tell(draining=draining, closing_time=closing_time)
 
-    monkeypatch.setattr(made._steering, "instruct_sources", told)
+    monkeypatch.setattr(made._steering, "instruct_sources", instructed)
     monkeypatch.setattr(made, "_start", lambda **_: Query(made, log))
     return made
 
@@ -148,22 +148,22 @@ def test_the_sources_know_of_the_rest_before_the_query_is_stopped(run, log):
 
 
 def test_it_is_accepted_once_and_only_where_spark_starts_it(run, monkeypatch):
-    told, start = [], run._start
+    instructed, start = [], run._start
 
     def refuse(**_):
         raise MillraceError(Problem("Sorting is not supported", ""))
 
-    run.accepted = lambda: told.append("accepted")
+    run.accepted = lambda: instructed.append("accepted")
     run._steering.follow_plan()
     monkeypatch.setattr(run, "_start", refuse)
     with pytest.raises(MillraceError, match="Sorting"):
         run._stream(None)
-    assert (told, run.is_accepted) == ([], False)
+    assert (instructed, run.is_accepted) == ([], False)
     monkeypatch.setattr(run, "_start", start)
     run.drain()
     run._stream(None)
     run._stream(None)
-    assert (told, run.is_accepted) == (["accepted"], True)
+    assert (instructed, run.is_accepted) == (["accepted"], True)
 
 
 def test_a_plan_that_comes_back_to_the_old_shape_while_the_query_rests_is_not_the_end(run, log, monkeypatch):

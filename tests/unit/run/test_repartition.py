@@ -1,4 +1,4 @@
-"""What is told where a repartition fails at its last steps; ``spark/test_repartition.py`` has the repartition itself."""
+"""What is raised where a repartition fails at its last steps; ``spark/test_repartition.py`` has the repartition itself."""
 
 from types import SimpleNamespace
 
@@ -59,9 +59,9 @@ def test_a_change_that_cannot_be_put_in_place_is_told(checkpoint, monkeypatch, s
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(*((module, step) if step == "swap_in_copy" else (module.Checkpoint, step)), full)
-    with pytest.raises(MillraceError) as told:
+    with pytest.raises(MillraceError) as raised:
         replace_state(manager(lambda *_: None), checkpoint, 5)
-    assert str(told.value) == (
+    assert str(raised.value) == (
         f"the changed state cannot be put in place in {checkpoint.root}: No space left on device; make room there, "
         "and let this user write to it; then repeat this command: nothing is lost"
     )

@@ -12,10 +12,10 @@ def test_each_restart_in_a_row_waits_longer_and_the_last_failure_is_final():
     pauses = [restarts.pause_after(AWAY) for _ in range(MAX_RESTARTS)]
     assert pauses == sorted(set(pauses))
     assert pauses[-1] <= LONGEST_PAUSE
-    with pytest.raises(MillraceError) as told:
+    with pytest.raises(MillraceError) as raised:
         restarts.pause_after(AWAY)
-    assert not isinstance(told.value, TransientError)
-    (problem,) = told.value.problems
+    assert not isinstance(raised.value, TransientError)
+    (problem,) = raised.value.problems
     assert problem.message == f"after {MAX_RESTARTS} restarts without a finished batch: {AWAY.problems[0].message}"
     assert problem.hint == "check bootstrapServers"
 

@@ -7,7 +7,7 @@ from millrace_operator.scaling.answers import ESSENTIAL, MAX_AGE, Reading
 from millrace_operator.scaling.observation import SERIES, NoAnswer, NoAnswerReason, Observation, Stage
 from millrace_operator.scaling.shape import Shape
 
-from .told import Job, check_truth, read
+from .recorded_job import Job, check_truth, read
 
 
 def test_two_answers_tell_about_the_batches_between_them():

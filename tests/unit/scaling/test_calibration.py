@@ -172,7 +172,7 @@ def test_it_is_ready_after_a_few_observations():
     assert states == [False, False, False, True]
 
 
-def test_the_model_is_made_anew_only_after_an_observation():
+def test_the_model_is_recreated_only_after_an_observation():
     job, calibration = TrueJob(), Calibration(BOUNDS, PARTITIONS)
     calibration.add(job.observe(plan(2, 4, 2), 1e5))
     model = calibration.model()

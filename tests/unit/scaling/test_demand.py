@@ -70,14 +70,14 @@ def test_nothing_is_known_before_the_job_has_been_underused_for_the_delay():
     assert demand.largest(180, 180.0) == 1e4
 
 
-def test_a_moment_of_other_use_does_not_begin_the_delay_anew():
+def test_a_moment_of_other_use_does_not_restart_the_delay():
     demand = underused(Demand(180.0), lambda now: 1e4, until=100)
     demand.remember(105, 1e4, underused=False)
     underused(demand, lambda now: 1e4, since=110, until=185)
     assert demand.largest(185, 180.0) == 1e4
 
 
-def test_longer_use_begins_the_delay_anew():
+def test_longer_use_restarts_the_delay():
     demand = underused(Demand(180.0), lambda now: 1e4, until=100)
     for now in range(105, 125, 5):
         demand.remember(now, 1e4, underused=False)
@@ -92,7 +92,7 @@ def test_it_is_waited_for_a_demand_that_falls():
     assert falling.largest(240, 180.0) == 1e4
 
 
-def test_a_gap_begins_the_delay_anew():
+def test_a_gap_restarts_the_delay():
     demand = underused(Demand(180.0), lambda now: 1e4, until=100)
     underused(demand, lambda now: 1e4, since=400, until=500)
     assert demand.largest(500, 180.0) is None

@@ -41,8 +41,8 @@ def test_no_scaling_follows_from_a_fault(fault, name, sound):
     during = [rescale for rescale in result.rescales if SINCE + 5 <= rescale.time < UNTIL]
     if fault in WITHOUT_ANSWER:
         assert not during
-        told = {decision.reason for decision in policy.decisions if SINCE + 15 <= decision.time < UNTIL}
-        assert told == {Reason.NO_ANSWER} or (fault is Fault.FORMER_PLAN and len(before) == 0)
+        reported = {decision.reason for decision in policy.decisions if SINCE + 15 <= decision.time < UNTIL}
+        assert reported == {Reason.NO_ANSWER} or (fault is Fault.FORMER_PLAN and len(before) == 0)
     else:
         assert {rescale.after for rescale in during} <= {rescale.after for rescale in sound[name].rescales}
 

@@ -58,8 +58,8 @@ def test_what_is_caught_up_does_not_count_at_the_rate_of_arrival():
 
 def test_a_plan_that_cannot_keep_up_is_told_after_a_few_observations():
     job = Job()
-    told = [job.add(seen(rate=6e4)).falling_behind for _ in range(FALLING_BEHIND + 1)]
-    assert told == [False] * (FALLING_BEHIND - 1) + [True, True]
+    verdicts = [job.add(seen(rate=6e4)).falling_behind for _ in range(FALLING_BEHIND + 1)]
+    assert verdicts == [False] * (FALLING_BEHIND - 1) + [True, True]
     assert job.keeping_up.behind
 
 
@@ -79,18 +79,18 @@ def test_partitioner_pods_that_are_busy_count_as_w():
 
 def test_what_lasts_takes_longer_to_tell():
     job = Job()
-    told = [job.add(seen(rate=2.15e4)).lastingly_above(0.82) for _ in range(LASTING)]
-    assert told[0] is False
-    assert told[-1] is True
+    verdicts = [job.add(seen(rate=2.15e4)).lastingly_above(0.82) for _ in range(LASTING)]
+    assert verdicts[0] is False
+    assert verdicts[-1] is True
 
 
 def test_growth_that_would_be_too_much_has_to_be_seen_several_times():
     keeping_up = Job().keeping_up
-    told = []
+    verdicts = []
     for growth in (1.2, 1.2, 1.0, 1.2, 1.2, 1.2):
         keeping_up.expect(growth, 0.9)
-        told.append(keeping_up.outgrown)
-    assert told == [False] * 5 + [True]
+        verdicts.append(keeping_up.outgrown)
+    assert verdicts == [False] * 5 + [True]
     keeping_up.expect(1.1, 0.9)
     assert not keeping_up.outgrown
 

@@ -7,7 +7,7 @@ from millrace_operator.scaling.answers import ESSENTIAL, Reading
 from millrace_operator.scaling.observation import COUNTERS, SERIES, NoAnswer, NoAnswerReason, Observation
 from millrace_operator.scaling.shape import Shape
 
-from .told import EPOCH, Job, check_truth, read, read_with, reasons
+from .recorded_job import EPOCH, Job, check_truth, read, read_with, reasons
 
 
 def test_metrics_that_do_not_answer():
@@ -53,8 +53,8 @@ def test_an_answer_of_the_future_does_not_keep_later_ones_out():
     answers = Job().run(60).answers
     reading, found = Reading(), []
     for number, answer in enumerate(answers):
-        told = replace(answer, time=answer.time + 3600) if number == 5 else answer
-        found.append(reading.step(told, answer.time, EPOCH))
+        shifted = replace(answer, time=answer.time + 3600) if number == 5 else answer
+        found.append(reading.step(shifted, answer.time, EPOCH))
     assert found[5] == NoAnswer(NoAnswerReason.INCONSISTENT, "the answer is of a time 3600 s ahead")
     assert all(isinstance(one, Observation) for one in found[6:])
 
@@ -129,7 +129,7 @@ def test_a_counter_that_goes_down(name):
     assert found[5] == NoAnswer(NoAnswerReason.COUNTER_RESET, message)
 
 
-def test_after_a_driver_began_anew_its_batches_are_observed():
+def test_after_a_driver_restarted_its_batches_are_observed():
     old, new = Job().run(120), Job(seconds=1.2).run(60)
     later = [replace(answer, time=answer.time + 120) for answer in new.answers[1:]]
     found = read(old.answers + later)[len(old.answers) :]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from millrace_operator.scaling.answers import ESSENTIAL, Reading
 from millrace_operator.scaling.observation import COUNTERS, SERIES, Observation
 
-from .told import EPOCH, Job, check_truth
+from .recorded_job import EPOCH, Job, check_truth
 
 JOBS = st.builds(
     Job,

@@ -46,5 +46,5 @@ def test_the_last_that_was_told_counts():
 
 
 def test_pods_are_busy_for_their_share_of_the_records():
-    told = [replace(seen(4), dedicated_busy=busy) for busy in (0.2, 0.9, 0.22)]
-    assert pod_seconds(told) == pytest.approx(0.22 * 2 * 10 / 1e5)
+    observations = [replace(seen(4), dedicated_busy=busy) for busy in (0.2, 0.9, 0.22)]
+    assert pod_seconds(observations) == pytest.approx(0.22 * 2 * 10 / 1e5)

@@ -143,7 +143,7 @@ def test_batches_under_another_plan_do_not_count():
     assert stream.add(3, 3.0).found[10:] == [Zone.STABLE] * 2 + [Zone.OVERLOADED]
 
 
-def test_executors_that_come_late_begin_the_window_anew():
+def test_executors_that_come_late_restart_the_window():
     stream = Stream(Zones(window=3, grace=4)).add(10, 0.95).change(parallelism=8).add(10, 0.95)
     assert stream.zone is Zone.OVERLOADED
     stream.plan = Shape(4, 8, 3)
@@ -218,12 +218,14 @@ def test_a_trend_that_changes_next_to_nothing_drives_nothing():
 
 
 def test_noise_drives_hardly_anything():
-    """Of two drivers in 400 observations with 10 % of noise, one in ten may be told."""
-    told = 0
+    """Of two drivers in 400 observations with 10 % of noise, one in ten may be reported."""
+    reported = 0
     for seed in range(20):
         stream = Stream().add(40, 0.85, noise=0.1, seed=seed)
-        told += sum(len(stream.add(1, 0.85, noise=0.1, seed=100 * seed + number).drivers) for number in range(20, 40))
-    assert told <= 800 / 10
+        reported += sum(
+            len(stream.add(1, 0.85, noise=0.1, seed=100 * seed + number).drivers) for number in range(20, 40)
+        )
+    assert reported <= 800 / 10
 
 
 def test_keys_that_are_unknown_drive_nothing():
@@ -256,7 +258,7 @@ def test_the_forecast_follows_a_ramp_and_not_a_step():
     assert step.zones.forecast(60).value == 2000
 
 
-def test_the_forecast_does_not_begin_anew_with_a_plan():
+def test_the_forecast_does_not_start_over_with_a_plan():
     stream = Stream().add(30, 0.95, rate=lambda number: 1000 + 10 * number).change(executors=4)
     assert stream.add(1, 0.5, rate=1300).zones.forecast(60).value == pytest.approx(1600)
 

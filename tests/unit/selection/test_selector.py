@@ -179,7 +179,7 @@ def test_batches_of_another_plan_and_empty_ones_are_left_out():
     assert chosen.candidates == {}
 
 
-def test_other_numbers_of_tasks_begin_anew():
+def test_other_numbers_of_tasks_start_over():
     query = SimulatedQuery(record=20e-6)
     streams = [zipf(ROWS, 6_000, 1.5)]
     chosen = selector(query, "hash", among=("hash", "shuffle"))
@@ -193,7 +193,7 @@ def test_other_numbers_of_tasks_begin_anew():
     assert chosen.algorithm == "shuffle"
 
 
-def test_other_cores_begin_anew():
+def test_other_cores_start_over():
     query = SimulatedQuery()
     streams = [zipf(ROWS, 6_000, 0.0)]
     chosen = selector(query, "hash", among=("hash", "pkg"))

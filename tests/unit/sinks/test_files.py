@@ -35,11 +35,11 @@ def names(folder):
 
 def refused(folder, last, said, checkpoint="a", hint="; remove the folder to start over, or write another path"):
     before = names(folder)
-    with pytest.raises(MillraceError) as told:
+    with pytest.raises(MillraceError) as raised:
         sink(folder, checkpoint).prepare(last)
     assert names(folder) == before
-    assert str(told.value).startswith(f"spec.sink.files.path: the folder {folder / 'out'} {said}")
-    assert str(told.value).endswith(hint)
+    assert str(raised.value).startswith(f"spec.sink.files.path: the folder {folder / 'out'} {said}")
+    assert str(raised.value).endswith(hint)
 
 
 def test_a_run_goes_on_in_the_folder_of_its_checkpoint_and_clears_what_was_left_half_written(tmp_path):

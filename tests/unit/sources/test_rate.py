@@ -97,7 +97,7 @@ def test_a_restart_goes_on_with_rows_and_times():
 
 
 def test_a_replay_of_the_first_batch_keeps_its_epoch():
-    """After a crash in batch 0 its end is in the offset log, but its start is asked for anew."""
+    """After a crash in batch 0 its end is in the offset log, but its start is requested again."""
     logged = {"row": 5, "epoch": 77_000_000}
     source = RateSource("s", 1)
     rows = [row for part in rows_of(source, source.initial(), logged, 2) for row in part.rows]

@@ -1,4 +1,4 @@
-"""What an API server refuses is told by status, reason and its own message."""
+"""Refusals of the API server are reported with status, reason and its own message."""
 
 from __future__ import annotations
 

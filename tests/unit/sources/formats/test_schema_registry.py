@@ -1,4 +1,4 @@
-"""A schema registry, real enough to be asked over HTTP: ids are asked for once, and faults are told."""
+"""A schema registry over HTTP: each id is requested once, and faults are reported."""
 
 import json
 import threading

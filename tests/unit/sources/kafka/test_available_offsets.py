@@ -85,7 +85,7 @@ def test_a_topic_that_stays_away_is_refused(cluster, tmp_path):
         made.ends({ONE: 0, TWO: 5})
 
 
-def test_a_topic_made_anew_is_refused_at_once(cluster, tmp_path):
+def test_a_topic_recreated_is_refused_at_once(cluster, tmp_path):
     made = available(cluster, tmp_path)
     cluster.id = "other"
     with pytest.raises(MillraceError, match="topic trips was deleted and created again since this query began"):
@@ -156,7 +156,7 @@ def test_a_checkpoint_without_its_memory_is_refused(cluster, tmp_path):
         made.ends({ONE: 0, TWO: 5})
 
 
-def test_partitions_that_are_added_begin_at_their_beginning_also_when_the_driver_begins_anew(cluster, tmp_path):
+def test_partitions_that_are_added_begin_at_their_beginning_also_when_the_driver_starts_over(cluster, tmp_path):
     three = Partition("trips", 2)
     made = available(cluster, tmp_path)
     cluster.begins[three], cluster.ends_[three] = 3, 7

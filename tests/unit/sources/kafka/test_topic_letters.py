@@ -1,4 +1,4 @@
-"""Dead letters for a topic that nobody can reach: told while there are more of them, not after the last one."""
+"""Dead letters for a topic that cannot be reached: reported while more of them arrive, not after the last one."""
 
 import time
 
