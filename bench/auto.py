@@ -98,11 +98,19 @@ WORKERS = (4, 16, 64)
 REPLICAS = (2, 8)
 
 BATCHES = 200
+"""Number of batches in a cell's run."""
 SETTLED = 100
+"""Number of batches at the end of a run that count as settled."""
 RESTART_SECONDS = 2.0
+"""Time to exchange Spark's query, which every switch to or from ``native`` needs."""
 FIXED_SECONDS = 0.1
+"""Time of an empty batch."""
 ROUTE_SECONDS = 0.35e-6
+"""Time to read a record and hand it on, in seconds of one core, without the partitioner's."""
+START_SECONDS = 0.005
+"""Time of a combine task without records, in seconds of one core, apart from Spark's ``TASK_SECONDS``."""
 SCATTER = 0.03
+"""Standard deviation of the logarithm of measured times."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +202,7 @@ class GridCluster:
         return ROUTE_SECONDS + work.route_record
 
     def _combine(self, work: RecordedWork) -> np.ndarray:
-        return 0.005 + self._costs.record * work.rows + self._costs.group * work.keys
+        return START_SECONDS + self._costs.record * work.rows + self._costs.group * work.keys
 
     def _scatter(self, size: int) -> np.ndarray:
         return np.exp(self._rng.normal(0.0, SCATTER, size))
@@ -239,7 +247,10 @@ def run_cell(
 
 
 def _within(taken: np.ndarray, best: np.ndarray) -> int:
-    """Return the batches after which ``auto`` is at most 5 % slower overall, if it goes on as at the end; else -1."""
+    """Return the number of batches after which ``auto`` is at most 5 % slower overall, or -1 if it never is.
+
+    A run that ends too early for that is extrapolated from its last ``SETTLED`` batches.
+    """
     lost, settled = float(np.sum(taken - best)), float(np.median(taken[-SETTLED:] - best[-SETTLED:]))
     spare = 0.05 * float(np.mean(best)) - settled
     behind = np.flatnonzero(np.cumsum(taken) > 1.05 * np.cumsum(best))
@@ -310,13 +321,13 @@ def main() -> None:
     """Run the benchmark from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=500_000, help="records in a batch")
-    parser.add_argument("--keys", type=int, default=100_000, help="different keys that records are drawn from")
+    parser.add_argument("--keys", type=int, default=100_000, help="distinct keys")
     parser.add_argument("--skews", default=",".join(map(str, SKEWS)))
     parser.add_argument("--workers", default=",".join(map(str, WORKERS)))
     parser.add_argument("--json", type=Path, help="file for the figures")
     parser.add_argument("--real", action="store_true", help="run queries in Spark, in corners of the grid")
-    parser.add_argument("--corners", help="of the real runs; default: all six")
-    parser.add_argument("--plans", help="fixed choices of the real runs; default: all candidates")
+    parser.add_argument("--corners", help="corners for --real; default: all six")
+    parser.add_argument("--plans", help="fixed choices for --real; default: all candidates")
     options = parser.parse_args()
     if options.real:
         from bench.auto_real import run_corners  # the grid needs no Spark

@@ -1,4 +1,4 @@
-"""A Python aggregator with much work per record: digests of digests, which stand for parsing or scoring a record."""
+"""A Python aggregator that is expensive per record: repeated digests stand for parsing or scoring a record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 
 class Digests:
-    """The exclusive or of all records' digests, each made by digesting ``column`` ``rounds`` times over."""
+    """The exclusive or of all records' digests. A digest is taken ``rounds`` times over the text in ``column``."""
 
     state_schema = pa.schema([("digest", pa.int64())])
     result_schema = pa.schema([("digest", pa.int64())])

@@ -11,7 +11,7 @@ def replace_between(page: Path, begin: str, end: str, text: str) -> None:
     before, found_begin, rest = page.read_text().partition(begin)
     _, found_end, after = rest.partition(end)
     if not found_begin or not found_end:
-        raise ValueError(f"{page.name} has no place for this; write a line {begin!r} and a line {end!r}")
+        raise ValueError(f"{page} lacks the marks of its generated part: write a line {begin!r} and, below it, {end!r}")
     page.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
 
 
@@ -26,4 +26,4 @@ STYLE: Any = {
     "grid.color": "#dddddd",
     "legend.frameon": False,
 }
-"""SVG, byte for byte the same for the same figures."""
+"""Matplotlib settings under which the same figures give the same SVG, byte for byte."""

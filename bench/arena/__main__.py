@@ -31,7 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.arena", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="only some short cases, nothing written to the docs")
     parser.add_argument("--json", type=Path, default=ROOT / "out" / "arena.json", help="file for all figures")
-    parser.add_argument("--figures", type=Path, help="figures of an earlier run")
+    parser.add_argument("--figures", type=Path, help="write only the tables, from this file of an earlier run")
     chosen = parser.parse_args()
     if chosen.figures:
         results = _read(chosen.figures)
@@ -52,8 +52,8 @@ def _simulated(to_run: list[ArenaCase], pictures: Path) -> list[CaseResult]:
     with get_context("spawn").Pool(_PROCESSES) as pool:
         for result in pool.imap_unordered(run, [(case, pictures) for case in to_run]):
             results.append(result)
-            passed = time.perf_counter() - began
-            print(f"{passed:5.0f} s  {len(results)}/{len(to_run)}  {result.case}: {result.seconds:.0f} s", flush=True)
+            elapsed = time.perf_counter() - began
+            print(f"{elapsed:5.0f} s  {len(results)}/{len(to_run)}  {result.case}: {result.seconds:.0f} s", flush=True)
     return results
 
 

@@ -107,12 +107,12 @@ def _scenario(case: ArenaCase) -> Scenario:
     return synthetic(case.name.removesuffix(f"-{case.seed}"), setting)
 
 
-_SECONDS = 900.0
-"""Length of the busiest part of a trace, in seconds. The fault begins halfway through it and lasts a third of it."""
-_SINCE, _UNTIL = _SECONDS / 2, _SECONDS * 5 / 6
-_ARRIVAL = 6.0
+_FAULT_TRACE_SECONDS = 900.0
+"""Length of the part of a trace that faults are tried on. A fault begins halfway through and lasts a third of it."""
+_FAULT_SINCE, _FAULT_UNTIL = _FAULT_TRACE_SECONDS / 2, _FAULT_TRACE_SECONDS * 5 / 6
+_SCRAPE_DELAY = 6.0
 """Seconds until metrics scraped before a fault have arrived. A decision based on them is not due to the fault."""
-_RESET = 15.0
+_RESET_WINDOW = 15.0
 """Seconds in which a decision may mix counters from before and after a reset. Later, all metrics are correct again."""
 
 
@@ -127,14 +127,14 @@ class Faulted:
 
 def faulted(name: str, scenario: Scenario, seed: int) -> Iterable[Faulted]:
     """Run Millrace's policy through the busiest part of a scenario, once with each fault that can occur there."""
-    scenario = replace(scenario, trace=busiest(scenario.trace, _SECONDS))
+    scenario = replace(scenario, trace=busiest(scenario.trace, _FAULT_TRACE_SECONDS))
     for fault in Fault:
-        wrong = replace(scenario.metrics, faults=(FaultyTime(fault, _SINCE, _UNTIL),))
+        wrong = replace(scenario.metrics, faults=(FaultyTime(fault, _FAULT_SINCE, _FAULT_UNTIL),))
         rescales = _run(replace(scenario, metrics=wrong), seed).rescales
-        if fault is Fault.FORMER_PLAN and not any(rescale.time < _SINCE for rescale in rescales):
+        if fault is Fault.FORMER_PLAN and not any(rescale.time < _FAULT_SINCE for rescale in rescales):
             continue  # there is no former plan to report
-        until = _SINCE + _RESET if fault is Fault.COUNTER_RESET else _UNTIL
-        yield Faulted(name, fault, sum(_SINCE + _ARRIVAL <= rescale.time < until for rescale in rescales))
+        until = _FAULT_SINCE + _RESET_WINDOW if fault is Fault.COUNTER_RESET else _FAULT_UNTIL
+        yield Faulted(name, fault, sum(_FAULT_SINCE + _SCRAPE_DELAY <= rescale.time < until for rescale in rescales))
 
 
 def _run(scenario: Scenario, seed: int) -> SimulatedRun:

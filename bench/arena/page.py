@@ -54,7 +54,7 @@ def _verdicts(results: Sequence[CaseResult]) -> str:
             f"{sum(Standing.BEHIND not in found for found in standings)} of {len(results)} cases. "
             f"Ahead of all of them in both: {sum(found == {Standing.AHEAD} for found in standings)}.",
             f"- Of the real policies with at most 1 % violations, `{OURS}` costs least: "
-            f"{len(cheapest)} of the {len(met)} cases in which one has that.",
+            f"{len(cheapest)} of the {len(met)} cases in which there is such a policy.",
             f"- After {changes} step changes of the load: {_share(once, changes)} with one rescale at most, "
             f"{often} with three or more, {never} never settled.",
             f"- Oscillations on constant loads, with noise and without: {verdicts.oscillations(results, OURS)}.",
@@ -72,7 +72,7 @@ def _frugal(results: Sequence[CaseResult], policy: str) -> str:
     listed = ", ".join(f"{case} ({_cell(found)})" for case, found in wasteful.items()) or "none"
     return (
         f"`{policy}`: in {punctual} of {len(results)} cases with at most 1 % of the batches over the interval, "
-        f"in {len(results) - len(wasteful)} with at most 1 % violations. Where these are more: {listed}."
+        f"in {len(results) - len(wasteful)} with at most 1 % violations. Exceptions to the latter: {listed}."
     )
 
 

@@ -13,7 +13,7 @@ import runpy
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -49,8 +49,10 @@ HOLD = {"before": 120.0, "high": 270.0, "low": 330.0}
 def main() -> None:
     """Run the demo from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, default=ROOT / "out" / "cluster.json", help="file for all that was seen")
-    parser.add_argument("--plot", type=Path, default=ROOT / "out" / "cluster.svg", help="picture to draw")
+    parser.add_argument(
+        "--json", type=Path, default=ROOT / "out" / "cluster.json", help="file for the figures, samples and batches"
+    )
+    parser.add_argument("--plot", type=Path, default=ROOT / "out" / "cluster.svg", help="file for the plot")
     options = parser.parse_args()
     console, began = Console(width=110, highlight=False), time.monotonic()
 
@@ -80,38 +82,38 @@ def main() -> None:
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(to_json(recorder.samples, finished, [asdict(each) for each in found]), encoding="utf-8")
     plot(recorder.samples, finished, options.plot, target=scaling["target"], interval=interval)
-    console.print(f"the picture: {options.plot}; all figures: {options.json}", markup=False)
+    console.print(f"plot: {options.plot}; figures: {options.json}", markup=False)
     sys.exit(0 if same and exact else 1)
 
 
 @contextmanager
-def _lab(folder: Path, report: Any) -> Iterator[Installation]:
+def _lab(folder: Path, report: Callable[[str], None]) -> Iterator[Installation]:
     """Run everything except the query and its load."""
-    report("a cluster, images, Kafka and Prometheus")
+    report("starting a cluster, Kafka and Prometheus, and building the images")
     (folder / "cluster").mkdir()
     with running_cluster(folder / "cluster") as cluster, cluster.inside():
-        report(f"the cluster runs: {cluster.kubectl('version').stdout.splitlines()[-1]}")
+        report(f"the cluster is running: {cluster.kubectl('version').stdout.splitlines()[-1]}")
         with installed(cluster, folder) as lab:
             report("Millrace is installed by Helm")
             yield lab
 
 
-def _deployed(lab: Installation, document: dict[str, Any], report: Any) -> tuple[Deployed, Load]:
+def _deployed(lab: Installation, document: dict[str, Any], report: Callable[[str], None]) -> tuple[Deployed, Load]:
     """Deploy the query, wait until it runs, and return it with a load whose rate is still zero."""
     make_namespace(lab.cluster, NAMESPACE)
     lab.make_kafka_service(NAMESPACE)
     topics.make(lab.broker, "events", 4)
-    topics.make(lab.broker, _results(document), 2, cleanup_policy="compact")
+    topics.make(lab.broker, _result_topic(document), 2, cleanup_policy="compact")
     load = Load(lab.broker, "events", 0.0, [1.0] * 40)
     query = Deployed(lab, NAMESPACE, document["metadata"]["name"])
     query.apply(document)
     report(f"kubectl apply -f {(EXAMPLE / 'query.yaml').relative_to(ROOT)}")
     query.wait_until_running()
-    report("the query runs")
+    report("the query is running")
     return query, load
 
 
-def _results(document: dict[str, Any]) -> str:
+def _result_topic(document: dict[str, Any]) -> str:
     return str(document["spec"]["sink"]["table"]["topic"])
 
 
@@ -119,14 +121,16 @@ def _wait_until_exact(lab: Installation, document: dict[str, Any], load: Load) -
     """Wait until the table matches the written records, and return whether it does."""
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
-        found = {row["name"]: (row["records"], row["digest"]) for row in topics.rows(lab.broker, _results(document))}
-        if found == _audited(document, load.written):
+        found = {
+            row["name"]: (row["records"], row["digest"]) for row in topics.rows(lab.broker, _result_topic(document))
+        }
+        if found == _expected(document, load.written):
             return True
         time.sleep(1.0)
     return False
 
 
-def _audited(document: dict[str, Any], written: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+def _expected(document: dict[str, Any], written: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     """Return the correct results of the query: the number of records and their digest, by name."""
     asked = document["spec"]["query"]["python"]
     module, _, name = asked["aggregator"].partition(":")
@@ -139,7 +143,7 @@ def _audited(document: dict[str, Any], written: Mapping[str, int]) -> dict[str, 
 
 
 def _show(found: list[LoadStep], console: Console) -> None:
-    times = ("breach", "decided", "acknowledged", "executors ready", "settled", "caught up")
+    times = ("breach", "decision", "acknowledged", "executors ready", "settled", "caught up")
     table = Table("load", "plans", "executors", *times, "over", "W")
     for each in found:
         seconds = (each.breach, each.decision, each.acknowledged, each.executors_ready, each.settled, each.caught_up)

@@ -1,4 +1,4 @@
-"""Figures of a change of load: how long it took to notice it, decide and carry out the plan, and how batches fared.
+"""Figures of a change of load: how long it took to notice it, decide on a plan and carry it out, and how batches did.
 
 ``plot`` draws the query under the changing load.
 """
@@ -18,8 +18,8 @@ from bench.docs_pages import STYLE
 OVER = 1.0
 """W above which a batch took longer than its interval."""
 
-_AT_REST = 3
-"""Batches in a row within the interval for a query to have settled, or without backlog to have caught up."""
+_STEADY = 3
+"""Number of consecutive batches within the interval that count as settled, or without backlog as caught up."""
 
 
 @dataclass(frozen=True)
@@ -96,19 +96,19 @@ def _step(
         ready = next((s.time for s in samples if s.time >= decided.time and s.ready == decided.executors), None)
     complete = next((s.time for s in samples if s.applied == last.epoch and s.ready == last.executors), None)
     under = [] if complete is None else [batch for batch in batches if batch.time >= complete]
-    settled = _from(under, lambda batch: batch.utilization <= OVER)
+    settled = _steady_since(under, lambda batch: batch.utilization <= OVER)
     few = 2 * interval * last.rate  # what arrives in two intervals is not a backlog
     rest = [] if settled is None else [batch for batch in batches if batch.time >= settled]
     return LoadStep(
         rate=began.rate,
         plans=last.epoch - began.epoch,
         executors=last.executors,
-        breach=_apart(began.time, breach),
-        decision=_apart(breach, None if decided is None else decided.time),
-        acknowledged=_apart(None if decided is None else decided.time, applied),
-        executors_ready=_apart(None if decided is None else decided.time, ready),
-        settled=_apart(began.time, settled),
-        caught_up=_apart(began.time, _from(under, lambda batch: batch.lag <= few)),
+        breach=_elapsed(began.time, breach),
+        decision=_elapsed(breach, None if decided is None else decided.time),
+        acknowledged=_elapsed(None if decided is None else decided.time, applied),
+        executors_ready=_elapsed(None if decided is None else decided.time, ready),
+        settled=_elapsed(began.time, settled),
+        caught_up=_elapsed(began.time, _steady_since(under, lambda batch: batch.lag <= few)),
         batches=len(rest),
         over=None if not rest else sum(batch.utilization > OVER for batch in rest) / len(rest),
         utilization=None if not rest else sum(batch.utilization for batch in rest) / len(rest),
@@ -120,17 +120,17 @@ def _is_outside(utilization: float, target: float, step: float, *, rising: bool)
     return utilization > target if rising else utilization < target - step
 
 
-def _from(batches: Sequence[RecordedBatch], holds: Callable[[RecordedBatch], bool]) -> float | None:
-    """Return the time when a condition first held for ``_AT_REST`` batches in a row."""
+def _steady_since(batches: Sequence[RecordedBatch], holds: Callable[[RecordedBatch], bool]) -> float | None:
+    """Return the end of the first ``_STEADY`` batches in a row for which the condition holds."""
     calm = 0
     for batch in batches:
         calm = calm + 1 if holds(batch) else 0
-        if calm == _AT_REST:
+        if calm == _STEADY:
             return batch.time
     return None
 
 
-def _apart(since: float | None, until: float | None) -> float | None:
+def _elapsed(since: float | None, until: float | None) -> float | None:
     return None if since is None or until is None else round(until - since, 1)
 
 
@@ -161,7 +161,7 @@ def plot(
         utilization.set_ylim(bottom=0)
 
         plan.step(at, [sample.executors for sample in samples], where="post", label="executors wanted", color="#222222")
-        plan.step(at, [sample.ready for sample in samples], where="post", label="that take tasks", color="#2ca02c")
+        plan.step(at, [sample.ready for sample in samples], where="post", label="executors ready", color="#2ca02c")
         plan.plot(ended, [batch.workers for batch in batches], ":", label="workers n", color="#1f77b4")
         plan.plot(ended, [batch.replicas for batch in batches], ":", label="replicas m", color="#ff7f0e")
         plan.set_ylabel("number")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from kubernetes.client import CoreV1Api
+from kubernetes.client import ApiException, CoreV1Api
 from urllib3.exceptions import HTTPError
 
 from millrace_api.model.plan import APPLIED_KEY, PLAN_KEY, Applied, Plan
@@ -58,7 +58,7 @@ class Recorder:
         api: a client of the cluster.
         namespace, name: namespace and name of the query.
         rate: returns the current load, in records/s.
-        report: is called with a line about every change.
+        report: called with a line of text about every change.
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class Recorder:
     def _follow(self) -> None:
         while not self._stopped.wait(PERIOD):
             try:
-                held: Any = self._api.read_namespaced_config_map(
+                config_map: Any = self._api.read_namespaced_config_map(
                     f"{self._name}-plan", self._namespace, _request_timeout=(5, 10)
                 )
-            except HTTPError:
-                continue
-            self._take(held.data)
+            except (ApiException, HTTPError):
+                continue  # a busy API server must not end the recording
+            self._take(config_map.data)
 
     def _take(self, data: dict[str, str]) -> None:
         plan = Plan.from_json(data[PLAN_KEY])
@@ -122,16 +122,16 @@ def to_json(samples: list[ClusterSample], finished: list[RecordedBatch], figures
 
 
 def _changes(before: ClusterSample | None, now: ClusterSample, plan: Plan) -> list[str]:
-    said = []
+    lines = []
     if before is None or before.rate != now.rate:
-        said.append(f"load: {now.rate:,.0f} records/s")
+        lines.append(f"load: {now.rate:,.0f} records/s")
     if before is None or before.epoch != now.epoch:
-        said.append(f"plan {now.epoch}: executors={plan.executors} n={plan.parallelism} m={plan.replicas}")
+        lines.append(f"plan {now.epoch}: executors={plan.executors} n={plan.parallelism} m={plan.replicas}")
     if before is not None and before.applied != now.applied:
-        said.append(f"plan {now.applied} is acknowledged")
+        lines.append(f"plan {now.applied} is acknowledged")
     if before is not None and before.ready != now.ready:
-        said.append(f"executors that take tasks: {now.ready}")
-    return said
+        lines.append(f"executors ready: {now.ready}")
+    return lines
 
 
 def _seconds(stamp: str) -> float:

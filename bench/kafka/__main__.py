@@ -64,7 +64,7 @@ class KafkaBench:
         topic = self._filled("uniform", self.records)
         size = self.records // BATCHES
         for _, reading, contender in itertools.product(range(self.rounds), READINGS, (PLAIN, "native")):
-            self._keep(reading, "uniform", contender, size, self.contenders.read(contender, reading, topic, size))
+            self._record(reading, "uniform", contender, size, self.contenders.read(contender, reading, topic, size))
 
     def measure_throughput(self) -> None:
         """Measure the throughput of every query on every stream, from topic to topic."""
@@ -72,7 +72,7 @@ class KafkaBench:
             records = int(self.records * SHARE[name])
             topic, size = self._filled(skew, records), records // BATCHES
             for _, contender in itertools.product(range(self.rounds), CONTENDERS):
-                self._keep(name, skew, contender, size, self.contenders.drain(contender, name, topic, size))
+                self._record(name, skew, contender, size, self.contenders.drain(contender, name, topic, size))
 
     def measure_latency(self) -> None:
         """Measure the latency of the cheap query on every stream, at a rate that all contenders sustain."""
@@ -94,8 +94,8 @@ class KafkaBench:
         fill(self.servers, topic, skew, records)
         return topic
 
-    def _keep(self, name: str, skew: str, contender: str, size: int, batches: Sequence[TimedBatch]) -> None:
-        """Keep the figures of the full batches, without the first one."""
+    def _record(self, name: str, skew: str, contender: str, size: int, batches: Sequence[TimedBatch]) -> None:
+        """Record the throughput over the full batches, without the first one."""
         first, *counted = [batch for batch in batches if batch.rows >= 0.9 * size]
         rows = sum(batch.rows for batch in counted)
         used = counted[-1].processor_seconds - first.processor_seconds

@@ -34,7 +34,6 @@ from millrace_jobs.sources.source_factory import open_source
 WORKERS, REPLICAS = 4, 2
 CONTENDERS = (PLAIN, "native", "hash", "pkg")
 
-
 LONG = "120s"
 """A batch interval that no batch reaches, so that admission only grows, up to the limit of the source."""
 
@@ -50,19 +49,19 @@ class TimedBatch:
 
 @dataclass
 class BatchCollector:
-    """A watcher that keeps the batches of a run. The processor time of the process ``broker`` is not counted."""
+    """A watcher that records the batches of a run. The processor time of the process ``broker`` is not counted."""
 
     broker: int
     batches: list[TimedBatch] = field(default_factory=list)
 
-    def keep(self, rows: int, seconds: float) -> None:
-        """Keep a finished batch, unless it is empty."""
+    def add(self, rows: int, seconds: float) -> None:
+        """Record a finished batch, unless it is empty."""
         if rows:
             self.batches.append(TimedBatch(rows, seconds, own_seconds(without={self.broker})))
 
     def batch(self, report: BatchReport) -> None:
-        """Keep a batch that Millrace reports."""
-        self.keep(report.rows, report.seconds)
+        """Record a batch that Millrace reports."""
+        self.add(report.rows, report.seconds)
 
     def message(self, text: str) -> None:
         """Print the message, since none is expected."""
@@ -82,7 +81,7 @@ class Contenders:
     def drain(self, contender: str, name: str, topic: str, per_batch: int) -> list[TimedBatch]:
         """Process everything in the topic, ``per_batch`` records to a batch, and return the batches in order.
 
-        Millrace reaches that number in several steps.
+        Millrace's admission control starts with smaller batches and reaches that number in several steps.
         """
         collector = BatchCollector(self._broker.pid)
         if contender == PLAIN:
@@ -99,7 +98,7 @@ class Contenders:
             messages = plain.raw(self._spark, self._servers, topic, per_batch)
             rows = messages.select("value") if reading == "raw" else plain.decoded(messages)
             writer = rows.writeStream.format("noop").option("checkpointLocation", self._new_folder().as_uri())
-            plain.watch(self._spark, writer.trigger(availableNow=True), collector.keep)
+            plain.watch(self._spark, writer.trigger(availableNow=True), collector.add)
         else:
             asked = self._stream_query(reading, topic, LONG, maxRecordsPerBatch=per_batch)
             run = self._query_run(asked, contender, collector, once=True)
@@ -117,20 +116,20 @@ class Contenders:
         run = self._query_run(
             self._stream_query(name, topic, interval), contender, BatchCollector(self._broker.pid), once=False
         )
-        going = threading.Thread(target=_to_the_end, args=(run,))
-        going.start()
+        running_query = threading.Thread(target=_to_the_end, args=(run,))
+        running_query.start()
         produce()
         while run.sources["s"].lag(_position(run.checkpoint)):
             time.sleep(0.1)
         run.drain()
-        going.join()
+        running_query.join()
         return run.checkpoint.spark
 
     def _drain_plain(self, name: str, topic: str, per_batch: int, collector: BatchCollector) -> None:
         records = plain.decoded(plain.raw(self._spark, self._servers, topic, per_batch))
         results = plain.results(records, query(name), DELAY)
         writer = plain.to_kafka(results, self._servers, self._new_topic(), self._new_folder())
-        plain.watch(self._spark, writer.trigger(availableNow=True), collector.keep)
+        plain.watch(self._spark, writer.trigger(availableNow=True), collector.add)
 
     def _follow_plain(self, name: str, topic: str, interval: str, produce: Callable[[], None]) -> Path:
         checkpoint = self._new_folder()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 from pyspark.sql.streaming.listener import QueryTerminatedEvent
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 

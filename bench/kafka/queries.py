@@ -35,7 +35,7 @@ def stream_query(
 ) -> StreamQuery:
     """Return a query from the first topic to the second one. ``limits`` are settings of its Kafka source."""
     source, sink = topics
-    asked = {**QUERIES, **READINGS}[name]
+    body = {**QUERIES, **READINGS}[name]
     decoding: dict[str, object] = {"format": "raw"} if name == "raw" else {"schema": SCHEMA}
     if name in QUERIES:
         decoding["watermark"] = {"column": "at", "delay": DELAY}
@@ -50,7 +50,7 @@ def stream_query(
                     **decoding,
                 }
             },
-            "query": asked,
+            "query": body,
             "sink": {"kafka": {"bootstrapServers": servers, "topic": sink}},
             "batchInterval": interval,
             "partitioner": {"replicas": {"max": 8}},

@@ -107,8 +107,9 @@ def _produce(producer: Producer, topic: str, values: Sequence[str]) -> None:
 
 
 def _flush(producer: Producer) -> None:
-    if producer.flush(_PATIENCE):
-        raise RuntimeError("the broker does not take the records")
+    left = producer.flush(_PATIENCE)
+    if left:
+        raise RuntimeError(f"the broker has not acknowledged {left} records within {_PATIENCE:.0f} s: see its log")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Literal
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from millrace_api.errors import MillraceError, Problem

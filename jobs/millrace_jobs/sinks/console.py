@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from millrace_jobs.sinks.base import ResultBatch, Sink
 

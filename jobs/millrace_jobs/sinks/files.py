@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.disk import make_folder, remove_folders, sync

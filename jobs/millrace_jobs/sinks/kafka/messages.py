@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 from pyspark.sql.types import ArrayType, DataType, MapType, NumericType, StringType, StructType
 
 from millrace_api.errors import MillraceError, Problem
