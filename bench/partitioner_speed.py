@@ -124,6 +124,7 @@ def _least_seconds(run: Callable[[Subject], object], begin: Callable[[], Subject
 
 _STATUS = Path("/proc/self/status")
 _EARLIER = 100_000
+"""Records of the earlier batch, whose state a measured partitioner starts from."""
 
 
 @dataclass(frozen=True)

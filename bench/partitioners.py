@@ -131,7 +131,7 @@ def _batch(consumer: Any, left: int) -> list[Any]:
     """Return the next messages, at most ``left``. Raise RuntimeError if the broker reports an error or sends none."""
     messages: list[Any] = consumer.consume(min(AT_ONCE, left), SECONDS_WITHOUT_RECORDS)
     if not messages:
-        raise RuntimeError(f"the broker delivered nothing for {SECONDS_WITHOUT_RECORDS} seconds")
+        raise RuntimeError(f"the broker delivered no records for {SECONDS_WITHOUT_RECORDS} s: check that it is running")
     for message in messages:
         if message.error() is not None:
             raise RuntimeError(f"the broker reports: {message.error()}")

@@ -1,6 +1,6 @@
-"""A fleet of queries in several namespaces, which its own client applies, changes and deletes as users do.
+"""A fleet of queries in several namespaces, which a client of its own applies, changes and deletes as users do.
 
-Another client watches the cluster and notes when it saw the states of each query, by this process's own clock.
+Another client watches the cluster and records when it saw the states of each query, by this process's own clock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from millrace_api.model.streamquery import DRIVER, QUERY_LABEL, ROLE_LABEL
 
 NAMESPACES = 10
 TIMEOUT = (5.0, 60.0)
-"""Timeouts in seconds for connecting and for the answer."""
+"""Timeouts in seconds for connecting and for the response."""
 
 Key = tuple[str, str]
 """Namespace and name of a query."""
@@ -78,13 +78,13 @@ class QueryFleet:
         for key in self._paced(self.keys):
             self._apply(key, _QUERY["spec"])
 
-    def change(self, keys: Iterable[Key], said: Callable[[Key, float, int], None]) -> None:
-        """Change the spec of some queries, calling ``said`` with each key, the send time and the new generation."""
+    def change(self, keys: Iterable[Key], record: Callable[[Key, float, int], None]) -> None:
+        """Change the spec of some queries, calling ``record`` with each key, the send time and the new generation."""
         spec = copy.deepcopy(_QUERY["spec"])
         spec["executors"]["max"] += 1
         for key in self._paced(keys):
             sent = time.monotonic()
-            said(key, sent, int(self._apply(key, spec)["metadata"]["generation"]))
+            record(key, sent, int(self._apply(key, spec)["metadata"]["generation"]))
 
     def delete(self) -> None:
         """Request the deletion of all queries at once."""
@@ -97,7 +97,7 @@ class QueryFleet:
         return sorted({namespace for namespace, _ in self.keys})
 
     def _apply(self, key: Key, spec: dict[str, Any]) -> Any:
-        """Apply a query and return it, or None if it is new: the library does not read answers with status 201."""
+        """Apply a query and return it, or None if it is new: the library does not parse responses with status 201."""
         namespace, name = key
         return self._queries.patch_namespaced_custom_object(
             GROUP,
@@ -141,9 +141,9 @@ class Sightings:
     gone: dict[Key, float] = field(default_factory=dict)
 
     def watch(self, client: Callable[[], ApiClient]) -> None:
-        """Start to watch, in threads that last as long as the process or until the API server ends."""
+        """Start to watch, in threads that run until the process ends or the API server stops."""
         queries, pods = CustomObjectsApi(client()), CoreV1Api(client())
-        how: dict[str, Any] = {
+        options: dict[str, Any] = {
             "watch": True,
             "timeout_seconds": _LONGEST,
             "_preload_content": False,
@@ -151,19 +151,19 @@ class Sightings:
         }
 
         def follow_queries() -> None:
-            for event in _events(queries.list_cluster_custom_object(GROUP, VERSION, PLURAL, **how)):
+            for event in _events(queries.list_cluster_custom_object(GROUP, VERSION, PLURAL, **options)):
                 self.query_seen(event)
 
         def follow_pods() -> None:
             drivers = f"{QUERY_LABEL},{ROLE_LABEL}={DRIVER}"
-            for event in _events(pods.list_pod_for_all_namespaces(label_selector=drivers, **how)):
+            for event in _events(pods.list_pod_for_all_namespaces(label_selector=drivers, **options)):
                 self.pod_seen(event)
 
         for follow in (follow_queries, follow_pods):
             threading.Thread(target=follow, daemon=True).start()
 
     def query_seen(self, event: dict[str, Any]) -> None:
-        """Note what a watch event of a StreamQuery shows."""
+        """Record what a watch event of a StreamQuery shows."""
         now, body = time.monotonic(), event["object"]
         key, status = _key(body), body.get("status", {})
         if event["type"] == "DELETED":
@@ -174,7 +174,7 @@ class Sightings:
         self.observed.setdefault((key, status.get("observedGeneration", 0)), now)
 
     def pod_seen(self, event: dict[str, Any]) -> None:
-        """Note what a watch event of a driver's pod shows."""
+        """Record what a watch event of a driver's pod shows."""
         body = event["object"]
         ready = any(
             each["type"] == "Ready" and each["status"] == "True"
@@ -191,7 +191,7 @@ def _key(body: dict[str, Any]) -> Key:
 
 def _events(answer: Any) -> Iterator[dict[str, Any]]:
     rest = b""
-    with suppress(HTTPError):  # the API server has ended
+    with suppress(HTTPError):  # the API server has stopped
         for part in answer.stream(1 << 16, decode_content=True):
             *lines, rest = (rest + part).split(b"\n")
             yield from map(json.loads, filter(None, lines))

@@ -69,7 +69,8 @@ class OperatorBench:
         began = time.monotonic()
         with ThreadPoolExecutor(1) as users:
             client = users.submit(self.fleet.apply)
-            self._wait(client.done, "queries applied", lambda: len({key for key, _ in self.seen.observed}))
+            # ``list`` copies at once, since the watching thread adds keys meanwhile
+            self._wait(client.done, "queries applied", lambda: len({key for key, _ in list(self.seen.observed)}))
             client.result()
         applied = time.monotonic()
         self._wait(lambda: len(self.seen.running) == len(keys), "queries Running", lambda: len(self.seen.running))
@@ -104,7 +105,11 @@ class OperatorBench:
 
         every = max(len(self.fleet.keys) // SAMPLE, 1)
         self.fleet.change(self.fleet.keys[::every][:SAMPLE], record_change)
-        self._wait(lambda: sent.keys() <= self.seen.observed.keys(), "changes in the status", lambda: len(sent))
+        self._wait(
+            lambda: sent.keys() <= self.seen.observed.keys(),
+            "changes in the status",
+            lambda: sum(each in self.seen.observed for each in sent),
+        )
         return Ages.of([self.seen.observed[each] - at for each, at in sent.items()])
 
     def _rest(self, operator: RunningOperator) -> Rest:

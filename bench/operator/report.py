@@ -99,7 +99,7 @@ class OperatorFigures:
 def show(figures: OperatorFigures, console: Console) -> None:
     """Print the measured figures beside their targets, and the requests."""
     made, rest, restart = figures.creation, figures.rest, figures.restart
-    changes, everybody = sum(made.operator_requests.values()), sum(made.all_requests.values())
+    changes, requests = sum(made.operator_requests.values()), sum(made.all_requests.values())
     per_minute = 60 / rest.seconds / figures.queries
     rows = (
         ("all queries Running", f"{made.running_seconds:.1f} s", ""),
@@ -109,7 +109,7 @@ def show(figures: OperatorFigures, console: Console) -> None:
         ("operator: processor, per query", f"{1e3 * made.processor_seconds / figures.queries:.0f} ms", ""),
         ("control plane: processor, per query", f"{1e3 * made.plane_seconds / figures.queries:.0f} ms", ""),
         ("operator: changes, per query", f"{changes / figures.queries:.2f}", ""),
-        ("everybody: requests, per query", f"{everybody / figures.queries:.2f}", ""),
+        ("all clients: requests, per query", f"{requests / figures.queries:.2f}", ""),
         ("operator: steps, per query", f"{made.reconciles / figures.queries:.2f}", ""),
         ("status age, driver ready, p50/p99", _ages(made.status_age), "under 30 s"),
         ("status age, spec changed, p50/p99", _ages(figures.changes), "under 30 s"),
@@ -120,7 +120,7 @@ def show(figures: OperatorFigures, console: Console) -> None:
         ("deletion: queries gone", f"{figures.deletion.queries_seconds:.1f} s", ""),
         ("deletion: their objects gone", f"{figures.deletion.objects_seconds:.1f} s", ""),
     )
-    table = Table("", "measured", "wanted", title=f"the operator with {figures.queries} queries")
+    table = Table("", "measured", "target", title=f"the operator with {figures.queries} queries")
     for row in rows:
         table.add_row(*row)
     console.print(table)

@@ -50,13 +50,13 @@ class Requests:
 def requests(plane: ControlPlane) -> Requests:
     """Return all requests so far."""
     changes = [event for event in plane.changes() if event["user"]["username"] == USER]
-    touches = [event for event in changes if event["objectRef"].get("name") == CANARY]
+    canary = [event for event in changes if event["objectRef"].get("name") == CANARY]
     ours = Counter(
         f"{event['verb'].upper()} {_resource(event['objectRef']['resource'], event['objectRef'].get('subresource'))}"
         for event in changes
         if event["objectRef"].get("name") != CANARY
     )
-    return Requests(_served(plane), ours, len(touches))
+    return Requests(_served(plane), ours, len(canary))
 
 
 def _served(plane: ControlPlane) -> Counts:
@@ -87,7 +87,7 @@ class RunningOperator:
         self._process = Process(command, log, environment={"KUBECONFIG": str(kubeconfig)})
 
     def end(self) -> None:
-        """End the process as Kubernetes does."""
+        """Send SIGTERM, as Kubernetes does, and wait until the process has ended."""
         self._process.end()
 
     @property
@@ -115,6 +115,8 @@ class RunningOperator:
         deadline = time.monotonic() + _PATIENCE
         while (found := re.search(r"metrics and probes are on port (\d+)", self._process.said)) is None:
             if self._process.status is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the operator does not answer: {self._process.said[-3000:]}")
+                raise RuntimeError(
+                    f"the operator has not announced its port; its output ends: {self._process.said[-3000:]}"
+                )
             time.sleep(0.05)
         return int(found[1])

@@ -11,9 +11,8 @@ import argparse
 from pathlib import Path
 
 from bench.docs_pages import replace_between
-from bench.papers import figures as claims
 from bench.papers import plots
-from bench.papers.figures import PaperFigures
+from bench.papers.figures import PaperFigures, table
 from bench.papers.rerun import CLAIMS, run
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +23,7 @@ BEGIN, END = "<!-- claims: written by make bench-papers -->", "<!-- end of claim
 def main() -> None:
     """Measure, or read the figures of an earlier run, and write the plots and the table of the page."""
     parser = argparse.ArgumentParser(prog="python -m bench.papers", description=__doc__)
-    parser.add_argument("--figures", type=Path, help="figures of an earlier run")
+    parser.add_argument("--figures", type=Path, help="write only plots and table, from this file of an earlier run")
     chosen = parser.parse_args()
     if chosen.figures:
         figures = PaperFigures.read(chosen.figures)
@@ -32,7 +31,7 @@ def main() -> None:
         figures = run()
         figures.write(ROOT / "out" / "papers.json")
     plots.draw_all(figures, ROOT / "docs" / "img" / "partitioning")
-    replace_between(PAGE, BEGIN, END, claims.table(CLAIMS, figures))
+    replace_between(PAGE, BEGIN, END, table(CLAIMS, figures))
     for claim in CLAIMS:
         outcome = claim.check(figures)
         print(f"{claim.name:7} {outcome.verdict:10} {outcome.ours}")

@@ -119,7 +119,7 @@ def _query_3(figures: PaperFigures) -> Outcome:
     return Outcome(f"imbalance relative to FLD's, median over n: {'; '.join(text)}", share(holds))
 
 
-def _gain_over_fld(figures: PaperFigures, stream: str, least: float) -> Outcome:
+def _gain_over_fld(figures: PaperFigures, stream: str) -> Outcome:
     gains = [
         ratio - 1
         for name in ("AM-2", "AM-5", "cAM-2", "cAM-5")
@@ -127,7 +127,7 @@ def _gain_over_fld(figures: PaperFigures, stream: str, least: float) -> Outcome:
     ]
     return Outcome(
         f"FLD's largest load exceeds AM's and cAM's by {spread(gains, '{:.0%}'.format)}",
-        share(gain > least for gain in gains),
+        share(gain > 0 for gain in gains),
     )
 
 
@@ -307,7 +307,7 @@ CLAIMS = (
         "000.6",
         "Fig. 6, §6.1.2",
         "TPC-H Query 3: up to 47 % more throughput than FLD",
-        lambda figures: _gain_over_fld(figures, "lineitem-orders", 0.0),
+        lambda figures: _gain_over_fld(figures, "lineitem-orders"),
         "A bound on the throughput, not the throughput",
     ),
     Claim(
@@ -317,12 +317,12 @@ CLAIMS = (
         _routes,
         "Parts of the work, where the paper measured time; FLD, AM and cAM have nothing to aggregate",
     ),
-    Claim("000.8", "§6.1.3", "DEBS Query 1: AM-2-H performs as AM-2", _sketched_affinity),
+    Claim("000.8", "§6.1.3", "DEBS Query 1: AM-2-H performs like AM-2", _sketched_affinity),
     Claim(
         "000.9",
         "Fig. 9, §6.1.4",
         "DEBS Query 2: AM and cAM 1.2 to 1.9 times better latency than FLD, being more even",
-        lambda figures: _gain_over_fld(figures, "debs-taxis", 0.0),
+        lambda figures: _gain_over_fld(figures, "debs-taxis"),
         "A bound on the latency, not the latency",
     ),
     Claim(
@@ -346,7 +346,7 @@ CLAIMS = (
         "Table 4, §6.3.2",
         "8.1 million keys, 8, 16, 32 workers: CM-2 and LM-2 243 MB, AM-2 122 MB; with HLL 0.02, 0.04, 0.08 MB",
         _memory_of_sets,
-        "Here a key is kept once, with its workers as bits, so CM-2 and AM-2 are alike. Sizes are scaled from "
+        "Here a key is stored once, with its workers as bits, so CM-2 and AM-2 are alike. Sizes are scaled from "
         "a tenth of the keys; registers have 8 bits, in the paper 5",
     ),
     Claim("000.13", "§4.1", "CM: least cardinality imbalance, but more tuple imbalance", _cardinality_minimisation),

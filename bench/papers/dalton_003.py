@@ -78,8 +78,8 @@ def _steady(figures: PaperFigures, stream: PaperStream, algorithm: str, workers:
         imbalance=second.imbalance.mean(),
         replication=(second.partials / second.keys).mean(),
         split=(second.split / second.partials).mean(),
-        pace=_pace(algorithm, second, workers).mean(),
-        pace_without_forwarding=_pace("", second, workers).mean(),
+        pace=_pace(second, workers, forwarding=algorithm in FORWARDING).mean(),
+        pace_without_forwarding=_pace(second, workers, forwarding=False).mean(),
         seconds=seconds,
     )
 
@@ -90,13 +90,14 @@ def _place(algorithm: str, slides: Sequence[Hashes], workers: int, slides_per_wi
     return place(algorithm, slides, workers, slides_per_window=window)
 
 
-def _pace(algorithm: str, found: SlideFigures, workers: int) -> NDArray[np.float64]:
+def _pace(found: SlideFigures, workers: int, *, forwarding: bool) -> NDArray[np.float64]:
     """Return the best possible speedup of combiners and reducers over a single combiner, by slide.
 
     In each slide, the slowest combiner processes its part of the records. Meanwhile n/8 reducers, as in section 5.1,
-    merge the window's partial results, except forwarded ones. Both work at the same speed.
+    merge the window's partial results. With ``forwarding``, those of keys on a single worker go past the reducers. Both
+    work at the same speed.
     """
-    merged = found.split if algorithm in FORWARDING else found.partials
+    merged = found.split if forwarding else found.partials
     return SLIDE / np.maximum((1 + found.imbalance) * SLIDE / workers, merged / (workers / 8))
 
 
@@ -115,7 +116,7 @@ def _shifting(figures: PaperFigures, name: str, phases: Sequence[PaperStream], a
     slides = [slide for phase in phases for slide in phase.slides(SLIDE)]
     placed = _place(algorithm, slides, SHIFT_WORKERS, SHIFT_WINDOW)
     found = slide_figures(slides, placed, SHIFT_WORKERS, SHIFT_WINDOW)
-    pace = _pace(algorithm, found, SHIFT_WORKERS)
+    pace = _pace(found, SHIFT_WORKERS, forwarding=algorithm in FORWARDING)
     for figure, values in (("pace by slide", pace), ("imbalance by slide", found.imbalance)):
         figures.series[FigureKey(f"shifts {name}", "phases", algorithm, SHIFT_WORKERS, figure)] = values.tolist()
     skewed = np.concatenate([pace[phase * PHASE : (phase + 1) * PHASE] for phase in range(1, len(phases), 2)])
@@ -131,9 +132,9 @@ def _shifting(figures: PaperFigures, name: str, phases: Sequence[PaperStream], a
 
 
 def _settling(values: NDArray[np.float64]) -> int:
-    """Return the slides until the values have settled.
+    """Return the number of slides until the values have settled.
 
-    That is when the mean of five stays within a tenth of the values' range of the mean of the last ten.
+    From then on, the mean of five values differs from the mean of the last ten by at most a tenth of the values' range.
     """
     smooth = np.convolve(values, np.full(5, 0.2), "valid")
     off = np.abs(smooth - values[-10:].mean()) > 0.1 * np.ptp(values)
@@ -142,29 +143,35 @@ def _settling(values: NDArray[np.float64]) -> int:
 
 def _cooperating(figures: PaperFigures, partitioners: int) -> None:
     """Measure partitioners, half of them on uniform keys and half on Zipf(1.5); one alone gets both (Figure 15)."""
-    rows = 2 * SLIDES_PER_WINDOW * SLIDE // 2
+    rows = SLIDES_PER_WINDOW * SLIDE  # of each half, for two windows together
     uniform, skewed = zipf(0.0, rows, first_key=ZIPF_KEYS), zipf(1.5, rows)
     slides = [
         np.column_stack(halves).ravel() if partitioners == 1 else np.concatenate(halves)
         for halves in zip(uniform.slides(SLIDE // 2), skewed.slides(SLIDE // 2), strict=True)
     ]
-    for algorithm, learns in (("Dalton", True), ("Dalton, never syncing", False), ("DAGreedy", False), ("FLD", False)):
+    for algorithm, cooperative in (
+        ("Dalton", True),
+        ("Dalton, never syncing", False),
+        ("DAGreedy", False),
+        ("FLD", False),
+    ):
         placed = place(
             algorithm.partition(",")[0],
             slides,
             SHIFT_WORKERS,
             replicas=partitioners,
             slides_per_window=SHIFT_WINDOW,
-            cooperative=learns,
+            cooperative=cooperative,
         )
         found = slide_figures(slides, placed, SHIFT_WORKERS, SHIFT_WINDOW)
+        pace = _pace(found, SHIFT_WORKERS, forwarding=algorithm in FORWARDING)
         figures.add(
             f"partitioners {partitioners}",
             BOTH,
             algorithm,
             SHIFT_WORKERS,
             imbalance=found.imbalance[-SLIDES_PER_WINDOW:].mean(),
-            pace=_pace(algorithm, found, SHIFT_WORKERS)[-SLIDES_PER_WINDOW:].mean(),
+            pace=pace[-SLIDES_PER_WINDOW:].mean(),
         )
 
 

@@ -194,7 +194,7 @@ CLAIMS = (
         "against cAM",
         lambda figures: _over(figures, "cAM-2", streams=EVEN + SKEWED),
         "cAM is ahead where no key or few have 1/n of the records: it is hashing with a choice. It never "
-        "begins a new window here, since in sliding windows its keys would else be on two workers",
+        "begins a new window here, because in sliding windows that would put its keys on two workers",
     ),
     Claim(
         "003.5",
@@ -216,7 +216,7 @@ CLAIMS = (
     Claim(
         "003.8",
         "Fig. 9a, §5.2",
-        "uniform and Zipf by turns: while skewed, 1.3 to 6 times the throughput of the others",
+        "uniform and Zipf in turn: while skewed, 1.3 to 6 times the throughput of the others",
         lambda figures: _shift_paces(figures, "alternating", "skewed_pace"),
     ),
     Claim(
@@ -239,7 +239,7 @@ CLAIMS = (
         "Fig. 11, §4.2",
         "key forwarding: 3 times the throughput where keys are near uniform",
         _forwarding,
-        "The pace has merging cost as much as placing, which overstates the gain",
+        "The pace assumes that merging costs as much as combining, which overstates the gain",
     ),
     Claim(
         "003.13",
@@ -252,7 +252,7 @@ CLAIMS = (
         "Fig. 14a, §5.4",
         "partitioners that never sync optimise only locally",
         _no_syncs,
-        "Without syncs, nothing may be forwarded. But the loads are more even: each partitioner takes for hot "
+        "Without syncs, nothing may be forwarded. But the loads are more even: each partitioner treats as hot "
         "what is frequent in its own part, and so splits more keys than by the global threshold",
     ),
     Claim(
@@ -260,7 +260,7 @@ CLAIMS = (
         "Fig. 15, §5.4",
         "two partitioners have slightly more imbalance than one, more than two no more than that",
         _more_partitioners,
-        "Several have no more of it than one here. 0.31 of it is what keys just under the threshold 1/n leave, which "
+        "Here several have no more than one. 0.31 of the imbalance comes from keys just under the threshold 1/n, which "
         "are hashed",
     ),
     Claim(
@@ -268,7 +268,7 @@ CLAIMS = (
         "Fig. 13, §5.4",
         "one source uniform, one Zipf(1.5): 1.4 to 3.4 times the throughput of existing techniques",
         _coordinated,
-        "DAGreedy is ahead until its partitioners see so few records of a slide (1,250) that any key passes "
-        "for frequent and is split",
+        "DAGreedy is ahead until its partitioners see so few records of a slide (1,250) that any key counts "
+        "as frequent and is split",
     ),
 )

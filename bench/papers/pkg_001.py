@@ -176,7 +176,7 @@ CLAIMS = (
     Claim("001.1", "Analysis", "SG's imbalance is at most one message", _even),
     Claim(
         "001.2",
-        "Conclusion; its table of figures is lost in our text",
+        "Conclusion; its table of figures is missing from our copy",
         "against key grouping, PKG reduces the imbalance by up to several orders of magnitude",
         _against_hashing,
         "Orders of magnitude while two workers can carry the most frequent key, a small factor when they cannot "

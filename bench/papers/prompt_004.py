@@ -85,8 +85,8 @@ def time_blocks(times: NDArray[np.int64], start: int, interval: int, blocks: int
     since = times - np.int64(start)
     if len(since) and not 0 <= int(since.min()) <= int(since.max()) < interval:
         raise ValueError(
-            f"times go from {times.min()} to {times.max()}; a batch from {start} for {interval} has those from "
-            f"{start} to {start + interval - 1}"
+            f"times go from {times.min()} to {times.max()}, beyond the batch; give times from {start} to "
+            f"{start + interval - 1}"
         )
     ends = np.array([-(-interval * block // blocks) for block in range(1, blocks)], np.int64)
     return np.searchsorted(ends, since, side="right").astype(np.int32)
@@ -144,17 +144,17 @@ def _timing(figures: PaperFigures, buffering: str, batches: Sequence[Hashes]) ->
     """Measure the seconds while batches arrive and at their ends. Only ratios within a run are meaningful."""
     prompt = new_replica(f"prompt:buffering={buffering}", 16)
     assert isinstance(prompt, PromptPartitioner)
-    while_it_comes, at_its_end = [], []
+    accumulating, cutting = [], []
     for batch in batches:
         began = time.perf_counter()
         prompt.accumulate(batch)
-        came = time.perf_counter()
+        complete = time.perf_counter()
         prompt.cut()
-        at_its_end.append(time.perf_counter() - came)
-        while_it_comes.append(came - began)
+        cutting.append(time.perf_counter() - complete)
+        accumulating.append(complete - began)
         prompt.advance()
     figures.add(
-        "timing", "w106", buffering, 16, accumulate=float(np.median(while_it_comes)), cut=float(np.median(at_its_end))
+        "timing", "w106", buffering, 16, accumulate=float(np.median(accumulating)), cut=float(np.median(cutting))
     )
 
 
@@ -209,7 +209,7 @@ def _locality(figures: PaperFigures) -> Outcome:
 def _varying_rate(figures: PaperFigures) -> Outcome:
     runs = figures.runs("blocks")
     ratio = {
-        name: [figures.of("blocks", s, name, n, "bsi") / (figures.of("blocks", s, "SH", n, "largest")) for s, n in runs]
+        name: [figures.of("blocks", s, name, n, "bsi") / figures.of("blocks", s, "SH", n, "largest") for s, n in runs]
         for name in ("Time-based", "Time-based, varying rate", "Prompt")
     }
     text = ", ".join(f"{name} {spread(values, '{:.1%}'.format)}" for name, values in ratio.items())
@@ -259,20 +259,14 @@ def _reduce_buckets(figures: PaperFigures) -> Outcome:
 
 
 def _sorting(figures: PaperFigures) -> Outcome:
-    (came, cut), (came_sort, cut_sort) = (
+    (accumulate, cut), (accumulate_sort, cut_sort) = (
         [figures.of("timing", "w106", name, 16, figure) for figure in ("accumulate", "cut")]
         for name in ("count-tree", "post-sort")
     )
-    gaps = [
-        abs(a / b - 1)
-        for figure in ("bsi", "bci", "ksr")
-        for a, b in zip(
-            figures.each("blocks", "Prompt", figure), figures.each("blocks", "Post-sort", figure), strict=True
-        )
-        if figure == "ksr" and b
-    ]
+    ksr = zip(*(figures.each("blocks", name, "ksr") for name in ("Prompt", "Post-sort")), strict=True)
+    gaps = [abs(tree / post_sort - 1) for tree, post_sort in ksr]
     return Outcome(
-        f"cut: {cut / cut_sort:.2f} of post-sort's time; accumulate: {came / came_sort:.1f} times; "
+        f"cut: {cut / cut_sort:.2f} of post-sort's time; accumulate: {accumulate / accumulate_sort:.1f} times; "
         f"KSR within {max(gaps):.2%}",
         share([cut < 0.9 * cut_sort, max(gaps) < 0.05]),
     )
@@ -291,16 +285,16 @@ CLAIMS = (
         "Fig. 10c, d",
         "BCI relative to shuffle: hashing and Prompt significantly better than all others",
         _cardinality,
-        "Prompt's is by far the least but for debs-taxis, where nearly each record has its own key. Hashing's "
+        "Prompt's is by far the least, except on debs-taxis, where nearly every record has its own key. Hashing's "
         "is not: shuffle's blocks are random samples of one batch and have nearly equally many keys, while "
-        "the number of keys that hash to a block scatters like the root of their mean number",
+        "the number of keys that hash to a block varies like the square root of its mean",
     ),
     Claim(
         "004.3",
         "§7.2",
         "Prompt strikes a balance of block size and cardinality: least MPI",
         _balance,
-        "All but the four on debs-taxis, where blocks by time are as good: BCI is about one key, and Prompt's "
+        "The four others are on debs-taxis, where blocks by time are as good: BCI is about one key, and Prompt's "
         "fragments have a price",
     ),
     Claim("004.4", "§3.2, §4.2", "key locality: Prompt splits few keys, SH and time-based many", _locality),
@@ -318,7 +312,7 @@ CLAIMS = (
         "First Fit Decreasing fragments 3 of 8 keys, Fragmentation Minimization 1, Prompt 2; only Prompt balances "
         "cardinality",
         _packing,
-        "The figure's eight keys are lost in our text, so these are the streams above",
+        "The figure's eight keys are missing from our copy, so these are the streams above",
     ),
     Claim(
         "004.8",

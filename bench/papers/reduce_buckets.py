@@ -8,7 +8,7 @@ because no cluster is divided. The paper leaves open which of several equal buck
 Map task took the first one, the largest clusters of all tasks would meet there. So each task counts the buckets from a
 start of its own.
 
-Spark merges by key, so that no job assigns Reduce buckets; the benchmark of the paper does.
+Spark merges by key, so no job assigns Reduce buckets. Only this rerun of the paper's experiments does.
 """
 
 from __future__ import annotations

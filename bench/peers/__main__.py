@@ -28,7 +28,6 @@ from tests.lab.kafka import Broker, running_broker
 
 from bench.kafka.topics import create, fill
 from bench.peers import judge, report
-from bench.peers import judge as steps
 from bench.peers.engines import OURS, PEERS, SPARK, Engines, PeerTask
 
 SKEW = "Zipf 1.0"
@@ -59,7 +58,7 @@ class PeersBench:
             with self.engines.running(name, task) as process, self._producing(task.source, rate, seconds):
                 began = time.time()
                 found = judge.latency(self.broker.bootstrap, task.sink, seconds - 2, began, _alive(process))
-                self._keep("latency", name, interval, asdict(found), task)
+                self._record("latency", name, interval, asdict(found), task)
 
     def backlog(self, topic: str, records: int, interval: int) -> None:
         """Measure how long every contender takes for a full topic."""
@@ -69,7 +68,7 @@ class PeersBench:
                 found = judge.backlog(
                     self.broker.bootstrap, task.sink, records, _PATIENCE, time.time(), _alive(process)
                 )
-                self._keep("backlog", name, interval, asdict(found), task)
+                self._record("backlog", name, interval, asdict(found), task)
 
     def fixed(self, interval: int) -> None:
         """Measure the contenders on Spark with a thousand records in each batch."""
@@ -84,12 +83,8 @@ class PeersBench:
                 before = _steps(name, task)
                 _sleep(seconds - SETTLED, process)
                 by_step = _steps(name, task).since(before)
-                median = (
-                    steps.median_plain(task.log, BATCHES)
-                    if name == SPARK
-                    else steps.median_millrace(task.log, BATCHES, interval)
-                )
-                self._keep("fixed", name, interval, {"median": median} | dict(by_step), task)
+                median = _median(name, task)
+                self._record("fixed", name, interval, {"median": median} | dict(by_step), task)
 
     def empty(self, interval: int) -> None:
         """Measure empty batches: records come only in every third interval, so an empty batch follows each batch."""
@@ -105,12 +100,7 @@ class PeersBench:
                 self._producing(task.source, 1000 / every, seconds, every),
             ):
                 _sleep(seconds, process)
-                median = (
-                    steps.median_plain(task.log, BATCHES, empty=True)
-                    if name == SPARK
-                    else steps.median_millrace(task.log, BATCHES, interval, empty=True)
-                )
-                self._keep("empty", name, interval, {"median": median}, task)
+                self._record("empty", name, interval, {"median": _median(name, task, empty=True)}, task)
 
     def _task(self, interval: int, source: str | None = None) -> PeerTask:
         tag = uuid.uuid4().hex[:8]
@@ -128,15 +118,21 @@ class PeersBench:
             process.kill()
             process.wait()
 
-    def _keep(self, part: str, name: str, interval: int, values: Mapping[str, float | None], task: PeerTask) -> None:
+    def _record(self, part: str, name: str, interval: int, values: Mapping[str, float | None], task: PeerTask) -> None:
         self.figures.append(report.PeerFigure(part, name, interval, values))
         print(json.dumps(asdict(self.figures[-1])), file=sys.stderr, flush=True)
         if None in values.values():
             print(task.log.read_text(encoding="utf-8", errors="replace")[-2000:], file=sys.stderr, flush=True)
 
 
-def _steps(name: str, task: PeerTask) -> steps.Steps:
-    return steps.of_plain_spark(task.log) if name == SPARK else steps.of_millrace(task.log)
+def _median(name: str, task: PeerTask, *, empty: bool = False) -> float:
+    if name == SPARK:
+        return judge.median_plain(task.log, BATCHES, empty=empty)
+    return judge.median_millrace(task.log, BATCHES, task.interval, empty=empty)
+
+
+def _steps(name: str, task: PeerTask) -> judge.Steps:
+    return judge.of_plain_spark(task.log) if name == SPARK else judge.of_millrace(task.log)
 
 
 def _alive(process: subprocess.Popen[bytes]) -> Callable[[], bool]:

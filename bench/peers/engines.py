@@ -1,4 +1,4 @@
-"""The contenders as a user starts them: by a command, each with its own folder for everything it keeps."""
+"""The contenders as a user starts them: by a command, each with its own folder for everything it stores."""
 
 from __future__ import annotations
 

@@ -58,11 +58,11 @@ class Backlog:
     all: float | None
 
 
-def latency(servers: str, sink: str, seconds: float, began: float, goes_on: Callable[[], bool]) -> VisibleLatency:
+def latency(servers: str, sink: str, seconds: float, began: float, is_running: Callable[[], bool]) -> VisibleLatency:
     """Watch the results for ``seconds`` seconds, and return the latency over the second half of them."""
     seen: list[float] = []
     first = None
-    for update in _updates(servers, sink, began + seconds, goes_on):
+    for update in _updates(servers, sink, began + seconds, is_running):
         first = update.seen - began if first is None else first
         if update.seen > began + seconds / 2:
             seen.append((update.seen - update.latest) * 1000)
@@ -71,12 +71,12 @@ def latency(servers: str, sink: str, seconds: float, began: float, goes_on: Call
 
 
 def backlog(
-    servers: str, sink: str, records: int, seconds: float, began: float, goes_on: Callable[[], bool]
+    servers: str, sink: str, records: int, seconds: float, began: float, is_running: Callable[[], bool]
 ) -> Backlog:
     """Watch until the newest results of all keys and windows cover ``records`` records together."""
     newest: dict[tuple[str, str], int] = {}
     total, first = 0, None
-    for update in _updates(servers, sink, began + seconds, goes_on):
+    for update in _updates(servers, sink, began + seconds, is_running):
         first = update.seen - began if first is None else first
         before = newest.get((update.window, update.key), 0)
         if update.records > before:
@@ -87,13 +87,13 @@ def backlog(
     return Backlog(first, None)
 
 
-def _updates(servers: str, sink: str, until: float, goes_on: Callable[[], bool]) -> Iterator[Update]:
+def _updates(servers: str, sink: str, until: float, is_running: Callable[[], bool]) -> Iterator[Update]:
     settings = {"group.id": uuid.uuid4().hex, "isolation.level": "read_committed", "auto.offset.reset": "earliest"}
     quick = {"fetch.wait.max.ms": 10, "enable.auto.commit": False}
     consumer = Consumer({"bootstrap.servers": servers} | settings | quick)
     consumer.subscribe([sink])
     try:
-        while time.time() < until and goes_on():
+        while time.time() < until and is_running():
             messages = consumer.consume(_AT_ONCE, _WAIT)
             now = time.time()
             for message in messages:
@@ -104,11 +104,11 @@ def _updates(servers: str, sink: str, until: float, goes_on: Callable[[], bool])
         consumer.close()
 
 
-def _seconds(time_of: float | str) -> float:
+def _seconds(moment: float | str) -> float:
     """Convert milliseconds since 1970, or a time in ISO 8601, to seconds since 1970."""
-    if isinstance(time_of, str):
-        return datetime.fromisoformat(time_of).timestamp()
-    return time_of / 1000
+    if isinstance(moment, str):
+        return datetime.fromisoformat(moment).timestamp()
+    return moment / 1000
 
 
 _METRICS = re.compile(r" metrics=(\S+)")
@@ -131,9 +131,6 @@ class Steps:
         }
 
 
-NONE = Steps(0, {})
-
-
 def of_plain_spark(log: Path) -> Steps:
     """Read the steps from the lines that the plain job prints."""
     batches: list[dict[str, float]] = [entry["steps"] for entry in _plain_batches(log)]
@@ -145,7 +142,7 @@ def of_millrace(log: Path) -> Steps:
     """Read the steps from Millrace's metrics."""
     url = _METRICS.search(log.read_text(encoding="utf-8"))
     if url is None:
-        return NONE
+        return Steps(0, {})
     with urllib.request.urlopen(url[1], timeout=10) as answer:
         text = answer.read().decode()
     batches = sum(float(count) for count in _BATCHES.findall(text))

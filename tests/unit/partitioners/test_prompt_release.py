@@ -61,7 +61,7 @@ def test_a_changing_rate_makes_unequal_blocks():
 
 
 def test_a_time_outside_the_batch_is_refused():
-    with pytest.raises(ValueError, match="times go from 5 to 20; a batch from 10 for 10 has those from 10 to 19"):
+    with pytest.raises(ValueError, match="times go from 5 to 20, beyond the batch; give times from 10 to 19"):
         time_blocks(np.array([5, 20]), 10, 10, 4)
     with pytest.raises(ValueError, match="interval is 0"):
         time_blocks(np.array([5]), 5, 0, 4)
