@@ -66,7 +66,7 @@ class PlanRun:
     def figure(self, waited: Mapping[tuple[str, int], float]) -> PlanFigure:
         """Return the figure of the run, without the seconds that batches waited for cores."""
         rates = [report.rows / (report.seconds - waited.get((self.id, report.batch), 0.0)) for report in self.reports]
-        rows = _added([report.worker_rows for report in self.reports])
+        rows = _sums([report.worker_rows for report in self.reports])
         return PlanFigure(self.query, self.stream, self.plan, statistics.median(rates), rows)
 
 
@@ -101,11 +101,11 @@ class PipelineBench:
         """Run one query on one stream under one plan."""
         spec = stream_query(QUERIES[query]).spec
         source = self._source(stream)
-        planned = compile_query(self._spark, spec, {"s": source.schema})
+        compiled = compile_query(self._spark, spec, {"s": source.schema})
         workspace = Path(tempfile.mkdtemp(dir=self._folder))
         algorithm = plan if plan != "spark" else "native"
         write_control(workspace / "control.json", Control(Pin(1, algorithm, self._replicas, self._workers)))
-        around = RunContext(
+        context = RunContext(
             self._spark,
             {"s": source},
             workspace / "control.json",
@@ -113,8 +113,8 @@ class PipelineBench:
             policies=workspace / "policies",
             everything=True,
         )
-        results = self._results(planned, spec, around, plan)
-        by_spark = plan == "spark" or is_per_record(planned, around, routed=plan != "native")
+        results = self._results(compiled, spec, context, plan)
+        by_spark = plan == "spark" or is_per_record(compiled, context, routed=plan != "native")
         BatchSettings({}).begin(results, per_record=by_spark)
         running = (
             results.writeStream.format("noop")
@@ -127,14 +127,16 @@ class PipelineBench:
         reports = [batch_report(json.loads(progress.json), 1.0) for progress in running.recentProgress]
         return PlanRun(query, stream, plan, str(running.id), [report for report in reports if report.rows][1:])
 
-    def _results(self, planned: CompiledQuery, spec: Spec, around: RunContext, plan: str) -> DataFrame:
+    def _results(self, compiled: CompiledQuery, spec: Spec, context: RunContext, plan: str) -> DataFrame:
         if plan != "spark":
-            return build(planned, spec, around, routed=plan != "native")
+            return build(compiled, spec, context, routed=plan != "native")
         if spec.query.python is not None:
-            return plain_python(spec, around)
+            return plain_python(spec, context)
         assert spec.query.sql is not None
-        as_written = CompiledQuery(Native(spec.query.sql, "plain Spark"), planned.result, True, planned.longest_window)
-        return build(as_written, spec, around, routed=False)
+        as_written = CompiledQuery(
+            Native(spec.query.sql, "plain Spark"), compiled.result, True, compiled.longest_window
+        )
+        return build(as_written, spec, context, routed=False)
 
     def _source(self, stream: str) -> ReplaySource:
         path = self._folder / f"{stream}.parquet"
@@ -143,7 +145,7 @@ class PipelineBench:
         return recording(path, self._folder / "cache", self._rows)
 
 
-def _added(columns: list[tuple[int, ...]]) -> tuple[int, ...]:
+def _sums(columns: list[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(sum(column) for column in zip(*columns, strict=True))
 
 
@@ -161,7 +163,7 @@ class _Stage:
 
     @property
     def waited(self) -> int:
-        """Milliseconds by which the stage would have ended sooner."""
+        """Milliseconds by which the stage would have ended sooner with a core for each task."""
         return max(self.last - self.first - self.longest, 0)
 
 
@@ -235,7 +237,7 @@ def main() -> None:
     parser.add_argument("--plans", default=",".join(PLANS))
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--replicas", type=int, default=2)
-    parser.add_argument("--emulate", action="store_true", help="as with a core for each task")
+    parser.add_argument("--emulate", action="store_true", help="report batch times as with a core for each task")
     parser.add_argument("--json", type=Path, help="file for the figures")
     options = parser.parse_args()
     runs = []

@@ -19,7 +19,7 @@ from millrace_jobs.pipeline.build import RunContext, records
 
 
 class PandasAggregation(StatefulProcessor):
-    """A processor that keeps an aggregator's state by key and window, and emits every change."""
+    """A processor that stores an aggregator's state by key and window, and emits every change."""
 
     def __init__(self, aggregator: Aggregator) -> None:
         self._aggregator = aggregator
@@ -35,8 +35,8 @@ class PandasAggregation(StatefulProcessor):
         timerValues: TimerValues,  # noqa: N803
     ) -> Iterator[pd.DataFrame]:
         """Update the state with the records of one batch."""
-        held = self._state.get()
-        state = json.loads(held[0]) if held else self._aggregator.init()
+        stored = self._state.get()
+        state = json.loads(stored[0]) if stored else self._aggregator.init()
         for frame in rows:
             batch = pa.RecordBatch.from_pandas(frame[list(self._aggregator.columns)], preserve_index=False)
             state = self._aggregator.update(state, batch)
@@ -47,10 +47,10 @@ class PandasAggregation(StatefulProcessor):
         """Do nothing: there is nothing to release."""
 
 
-def plain_python(spec: Spec, around: RunContext) -> DataFrame:
+def plain_python(spec: Spec, context: RunContext) -> DataFrame:
     """Return the results of a Python query over the same source, without Millrace's pipeline."""
     assert spec.query.python is not None
-    return aggregated(records("s", spec, around), spec.query.python)
+    return aggregated(records("s", spec, context), spec.query.python)
 
 
 def aggregated(rows: DataFrame, query: PythonQuery) -> DataFrame:

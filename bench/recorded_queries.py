@@ -1,4 +1,4 @@
-"""Queries over a made recording, which several benchmarks run in Spark, and a run of one of them to its end."""
+"""Queries over a generated recording, which several benchmarks run in Spark, and a run of one of them to its end."""
 
 from __future__ import annotations
 

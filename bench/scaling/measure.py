@@ -47,14 +47,14 @@ TRIES = 3
 
 
 @dataclass
-class Clock:
-    """A watcher of a run that notes the processor time at the end of each batch."""
+class TimedReports:
+    """A watcher of a run that records the processor time at the end of each batch."""
 
     reports: list[BatchReport] = field(default_factory=list)
     ends: list[tuple[float, float, float]] = field(default_factory=list)
 
     def batch(self, report: BatchReport) -> None:
-        """Keep the report if the batch had records."""
+        """Record the report if the batch had records."""
         if report.rows:
             self.reports.append(report)
             self.ends.append((time.monotonic(), own_seconds(), machine_seconds()))
@@ -84,10 +84,10 @@ class ScalingBench:
             replicas=setting.replicas,
             parallelism=setting.parallelism,
         )
-        clock = Clock()
+        timed = TimedReports()
         compiled = compile_query(self._spark, job.query.spec, {job.source: source.schema})
-        run_to_the_end(self._spark, job.query, compiled, source, checkpoint, FixedPlan(plan), clock)
-        return Point(setting, _measured(clock, number))
+        run_to_the_end(self._spark, job.query, compiled, source, checkpoint, FixedPlan(plan), timed)
+        return Point(setting, _measured(timed, number))
 
     def _source(self, job: MeasuredJob, setting: PointSetting) -> ReplaySource:
         path = self._folder / f"{job.stream.__name__}-{setting.skew}-{setting.rows}.parquet"
@@ -96,9 +96,9 @@ class ScalingBench:
         return recording(path, self._folder / "cache", setting.rows, job.source, job.time_column)
 
 
-def _measured(clock: Clock, number: int) -> Measured:
-    reports = clock.reports[-COUNTED:]
-    elapsed, busy, machine = (b - a for a, b in zip(clock.ends[-COUNTED - 1], clock.ends[-1], strict=True))
+def _measured(timed: TimedReports, number: int) -> Measured:
+    reports = timed.reports[-COUNTED:]
+    elapsed, busy, machine = (b - a for a, b in zip(timed.ends[-COUNTED - 1], timed.ends[-1], strict=True))
 
     def typical(values: Iterator[float]) -> float:
         return round(statistics.median(values), 6)
@@ -107,7 +107,7 @@ def _measured(clock: Clock, number: int) -> Measured:
         round=number,
         seconds=typical(report.seconds for report in reports),
         batches=tuple(report.seconds for report in reports),
-        first=clock.reports[0].seconds,
+        first=timed.reports[0].seconds,
         route_tasks=len(reports[-1].route),
         route_seconds=typical(sum(report.route) for report in reports),
         combine_tasks=len(reports[-1].combine),

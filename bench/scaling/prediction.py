@@ -104,11 +104,11 @@ def _calibrated(seen: Sequence[PointSetting], measured: dict[PointSetting, list[
 
 
 def _unseen(setting: PointSetting, seen: Sequence[PointSetting]) -> str:
-    news = []
+    new = []
     if shape_of(setting) not in {shape_of(one) for one in seen}:
-        news.append("plan")
+        new.append("plan")
     if setting.rows > max(one.rows for one in seen):
-        news.append("rate")
+        new.append("rate")
     if setting.skew not in {one.skew for one in seen}:
-        news.append("skew")
-    return " and ".join(news) or "combination"
+        new.append("skew")
+    return " and ".join(new) or "combination"

@@ -104,9 +104,9 @@ def draw(predicted: Sequence[Predicted], path: Path) -> None:
 def main() -> None:
     """Print the report from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, default=RECORDED, help="the recorded points")
+    parser.add_argument("--json", type=Path, default=RECORDED, help="file of the recorded points")
     parser.add_argument("--points", action="store_true", help="print each point")
-    parser.add_argument("--plot", type=Path, default=PLOT)
+    parser.add_argument("--plot", type=Path, default=PLOT, help="SVG file for the plot")
     options = parser.parse_args()
     predicted = predictions(read_points(options.json))
     console = Console(width=130)

@@ -1,4 +1,4 @@
-"""The one error type that users see: what was wrong, where, the value, and what to write instead."""
+"""The one error type that users see: what is wrong, where, the value, and what to write instead."""
 
 from __future__ import annotations
 

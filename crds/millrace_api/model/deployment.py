@@ -141,18 +141,18 @@ class Scaling(Model):
     step: Annotated[Number, Field(gt=0, lt=1)] = Field(
         default=0.1, description="Scale in below target - step; between the two nothing happens."
     )
-    window: Count = Field(default=6, description="Batches that must agree.")
+    window: Count = Field(default=6, description="Number of batches that must agree before a decision.")
     grace: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = Field(
-        default=6, description="Batches after a change in which nothing is decided."
+        default=6, description="Number of batches after a change for which nothing is decided."
     )
 
 
 ANOTHER_CHECKPOINT = "another spec.checkpoint.uri (on a claim: another name of the query)"
-"""How a query starts over, for hints: on a claim its folder is named after it."""
+"""Words for hints that ask for a new checkpoint: on a claim, the folder has the name of the query."""
 
 
 class CheckpointSpec(Model):
-    """Where offsets, plans and state are kept."""
+    """Where offsets, plans and state are stored."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         exactly_one("uri", "claim", hint="write uri: file:///var/lib/millrace or claim: the name of a volume claim"),

@@ -23,7 +23,7 @@ class SecretKeyRef(Model):
 
 
 class SecretValue(Model):
-    """Where a secret is found; the secret itself is never written into a StreamQuery."""
+    """A reference to a secret; the secret itself is never written into a StreamQuery."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         exactly_one("secret_key_ref", "file", "env", hint="say where the secret is, such as env: KAFKA_PASSWORD"),
@@ -55,7 +55,7 @@ class Tls(Model):
 
 
 class SaslMechanism(StrEnum):
-    """How the client proves who it is."""
+    """How the client authenticates to the brokers."""
 
     PLAIN = "PLAIN"
     SCRAM_SHA_256 = "SCRAM-SHA-256"
@@ -95,7 +95,7 @@ class KafkaOffsets(StrEnum):
 
 
 class TopicPartition(Model):
-    """One partition of a topic, with its own range of offsets where wanted."""
+    """One partition of a topic, optionally with a range of offsets."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -145,7 +145,9 @@ class KafkaSourceSpec(KafkaConnection):
 
     topic: Topic | None = Field(default=None, description="One topic.")
     topics: tuple[Topic, ...] | None = Field(default=None, min_length=1, max_length=64, description="Several topics.")
-    topic_pattern: Text | None = Field(default=None, description="Regular expression of topics, also of new ones.")
+    topic_pattern: Text | None = Field(
+        default=None, description="Regular expression of topic names; topics created later are read too."
+    )
     partitions: tuple[TopicPartition, ...] | None = Field(
         default=None, min_length=1, max_length=256, description="Exactly these partitions."
     )
@@ -153,11 +155,13 @@ class KafkaSourceSpec(KafkaConnection):
         default=None, description="Where a new query starts: earliest (default) or latest."
     )
     starting_timestamp: Timestamp | None = Field(
-        default=None, description="Start at the first record not before this time."
+        default=None, description="Start at the first record at or after this time."
     )
-    ending_offsets: KafkaOffsets | None = Field(default=None, description="latest: stop at the end as of the start.")
+    ending_offsets: KafkaOffsets | None = Field(
+        default=None, description="latest: stop at the offsets that were the latest at the start."
+    )
     ending_timestamp: Timestamp | None = Field(
-        default=None, description="Stop before the first record from this time on."
+        default=None, description="Stop before the first record at or after this time."
     )
     include_metadata: Flag = Field(
         default=False, description="Add columns _key, _headers, _topic, _partition, _offset and _timestamp."

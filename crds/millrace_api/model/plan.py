@@ -70,5 +70,5 @@ class Applied(Model):
 
     epoch: WholeNumber = Field(description="Epoch of the plan.")
     algorithm: Algorithm = Field(description="Partitioning algorithm; auto may have chosen another than the plan's.")
-    state_partitions: Count = Field(description="Partitions of the state, which a checkpoint keeps for good.")
+    state_partitions: Count = Field(description="Number of state partitions, fixed by the checkpoint's first batch.")
     executors_ready: WholeNumber = Field(description="Executors that take tasks.")

@@ -55,7 +55,7 @@ class SinkSpec(Model):
     files: FilesSinkSpec | None = Field(default=None, description="Files.")
     console: ConsoleSinkSpec | None = Field(default=None, description="The terminal.")
     kafka: KafkaSinkSpec | None = Field(default=None, description="A Kafka topic.")
-    table: TableSinkSpec | None = Field(default=None, description="A table, kept as a changelog in Kafka.")
+    table: TableSinkSpec | None = Field(default=None, description="A table, stored as a changelog in Kafka.")
 
     @property
     def kind(self) -> str:

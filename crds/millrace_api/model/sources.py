@@ -58,7 +58,7 @@ class FilesSourceSpec(_Files):
 
 
 class RateTrace(Model):
-    """A recorded rate over time: a csv file with a header, a time column and one of records per second."""
+    """A recorded rate over time: a csv file with a header, a time column and a column of records per second."""
 
     path: Path = Field(description="The csv file.", examples=["rates.csv"])
     time_column: ColumnName | None = Field(default=None, description="Column with the time; default: the first.")
@@ -67,7 +67,7 @@ class RateTrace(Model):
 
 
 class ReplaySourceSpec(_Files):
-    """A recording replayed as if it happened now; at its own speed unless one of the three says otherwise."""
+    """A recording replayed as if it happened now, at its own pace unless speed, rate or rateTrace says otherwise."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         at_most_one("speed", "rate", "rate_trace", hint="keep one of them, or none to replay in real time"),
@@ -112,8 +112,8 @@ class NexmarkSourceSpec(Model):
     )
     drift: PositiveDuration | None = Field(
         default=None,
-        description="How often the popular keys change; default, and at most: whenever 100 more auctions, "
-        "or 1000 more people, have come.",
+        description="How often the popular keys change; default, and the most often possible: after every 100 new "
+        "auctions, and after every 1000 new people.",
     )
     seed: WholeNumber = Field(default=0, description="Seed of the generator.")
 
@@ -175,7 +175,8 @@ class CorruptRecordsSpec(Model):
     )
 
     policy: CorruptPolicy = Field(
-        default=CorruptPolicy.FAIL, description="fail the query, drop and count, or keep in a dead letter."
+        default=CorruptPolicy.FAIL,
+        description="fail the query, drop and count the record, or write it to path or topic (deadLetter).",
     )
     path: Path | None = Field(default=None, description="Folder for the records as JSON lines, for deadLetter.")
     topic: Topic | None = Field(default=None, description="Kafka topic for the records, for deadLetter.")

@@ -64,7 +64,7 @@ class PlanStatus(Model):
     parallelism: int = Field(description="Workers n.")
     executors: int = Field(description="Executors.")
     shape: str = Field(default="", description="executors/parallelism/replicas, for kubectl get.")
-    applied_epoch: int | None = Field(default=None, description="The last plan the job acknowledged.")
+    applied_epoch: int | None = Field(default=None, description="Epoch of the last plan that the job acknowledged.")
 
 
 class ObservedLoad(Model):
@@ -89,7 +89,7 @@ class PlanShape(Model):
 
 
 class LastScaling(Model):
-    """The last scaling decision, what was expected of it, and what came of it."""
+    """The last scaling decision, its expected effect, and its observed effect."""
 
     time: _Time = Field(description="When it was decided.")
     from_: PlanShape = Field(validation_alias="from", serialization_alias="from", description="Before.")
@@ -105,7 +105,7 @@ class DriverStatus(Model):
 
     pod: str = Field(description="Name of the pod.")
     start_time: _Time | None = Field(default=None, description="When it started.")
-    restarts: int = Field(default=0, description="How often it was restarted.")
+    restarts: int = Field(default=0, description="Number of its restarts.")
     revision: str | None = Field(
         default=None,
         description="Revision of the spec that it runs; every change that replaces the driver gives another one.",
@@ -124,7 +124,7 @@ class Attempt(Model):
 class RejectedSpec(Model):
     """A spec that did not become healthy and was rolled back to the last healthy one."""
 
-    revision: str = Field(description="Revision of that spec; a spec of another revision is tried.")
+    revision: str = Field(description="Revision of that spec; only a spec of another revision is tried again.")
     generation: int = Field(description="Generation of that spec.")
     time: _Time = Field(description="When it was rolled back.")
     message: _Text = Field(default="", description="Why, in a sentence.")
@@ -165,7 +165,7 @@ class FailureClass(StrEnum):
     IMAGE = "ImageUnavailable"
     """The container image cannot be pulled."""
     SCHEDULING = "Unschedulable"
-    """No node has room for the driver, or fits it."""
+    """No node has room for the driver, or none matches its constraints."""
     CONFIG = "InvalidConfiguration"
     """The spec asks for something that does not exist, such as a Secret or a column."""
     USER_CODE = "UserCodeFailed"
@@ -197,4 +197,4 @@ class FailureReport(Model):
     """Why a run failed, as the run itself reports it."""
 
     failure: FailureClass = Field(description="Class of the failure.")
-    message: Annotated[str, Field(max_length=4096)] = Field(description="The error, as the command line says it.")
+    message: Annotated[str, Field(max_length=4096)] = Field(description="The error, as the command line prints it.")

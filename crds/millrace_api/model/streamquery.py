@@ -56,7 +56,7 @@ class Annotation(StrEnum):
     Whatever runs continues; a deletion is still carried out.
     """
     PAUSED_SCALE_IN = "millrace.io/paused-scale-in"
-    """No cores are given back."""
+    """No cores are released."""
     PAUSED_SCALE_OUT = "millrace.io/paused-scale-out"
     """No cores are added."""
     SKIP_DRAIN = "millrace.io/skip-drain"
@@ -238,7 +238,7 @@ class Spec(Model):
     driver: Pod = Field(default=Pod(), description="Size of the Spark driver.")
     scaling: Scaling = Field(default=Scaling(), description="When and whether to scale.")
     checkpoint: CheckpointSpec | None = Field(
-        default=None, description="Where offsets, plans and state are kept; cannot be changed later."
+        default=None, description="Where offsets, plans and state are stored; cannot be changed later."
     )
     image: Text | None = Field(default=None, description="Container image of the job; default: the operator's own.")
     service_account_name: Text | None = Field(

@@ -33,7 +33,7 @@ _LONGEST_DAYS = 36_500
 
 
 class _TextValue(str):
-    """A string that is checked when it is made and keeps the text as it was written."""
+    """A string that is checked on creation and keeps the text as it was written."""
 
     __slots__ = ()
 
@@ -95,7 +95,7 @@ class Duration(_TextValue):
 
 
 class PositiveDuration(Duration):
-    """A :class:`Duration` longer than nothing."""
+    """A :class:`Duration` longer than zero."""
 
     __slots__ = ()
     pattern = f"0*[1-9][0-9]{{0,11}} ?(?:{_UNIT})"
@@ -121,7 +121,7 @@ def _quoted(value: Any) -> str:
 
 
 def text(pattern: str, max_length: int, what: str, hint: str) -> tuple[AfterValidator, WithJsonSchema]:
-    """Return what makes a string a checked one, as in ``Annotated[str, *text(...)]``; the whole text must match."""
+    """Return what ``Annotated[str, *text(...)]`` needs to check a text, all of which must match ``pattern``."""
 
     def check(value: str) -> str:
         if len(value) > max_length or not re.fullmatch(pattern, value):
