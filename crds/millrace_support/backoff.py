@@ -12,7 +12,7 @@ class Backoff:
     """Pauses in seconds that grow by ``factor`` from ``first`` up to ``longest``, until ``reset``; not thread-safe.
 
     Each pause is cut by a random share of up to ``jitter`` (0 to 1), so that callers that failed together do not all
-    come back together.
+    retry together.
     """
 
     def __init__(

@@ -18,9 +18,10 @@ def check_plotting(file: Path) -> None:
     if file.suffix != ".svg":
         raise MillraceError(Problem(f"--plot {file} is not the name of an SVG file", "write a name that ends in .svg"))
     try:
-        there = file.exists()
+        existed = file.exists()
         file.open("a").close()
-        if not there:
+        if not existed:
             file.unlink()
     except OSError as error:
-        raise MillraceError(Problem(f"--plot cannot be written to {file}: {error.strerror}", "name another")) from None
+        message = f"--plot cannot be written to {file}: {error.strerror}"
+        raise MillraceError(Problem(message, "write a path in a folder that exists and is writable")) from None

@@ -11,10 +11,10 @@ MAX_MESSAGE = 500
 def message_of(body: str | bytes | None) -> str:
     """Return the ``message`` of a refusal's JSON body, on one line, or an empty string."""
     try:
-        said = json.loads(body or "")["message"]
+        message = json.loads(body or "")["message"]
     except (ValueError, TypeError, KeyError):
         return ""
-    return " ".join(str(said).split()) if said else ""
+    return " ".join(str(message).split()) if message else ""
 
 
 def refusal(status: int | None, reason: str | None, body: str | bytes | None) -> str:
@@ -27,6 +27,6 @@ def refusal(status: int | None, reason: str | None, body: str | bytes | None) ->
     """
     why = " ".join((reason or "").split())[:MAX_MESSAGE]
     if not status:
-        return f"no answer of the API server: {why or 'for an unknown reason'}"
+        return f"no answer from the API server: {why or 'for an unknown reason'}"
     message = message_of(body)[:MAX_MESSAGE]
     return f"the API server says {status} {why}".rstrip() + (f": {message}" if message else "")

@@ -54,6 +54,7 @@ def check_sql(
         problems += _ScopeCheck(text, scope, tables).unknown_columns()
     if not more_functions:
         problems += _unknown_functions(text, query)
+    problems += _unknown_ordinals(query)
     problems += _window_problems(text, scopes, tables, on_window_close)
     if not problems and not any(table.name.lower() in tables for table in query.find_all(exp.Table)):
         problems.append(Problem("the SQL reads none of the sources", f"write FROM {' or '.join(tables)}"))
@@ -84,6 +85,18 @@ def _unknown_functions(text: str, query: exp.Query) -> Iterator[Problem]:
         if called and written.lower() not in FUNCTIONS:
             hint = suggest(written, FUNCTIONS, "write one of Spark's functions")
             yield problem_at(text, call.meta["start"], f'there is no function "{written}"', hint)
+
+
+def _unknown_ordinals(query: exp.Query) -> Iterator[Problem]:
+    """Yield numbers in GROUP BY that are not the position of an item of the SELECT list."""
+    for select in query.find_all(exp.Select):
+        group, items = select.args.get("group"), len(select.expressions)
+        if group is None or select.is_star:
+            continue  # a star stands for an unknown number of items
+        for node in group.expressions:
+            if isinstance(node, exp.Literal) and node.is_int and not 1 <= int(node.name) <= items:
+                hint = f"write a number from 1 to {items}, or the expression itself"
+                yield Problem(f"GROUP BY {node.name} is not a position in the SELECT list", hint)
 
 
 class _ScopeCheck:

@@ -135,7 +135,7 @@ class StreamingSql(Spark):
         KEYWORDS: ClassVar = {word: token for word, token in Spark.Tokenizer.KEYWORDS.items() if word != "WINDOW"}
 
     class Generator(SparkGenerator):
-        """Generator of Spark that writes time-of-day literals, since Spark 4.1 has no cast to that type."""
+        """Generator of Spark that writes literals of type TIME as literals, although sqlglot parses them as casts."""
 
         def cast_sql(self, expression: exp.Cast, safe_prefix: str | None = None) -> str:
             """Return the SQL of a cast, or of the literal that sqlglot parsed as a cast."""

@@ -77,7 +77,7 @@ class _Check:
             topic = source.corrupt_records.topic
             if topic is not None and source.kafka is not None:
                 at = ("spec", "sources", name, "corruptRecords", "topic")
-                self._not_read_again(at, topic, source.kafka, "dead letter", but_by=name)
+                self._not_read_again(at, topic, source.kafka, "dead letter", excluding=name)
 
     def _check_settings(self) -> None:
         """Check the time zone; like ``_check_topics``, this is not a rule of Spec because of existing checkpoints."""
@@ -88,11 +88,11 @@ class _Check:
             self._add(("spec", "sparkConf", _TIME_ZONE), message, hint)
 
     def _not_read_again(
-        self, at: Location, topic: str, cluster: KafkaConnection, written: str, *, but_by: str = ""
+        self, at: Location, topic: str, cluster: KafkaConnection, written: str, *, excluding: str = ""
     ) -> None:
         for name, source in self._spec.sources.items():
             kafka = source.kafka
-            if name == but_by or kafka is None or not (kafka.is_cluster_of(cluster) and kafka.reads(topic)):
+            if name == excluding or kafka is None or not (kafka.is_cluster_of(cluster) and kafka.reads(topic)):
                 continue
             message = f'source {name} reads topic "{topic}", so every {written} would come back as a record'
             pattern = kafka.topic_pattern

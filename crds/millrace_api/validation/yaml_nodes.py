@@ -108,7 +108,9 @@ def _text(path: Path | str) -> str:
             size = os.fstat(stream.fileno()).st_size
             if size > MAX_BYTES:
                 message = f"is too large: {size:,} bytes, and at most {MAX_BYTES:,} are read"
-                raise MillraceError(Problem(message, "write the path of a smaller file, or cut it in several", file))
+                raise MillraceError(
+                    Problem(message, "write the path of a smaller file, or split it into several", file)
+                )
             return stream.read()
     except FileNotFoundError:
         raise MillraceError(Problem("there is no such file", "check the path", file=file)) from None

@@ -74,6 +74,7 @@ EXPANDED_ROWS = 1 << 20
 """Approximate number of rows that panes are expanded to at a time, one row per pane and window that contains it."""
 
 _VALUES = "values of "
+"""Prefix of an intermediate column: the number of values that a variance was computed from."""
 
 _REDUCE_AGAIN = {"rows": "sum", "count": "sum", "sum": "sum", "min": "min", "max": "max", "has_nan": "max"}
 

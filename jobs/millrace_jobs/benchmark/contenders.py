@@ -97,7 +97,7 @@ def parse_contender(label: str, slides: int) -> Contender:
         for setting in settings:
             name, sign, value = setting.partition("=")
             if not sign:
-                message = f"--algorithm {label}: {setting!r} is no parameter"
+                message = f"--algorithm {label}: {setting!r} is not a parameter"
                 raise MillraceError(Problem(message, "write name=value after each ':'"))
             given[name] = _value(declared.get(name), value)
         return Contender(label, algorithm, registry.resolve_parameters(algorithm, given))

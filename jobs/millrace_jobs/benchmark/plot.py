@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _DASHES = ("-", "--", ":")
-_LONGEST_MARKED = 60
+_MOST_MARKED = 60
 """Largest number of windows for which each window is marked by a dot."""
 
 _OVER_TIME: Sequence[tuple[str, Callable[[StreamWindow], float | None]]] = (
     ("load imbalance, of the mean load", lambda window: window.cost.load_imbalance_ratio),
     ("cardinality imbalance, of the mean keys", lambda window: window.cost.cardinality_imbalance_ratio),
     ("replication factor Γ/‖S‖ = KSR", lambda window: window.cost.replication_factor),
-    ("keys moved since the window before", lambda window: None if window.moved is None else window.moved.share),
+    ("keys moved since the previous window", lambda window: None if window.moved is None else window.moved.share),
 )
 _PERCENT = {0, 1, 3}
 
@@ -63,7 +63,7 @@ def _draw_over_time(
         ends: list[Any] = [report.end_of(window.number) for window, _ in drawn]
         if report.spans.timed:
             ends = [datetime.fromtimestamp(end, UTC) for end in ends]
-        style = _style(index) | {"linewidth": 1.2, "marker": "." if len(drawn) <= _LONGEST_MARKED else ""}
+        style = _style(index) | {"linewidth": 1.2, "marker": "." if len(drawn) <= _MOST_MARKED else ""}
         axes.plot(ends, [figure for _, figure in drawn], label=result.contender.label, **style)
     axes.set_title(title, loc="left")
     axes.set_ylim(bottom=0)

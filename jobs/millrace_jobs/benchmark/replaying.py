@@ -27,7 +27,7 @@ from millrace_jobs.partitioners.metrics import MovedKeys, PlacementCost, cost_of
 from millrace_jobs.sources.base import bounds
 
 BLOCK = 131_072
-"""Most records in a block, as in the blocks that sources deliver."""
+"""Maximum number of records in a block, as in the blocks that sources deliver."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ def replay(
                 replica.advance()
         _exchange(replicas, copies)
         ending = time.thread_time() - began
-        kept = max(len(replica.save()) for replica in replicas) if states else 0
-        yield SlideRun(np.concatenate(parts), routing, ending, peak, kept)
+        remaining = max(len(replica.save()) for replica in replicas) if states else 0
+        yield SlideRun(np.concatenate(parts), routing, ending, peak, remaining)
 
 
 def last_window(hashes: Hashes, slides: Slides, *, slides_per_window: int, replicas: int) -> list[Hashes]:

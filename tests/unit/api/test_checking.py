@@ -102,6 +102,14 @@ def test_sound_sql_has_no_problems(sql):
             'the window is over "fare", which is DOUBLE (line 1, column 44 of the SQL); write a TIMESTAMP column',
         ),
         (
+            "SELECT cell, count(*) FROM trips GROUP BY 3",
+            "GROUP BY 3 is not a position in the SELECT list; write a number from 1 to 2, or the expression itself",
+        ),
+        (
+            "SELECT cell, count(*) FROM trips GROUP BY 0",
+            "GROUP BY 0 is not a position in the SELECT list; write a number from 1 to 2, or the expression itself",
+        ),
+        (
             "SELECT x",
             'there is no column "x" (line 1, column 8 of the SQL); add FROM and the name of a source',
         ),

@@ -258,7 +258,7 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path, load):
         load(path)
     assert str(refused.value) == (
         f"{path}: is too large: 1,048,577 bytes, and at most 1,048,576 are read; "
-        "write the path of a smaller file, or cut it in several"
+        "write the path of a smaller file, or split it into several"
     )
 
 

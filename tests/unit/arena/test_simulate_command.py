@@ -78,7 +78,11 @@ def test_a_synthetic_load(run):
         ({"peak": "nan"}, "--peak is nan; write"),
         ({"seed": "-1"}, "--seed is -1; write 0 or more"),
         ({"plot": "out.png"}, "--plot out.png is not the name of an SVG file; write a name that ends in .svg"),
-        ({"plot": "gone/out.svg"}, "--plot cannot be written to gone/out.svg: No such file or directory; name another"),
+        (
+            {"plot": "gone/out.svg"},
+            "--plot cannot be written to gone/out.svg: No such file or directory; "
+            "write a path in a folder that exists and is writable",
+        ),
     ],
 )
 def test_a_mistake_is_one_sentence(run, options, said):

@@ -200,7 +200,7 @@ def test_the_picture_is_svg_with_all_labels(ask, tmp_path, changes):
     write_plot(compare(ask(**changes)), file)
     picture = ElementTree.fromstring(file.read_text(encoding="utf-8"))
     texts = {element.text for element in picture.iter("{http://www.w3.org/2000/svg}text")}
-    assert {"hash", "shuffle", "pkg:choices=3", "keys moved since the window before"} <= texts
+    assert {"hash", "shuffle", "pkg:choices=3", "keys moved since the previous window"} <= texts
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_values_are_read_as_what_the_parameter_takes(monkeypatch):
         ("pkg : choices = 3", "there is a space in it; write pkg:choices=3"),
         ("hash pkg choices=3", "there is a space in it; write hash,pkg:choices=3"),
         ("dice choices=3", "there is no partitioner 'dice choices=3'; write all, or some of"),
-        ("pkg:choices", "--algorithm pkg:choices: 'choices' is no parameter; write name=value after each ':'"),
+        ("pkg:choices", "--algorithm pkg:choices: 'choices' is not a parameter; write name=value after each ':'"),
         ("pkg:choises=3", "partitioner pkg has no parameter 'choises'; write one of: choices, slides"),
         ("pkg:choices=0", "parameter 'choices' of partitioner pkg is 0; write a whole number of at least 1"),
         ("pkg:choices=many", "parameter 'choices' of partitioner pkg is 'many'; write a whole number"),

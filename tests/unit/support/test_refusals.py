@@ -28,4 +28,4 @@ def test_a_long_message_is_cut():
 
 
 def test_where_there_was_no_answer_the_reason_is_told():
-    assert refusal(0, "SSLError\nbad certificate", None) == "no answer of the API server: SSLError bad certificate"
+    assert refusal(0, "SSLError\nbad certificate", None) == "no answer from the API server: SSLError bad certificate"
