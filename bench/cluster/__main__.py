@@ -132,9 +132,9 @@ def _wait_until_exact(lab: Installation, document: dict[str, Any], load: Load) -
 
 def _expected(document: dict[str, Any], written: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     """Return the correct results of the query: the number of records and their digest, by name."""
-    asked = document["spec"]["query"]["python"]
-    module, _, name = asked["aggregator"].partition(":")
-    aggregator = runpy.run_path(str(EXAMPLE / f"{module}.py"))[name](**asked["options"])
+    query = document["spec"]["query"]["python"]
+    module, _, name = query["aggregator"].partition(":")
+    aggregator = runpy.run_path(str(EXAMPLE / f"{module}.py"))[name](**query["options"])
     found = {}
     for key, records in written.items():
         one = aggregator.update(aggregator.init(), pa.RecordBatch.from_pydict({"name": [key]}))

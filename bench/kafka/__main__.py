@@ -27,7 +27,7 @@ from tests.lab.parts.printed_report import PrintedReport
 
 from bench.kafka.contenders import CONTENDERS, Contenders, TimedBatch
 from bench.kafka.queries import QUERIES, READINGS
-from bench.kafka.report import PLAIN, Throughput, Waiting, latency, show_throughput, show_waiting
+from bench.kafka.report import PLAIN, SteadyLatency, Throughput, latency, show_latencies, show_throughput
 from bench.kafka.topics import create, fill, times_in
 from millrace_jobs.session import local_session
 
@@ -57,7 +57,7 @@ class KafkaBench:
     queries: Sequence[str] = tuple(QUERIES)
     skews: Sequence[str] = SKEWS
     throughput: list[Throughput] = field(default_factory=list)
-    waiting: list[Waiting] = field(default_factory=list)
+    latencies: list[SteadyLatency] = field(default_factory=list)
 
     def measure_reading(self) -> None:
         """Measure reading alone, which does not depend on Millrace's plan."""
@@ -86,8 +86,8 @@ class KafkaBench:
 
             checkpoint = self.contenders.follow(contender, "count", topic, INTERVAL, produce)
             found = latency(times_in(self.servers, topic), checkpoint, topic, WARM_UP)
-            self.waiting.append(Waiting("count", skew, contender, found.p50, found.p95, found.p99))
-            _print_figure(self.waiting[-1])
+            self.latencies.append(SteadyLatency("count", skew, contender, found.p50, found.p95, found.p99))
+            _print_figure(self.latencies[-1])
 
     def _filled(self, skew: str, records: int) -> str:
         topic = f"full-{uuid.uuid4().hex[:12]}"
@@ -152,14 +152,14 @@ def main() -> None:
     console = Console(width=120)
     if bench.throughput:
         show_throughput(bench.throughput, console)
-    if bench.waiting:
-        show_waiting(bench.waiting, console)
+    if bench.latencies:
+        show_latencies(bench.latencies, console)
     if options.json:
-        throughput, waiting = ([asdict(one) for one in part] for part in (bench.throughput, bench.waiting))
-        options.json.write_text(json.dumps({"throughput": throughput, "latency": waiting}, indent=1))
+        throughput, latencies = ([asdict(one) for one in part] for part in (bench.throughput, bench.latencies))
+        options.json.write_text(json.dumps({"throughput": throughput, "latency": latencies}, indent=1))
 
 
-def _print_figure(figure: Throughput | Waiting) -> None:
+def _print_figure(figure: Throughput | SteadyLatency) -> None:
     print(json.dumps(asdict(figure)), file=sys.stderr, flush=True)
 
 

@@ -87,8 +87,8 @@ class Contenders:
         if contender == PLAIN:
             self._drain_plain(name, topic, per_batch, collector)
         else:
-            asked = self._stream_query(name, topic, LONG, maxRecordsPerBatch=per_batch)
-            _to_the_end(self._query_run(asked, contender, collector, once=True))
+            resource = self._stream_query(name, topic, LONG, maxRecordsPerBatch=per_batch)
+            _run_to_the_end(self._query_run(resource, contender, collector, once=True))
         return collector.batches
 
     def read(self, contender: str, reading: str, topic: str, per_batch: int) -> list[TimedBatch]:
@@ -100,10 +100,10 @@ class Contenders:
             writer = rows.writeStream.format("noop").option("checkpointLocation", self._new_folder().as_uri())
             plain.watch(self._spark, writer.trigger(availableNow=True), collector.add)
         else:
-            asked = self._stream_query(reading, topic, LONG, maxRecordsPerBatch=per_batch)
-            run = self._query_run(asked, contender, collector, once=True)
+            resource = self._stream_query(reading, topic, LONG, maxRecordsPerBatch=per_batch)
+            run = self._query_run(resource, contender, collector, once=True)
             run.sink = NoSink()
-            _to_the_end(run)
+            _run_to_the_end(run)
         return collector.batches
 
     def follow(self, contender: str, name: str, topic: str, interval: str, produce: Callable[[], None]) -> Path:
@@ -116,7 +116,7 @@ class Contenders:
         run = self._query_run(
             self._stream_query(name, topic, interval), contender, BatchCollector(self._broker.pid), once=False
         )
-        running_query = threading.Thread(target=_to_the_end, args=(run,))
+        running_query = threading.Thread(target=_run_to_the_end, args=(run,))
         running_query.start()
         produce()
         while run.sources["s"].lag(_position(run.checkpoint)):
@@ -146,18 +146,18 @@ class Contenders:
     def _stream_query(self, name: str, topic: str, interval: str, **limits: object) -> StreamQuery:
         return stream_query(name, self._servers, (topic, self._new_topic()), self._new_folder(), interval, **limits)
 
-    def _query_run(self, asked: StreamQuery, algorithm: str, collector: BatchCollector, *, once: bool) -> QueryRun:
-        spec = asked.spec
-        checkpoint = Checkpoint(checkpoint_root(asked))
-        checkpoint.open(asked)
+    def _query_run(self, resource: StreamQuery, algorithm: str, collector: BatchCollector, *, once: bool) -> QueryRun:
+        spec = resource.spec
+        checkpoint = Checkpoint(checkpoint_root(resource))
+        checkpoint.open(resource)
         source = open_source("s", spec.sources["s"], checkpoint.source_folder("s"), self._folder / "cache")
         compiled = compile_query(self._spark, spec, {"s": source.schema})
-        sink = open_sink(asked, result_keys(compiled, spec), checkpoint.id, _no_table)
+        sink = open_sink(resource, result_keys(compiled, spec), checkpoint.id, _no_table)
         sink.prepare(checkpoint.last_batch())
         start = {"epoch": 1, "algorithm": algorithm, "replicas": REPLICAS, "parallelism": WORKERS}
         return QueryRun(
             spark=self._spark,
-            name=asked.name,
+            name=resource.name,
             spec=spec,
             query=compiled,
             sources={"s": source},
@@ -178,7 +178,7 @@ class Contenders:
         return topic
 
 
-def _to_the_end(run: QueryRun) -> None:
+def _run_to_the_end(run: QueryRun) -> None:
     try:
         run.run()
     finally:

@@ -77,7 +77,7 @@ class Throughput:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class SteadyLatency:
     """One round at a steady rate: milliseconds from record to committed result."""
 
     query: str
@@ -88,7 +88,7 @@ class Waiting:
     p99: float
 
 
-Figure = TypeVar("Figure", Throughput, Waiting)
+Figure = TypeVar("Figure", Throughput, SteadyLatency)
 
 
 def show_throughput(figures: Sequence[Throughput], console: Console) -> None:
@@ -104,7 +104,7 @@ def show_throughput(figures: Sequence[Throughput], console: Console) -> None:
     console.print(table)
 
 
-def show_waiting(figures: Sequence[Waiting], console: Console) -> None:
+def show_latencies(figures: Sequence[SteadyLatency], console: Console) -> None:
     """Print medians of the percentiles, with ratios to plain Spark's."""
     table = Table(title="milliseconds from record to committed result, at a steady rate")
     _columns(table, "p50", "p95", "p99", "p50 x spark", "p99 x spark")
