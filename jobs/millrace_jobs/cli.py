@@ -292,7 +292,7 @@ def _run(create_job: Callable[[], Job], grace: float) -> None:
 def _overdue(grace: float, *, starting: bool) -> Problem:
     """Return the problem to report when a run did not end within its grace period."""
     if starting:
-        message = f"the run was about to start, did not end within {grace:g} s and was abandoned"
+        message = f"the run, which had not started yet, did not end within {grace:g} s and was abandoned"
         return Problem(message, "run the same command again: nothing is lost")
     message = f"the running batch did not end within {grace:g} s and was abandoned"
     hint = "run the same command again: it is computed again, and nothing is lost; --grace gives it more time"

@@ -130,7 +130,7 @@ class Jvm:
                 del os.environ[name]
 
     def finish(self) -> int:
-        """Shut the JVM down in order and wait for it; return its exit status.
+        """Shut the JVM down gracefully and wait for it; return its exit status.
 
         Raises:
             MillraceError: the JVM does not end.
@@ -252,9 +252,9 @@ def _require_java() -> None:
 def class_archive(spark_home: Path) -> Path | None:
     """Return the path of the archive of classes for this Java and these jars, or None for a user without a cache.
 
-    The archive (class data sharing) spares a JVM reading, verifying and linking Spark's classes; ``millrace prepare``
-    makes it. Java ignores an archive whose class path, or the time or size of a jar, differs from the current ones.
-    The file name therefore has a digest of the jars' folder and a digest of Java and the jars.
+    The archive (class data sharing) saves a JVM from reading, verifying and linking Spark's classes; ``millrace
+    prepare`` creates it. Java ignores an archive whose class path, or the time or size of a jar, differs from the
+    current ones. The file name therefore has a digest of the jars' folder and a digest of Java and the jars.
     """
     if named := os.environ.get(_ARCHIVE):
         return Path(named)
@@ -270,8 +270,8 @@ def outdated_archives(current: Path) -> list[Path]:
     """Return the archives of another Java, or of other jars in the same folder; none if the environment names it."""
     if os.environ.get(_ARCHIVE):
         return []
-    place = current.stem.rpartition("-")[0]
-    return [file for file in current.parent.glob(f"{place}-*.jsa") if file != current]
+    same_folder = current.stem.rpartition("-")[0]
+    return [file for file in current.parent.glob(f"{same_folder}-*.jsa") if file != current]
 
 
 def _digest(*texts: str) -> str:

@@ -80,7 +80,7 @@ def test_what_may_change_goes_on_from_the_state_and_what_may_not_touches_nothing
     changed = project.query(output, source=half, sink={"files": {"path": "elsewhere", "format": "csv"}})
     third = project.millrace("run", changed, "--once")
     assert third.status == 0, third
-    assert "spec.query.sql: the filter has changed: what the state holds was counted under the old one" in third.out
+    assert "spec.query.sql: the filter has changed: the state keeps what was counted under the old one" in third.out
     written = Counter({(at(0), "a", "108", "18"): 1, (at(0), "b", "105", "11"): 1})
     assert results(project, "elsewhere") == written
     assert "the filter has changed" not in project.millrace("run", changed, "--once").out

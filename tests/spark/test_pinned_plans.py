@@ -95,7 +95,7 @@ def test_a_batch_begins_with_what_partitioners_learned_before_also_when_it_is_re
     sink = CrashingSink(stream.sink(), 3, after_writing=True)
     with pytest.raises(MillraceError, match="as the test wants it"):
         stream.feed(files[:4], sink)
-    begun = Checkpoint(checkpoint_root(stream.query)).begun_under()
+    begun = Checkpoint(checkpoint_root(stream.query)).unfinished_pin()
     replayed, *rest = (report for report in stream.feed(files[4:]) if report.rows)
     assert begun == replayed.pin
     assert begun.policy == 2

@@ -322,7 +322,10 @@ def start_at_once(monkeypatch: pytest.MonkeyPatch, job: StartingRun) -> None:
 @pytest.mark.parametrize(
     ("started", "said"),
     [
-        (False, "the run was about to start, did not end within 0.01 s and was abandoned; run the same command again"),
+        (
+            False,
+            "the run, which had not started yet, did not end within 0.01 s and was abandoned; run the same command again",
+        ),
         (True, "the running batch did not end within 0.01 s and was abandoned; run the same command again"),
     ],
 )

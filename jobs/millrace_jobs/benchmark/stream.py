@@ -1,6 +1,6 @@
 """A recorded stream: reading it from a file of CSV, JSON lines or Parquet, and cutting it into slides.
 
-Keys are kept only as hashes: 8 bytes per record, and 8 more for its time.
+Only the hashes of the keys are stored: 8 bytes per record, and 8 more for its time.
 
 A stream with event times is cut at multiples of the slide since 1970, as Spark aligns its windows. Without event times,
 it is cut after a fixed number of records. Records keep their input order, in which partitioners place them. The current
@@ -73,7 +73,9 @@ def _read(file: Path, columns: list[str]) -> pa.Table:
     suffix = (file.with_suffix("") if file.suffix == ".gz" else file).suffix
     if suffix not in FORMATS_BY_SUFFIX or (file.suffix == ".gz" and suffix == ".parquet"):
         hint = f"name it {', '.join('*' + known for known in FORMATS_BY_SUFFIX)}, or *.csv.gz and the like"
-        raise _problem(file, f"the format of a file {file.suffix or 'without an extension'} is not known", hint)
+        extension = suffix + (".gz" if file.suffix == ".gz" else "")
+        what = f"the extension {extension} stands for no known format" if extension else "the name has no extension"
+        raise _problem(file, what, hint)
     if not file.is_file():
         raise _problem(file, "there is no such file", "check the path")
     match FORMATS_BY_SUFFIX[suffix]:
@@ -103,13 +105,13 @@ def _read_csv(file: Path, columns: list[str]) -> pa.Table:
     return pa.csv.read_csv(file, convert_options=as_text)
 
 
-def _check_columns(there: list[str], wanted: list[str], file: Path) -> None:
-    if missing := [name for name in wanted if name not in there]:
-        hint = f"its columns are {', '.join(there)}"
+def _check_columns(available: list[str], wanted: list[str], file: Path) -> None:
+    if missing := [name for name in wanted if name not in available]:
+        hint = f"its columns are {', '.join(available)}"
         if any("," in name for name in missing):
             hint += "; repeat --key for each column of the key"
         raise _problem(file, f"has no column {', '.join(missing)}", hint)
-    if repeated := [name for name in wanted if there.count(name) > 1]:
+    if repeated := [name for name in wanted if available.count(name) > 1]:
         raise _problem(file, f"has the column {', '.join(repeated)} more than once", "name every column once")
 
 
@@ -121,7 +123,7 @@ def _hashes(table: pa.Table, keys: Sequence[str], file: Path) -> Hashes:
 
 
 def _micros(table: pa.Table, name: str, file: Path) -> NDArray[np.int64]:
-    column = _timely(table.column(name))
+    column = _normalized_times(table.column(name))
     if column.null_count == len(column):
         raise _problem(file, f"has no value in the time column {name}", "name another one, or leave out --time")
     kinds = "give timestamps, text in ISO 8601, or numbers of seconds since 1970"
@@ -135,7 +137,7 @@ def _micros(table: pa.Table, name: str, file: Path) -> NDArray[np.int64]:
     return micros
 
 
-def _timely(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _normalized_times(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Convert dates to timestamps, numeric text to numbers, and NaN and infinities to null."""
     types = pa.types
     if types.is_date(column.type):
@@ -210,17 +212,17 @@ def cut(stream: Stream, spans: Spans) -> Slides:
     rows = len(stream.hashes)
     if stream.micros is None:
         numbers = np.arange(-(-rows // spans.slide))
-        return _few(Slides(numbers, np.append(numbers * spans.slide, rows), 0, 0))
+        return _checked_count(Slides(numbers, np.append(numbers * spans.slide, rows), 0, 0))
     has_time = stream.micros != NO_TIME
     latest = np.maximum.accumulate(stream.micros)
     latest[: np.argmax(has_time)] = latest[np.argmax(has_time)]  # records before the first time get the first time
     current = latest // spans.slide
     edges = np.concatenate([[0], np.flatnonzero(np.diff(current)) + 1, [rows]])
     late = np.count_nonzero(has_time & (stream.micros // spans.slide < current))
-    return _few(Slides(current[edges[:-1]], edges, int(late), int(np.count_nonzero(~has_time))))
+    return _checked_count(Slides(current[edges[:-1]], edges, int(late), int(np.count_nonzero(~has_time))))
 
 
-def _few(slides: Slides) -> Slides:
+def _checked_count(slides: Slides) -> Slides:
     if len(slides.numbers) > _MOST_SLIDES:
         message = f"--slide cuts the input into {len(slides.numbers):,} slides"
         raise MillraceError(Problem(message, f"write a longer one: at most {_MOST_SLIDES:,}"))

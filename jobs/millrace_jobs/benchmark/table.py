@@ -24,7 +24,7 @@ def print_tables(report: ComparisonReport, console: Console) -> None:
         console.print()
         console.print(table)
     console.print(
-        "\nPlacement metrics are exact. Speeds are measured: processor time of one thread, kernels compiled before."
+        "\nPlacement metrics are exact. Speeds are measured: processor time of one thread, without compiling kernels."
     )
 
 
@@ -86,7 +86,7 @@ def _windows(report: ComparisonReport) -> Table:
     )
     if resize is not None:
         table.caption += (
-            "\nmoved by resize: of the last window's keys, placed again at the end of the input, before and after it"
+            "\nmoved by resize: share of the last window's keys that are placed differently after a final resize"
         )
     return table
 
@@ -118,7 +118,13 @@ def _total(report: ComparisonReport) -> Table:
 
 
 def _work(report: ComparisonReport) -> Table:
-    table = _table("What it takes", "records/s", "ms at the end\nof a slide", "largest state\nof a replica", "kept")
+    table = _table(
+        "Speed and memory",
+        "records/s",
+        "ms at the end\nof a slide",
+        "peak state\nof a replica",
+        "state after\na slide",
+    )
     for result in report.results:
         ending = sum(slide.advance_seconds for slide in result.slides) / len(result.slides)
         table.add_row(
@@ -128,7 +134,9 @@ def _work(report: ComparisonReport) -> Table:
             decimal(result.peak_state_bytes),
             decimal(result.state_bytes),
         )
-    table.caption = "kept: the largest state after the end of a slide, when windows that are over are forgotten"
+    table.caption = (
+        "state after a slide: the largest state of a replica once it has discarded the windows that are over"
+    )
     return table
 
 

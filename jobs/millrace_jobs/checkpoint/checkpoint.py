@@ -1,8 +1,8 @@
 """The checkpoint of a query: the query it belongs to, the driver that holds it, and Spark's logs and state.
 
-Layout: ``millrace.json`` (the query it belongs to), ``lock`` and ``lease.json`` (the driver), ``sources/NAME`` (the
-memory of a source), ``policies`` (what the partitioner replicas have learned), and ``spark`` (Spark's own checkpoint:
-offsets with the pinned plans, commits, state).
+Layout: ``millrace.json`` (the query it belongs to), ``lock`` and ``lease.json`` (the driver), ``sources/NAME`` (what a
+source records besides its offsets), ``policies`` (what the partitioner replicas have learned), and ``spark`` (Spark's
+own checkpoint: offsets with the pinned plans, commits, state).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.sinks import SinkSpec
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs.checkpoint.evolution import changes, check_layout
+from millrace_jobs.checkpoint.evolution import check_changes, check_layout
 from millrace_jobs.checkpoint.lease import Lease
 from millrace_jobs.checkpoint.spark_folder import SparkLog, damaged, possible_folders, recover
 from millrace_jobs.disk import make_folder, remove_folders, sync
@@ -99,7 +99,7 @@ class Checkpoint(SparkLog):
     def open(self, query: StreamQuery, partitions: int | None = None) -> None:
         """Take the checkpoint for this query, and create it if it does not exist; ``adopt`` completes the takeover.
 
-        A checkpoint without a batch may have been made for any other query, since nothing depends on that query.
+        If no batch has begun, any query can take the checkpoint: nothing in it depends on the query that created it.
 
         Args:
             query: the query to run.
@@ -119,13 +119,13 @@ class Checkpoint(SparkLog):
 
     def _take(self, query: StreamQuery, partitions: int) -> None:
         try:
-            self._lock = self._locked()
+            self._lock = self._acquire_lock()
             held = Marker.read(self.root)
             if held is None and any(log.exists() for log in (self.spark / "offsets", self.spark / "commits")):
                 raise damaged(self.root / "millrace.json", "it is gone")
             unused = self.is_unused()
             if held is not None and not unused:
-                self._remarks = changes(held.query, query, self)
+                self._remarks = check_changes(held.query, query, self)
                 self._sink_has_changed = _is_another_topic(held.query.spec.sink, query.spec.sink)
             lease = Lease(self.root)
             lease.take()
@@ -134,10 +134,10 @@ class Checkpoint(SparkLog):
             self.check()
             self._is_new = held is None
             if held is None:
-                self._keep(Marker(str(uuid.uuid4()), _without_status(query), partitions))
-            elif unused:  # nothing depends on the query before
+                self._write_marker(Marker(str(uuid.uuid4()), _without_status(query), partitions))
+            elif unused:  # nothing depends on the earlier query
                 self._forget_other_sources(held.query, query)
-                self._keep(Marker(held.id, _without_status(query), partitions))
+                self._write_marker(Marker(held.id, _without_status(query), partitions))
             else:
                 self._marker = held
         except BlockingIOError:
@@ -146,8 +146,8 @@ class Checkpoint(SparkLog):
             hint = "make room there, or write spec.checkpoint.uri with a folder that this user may write to"
             raise _problem(f"the checkpoint {self.root} cannot be written: {error.strerror}", hint) from None
 
-    def _locked(self) -> IO[str]:
-        """Return this machine's lock on the checkpoint; raise BlockingIOError if another process has it."""
+    def _acquire_lock(self) -> IO[str]:
+        """Take this machine's lock on the checkpoint; raise BlockingIOError if another process has it."""
         while True:
             self._made = make_folder(self.root) or self._made
             lock = (self.root / "lock").open("w", encoding="utf-8")
@@ -161,12 +161,12 @@ class Checkpoint(SparkLog):
             lock.close()  # ``withdraw`` has removed the file: the next process would lock a different one
 
     def _forget_other_sources(self, before: StreamQuery, now: StreamQuery) -> None:
-        """Remove the memory of sources that have changed: its files or offsets belong to the old definition."""
+        """Remove the folders of sources that have changed: what they record belongs to the old definition."""
         for name, source in before.spec.sources.items():
             if now.spec.sources.get(name) != source:
                 shutil.rmtree(self.source_folder(name), ignore_errors=True)
 
-    def _keep(self, marker: Marker) -> None:
+    def _write_marker(self, marker: Marker) -> None:
         marker.write(self.root)
         self._marker = marker
 
@@ -181,7 +181,7 @@ class Checkpoint(SparkLog):
         held = self._require_marker()
         adopted = replace(held, query=_without_status(query))
         if adopted != held:
-            self._keep(adopted)
+            self._write_marker(adopted)
         remarks, self._remarks, self._sink_has_changed = self._remarks, (), False
         return remarks
 
@@ -209,19 +209,19 @@ class Checkpoint(SparkLog):
 
     @property
     def state_partitions(self) -> int:
-        """The number of state partitions: from Spark's log, which is decisive, or from the marker before any batch."""
+        """The number of state partitions: from Spark's log, or from the marker if no batch has begun."""
         return int(self.settings().get("spark.sql.shuffle.partitions", self._require_marker().state_partitions))
 
     def note_state_partitions(self, partitions: int) -> None:
         """Record the number of state partitions in the marker, after it has changed in Spark's log."""
-        self._keep(replace(self._require_marker(), state_partitions=partitions))
+        self._write_marker(replace(self._require_marker(), state_partitions=partitions))
 
     @property
     def layout(self) -> Mapping[str, Any] | None:
         """The state layout of the query that ran last; None if it was not recorded."""
         return self._require_marker().layout
 
-    def keep_layout(self, layout: Mapping[str, Any]) -> None:
+    def record_layout(self, layout: Mapping[str, Any]) -> None:
         """Record the compiled query's state layout, as ``state_layout.layout`` returns it.
 
         Raises:
@@ -230,7 +230,7 @@ class Checkpoint(SparkLog):
         marker = self._require_marker()
         check_layout(marker.layout, layout, self)
         if marker.layout != layout:
-            self._keep(replace(marker, layout=layout))
+            self._write_marker(replace(marker, layout=layout))
 
     def require_lease(self) -> None:
         """Ensure that this process is still the driver.
@@ -254,7 +254,7 @@ class Checkpoint(SparkLog):
         return None if self._lease is None else self._lease.lost
 
     def source_folder(self, name: str) -> Path:
-        """Return the folder of a source's memory."""
+        """Return the folder in which a source records what its offsets do not hold."""
         return self.root / "sources" / name
 
     def withdraw(self) -> None:

@@ -1,4 +1,4 @@
-"""Query evolution: what of a query may change between two runs on one checkpoint, and what may not.
+"""Query evolution: which parts of a query may change between two runs on one checkpoint.
 
 A checkpoint holds offsets, which are valid only for their own sources, and state, which is valid only for the
 grouping, the window and the aggregates that built it. Everything else may change: the plan, the resources of the job,
@@ -75,10 +75,10 @@ The number of state partitions is not a field: it is fixed when the checkpoint i
 repartition`` changes it.
 """
 
-_FILTER_CHANGED = "the filter has changed: what the state holds was counted under the old one, and stays"
+_FILTER_CHANGED = "the filter has changed: the state keeps what was counted under the old one"
 
 
-def changes(before: StreamQuery, now: StreamQuery, log: SparkLog) -> tuple[str, ...]:
+def check_changes(before: StreamQuery, now: StreamQuery, log: SparkLog) -> tuple[str, ...]:
     """Check the changes of a query, and return remarks on those that are allowed but have side effects.
 
     Raises:
@@ -94,9 +94,9 @@ def changes(before: StreamQuery, now: StreamQuery, log: SparkLog) -> tuple[str, 
         elif change is SpecChange.SCHEMA and old and new:
             objections = _compare_schemas(old, new)
         else:
-            objections = [] if change is SpecChange.FREE else [(_shown(old), _shown(new))]
-        for was, becomes in objections:
-            message = f"the checkpoint {log.spark.parent} was made with {was}, not with {becomes}: {change.value}"
+            objections = [] if change is SpecChange.FREE else [_difference(old, new)]
+        for objection in objections:
+            message = f"the checkpoint {log.spark.parent} was made {objection}: {change.value}"
             problems.append(Problem(message, _hint(before, log), field=field))
     if problems:
         raise MillraceError(*problems)
@@ -140,18 +140,18 @@ def check_layout(before: Mapping[str, Any] | None, now: Mapping[str, Any], log: 
             raise MillraceError(Problem(f"the checkpoint {log.spark.parent} cannot be continued: {what}", hint))
 
 
-def _compare_schemas(old: str, new: str) -> list[tuple[str, str]]:
-    """Return the columns whose type has changed, each as it was and as it is."""
+def _compare_schemas(old: str, new: str) -> list[str]:
+    """Describe the columns whose type has changed, each with its old and its new type."""
     types = {column.name.lower(): column.type for column in parse_schema(old)}
     changed = (column for column in parse_schema(new) if types.get(column.name.lower(), column.type) != column.type)
-    return [(f"{column.name} {types[column.name.lower()]}", f"{column.name} {column.type}") for column in changed]
+    return [f"with {c.name} {types[c.name.lower()]}, not with {c.name} {c.type}" for c in changed]
 
 
-def _compare_sql(before: Outline, now: Outline) -> list[tuple[str, str]]:
-    """Return the changed parts of the SQL that the state was built by, each as it was and as it is."""
+def _compare_sql(before: Outline, now: Outline) -> list[str]:
+    """Describe the changed parts of the SQL that built the state, each with its old and its new text."""
     parts = dict.fromkeys([*before.state, *now.state])
     pairs = ((part, before.state.get(part, "nothing"), now.state.get(part, "nothing")) for part in parts)
-    return [(f"{part} {old or 'nothing'}", f"{new or 'nothing'}") for part, old, new in pairs if old != new]
+    return [f"with {part} {old or 'nothing'}, not with {new or 'nothing'}" for part, old, new in pairs if old != new]
 
 
 def _outline(query: StreamQuery) -> Outline:
@@ -169,8 +169,8 @@ def _hint(query: StreamQuery, log: SparkLog) -> str:
     watermark = log.watermark_ms()
     if not watermark or not all(source.kafka is not None for source in query.spec.sources.values()):
         return hint
-    begun = datetime.fromtimestamp((watermark - _longest_window_ms(query)) // 1000, UTC)
-    return f"{hint}, with startingTimestamp: {begun:%Y-%m-%dT%H:%M:%SZ} from the oldest window that was not closed"
+    start = datetime.fromtimestamp((watermark - _longest_window_ms(query)) // 1000, UTC)
+    return f"{hint}, with startingTimestamp: {start:%Y-%m-%dT%H:%M:%SZ} to read from the oldest open window on"
 
 
 def _longest_window_ms(query: StreamQuery) -> int:
@@ -178,6 +178,13 @@ def _longest_window_ms(query: StreamQuery) -> int:
         return longest_window(query.spec.query.sql) // 1000
     window = query.spec.query.python.window if query.spec.query.python is not None else None
     return window.size.microseconds // 1000 if window is not None else 0
+
+
+def _difference(old: Any, new: Any) -> str:
+    """Describe a changed field; None stands for a field that is not given."""
+    if new is None:
+        return f"with {old!r}, which is missing now"
+    return f"without {new!r}" if old is None else f"with {old!r}, not with {new!r}"
 
 
 def _shown(value: Any) -> str:

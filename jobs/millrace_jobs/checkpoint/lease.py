@@ -23,7 +23,7 @@ from typing import Self
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.status import FailureClass
 
-SECONDS = 30.0
+LEASE_SECONDS = 30.0
 """Length of a lease in seconds: a driver that is dead or cut off blocks other machines for that long."""
 
 RENEWALS = 4
@@ -73,7 +73,7 @@ class Holder:
 class Lease:
     """This process's lease on a checkpoint, renewed by a thread until it is released or lost."""
 
-    def __init__(self, root: Path, seconds: float = SECONDS) -> None:
+    def __init__(self, root: Path, seconds: float = LEASE_SECONDS) -> None:
         self._root = root
         self._path = root / "lease.json"
         self._seconds = seconds
@@ -83,8 +83,8 @@ class Lease:
         self._thread = threading.Thread(target=self._renew_until_released, name="lease", daemon=True)
         self._renewing = threading.Lock()
         self._lost: MillraceError | None = None
-        self._trouble = ""
-        """The error of the last renewal; empty if it succeeded."""
+        self._error = ""
+        """The error of the last renewal; empty if that renewal succeeded."""
 
     def take(self) -> None:
         """Become the holder; the caller must have this machine's lock.
@@ -107,8 +107,8 @@ class Lease:
         """
         silent = _since_boot() - self._renewed_at
         if self._lost is None and silent > self._seconds:
-            why = f"its lease {self._path} ran out, and another driver may have taken over: it "
-            why += f"cannot be renewed: {self._trouble}" if self._trouble else f"was not renewed for {silent:.0f} s"
+            why = f"its lease {self._path} ran out, and another driver may have taken over: the lease "
+            why += f"cannot be renewed: {self._error}" if self._error else f"was not renewed for {silent:.0f} s"
             self._lost = self._ended(why, _WRITABLE)
         return self._lost
 
@@ -170,8 +170,8 @@ class Lease:
             except MillraceError as error:
                 self._lost = error
             except OSError as error:
-                self._trouble = error.strerror or str(error)
-                log.info("the lease %s was not renewed: %s", self._path, self._trouble)  # reported if the lease is lost
+                self._error = error.strerror or str(error)
+                log.info("the lease %s was not renewed: %s", self._path, self._error)  # reported if the lease is lost
 
     def _require_mine(self) -> None:
         held = self._read()
@@ -197,7 +197,7 @@ class Lease:
         self._require_mine()
         if self.lost is not None:
             raise self.lost
-        self._renewed_at, self._trouble = began, ""
+        self._renewed_at, self._error = began, ""
 
     @staticmethod
     def _ended(why: str, hint: str) -> MillraceError:

@@ -91,8 +91,8 @@ class SparkLog:
         last = self.last_batch().begun
         return None if last is None else self._pin(last)
 
-    def begun_under(self) -> Pin | None:
-        """Return the plan of the batch that was begun and is not finished, or None if there is no such batch."""
+    def unfinished_pin(self) -> Pin | None:
+        """Return the plan of the unfinished batch, or None if every batch that was begun is committed."""
         unfinished = self.last_batch().unfinished
         return None if unfinished is None else self._pin(unfinished)
 
@@ -178,14 +178,14 @@ def _is_as_written(path: Path) -> bool:
 def _changed_files(folder: Path) -> Iterator[Path]:
     """Yield the files below a folder that exist and do not match their checksums.
 
-    Checksums without a file are no damage. Spark renames and deletes a file and its checksums one after the other, and
+    Checksums without a file are not damage. Spark renames and deletes a file and its checksums one after the other, and
     its maintenance may do so during this scan.
     """
     for place, _, names in os.walk(folder):
         for name in sorted(names):
             if name.startswith(".") and name.endswith(".crc"):
                 path = Path(place, name[1 : -len(".crc")])
-                with suppress(OSError):  # missing or unreadable files are no damage here; Spark's own error is clearer
+                with suppress(OSError):  # Spark's own error about a missing or unreadable file is clearer
                     if not _is_as_written(path):
                         yield path
 
@@ -209,7 +209,7 @@ def possible_folders(spark: Path) -> tuple[Path, ...]:
 
 
 def swap_in_copy(spark: Path) -> None:
-    """Replace the original by the changed copy."""
+    """Replace the original with the changed copy."""
     spark.rename(_old(spark))
     recover(spark)
 

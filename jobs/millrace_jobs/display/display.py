@@ -1,4 +1,4 @@
-"""The choice of a display for a run, and the summary that it shows of the run, from the first batch to the last."""
+"""The choice of a display for a run, and the totals that it shows at the end of the run."""
 
 from __future__ import annotations
 

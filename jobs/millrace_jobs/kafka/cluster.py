@@ -23,7 +23,7 @@ _HAVE_ANSWERED: set[str] = set()
 _NOT_YET_KNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._NOENT})
 """Errors about a partition that was just created, or has no leader at the moment; its topic is known to exist."""
 
-_ANSWER = 5.0
+_REQUEST_SECONDS = 5.0
 """Timeout of one request, in seconds."""
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class KafkaCluster:
         self._connection = connection
         self._broker_errors = BrokerErrors()
         self._answered = answered or connection.servers in _HAVE_ANSWERED
-        self._worked = False
+        self._has_succeeded = False
         try:
             self._admin = AdminClient(connection.settings(), error_cb=self._broker_errors)
         except KafkaException as error:
@@ -96,7 +96,7 @@ class KafkaCluster:
         return self._offsets(partitions, OffsetSpec.latest())
 
     def at(self, timestamp: int, partitions: Iterable[Partition]) -> dict[Partition, int | None]:
-        """Return the offset of the first record at or after ``timestamp`` (ms since 1970), or None without such."""
+        """Return the offset of the first record at or after ``timestamp`` (ms since 1970), or None if it has none."""
         found = self._offsets(partitions, OffsetSpec.for_timestamp(timestamp))
         return {partition: None if offset < 0 else offset for partition, offset in found.items()}
 
@@ -107,7 +107,7 @@ class KafkaCluster:
         return MillraceError(Problem(f"Kafka at {self._connection.servers} has no topic {name}", hint))
 
     def _all_topics(self) -> list[str]:
-        metadata = self._ask(lambda: self._admin.list_topics(timeout=_ANSWER), "asking for its topics")
+        metadata = self._ask(lambda: self._admin.list_topics(timeout=_REQUEST_SECONDS), "asking for its topics")
         return sorted(metadata.topics)
 
     def _describe(self, names: Sequence[str]) -> dict[str, Topic]:
@@ -115,13 +115,13 @@ class KafkaCluster:
             return {}
 
         def ask() -> dict[str, TopicDescription]:
-            futures = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=_ANSWER)
+            futures = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=_REQUEST_SECONDS)
             answers = {name: _unless_unknown(future.result) for name, future in futures.items()}
             return {name: answer for name, answer in answers.items() if answer is not None}
 
         return {
-            name: Topic(name, str(said.topic_id), tuple(Partition(name, each.id) for each in said.partitions))
-            for name, said in self._ask(ask, f"looking for {_listed(names)}").items()
+            name: Topic(name, str(answer.topic_id), tuple(Partition(name, each.id) for each in answer.partitions))
+            for name, answer in self._ask(ask, f"looking for {_listed(names)}").items()
         }
 
     def _offsets(self, partitions: Iterable[Partition], wanted: OffsetSpec) -> dict[Partition, int]:
@@ -131,7 +131,7 @@ class KafkaCluster:
 
         def ask() -> dict[Partition, int]:
             futures = self._admin.list_offsets(
-                request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_ANSWER
+                request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_REQUEST_SECONDS
             )
             return {Partition(key.topic, key.partition): int(f.result().offset) for key, f in futures.items()}
 
@@ -150,11 +150,11 @@ class KafkaCluster:
         try:
             answer = patiently(attempt, doing, self._connection, patience=patience, passing=passing)
         except MillraceError as error:
-            if self._worked and is_login(error.__cause__):
-                # The credentials have changed since; a new client reads them again.
+            if self._has_succeeded and is_login(error.__cause__):
+                # Credentials that this client has used with success were replaced since; a new client reads them again.
                 raise TransientError(*error.problems) from error
             raise
-        self._answered = self._worked = True
+        self._answered = self._has_succeeded = True
         _HAVE_ANSWERED.add(self._connection.servers)
         self._broker_errors.clear()
         return answer

@@ -42,13 +42,13 @@ class _Secret:
             if value := os.environ.get(self.env):
                 return value
             state = "empty" if value == "" else "not set"
-            message = f"{self.what} is looked for in the environment variable {self.env}, which is {state}"
+            message = f"{self.what} is read from the environment variable {self.env}, which is {state}"
             hint = f"set {self.env} where the query is started, and for its executors"
             raise MillraceError(Problem(message, hint))
         if self.file is not None:
             return self._of_file(self.file)
         message = f"{self.what} is in the Kubernetes Secret {self.in_cluster}, which millrace run cannot read"
-        hint = "write file: or env: where it is here; on a cluster the operator does so"
+        hint = "write file: or env: to say where it is on this machine; on a cluster, the operator mounts the Secret"
         raise MillraceError(Problem(message, hint))
 
     def _of_file(self, path: str) -> str:

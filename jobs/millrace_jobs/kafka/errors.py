@@ -22,10 +22,10 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
 T = TypeVar("T")
 
 _UNREACHABLE = ("cannot be reached", "check bootstrapServers, and whether the brokers run")
-_SILENT = ("did not answer in time", "check bootstrapServers, and whether the brokers are well")
+_SILENT = ("did not answer in time", "check bootstrapServers, and whether the brokers are healthy")
 _LOGIN = ("refused the login", "check sasl: its mechanism, username and password")
 _NO_TOPIC = ("does not know the topic", "create it, or correct its name")
-_CLOCK_HINT = "see whether the clock of this machine is right: brokers refuse times far ahead of theirs"
+_CLOCK_HINT = "check whether the clock of this machine is right: brokers refuse times far ahead of theirs"
 _FORBIDDEN = "does not let this user do that"
 
 _MEANINGS: dict[int, tuple[str, str]] = {
@@ -98,7 +98,7 @@ class BrokerErrors:
         self._last: KafkaError | None = None
 
     def __call__(self, error: KafkaError) -> None:
-        """Remember the latest error; keep a permanent one, and replace no error by "all brokers down"."""
+        """Remember this error, unless a permanent one is remembered, or a better one than "all brokers down"."""
         vague = error.code() == KafkaError._ALL_BROKERS_DOWN
         if self._last is None or (is_transient(self._last) and not vague):
             self._last = error
@@ -184,5 +184,5 @@ def error_of(error: KafkaException | KafkaError) -> KafkaError:
 
 def _detail(error: KafkaError) -> str:
     """Return what librdkafka reports beyond the kind of error, without addresses and times."""
-    said = _TIMING.sub("", error.str()).rpartition(": ")[2]
-    return "" if said == KafkaError(error.code()).str().rpartition(": ")[2] else said
+    detail = _TIMING.sub("", error.str()).rpartition(": ")[2]
+    return "" if detail == KafkaError(error.code()).str().rpartition(": ")[2] else detail

@@ -29,7 +29,7 @@ _FOLDERS = ("kernels", "sketches", "partitioners")
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile ``function`` in Numba's nopython mode when it is first called; it runs without the GIL.
 
-    The machine code is kept in ``NUMBA_CACHE_DIR`` if that is set, else in the ``__pycache__`` beside the source, else
+    The machine code is stored in ``NUMBA_CACHE_DIR`` if that is set, else in ``__pycache__`` beside the source, else
     (for a package installed read-only) in the user's cache directory, ``$XDG_CACHE_HOME/numba`` or ``~/.cache/numba``.
     If none of them is writable, every process compiles for itself and logs one warning.
 

@@ -19,12 +19,12 @@ Rows = NDArray[np.uint64]
 Slot = int | np.int64
 """An index of the first dimension of a table."""
 
-_LEAST = 1024  # slots
+_MIN_CAPACITY = 1024  # slots
 
 
 def empty_table(keys: int, words: int) -> Rows:
     """Return a table with room for ``keys`` keys whose values have ``words`` words."""
-    capacity = _LEAST
+    capacity = _MIN_CAPACITY
     while is_full(capacity, keys):
         capacity *= 2
     return np.zeros((capacity, 1 + words), np.uint64)

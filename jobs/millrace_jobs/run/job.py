@@ -248,7 +248,7 @@ class Job:
     def _prepared_sink(self) -> Sink:
         """Return the sink, ready for the first batch; from then on the checkpoint is this query's."""
         self._check_result_types()
-        self._checkpoint.keep_layout(layout(self._compiled))
+        self._checkpoint.record_layout(layout(self._compiled))
         keys = result_keys(self._compiled, self.query.spec)
         sink = open_sink(self.query, keys, self._checkpoint.id, self._display.table)
         self._close_at_end(sink)

@@ -205,7 +205,7 @@ class QueryRun:
         Returns:
             True when the input has ended; False to continue with a new query.
         """
-        routed = self._steering.is_routed(self.checkpoint.begun_under() or self._steering.pin)
+        routed = self._steering.is_routed(self.checkpoint.unfinished_pin() or self._steering.pin)
         stream = _Stream(routed, paced=not self.once and closing_time is None, closing_time=closing_time)
         query = self._begin(stream)
         while (terminated := self._take_event()) is None:
@@ -255,7 +255,7 @@ class QueryRun:
 
     def _is_at_rest(self, query: StreamingQuery) -> bool:
         """Whether the last batch is finished; the sources were drained a turn ago, so no other one has begun."""
-        return not query.status["isTriggerActive"] and self.checkpoint.begun_under() is None
+        return not query.status["isTriggerActive"] and self.checkpoint.unfinished_pin() is None
 
     def _instruct_sources(self, stream: _Stream) -> None:
         """Write what the next batch runs under; drain the sources if this query is to begin no other batch."""

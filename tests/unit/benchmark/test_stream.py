@@ -122,9 +122,9 @@ def test_the_time_may_be_the_key(write):
         ("s.parquet", {"k": [1], "at": [2**62]}, ["k"], "at", "column at (TIMESTAMP): "),
         ("s.csv", "k,at\n1,soon\n", ["k"], "at", "is not an ISO 8601 timestamp; give timestamps, text in ISO 8601"),
         ("s.csv", "k,at\n1,\n", ["k"], "at", "has no value in the time column at"),
-        ("s.txt", "k\n1\n", ["k"], None, "s.txt: the format of a file .txt is not known; name it *.csv"),
-        ("s", "k\n1\n", ["k"], None, "the format of a file without an extension is not known"),
-        ("s.parquet.gz", b"", ["k"], None, "the format of a file .gz is not known"),
+        ("s.txt", "k\n1\n", ["k"], None, "s.txt: the extension .txt stands for no known format; name it *.csv"),
+        ("s", "k\n1\n", ["k"], None, "s: the name has no extension; name it *.csv"),
+        ("s.parquet.gz", b"", ["k"], None, "the extension .parquet.gz stands for no known format"),
     ],
 )
 def test_what_cannot_be_read_is_one_sentence(write, name, content, keys, time, said):

@@ -126,7 +126,7 @@ def test_a_changed_query_has_the_checkpoint_only_when_it_was_made_ready(open_che
     begun(open_checkpoint(old)).close()
     for _ in range(2):  # the first time it fails after that
         checkpoint = open_checkpoint(new)
-        checkpoint.keep_layout({"keys": []})
+        checkpoint.record_layout({"keys": []})
         checkpoint.note_state_partitions(2)
         assert stored(checkpoint)["query"] == {"sql": "SELECT count(*) FROM trips"}
         checkpoint.close()
@@ -210,10 +210,10 @@ def changed_in_every_way():
 
 def test_where_no_batch_has_begun_nothing_is_compared(open_checkpoint):
     first = open_checkpoint(a_query())
-    first.keep_layout({"keys": ["a"]})
+    first.record_layout({"keys": ["a"]})
     first.close()
     again = open_checkpoint(changed_in_every_way())
-    again.keep_layout({"keys": ["b"]})
+    again.record_layout({"keys": ["b"]})
     assert (again.id, again.state_partitions) == (first.id, 1)
     assert again.adopt(changed_in_every_way()) == ()
     begun(again).close()

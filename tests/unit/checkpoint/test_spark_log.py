@@ -14,7 +14,7 @@ from spark_logs import Log, offset, with_checksums
 def test_before_the_first_batch_there_is_nothing(open_checkpoint):
     checkpoint = open_checkpoint(a_query())
     assert checkpoint.last_batch() == LastBatch(None, None)
-    assert (checkpoint.committed(), checkpoint.watermark_ms(), checkpoint.begun_under()) == ({}, 0, None)
+    assert (checkpoint.committed(), checkpoint.watermark_ms(), checkpoint.unfinished_pin()) == ({}, 0, None)
 
 
 def test_what_is_committed_is_the_offset_of_the_last_finished_batch(open_checkpoint):
@@ -25,7 +25,7 @@ def test_what_is_committed_is_the_offset_of_the_last_finished_batch(open_checkpo
         log.commit(batch)
     assert checkpoint.committed() == {"trips": offset(10, epoch=10)}
     assert checkpoint.watermark_ms() == 10_500
-    assert checkpoint.begun_under() is None
+    assert checkpoint.unfinished_pin() is None
     assert checkpoint.last_pin() is not None
     assert checkpoint.last_batch() == LastBatch(begun=10, committed=10)
     assert checkpoint.batch(9) == ResultBatch(9, epoch=9, watermark=9000)
@@ -33,7 +33,7 @@ def test_what_is_committed_is_the_offset_of_the_last_finished_batch(open_checkpo
     log.begin(11, offset(11, epoch=7))
     assert checkpoint.committed() == {"trips": offset(10, epoch=10)}
     assert checkpoint.watermark_ms() == 10_500
-    assert checkpoint.begun_under() == checkpoint.last_pin() == Pin(7, "hash", 2, 4)
+    assert checkpoint.unfinished_pin() == checkpoint.last_pin() == Pin(7, "hash", 2, 4)
     assert checkpoint.last_batch() == LastBatch(begun=11, committed=10)
 
 
@@ -41,14 +41,14 @@ def test_the_first_batch_may_be_unfinished(open_checkpoint):
     checkpoint = open_checkpoint(a_query())
     Log(checkpoint).begin(0, offset(0))
     assert (checkpoint.committed(), checkpoint.watermark_ms()) == ({}, 0)
-    assert checkpoint.begun_under() == Pin(1, "hash", 2, 4)
+    assert checkpoint.unfinished_pin() == Pin(1, "hash", 2, 4)
 
 
 def test_a_source_without_an_offset_is_left_out(open_checkpoint):
     checkpoint = open_checkpoint(a_query())
     log = Log(checkpoint)
     log.begin(0, None, offset(3, name="zones"))
-    assert checkpoint.begun_under() == Pin(1, "hash", 2, 4)
+    assert checkpoint.unfinished_pin() == Pin(1, "hash", 2, 4)
     log.commit(0)
     assert list(checkpoint.committed()) == ["zones"]
 
@@ -56,7 +56,7 @@ def test_a_source_without_an_offset_is_left_out(open_checkpoint):
 def test_an_offset_without_a_plan_has_none(open_checkpoint):
     checkpoint = open_checkpoint(a_query())
     Log(checkpoint).begin(0, {"source": "trips", "position": {}})
-    assert checkpoint.begun_under() is None
+    assert checkpoint.unfinished_pin() is None
 
 
 def three_batches(open_checkpoint):

@@ -68,7 +68,7 @@ def test_a_secret_is_nowhere_but_in_the_settings(tmp_path, monkeypatch):
     [
         (
             {"env": "KAFKA_PASSWORD"},
-            "the password for Kafka at kafka:9092 is looked for in the environment variable KAFKA_PASSWORD, "
+            "the password for Kafka at kafka:9092 is read from the environment variable KAFKA_PASSWORD, "
             "which is not set; set KAFKA_PASSWORD where the query is started, and for its executors",
         ),
         ({"env": "EMPTY"}, "the environment variable EMPTY, which is empty"),
@@ -79,7 +79,7 @@ def test_a_secret_is_nowhere_but_in_the_settings(tmp_path, monkeypatch):
         (
             {"secretKeyRef": {"name": "login", "key": "pw"}},
             "the password for Kafka at kafka:9092 is in the Kubernetes Secret login/pw, which millrace run cannot read; "
-            "write file: or env: where it is here",
+            "write file: or env: to say where it is on this machine",
         ),
     ],
 )

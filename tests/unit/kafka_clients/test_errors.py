@@ -26,7 +26,7 @@ REFUSED = (
         (
             KafkaError(KafkaError._TIMED_OUT),
             "Kafka at kafka:9092 did not answer in time while looking for topic trips; "
-            "check bootstrapServers, and whether the brokers are well",
+            "check bootstrapServers, and whether the brokers are healthy",
         ),
         (
             KafkaError(
@@ -38,7 +38,7 @@ REFUSED = (
         (
             KafkaError(KafkaError.INVALID_RECORD),
             "Kafka at kafka:9092 does not take the records while looking for topic trips; "
-            "see whether the clock of this machine is right: brokers refuse times far ahead of theirs",
+            "check whether the clock of this machine is right: brokers refuse times far ahead of theirs",
         ),
         (
             KafkaError(KafkaError.POLICY_VIOLATION),

@@ -92,7 +92,7 @@ NAMED = ("--topic", "rides", *SERVERS)
         (("query.yaml", "--source", "rides", "--format", "csv"), "query.yaml: --format csv is set by the query"),
         (
             ("query.yaml", "--source", "secret", "--input", "rides.csv", "--schema", "taxi STRING"),
-            "the user name for Kafka at 127.0.0.1:1 is looked for in the environment variable NOBODY_SETS_THIS",
+            "the user name for Kafka at 127.0.0.1:1 is read from the environment variable NOBODY_SETS_THIS",
         ),
     ],
 )
