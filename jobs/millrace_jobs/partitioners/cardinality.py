@@ -17,7 +17,7 @@ LM-2      ``lm``       2            ``exact``        the candidate with the leas
 LM-2-H    ``lm``       2            ``hll``          the same
 ========  ===========  ===========  ===============  ===========================================
 
-The first candidate wins ties. Our text of Algorithm 5 lacks the primes of L' and CL'; they follow from its section,
+The first candidate wins ties. Our copy of Algorithm 5 lacks the primes of L' and CL'; they follow from its section,
 which refers to equation 9.
 """
 
@@ -47,8 +47,8 @@ CARDINALITIES = tuple(_SETS)
 class CardinalityAware(Partitioner):
     """Algorithm 1 without its decision, over windows of ``slides`` slides that are forgotten when they end.
 
-    L are leads, as in PK. This changes no decision: cAM only compares them, and the normalisation of LM subtracts the
-    least one.
+    L holds leads over the least loaded worker, as in PK. This changes no decision: cAM only compares them, and the
+    normalisation of LM subtracts the least one.
     """
 
     COUNTERS = (SavedCounter("slide", "number of slides"),)

@@ -16,7 +16,7 @@ from millrace_jobs.kernels.compiling import inlined, kernel
 from millrace_jobs.kernels.key_table import Rows, Slot, empty_table, find, find_from, grown, is_empty, is_full, rows_of
 
 from .base import Hashes, Workers
-from .choices import Cardinalities, Loads, draw, extremes_of, follow, last_word, least_burdened, words_for
+from .choices import Cardinalities, Loads, draw, extremes_of, last_word, least_hybrid_load, update_extremes, words_for
 
 
 class ExactSets:
@@ -111,7 +111,7 @@ def _route(
         if affinity and not is_empty(table, slot):
             worker = _holder(key, seeds, drawn, table, slot, len(loads))
         else:
-            worker = least_burdened(key, seeds, drawn, weight, loads, cardinalities, extremes)
+            worker = least_hybrid_load(key, seeds, drawn, weight, loads, cardinalities, extremes)
         loads[worker] += 1
         if not _has(table, slot, worker):
             cardinalities[worker] += 1
@@ -121,7 +121,7 @@ def _route(
                 table = grown(table)
                 ahead = row + 1
         if hybrid:
-            follow(extremes, worker, loads, cardinalities)
+            update_extremes(extremes, worker, loads, cardinalities)
         ids[row] = worker
     return ids, table, distinct
 

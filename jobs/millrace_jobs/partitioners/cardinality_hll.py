@@ -28,7 +28,7 @@ from millrace_jobs.sketches.hyperloglog import (
 )
 
 from .base import Hashes, Workers
-from .choices import Cardinalities, Loads, draw, extremes_of, follow, least_burdened
+from .choices import Cardinalities, Loads, draw, extremes_of, least_hybrid_load, update_extremes
 
 
 class SketchedSets:
@@ -88,11 +88,11 @@ def _route(
         key_hash = hashed(keys[row])
         worker = _holder(keys[row], key_hash, seeds, drawn, sketches) if affinity else -1
         if worker < 0:
-            worker = least_burdened(keys[row], seeds, drawn, weight, loads, sketches.estimates, extremes)
+            worker = least_hybrid_load(keys[row], seeds, drawn, weight, loads, sketches.estimates, extremes)
             update(sketches, worker, key_hash)
         loads[worker] += 1
         if hybrid:
-            follow(extremes, worker, loads, sketches.estimates)
+            update_extremes(extremes, worker, loads, sketches.estimates)
         ids[row] = worker
     return ids
 

@@ -35,7 +35,7 @@ Extremes = NDArray[np.int64]
 def draw(key: np.uint64, seeds: NDArray[np.uint64], choice: int, workers: int, drawn: NDArray[np.int64]) -> int:
     """Return candidate number ``choice`` of ``key`` among ``workers`` workers; call it for 0, 1, ... in turn.
 
-    ``seeds``, shape ``(d,)`` with ``d <= workers``, are ``mixing.salts``. ``drawn`` has the same shape and keeps the
+    ``seeds``, shape ``(d,)`` with ``d <= workers``, are ``mixing.salts``. ``drawn`` has the same shape and holds the
     key's candidates so far in ascending order; the call for choice 0 resets it. Results are frozen, as in ``mixing``.
     """
     # The hash counts only workers that are not drawn yet, so skip the drawn ones below it.
@@ -70,7 +70,7 @@ def least_loaded_candidate(
 def least_loaded(loads: Loads, search: NDArray[np.int64]) -> int:
     """Return the first worker with the least load; ``loads`` has shape ``(n,)``.
 
-    ``search`` starts as two zeros and keeps where the last search ended. Between two calls with it, loads may only
+    ``search`` starts as two zeros and stores where the last search ended. Between two calls with it, loads may only
     grow. The first worker with the least load then only moves forward until the least load itself has grown, which
     takes a record for each worker. So a search takes constant time on average. Results are frozen, as in ``mixing``.
     """
@@ -87,7 +87,7 @@ def least_loaded(loads: Loads, search: NDArray[np.int64]) -> int:
 
 
 @inlined
-def least_burdened(
+def least_hybrid_load(
     key: np.uint64,
     seeds: NDArray[np.uint64],
     drawn: NDArray[np.int64],
@@ -101,15 +101,15 @@ def least_burdened(
     for choice in range(len(seeds)):
         worker = draw(key, seeds, choice, len(loads), drawn)
         if weight == 0.0:
-            burden = cardinalities[worker]
+            load = cardinalities[worker]
         elif weight == 1.0:
-            burden = float(loads[worker])
+            load = float(loads[worker])
         else:
             records = _normalised(loads[worker], loads[extremes[0]], loads[extremes[1]])
             keys = _normalised(cardinalities[worker], cardinalities[extremes[2]], cardinalities[extremes[3]])
-            burden = weight * records + (1.0 - weight) * keys
-        if best < 0 or burden < least:
-            best, least = worker, burden
+            load = weight * records + (1.0 - weight) * keys
+        if best < 0 or load < least:
+            best, least = worker, load
     return best
 
 
@@ -124,16 +124,16 @@ def extremes_of(loads: Loads, cardinalities: Cardinalities) -> Extremes:
     """Return the workers whose values the normalisation needs."""
     extremes = np.zeros(4, np.int64)
     for worker in range(len(loads)):
-        follow(extremes, worker, loads, cardinalities)
+        update_extremes(extremes, worker, loads, cardinalities)
     return extremes
 
 
 @inlined
-def follow(extremes: Extremes, worker: int, loads: Loads, cardinalities: Cardinalities) -> None:
+def update_extremes(extremes: Extremes, worker: int, loads: Loads, cardinalities: Cardinalities) -> None:
     """Update ``extremes`` after ``worker``'s values have grown.
 
-    Values only grow, so a search is needed only when a remembered least value grew. A worker is a candidate of ``d`` in
-    ``n`` keys, so this costs O(d) per record on average.
+    Values only grow, so a search is needed only when a remembered least value grew. A worker is a candidate of a
+    fraction d/n of the keys, so this costs O(d) per record on average.
     """
     if worker == extremes[0]:
         extremes[0] = _lowest(loads)
@@ -171,7 +171,7 @@ def last_word(workers: int) -> np.uint64:
 class LocalLoads:
     """Records sent to each worker by this replica, and by others as far as merges and probes reported them.
 
-    Loads are kept as leads, that is, records above the least loaded worker. Decisions only compare loads, so
+    Loads are stored as leads, that is, records above the least loaded worker. Decisions only compare loads, so
     subtracting the least load from all changes no decision, and a counter overflows only when one worker leads another
     by 2**63 records.
     """

@@ -173,10 +173,13 @@ class DAGreedy(Partitioner):
         loads, fragments = saved.vector("loads"), saved.vector("fragments")
         shape = self._no_fragments(len(summary), saved.workers).shape
         if len(loads) != self._slides * saved.workers or len(fragments) != math.prod(shape):
-            raise ValueError(f"the saved state of {self.NAME} is not of {self._slides} slides and its workers")
+            shown = f"{self._slides} slides and {saved.workers} workers"
+            raise ValueError(f"the saved state of {self.NAME} does not fit {shown}")
         placed = fragments.view(np.uint64).reshape(shape)
         if loads.min() < 0 or loads.max() > _MOST or (placed[..., -1] & ~last_word(saved.workers)).any():
-            raise ValueError(f"the saved state of {self.NAME} has impossible loads or workers that do not exist")
+            raise ValueError(
+                f"the saved state of {self.NAME} has impossible loads, or keys on workers that do not exist"
+            )
         self._loads = loads.reshape(self._slides, -1)
         self._continue_with(summary, placed)
 
@@ -231,7 +234,7 @@ def _greedy(fragments: Holders, slot: np.int64, loads: NDArray[np.int64], total:
     for word in range(fragments.shape[2]):
         bits = _workers_with(fragments, slot, word)
         while bits != np.uint64(0):
-            worker = 64 * word + _lowest(bits)
+            worker = 64 * word + _lowest_bit(bits)
             bits &= bits - np.uint64(1)
             if holder < 0 or loads[worker] < loads[holder]:
                 holder = worker
@@ -258,7 +261,7 @@ for _bit in range(64):
 
 
 @inlined
-def _lowest(bits: np.uint64) -> int:
+def _lowest_bit(bits: np.uint64) -> int:
     """Return the position of the lowest set bit of ``bits``, which must not be zero."""
     lowest = bits & (~bits + np.uint64(1))
     position: int = _POSITIONS[np.int64((lowest * np.uint64(_DE_BRUIJN)) >> np.uint64(58))]

@@ -106,7 +106,7 @@ class HeadSplitting(Partitioner):
     def advance(self) -> None:
         """Forget the loads, and halve the weight of the past until it is below ``2 * _MEMORY`` records per counter.
 
-        The source counts both from the beginning of the stream, which then dominates for ever: a key that becomes
+        The source counts both from the beginning of the stream, which then dominates forever: a key that becomes
         frequent on the tenth day would have to make up for nine.
         """
         self._loads = LocalLoads(self._workers)
@@ -147,7 +147,8 @@ class HeadSplitting(Partitioner):
         summary = SpaceSaving.restored(self._capacity(saved.workers), saved.vectors)
         choices, due = saved.counters["choices"], saved.counters["due"]
         if choices > saved.workers or due > _due_after(summary.total):
-            raise ValueError(f"the saved state of {self.NAME} has {choices} choices until record {due}")
+            shown = f"{choices} choices among {saved.workers} workers until record {due}, after {summary.total} records"
+            raise ValueError(f"the saved state of {self.NAME} is impossible: {shown}")
         self._loads, self.summary = loads, summary
         self._owners, self._candidates = _no_candidates(summary.capacity)
 

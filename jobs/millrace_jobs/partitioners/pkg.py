@@ -1,6 +1,6 @@
 """PK: Partial Key Grouping (paper 001), extended from two to ``d`` choices as in paper 000, section 2.4.
 
-Our text of paper 001 lacks its formulas; they are taken from its prose and from paper 000. With hashes H_1 to H_d, a
+Our copy of paper 001 lacks its formulas; they are taken from its prose and from paper 000. With hashes H_1 to H_d, a
 record of key k goes to the worker among H_1(k) to H_d(k) to which this replica has sent the fewest records ("Key
 Splitting", "Local Load Estimation").
 """
@@ -60,7 +60,7 @@ class PartialKeyGrouping(Partitioner):
         """Continue from the true ``loads`` of all workers, shape ``(n,)``, in records from all replicas.
 
         Paper 001 compares its local load estimates with such probing, which each source repeats periodically; of that
-        part of its evaluation, our text has only the name of the period, T_p. The caller keeps the true loads and
+        part of its evaluation, our copy has only the name of the period, T_p. The caller keeps the true loads and
         chooses when to probe. Replicas that are merged later must have been probed at the same time. Probing is not a
         parameter of a job, because local estimates balance better: between two probes, each of the m replicas
         compensates for the whole lead by itself, m times too much.

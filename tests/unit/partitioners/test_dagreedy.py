@@ -223,7 +223,7 @@ def test_a_damaged_state_with_a_sound_checksum_is_refused_and_leaves_no_trace(ve
     with pytest.raises(ValueError):
         partitioner.restore(pack(PartitionerState("dagreedy", 1, 4, saved.counters, {**saved.vectors, **arrays})))
     assert partitioner.save() == before
-    with pytest.raises(ValueError, match="not of 2 slides"):
+    with pytest.raises(ValueError, match="does not fit 2 slides and 4 workers"):
         dagreedy(4, slides=2).restore(before)
 
 

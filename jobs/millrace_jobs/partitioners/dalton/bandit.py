@@ -103,6 +103,6 @@ def search(policy: BanditPolicy, row: Whole) -> None:
 
 @kernel
 def postpone(buffer: RewardBuffer, row: Whole, worker: Whole, paid: float, gamma: float) -> None:
-    """Keep a reward until the global Q-table arrives (AppendToBuffer of Algorithm 2)."""
+    """Store a reward until the global Q-table arrives (AppendToBuffer of Algorithm 2)."""
     buffer.decay[row, worker] *= 1.0 - gamma
     buffer.gain[row, worker] += gamma * (paid - buffer.gain[row, worker])

@@ -2,15 +2,15 @@
 
 The paper prints the global Q-table as the sum over j of ``f_j(k)/GL Q_j(k, c)``, divided by the number of partitioners
 P. These weights add up to ``f(k)/(GL P)``, far below 1. They would shrink all values of a key towards 0, above most
-rewards, and make untried workers as good as tried ones, against section 3.2. The text asks for a weighted average in
-which a partitioner counts by its part of the key's rewards, so the weights here are ``f_j(k)`` over their own sum.
+rewards, and make untried workers as good as tried ones, against section 3.2. The text asks for an average in which each
+partitioner has the weight of its share of the key's rewards, so the weights here are ``f_j(k)`` over their own sum.
 
 The paper claims that the n most frequent keys of each partitioner are enough. This holds for the keys themselves (a
 global heavy hitter is one for some partitioner), but not for their frequencies: a partitioner that does not have the
 key among its n adds nothing to its sum. Here every replica reports all keys that it follows, see ``table``.
 
 The timer and the reducer follow Algorithm 2, with DSYNC adapted to the reducer. They are pure state machines: the
-caller passes the current time, in any unit, the same as DSYNC. A micro-batch job synchronises at every batch boundary
+caller passes the current time, in the unit of DSYNC. A micro-batch job synchronises at every batch boundary
 and needs neither.
 """
 

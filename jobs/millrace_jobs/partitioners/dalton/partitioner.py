@@ -113,7 +113,7 @@ class Dalton(Partitioner):
         block = key_block(keys)
         ids = np.empty(len(block), np.int32)
         if len(block):
-            self._state.changed()
+            self._state.invalidate_synchronisation()
         done = 0
         while done < len(block):
             end = min(len(block), done + self._until_statistics_end())
@@ -134,7 +134,7 @@ class Dalton(Partitioner):
         """End STATS_WIN and return the SYNC message about it; until ``end_sync``, rewards are postponed (AWAIT)."""
         self._state.end_statistics()
         message = self._state.message(self._replica, slower=slower)
-        self._state.reported()
+        self._state.mark_reported()
         self._state.postpone_rewards()
         return message
 
@@ -156,7 +156,7 @@ class Dalton(Partitioner):
         replicas = [self, *others]
         policy = reduce([replica._state.message(replica._replica) for replica in replicas])
         self._state.end_statistics()
-        self._state.reported()
+        self._state.mark_reported()
         self._state.adopt(policy)
         self._state.table.numbers[DRAWS] = max(replica._state.table.numbers[DRAWS] for replica in replicas)
 

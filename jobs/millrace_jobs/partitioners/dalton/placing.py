@@ -85,43 +85,43 @@ class PlacementState(NamedTuple):
 
 
 @kernel
-def place(keys: Hashes, start: int, ids: Workers, at: BlockSetting, known: PlacementState) -> int:
+def place(keys: Hashes, start: int, ids: Workers, setting: BlockSetting, state: PlacementState) -> int:
     """Place the records from ``start`` on; return the first unplaced one: the end, or where room is needed."""
-    followed, policy, bits, loads = known.followed, known.policy, known.bits, known.loads
-    numbers, table, cells = known.numbers, known.table, known.cells
+    followed, policy, bits, loads = state.followed, state.policy, state.bits, state.loads
+    numbers, table, cells = state.numbers, state.table, state.cells
     workers = len(loads.head)
-    awaiting = len(known.buffer.decay) > 0
+    awaiting = len(state.buffer.decay) > 0
     for record in range(start, len(keys)):
-        if numbers[ROWS] == len(followed.keys) or needs_room(table, numbers[KEYS], at.most):
+        if numbers[ROWS] == len(followed.keys) or needs_room(table, numbers[KEYS], setting.most):
             return record
         key = keys[record]
-        worker = np.int64(seeded_hash(key, at.salt) % np.uint64(workers))
+        worker = np.int64(seeded_hash(key, setting.salt) % np.uint64(workers))
         numbers[SEEN] += 1
         row = row_of(followed.places, key)
         if row >= 0:
             followed.frequency[row] += 1
         else:
-            frequency = np.int64(1) if at.everything else _count(table, cells, numbers, key)
-            local_load = max(at.local_load, numbers[SEEN])
-            if at.everything or _is_frequent(frequency, FOLLOWED, local_load, workers):
-                row = _follow(known, key, worker, frequency)
+            frequency = np.int64(1) if setting.everything else _count(table, cells, numbers, key)
+            local_load = max(setting.local_load, numbers[SEEN])
+            if setting.everything or _is_frequent(frequency, FOLLOWED, local_load, workers):
+                row = _follow(state, key, worker, frequency)
         if row >= 0:
-            load = max(at.load, numbers[SEEN])
+            load = max(setting.load, numbers[SEEN])
             if followed.status[row] != HOT and (
-                at.everything or _is_frequent(followed.frequency[row], 1, load, workers)
+                setting.everything or _is_frequent(followed.frequency[row], 1, load, workers)
             ):
-                _make_hot(known, row, load, at.everything)
+                _make_hot(state, row, load, setting.everything)
             hot = followed.status[row] >= CARRIED
             if hot:
-                worker = _choose(policy.best[row], workers, at.epsilon, at.stream, numbers)
+                worker = _choose(policy.best[row], workers, setting.epsilon, setting.stream, numbers)
             touch(bits, row, worker)
             if hot:
                 own_load = loads.past[worker] + loads.head[worker] + 1
-                paid = reward(own_load, numbers[TOTAL] + 1, bits.spread[row], workers, at.balance)
+                paid = reward(own_load, numbers[TOTAL] + 1, bits.spread[row], workers, setting.balance)
                 if awaiting:
-                    postpone(known.buffer, row, worker, paid, at.gamma)
+                    postpone(state.buffer, row, worker, paid, setting.gamma)
                 else:
-                    learn(policy, row, worker, paid, at.gamma)
+                    learn(policy, row, worker, paid, setting.gamma)
         loads.head[worker] += 1
         numbers[TOTAL] += 1
         ids[record] = worker
@@ -138,11 +138,11 @@ def _count(table: Rows, cells: Cells, numbers: Numbers, key: np.uint64) -> np.in
 
 
 @kernel
-def _follow(known: PlacementState, key: np.uint64, home: Whole, frequency: Whole) -> np.int64:
+def _follow(state: PlacementState, key: np.uint64, home: Whole, frequency: Whole) -> np.int64:
     """Add a row for ``key``, which has become frequent, and return it."""
-    row = append(known.followed, known.policy, known.buffer, known.numbers, key, home, frequency)
+    row = append(state.followed, state.policy, state.buffer, state.numbers, key, home, frequency)
     if frequency > 1:  # its earlier records went to its home
-        touch(known.bits, row, home)
+        touch(state.bits, row, home)
     return row
 
 
@@ -153,10 +153,10 @@ def _is_frequent(frequency: Whole, part: int, load: Whole, workers: int) -> bool
 
 
 @kernel
-def _make_hot(known: PlacementState, row: Whole, load: Whole, everything: bool) -> None:
+def _make_hot(state: PlacementState, row: Whole, load: Whole, everything: bool) -> None:
     """Hand the heavy hitter in ``row`` to the bandit, if there is room for it."""
-    followed, numbers = known.followed, known.numbers
-    workers = len(known.loads.head)
+    followed, numbers = state.followed, state.numbers
+    workers = len(state.loads.head)
     if followed.status[row] < CARRIED:
         if not everything and numbers[LIVE] == workers:
             least = _least_frequent(followed, numbers[ROWS])
@@ -165,7 +165,7 @@ def _make_hot(known: PlacementState, row: Whole, load: Whole, everything: bool) 
             followed.status[least] = COLD
             numbers[LIVE] -= 1
         numbers[LIVE] += 1
-        forget(known.policy, known.buffer, row)
+        forget(state.policy, state.buffer, row)
     followed.status[row] = HOT
 
 

@@ -92,10 +92,10 @@ class ReplicaState:
         self.table.numbers[TOTAL] = self.loads.past.sum()
         self.table.fragmentation.advance()
         self.rehashed = max(0, self.rehashed - 1)
-        self.changed()
+        self.invalidate_synchronisation()
         self.tidy()
 
-    def changed(self) -> None:
+    def invalidate_synchronisation(self) -> None:
         """Invalidate the last synchronisation, because a record came or the slide ended."""
         self.synchronised = False
         self.split_by_others = np.empty(0, np.uint64)
@@ -147,7 +147,7 @@ class ReplicaState:
             slower=slower,
         )
 
-    def reported(self) -> None:
+    def mark_reported(self) -> None:
         """Mark the STATS_WIN that ended last as reported to the reducer."""
         self.table.followed.last[:] = 0
         self.unreported = 0

@@ -19,7 +19,7 @@ from millrace_jobs.sketches import count_min
 from millrace_jobs.sketches.count_min import Cells
 
 MOST_EXACT = 1 << 17
-"""Most keys that ``hybrid`` counts exactly: a map of 4 MB. As measured, the sketch is faster for more keys."""
+"""Maximum number of keys that ``hybrid`` counts exactly, in a map of 4 MB. For more, the sketch was measured faster."""
 
 WIDTH, DEPTH = 1 << 15, 4
 """Size of the sketch: 1 MB, wrong by more than 0.0083 % of the window's records for less than 1.9 % of the keys."""

@@ -23,13 +23,13 @@ FOLLOWED = 4
 follow, so the reducer misses no global heavy hitter that exceeds the threshold by more than that part."""
 
 COLD, EXPIRED, CARRIED, HOT = range(4)
-"""Status of a row. ``COLD``: its key is hashed. ``EXPIRED``: the same, but the values of the last STATS_WIN are kept
+"""Status of a row. ``COLD``: its key is hashed. ``EXPIRED``: the same, but the values of the last STATS_WIN are held
 for the reducer. ``CARRIED``: the key is the bandit's, as it was hot in the last STATS_WIN. ``HOT``: the key is the
 bandit's, as it is hot in this STATS_WIN."""
 
 ROWS, LIVE, KEYS, SEEN, TOTAL, DRAWS = range(6)
-"""Indices of the numbers that the kernels keep, in this order: rows in use; rows among them that are the bandit's; keys
-in the frequency map; records of this STATS_WIN; records in the window W; random numbers drawn."""
+"""Indices of the numbers that the kernels update, in this order: rows in use; rows among them that are the bandit's;
+keys in the frequency map; records of this STATS_WIN; records in the window W; random numbers drawn."""
 
 Numbers = NDArray[np.int64]
 
@@ -81,7 +81,7 @@ class KeyTable:
 
     @property
     def split(self) -> NDArray[np.bool_]:
-        """Shape ``(count,)``: which keys are the bandit's, or have records in the window on another than their home."""
+        """Shape ``(count,)``: which keys are the bandit's, or have records in the window away from their home."""
         return (self.status >= CARRIED) | self.fragmentation.elsewhere(self.policy.homes[: self.count])
 
     def rows_of(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:

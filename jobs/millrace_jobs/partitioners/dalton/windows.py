@@ -4,9 +4,10 @@ Loads are sums by subtract-on-evict. Source: Tangwongsan, Hirzel, Schneider, Wu,
 Aggregation", PVLDB 8(7), 2015: an aggregate with an inverse subtracts the evicted values again, so that a slide costs
 one block of counts and one addition, however many slides a window has.
 
-X_w is kept as the paper's "Reward Computation" describes. A circular list holds one block per slide. The head is a bit
-vector per key; a slide that has ended is kept as the list of its set bits. The aggregate of the earlier slides counts,
-per key and worker, in how many of them the bit is set, so that a slide is evicted in time proportional to its own bits.
+X_w is stored as the paper's "Reward Computation" describes. A circular list holds one block per slide. The head is a
+bit vector per key; a slide that has ended is stored as the list of its set bits. The aggregate of the earlier slides
+counts, per key and worker, in how many of them the bit is set, so that a slide is evicted in time proportional to its
+own bits.
 """
 
 from __future__ import annotations

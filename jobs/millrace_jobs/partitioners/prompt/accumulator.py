@@ -78,11 +78,11 @@ ROW = np.dtype(
         ("t_step", np.int32),
     ]
 )
-"""Data type of an HTable row: what the table keeps of a key, besides its hash."""
+"""Data type of an HTable row: what the table stores of a key, besides its hash."""
 
-_LEAST = 1536  # initial rows: 3 of 4 slots of a table of 2048, the most that may be taken
+_INITIAL_ROWS = 1536  # 3 of 4 slots of a table of 2048, the most that may be taken
 
-_MOST_EXPECTED = _LEAST << 10
+_MOST_EXPECTED = _INITIAL_ROWS << 10
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class Accumulator:
 
 def _rows_for(keys: int) -> int:
     """Return the rows that growing would give ``keys`` keys; at most ``_MOST_EXPECTED``, as estimates may be wrong."""
-    rows = _LEAST
+    rows = _INITIAL_ROWS
     while rows < min(keys, _MOST_EXPECTED):
         rows *= 2
     return rows

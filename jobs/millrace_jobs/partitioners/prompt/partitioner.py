@@ -49,10 +49,10 @@ class PromptPartitioner(BatchPartitioner):
     """Partitioner that counts a micro-batch's records by key, then cuts the batch into equal blocks, one per worker.
 
     A record that arrives after a cut belongs to the next batch (see ``EarlyRelease``). Only the sizes of the
-    past few batches, N_C and K, are kept from one batch to the next. Their averages, N_Est and K_Avg, set the steps of
-    the next batch's CountTree. The first batch has no estimates and is post-sorted. A key that goes to several blocks
-    fills them one after the other, its records in arrival order. No key has a fixed place from batch to batch, so a
-    resize takes effect with the next cut.
+    past few batches, N_C and K, are remembered from one batch to the next. Their averages, N_Est and K_Avg, set the
+    steps of the next batch's CountTree. The first batch has no estimates and is post-sorted. A key that goes to several
+    blocks fills them one after the other, its records in arrival order. No key has a fixed place from batch to batch,
+    so a resize takes effect with the next cut.
     """
 
     NAME = "prompt"
@@ -87,7 +87,7 @@ class PromptPartitioner(BatchPartitioner):
     def partition(self) -> PartitionedBatch:
         """Cut the batch; return its blocks with the plan from which their reference tables are made.
 
-        HTable and CountTree are cleared, and N_C and K are kept for the estimates, unless there are no records.
+        HTable and CountTree are cleared, and N_C and K are stored for the estimates, unless there are no records.
         """
         if not self._batch.tuples:
             empty = np.empty(0, np.int32)
