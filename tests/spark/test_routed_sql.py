@@ -138,5 +138,5 @@ def test_an_error_in_a_record_is_one_only_if_the_filter_keeps_it(tmp_path: Path)
         checkpoint={"uri": (tmp_path / "state").as_uri()},
     )
     project.millrace("run", all_records, "--once").assert_failed(
-        "the query failed: divide by zero in a record: 10 DIV n", "or leave such records out by WHERE"
+        "the query failed: divide by zero in a record: 10 DIV n", "or exclude such records with WHERE"
     )

@@ -75,7 +75,7 @@ def compile_sql(sql: str, schemas: Mapping[str, pa.Schema], type_of: TypeOf) -> 
         return Native(sql, str(reason))
 
 
-def groups(sql: str) -> bool:
+def has_groups(sql: str) -> bool:
     """Whether the query has groups of any kind, so that its results can change after they were emitted."""
     return aggregates(parse_query(sql))
 

@@ -47,19 +47,19 @@ class Combiner:
         reducers: dict[int, Reducer] = {}
         notes: list[dict[str, Any]] = []
         for rows in stream:
-            for sender, item in blocks.decode(rows, self.block):
+            for receiver, item in blocks.decode(rows, self.block):
                 if isinstance(item, dict):
                     notes.append(item)
                 else:
-                    name = sender if worker is None else worker
-                    if name not in reducers:
-                        reducers[name] = self.reducer()
-                    reducers[name].add(item)
+                    worker_id = receiver if worker is None else worker
+                    if worker_id not in reducers:
+                        reducers[worker_id] = self.reducer()
+                    reducers[worker_id].add(item)
         reports = []
-        for name, reducer in reducers.items():
+        for worker_id, reducer in reducers.items():
             for partials in reducer.partials():
                 yield from self._rows(partials)
-            reports.append(_report(name, reducer, (time.perf_counter() - began) / len(reducers)))
+            reports.append(_report(worker_id, reducer, (time.perf_counter() - began) / len(reducers)))
         if reports or notes:
             times = [note[field] for note in notes for field in ("latest", "close") if field in note]
             yield self._report_row({"workers": reports, "replicas": notes}, max(times, default=None))
@@ -77,7 +77,7 @@ class Combiner:
 
 
 def _report(worker: int, reducer: Reducer, seconds: float) -> dict[str, Any]:
-    """Return a worker's report to the driver; ``seconds`` is its working time without the making of this report."""
+    """Return a worker's report to the driver; ``seconds`` is its working time before this report."""
     keys = reducer.key_counts()
     return {
         "worker": worker,

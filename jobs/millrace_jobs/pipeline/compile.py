@@ -17,7 +17,7 @@ from millrace_api.model.streamquery import PythonQuery, Spec
 from millrace_jobs.aggregates.protocol import load_aggregator
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.aggregates.reducing import ColumnarReduction, PartColumn, ReducerFactory
-from millrace_jobs.pipeline.aggregation import Aggregation, Native, compile_sql, groups, longest_window
+from millrace_jobs.pipeline.aggregation import Aggregation, Native, compile_sql, has_groups, longest_window
 from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.windows import AT, Window
 
@@ -94,7 +94,7 @@ def _compile_sql(spark: SparkSession, sql: str, schemas: Mapping[str, pa.Schema]
 
     compiled = compile_sql(sql, schemas, type_of)
     execution = compiled if isinstance(compiled, Native) else _routed(spark, compiled)
-    return CompiledQuery(execution, result, groups(sql), longest_window(sql))
+    return CompiledQuery(execution, result, has_groups(sql), longest_window(sql))
 
 
 def sql_problem(error: AnalysisException | ParseException) -> Problem:

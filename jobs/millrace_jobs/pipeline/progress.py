@@ -101,13 +101,10 @@ def batch_report(progress: Mapping[str, Any], interval: float) -> BatchReport:
     ends = [source["endOffset"] for source in progress["sources"] if isinstance(source.get("endOffset"), dict)]
     pin = next((Pin.from_json(end["pin"]) for end in ends if "pin" in end), None)
     waiting = {end["source"]: end.get("waiting", 0) for end in ends}
-    taken = sum(source["endOffset"].get("taken", 0) for source in progress["sources"] if _has_moved(source))
     state = progress["stateOperators"]
     event_time = progress.get("eventTime", {})
     durations = progress["durationMs"]
-    routed = bool(workers) and pin is not None and pin.algorithm != "native"
-    n = pin.workers if pin is not None and routed else 0
-    dropped = sum(operator["numRowsDroppedByWatermark"] for operator in state)
+    n = pin.workers if workers and pin is not None and pin.algorithm != "native" else 0  # 0 if nothing was routed
     profiles = [(note["worker"], key_profile.decode(note["profile"])) for note in workers]
     profile = key_profile.union([own for _, own in profiles]) if profiles else None
     return BatchReport(
@@ -120,8 +117,8 @@ def batch_report(progress: Mapping[str, Any], interval: float) -> BatchReport:
         rows=sum(note.get("read", 0) for note in replicas),
         bytes=sum(note.get("bytes", 0) for note in replicas),
         rejected=sum(note.get("rejected", 0) for note in replicas if "read" in note),
-        late=sum(note["late"] for note in replicas) if all("late" in note for note in replicas) else dropped,
-        taken=taken,
+        late=_late(replicas, state),
+        taken=sum(source["endOffset"].get("taken", 0) for source in progress["sources"] if _has_moved(source)),
         waiting=sum(waiting.values()),
         pin=pin,
         watermark=_time(event_time.get("watermark")),
@@ -136,11 +133,18 @@ def batch_report(progress: Mapping[str, Any], interval: float) -> BatchReport:
         max_event_time=_time(event_time.get("max")),
         combined=tuple(CombineTask(note["rows"], note["groups"], note["seconds"]) for note in workers),
         profile=profile,
-        placement=PlacementSketch.of_workers(profiles, n) if routed else None,
+        placement=PlacementSketch.of_workers(profiles, n) if n else None,
         state_updates=sum(operator["numRowsUpdated"] for operator in state),
         waiting_in=waiting,
         states={note["replica"]: note["state"] for note in replicas if "state" in note and "close" not in note},
     )
+
+
+def _late(replicas: list[dict[str, Any]], state: list[dict[str, Any]]) -> int:
+    """Return the late records as replicas counted them, or as Spark did if the records were not routed."""
+    if all("late" in note for note in replicas):
+        return int(sum(note["late"] for note in replicas))
+    return int(sum(operator["numRowsDroppedByWatermark"] for operator in state))
 
 
 def _has_moved(source: Mapping[str, Any]) -> bool:

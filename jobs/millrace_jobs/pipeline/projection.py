@@ -56,7 +56,7 @@ class ArrowProjection:
 
 @dataclass(frozen=True)
 class SparkProjection:
-    """A projection that Spark has already computed; what is left to do is to drop the records that fail the filter."""
+    """A projection that Spark has already computed, except that records that fail the filter are still there."""
 
     schema: pa.Schema
 

@@ -151,7 +151,7 @@ class _Stopwatch:
 
 @dataclass(frozen=True)
 class SparkRouteTask:
-    """Task that routes rows projected by Spark; the first row of a slice carries the plan, and the last one ends it."""
+    """Task that routes rows projected by Spark; the first row of a slice carries the plan, the last one the counts."""
 
     router: Router
 

@@ -30,8 +30,9 @@ _NATIVE = frozenset({"text", "GROUP BY"})
 class Outline:
     """The parts of a query that decide whether it can continue from the state of another query.
 
-    ``state`` is the text of everything that determines the state, in the order of the state, which has no names; it is
-    empty if the query keeps no state. ``where`` is the filter.
+    ``state`` holds the SQL of each part that determines the state, by the name of the part; it is empty if the query
+    has no state. Columns of the state have no names, so the order of keys and aggregates matters. ``where`` is the
+    filter.
     """
 
     state: Mapping[str, str]

@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.pipeline.aggregation import Aggregation, Native, compile_sql, groups, longest_window
+from millrace_jobs.pipeline.aggregation import Aggregation, Native, compile_sql, has_groups, longest_window
 from millrace_jobs.windows import Window
 
 MINUTE = 60_000_000
@@ -312,7 +312,7 @@ def test_of_several_sources_none_is_routed():
     ],
 )
 def test_groups(sql, expected):
-    assert groups(sql) is expected
+    assert has_groups(sql) is expected
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def test_an_error_is_one_only_where_spark_evaluates(sql, value):
         evaluate(compiled.program, NUMBERS)
     (problem,) = raised.value.problems
     assert problem.message.startswith(("the query failed: overflow in a record: ", "the query failed: divide by zero"))
-    assert problem.hint.endswith("or leave such records out by WHERE")
+    assert problem.hint.endswith("or exclude such records with WHERE")
 
 
 def test_of_a_null_the_other_operand_is_not_evaluated():

@@ -66,7 +66,7 @@ def _checked(program: Program, sql: str, hint: str, batch: pa.RecordBatch) -> pa
         return evaluate(program, batch)
     except pa.ArrowInvalid as error:
         problem = f"the query failed: {error} in a record: {sql}"
-        raise MillraceError(Problem(problem, f"{hint}, or leave such records out by WHERE")) from None
+        raise MillraceError(Problem(problem, f"{hint}, or exclude such records with WHERE")) from None
 
 
 def _guarded(condition: Program, program: Program, batch: pa.RecordBatch) -> pa.Array | pa.Scalar:
@@ -106,6 +106,7 @@ _LETTERS = "1C89-1C8A A7CB-A7CF A7D2 A7D4 A7DA-A7DC 10D50-10D65 10D70-10D85 16EA
 """Characters that have a capital or are one ("cased")."""
 
 _NEITHER = "295 1171E"
+"""Characters that are neither any more: older tables have the first as "cased", the second as "case-ignorable"."""
 
 
 def upper(texts: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar:
@@ -132,7 +133,7 @@ def _mapped(
 
 def _lower(text: str) -> str:
     if "Σ" in text:
-        # Σ becomes ς at the end of a word; what belongs to a word follows from other tables than letter case.
+        # Σ becomes ς at the end of a word; which characters belong to a word is not in the tables of letter case.
         as_known = text.translate(_AS_KNOWN).lower()
         text = "".join(known if letter == "Σ" else letter for letter, known in zip(text, as_known, strict=True))
     return text.translate(_TO_LOWER).lower()
@@ -161,7 +162,7 @@ _AS_KNOWN = (
     | dict.fromkeys(_all(_NEITHER), "-")
     | {ord("İ"): "a"}  # its small form has two characters
 )
-"""Replacements of the same kind that every Python version knows; they keep the length of the text."""
+"""Replacements of the same kind that every Python version knows; they do not change the length of the text."""
 
 _OWN = {"upper": upper, "lower": lower}
 """Functions that Arrow lacks, or computes differently from Spark."""
