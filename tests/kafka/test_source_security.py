@@ -146,7 +146,7 @@ def test_tls_trusts_the_authority_that_is_given_and_no_other(guarded, authority,
         assert f"Kafka at {guarded.address('TLS')} cannot be reached over TLS (" in str(raised.value)
         assert "; check tls: the certificate authority, certificate and key" in str(raised.value)
     (tmp_path / "broken.pem").write_text("not a certificate")
-    with pytest.raises(MillraceError, match=r"Kafka at .* while making a client"):
+    with pytest.raises(MillraceError, match=r"Kafka at .* while creating a client"):
         opened(
             guarded.address("TLS"), tmp_path, {"topic": topic, "tls": {"ca": {"file": str(tmp_path / "broken.pem")}}}
         ).initial()

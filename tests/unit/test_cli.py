@@ -261,8 +261,8 @@ def test_run_without_a_file_with_a_broken_one_and_with_too_many_queries(project:
     millrace("run", "broken.yaml").assert_failed("broken.yaml:3: is not valid YAML at column 5")
     one, other = (project.folder / project.query(SQL, name=name) for name in ("one", "other"))
     both = project.write("both.yaml", one.read_text(encoding="utf-8") + "---\n" + other.read_text(encoding="utf-8"))
-    millrace("run", both).assert_failed("both.yaml: the file has the queries one, other; choose one by --query NAME")
-    millrace("run", both, "--query", "two").assert_failed("choose one by --query NAME")
+    millrace("run", both).assert_failed("both.yaml: the file has the queries one, other; choose one with --query NAME")
+    millrace("run", both, "--query", "two").assert_failed("choose one with --query NAME")
     millrace("run", str(one.name), "--plan", "plan.yaml").assert_failed("plan.yaml: there is no such file")
 
 

@@ -233,7 +233,7 @@ def _length(text: str, option: str, timed: bool) -> int:
     if not timed:
         if re.fullmatch("0*[1-9][0-9]{0,14}", text):
             return int(text)
-        hint = "write a whole number of at least 1, or name the column of event time by --time"
+        hint = "write a whole number of at least 1, or name the column of event time with --time"
         raise MillraceError(Problem(f"{option} {text} is not a number of records", hint))
     try:
         return PositiveDuration(text).microseconds

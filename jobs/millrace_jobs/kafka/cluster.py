@@ -63,7 +63,7 @@ class KafkaCluster:
         try:
             self._admin = AdminClient(connection.settings(), error_cb=self._broker_errors)
         except KafkaException as error:
-            raise kafka_problem(error, "making a client", connection) from error
+            raise kafka_problem(error, "creating a client", connection) from error
 
     def partitions(self, topics: Sequence[str] | None, pattern: str | None) -> list[Partition]:
         """Return the sorted partitions of these topics, or of all topics whose whole name matches a regular expression.

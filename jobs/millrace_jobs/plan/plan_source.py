@@ -110,7 +110,7 @@ def pin_of(plan: Plan) -> Pin:
         MillraceError: the plan cannot be followed, because this version lacks the algorithm or one of its parameters.
     """
     if plan.shares is not None:
-        raise MillraceError(Problem("no algorithm of this version has shares", "leave shares out", field="shares"))
+        raise MillraceError(Problem("no algorithm of this version supports shares", "leave shares out", field="shares"))
     try:
         parameters = job_parameters(plan.algorithm.value, plan.parameters)
     except ValueError as error:

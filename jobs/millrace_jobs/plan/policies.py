@@ -1,4 +1,4 @@
-"""Learned states: what the partitioner replicas had learned after a batch, kept so that a later batch starts from it.
+"""Learned states: what the partitioner replicas had learned after a batch, stored for a later batch to start from.
 
 A learned state decides where records go, never what the results are: a query that has lost it only learns again. Each
 is a file in the checkpoint's folder ``policies``.
@@ -23,8 +23,8 @@ from millrace_jobs.plan.control import Pin
 MAX_STATE = 1 << 18
 """Largest state of a replica that is carried from batch to batch, in bytes of compressed text."""
 
-_KEPT = 3
-"""Number of files to keep: an uncommitted batch began with the newest one or the one before it."""
+_RETAINED_FILES = 3
+"""Number of files to retain: an uncommitted batch began with the newest one or the one before it."""
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class LearnedState:
 
 
 class LearnedStates:
-    """The learned states in a checkpoint: one file per batch that has left one, of which the newest are kept."""
+    """The learned states in a checkpoint: one file per batch that has left one, of which the newest are retained."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -75,7 +75,7 @@ class LearnedStates:
             return replace(pin, policy=None)
         return replace(pin, policy=self._newest[0])
 
-    def keep(self, batch: int, pin: Pin, states: Mapping[int, str | None]) -> None:
+    def store(self, batch: int, pin: Pin, states: Mapping[int, str | None]) -> None:
         """Write the final states of a finished batch's replicas, before any other batch is pinned to them.
 
         A replica without a slice keeps the state that it began with. If a state is too large to be carried (None), the
@@ -100,7 +100,7 @@ class LearnedStates:
             os.fsync(file.fileno())
         partial.replace(self._folder / f"{batch}.json")
         self._newest = batch, learned
-        for old in _batches(self._folder)[:-_KEPT]:
+        for old in _batches(self._folder)[:-_RETAINED_FILES]:
             (self._folder / f"{old}.json").unlink(missing_ok=True)
 
     def read(self, batch: int) -> LearnedState | None:

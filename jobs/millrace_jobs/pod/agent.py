@@ -96,7 +96,7 @@ class Agent:
     def start(self, executors: ExecutorScaler, partitions: int) -> None:
         """Start the thread; ``partitions`` is the number of state partitions."""
         self._partitions = partitions
-        self._thread = threading.Thread(target=self._work, args=(executors,), name="agent", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(executors,), name="agent", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -127,18 +127,18 @@ class Agent:
         algorithm = Algorithm(pin.algorithm)
         return Applied(epoch=pin.epoch, algorithm=algorithm, state_partitions=self._partitions, executors_ready=0)
 
-    def _work(self, executors: ExecutorScaler) -> None:
-        backoff, pause, trouble = Backoff(), 0.0, ""
+    def _run(self, executors: ExecutorScaler) -> None:
+        backoff, pause, last_error = Backoff(), 0.0, ""
         while not self._stopped.wait(PERIOD):
             try:
-                self.ready, trouble = executors.reconcile(self._plans.newest.executors), ""
+                self.ready, last_error = executors.reconcile(self._plans.newest.executors), ""
             except (Py4JNetworkError, ConnectionError):
                 continue  # Spark has ended; the run detects that itself
             except Py4JError as error:
                 reason = str(error).split("\n", 1)[0]
-                if reason != trouble:
+                if reason != last_error:
                     log.warning("executors do not follow the plan for now: %s", reason)
-                trouble = reason
+                last_error = reason
             pause = max(0.0, pause - PERIOD)
             if pause:
                 continue

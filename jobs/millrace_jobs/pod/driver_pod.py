@@ -31,11 +31,11 @@ class DriverPod:
         mounted: the file that the plan is mounted as.
 
     Raises:
-        MillraceError: this is no driver's pod, it has no service account token, or its first plan cannot be followed.
+        MillraceError: not in a driver's pod, no service account token, or a first plan that cannot be followed.
     """
 
     def __init__(self, config_map: str, mounted: Path) -> None:
-        _, self._namespace, self.host = (_pod_variable(name) for name in ("POD_NAME", "POD_NAMESPACE", "POD_IP"))
+        self._namespace, self.host = _pod_variable("POD_NAMESPACE"), _pod_variable("POD_IP")
         self._api = _api()
         self._watch = PlanWatch(self._api, self._namespace, config_map, mounted)
         self._agent = Agent(self._api, self._namespace, config_map, self._watch)

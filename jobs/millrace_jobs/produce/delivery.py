@@ -19,7 +19,7 @@ from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sources.pacing import Pace, Pacer
 
 _MOST_MESSAGES, _MOST_KBYTES = 200_000, 512 << 10
-"""Most messages, and most KiB of messages, that may be in flight at a time."""
+"""Maximum number of messages, and maximum KiB of messages, in flight at a time."""
 _SETTINGS = {
     "enable.idempotence": True,
     "delivery.timeout.ms": round(PATIENCE * 1000),
@@ -32,13 +32,13 @@ _SETTINGS = {
     "message.max.bytes": _MOST_KBYTES << 10,  # the topic's limit applies; one above the queue's waits forever
 }
 _BATCH_BYTES = 1 << 20
-"""Room for any batch of small messages."""
+"""Minimum limit that an error message suggests: room for any batch of small messages."""
 
 _POLL = 0.1
 """Seconds to wait at a time, short enough to react to Ctrl-C."""
 
 _CHUNK_MESSAGES = 10_000
-"""Most messages that are handed to the client at a time."""
+"""Maximum number of messages handed to the client at a time."""
 _IDLE = 0.01
 """Seconds to wait if no message is due."""
 
@@ -54,7 +54,7 @@ class Delivery:
         self._topic = topic
         self._broker_errors = BrokerErrors()
         self._lost = 0
-        self._why: KafkaError | None = None
+        self._error: KafkaError | None = None
         self._largest = 0
         self.sent = 0
         """Number of messages handed to the client so far."""
@@ -63,7 +63,7 @@ class Delivery:
         try:
             self._producer = Producer(connection.settings() | _SETTINGS, error_cb=self._broker_errors)
         except KafkaException as error:
-            raise kafka_problem(error, "making a client", connection) from error
+            raise kafka_problem(error, "creating a client", connection) from error
 
     @property
     def delivered(self) -> int:
@@ -83,7 +83,7 @@ class Delivery:
             refused = [message for message in messages if "_error" in message]
             self.sent += len(messages) - len(refused)
             self.bytes += sum(len(message["value"]) for message in messages if "_error" not in message)
-            messages = [{"value": m["value"], "key": m["key"]} for m in refused if self._is_for_later(m["_error"])]
+            messages = [{"value": m["value"], "key": m["key"]} for m in refused if self._can_be_sent_later(m["_error"])]
             self.poll(_POLL if messages else 0)
 
     def poll(self, seconds: float) -> None:
@@ -103,22 +103,22 @@ class Delivery:
         A full queue refuses single messages, and later ones would overtake them.
         """
         waiting = len(self._producer)
-        on_the_way = waiting * self.bytes / max(self.sent, 1)  # estimated from the mean message size
-        return not waiting or (waiting + messages <= _MOST_MESSAGES and 2 * (on_the_way + size) <= _MOST_KBYTES << 10)
+        in_flight = waiting * self.bytes / max(self.sent, 1)  # estimated from the mean message size
+        return not waiting or (waiting + messages <= _MOST_MESSAGES and 2 * (in_flight + size) <= _MOST_KBYTES << 10)
 
     def _failed(self, error: KafkaError | None, message: Message) -> None:
         self._lost += 1
-        self._why = self._why or error
+        self._error = self._error or error
         if error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             self._largest = max(self._largest, len(message.value() or b"") + len(message.key() or b""))
 
-    def _is_for_later(self, error: KafkaError) -> bool:
+    def _can_be_sent_later(self, error: KafkaError) -> bool:
         if error.code() == KafkaError._QUEUE_FULL:
             return True
         raise self._problem(error)
 
     def _check(self) -> None:
-        why = self._why or self._broker_errors.permanent
+        why = self._error or self._broker_errors.permanent
         if why is not None:
             raise self._problem(why)
 

@@ -59,7 +59,8 @@ def file_input(
         raise MillraceError(Problem("there is no such file", "write --input and a csv, json or parquet file", name))
     format = FORMATS_BY_SUFFIX.get(path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix)
     if format is None:
-        raise MillraceError(Problem("has a name of no known format", "name it .csv, .json, .jsonl or .parquet", name))
+        hint = "name it *.csv, *.json, *.jsonl or *.parquet"
+        raise MillraceError(Problem("the extension of its name stands for no known format", hint, name))
     if raw:
         if format == "parquet":
             raise MillraceError(Problem("has no lines to send", "send a text file, or use --format json", name))

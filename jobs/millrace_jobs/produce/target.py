@@ -18,8 +18,8 @@ from millrace_jobs.kafka.cluster import KafkaCluster
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.kafka.errors import error_of, patiently
 
-_ANSWER = 10.0
-"""Timeout of creating a topic, in seconds."""
+_CREATE_SECONDS = 10.0
+"""Timeout of one request to create a topic, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ def query_target(file: Path, query: str | None, source: str | None, topic: str |
         if spec.kafka is not None and source in (None, name)
     }
     if len(found) != 1:
-        there = f"the sources {', '.join(found)}" if found else f"no kafka source {source or ''}".rstrip()
-        raise MillraceError(Problem(f"the file has {there}", "choose one by --query and --source", str(file)))
+        what = f"the sources {', '.join(found)}" if found else f"no kafka source {source or ''}".rstrip()
+        raise MillraceError(Problem(f"the file has {what}", "choose one with --query and --source", str(file)))
     (spec,) = found.values()
     assert spec.kafka is not None
     return ProduceTarget(
@@ -94,15 +94,15 @@ def require_topic(target: ProduceTarget, partitions: int | None) -> int:
         raise MillraceError(Problem(message, "add --partitions N to create it, or correct its name"))
     admin = AdminClient(target.connection.settings())
 
-    def make() -> None:
-        (made,) = admin.create_topics([NewTopic(target.topic, partitions)], request_timeout=_ANSWER).values()
+    def create() -> None:
+        (created,) = admin.create_topics([NewTopic(target.topic, partitions)], request_timeout=_CREATE_SECONDS).values()
         try:
-            made.result()
+            created.result()
         except KafkaException as error:
-            if error_of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:  # an earlier try made it after all
+            if error_of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:  # an earlier attempt created it after all
                 raise
 
-    patiently(make, f"making topic {target.topic}", target.connection)
+    patiently(create, f"creating topic {target.topic}", target.connection)
     return partitions
 
 
@@ -118,7 +118,7 @@ def _only_topic(kafka: KafkaSourceSpec, file: Path) -> str:
     topics = kafka.topics or tuple({partition.topic for partition in kafka.partitions or ()})
     if kafka.topic is not None or len(topics) == 1:
         return kafka.topic or topics[0]
-    raise MillraceError(Problem("the source may read several topics", "choose one by --topic", str(file)))
+    raise MillraceError(Problem("the source may read several topics", "choose one with --topic", str(file)))
 
 
 def _writer_schema(spec: SourceSpec, file: Path) -> str | None:

@@ -40,12 +40,12 @@ _KNOWN = (
     (
         "No space left on device",
         "a disk is full",
-        "free some room, then run the same command again: nothing is lost",
+        "free some space, then run the same command again: nothing is lost",
     ),
     (
         "Java heap space",
         "Spark ran out of memory",
-        "give it more by spec.driver.memory, or make batches smaller",
+        "raise spec.driver.memory, or make batches smaller",
     ),
     (
         "Multiple streaming queries are concurrently using",
@@ -205,10 +205,10 @@ def attributed_to(part: FailureClass) -> Iterator[None]:
 
 
 def write_report(error: Exception) -> None:
-    """Write the failure report if the environment names a file for it; errors of the disk are ignored."""
-    if place := os.environ.get(REPORT_VARIABLE):
+    """Write the failure report if the environment names a file for it; disk errors are ignored."""
+    if path := os.environ.get(REPORT_VARIABLE):
         with suppress(OSError):
-            Path(place).write_text(_fitted_report(class_of(error), str(error)), encoding="utf-8")
+            Path(path).write_text(_fitted_report(class_of(error), str(error)), encoding="utf-8")
 
 
 def _fitted_report(failure: FailureClass, message: str) -> str:

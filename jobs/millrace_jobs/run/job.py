@@ -143,7 +143,7 @@ class Job:
 
     def _compile(self) -> None:
         """Compile the query in the form that can continue from the state in the checkpoint, and prepare its sink."""
-        self._display.starting("planning the query")
+        self._display.starting("compiling the query")
         schemas = {name: source.schema for name, source in self._sources.items()}
         compiled = compile_query(self._spark, self.query.spec, schemas)
         self._compiled = continue_from(compiled, self.query.spec.query.sql, self._checkpoint.layout)
@@ -156,7 +156,9 @@ class Job:
         """Put together the run loop and what watches it, and serve metrics and probes."""
         plans = self._plans()
         auto = plans if isinstance(plans, AutoPlans) else None
-        health = Health(max(600.0, 20 * self.query.spec.batch_interval.seconds))  # the first of a backlog takes long
+        health = Health(
+            max(600.0, 20 * self.query.spec.batch_interval.seconds)
+        )  # the first batch of a backlog takes long
         self._observer = Observer(self._display, JobMetrics(self.query.name), health, self.platform, auto)
         registry = self._observer.metrics.registry
         server = HttpServer(registry, health.liveness, health.readiness, self.platform.host, self.metrics_port)
@@ -214,11 +216,11 @@ class Job:
         done = "nothing new: all input was processed by an earlier run"
         return f"{done}; remove {checkpoint.root}{results} to start over"
 
-    def _close_at_end(self, made: Checkpoint | Sink) -> None:
-        """Close ``made`` at the end of the run; remove it first if the run failed before its first batch.
+    def _close_at_end(self, opened: Checkpoint | Sink) -> None:
+        """Close ``opened`` at the end of the run; remove it first if the run failed before its first batch.
 
-        It is kept after a transient failure: the next attempt continues from what this one has settled, such as where
-        a Kafka topic ended.
+        It stays after a transient failure: the next attempt continues from what this one has settled, such as where a
+        Kafka topic ended.
         """
 
         def end(_: object, error: BaseException | None, __: object) -> None:
@@ -226,9 +228,9 @@ class Job:
             try:
                 with suppress(OSError):  # the disk may be why the run failed; report that failure
                     if failed and self._checkpoint.may_be_withdrawn():
-                        made.withdraw()
+                        opened.withdraw()
             finally:
-                made.close()
+                opened.close()
 
         self._stack.push(end)
 

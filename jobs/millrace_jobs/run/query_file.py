@@ -35,7 +35,7 @@ def query_of(file: Path, name: str | None = None) -> StreamQuery:
     chosen = [query for query in queries if name in (None, query.name)]
     if len(chosen) != 1:
         names = ", ".join(query.name for query in queries)
-        raise MillraceError(Problem(f"the file has the queries {names}", "choose one by --query NAME", str(file)))
+        raise MillraceError(Problem(f"the file has the queries {names}", "choose one with --query NAME", str(file)))
     _add_import_folder(file.absolute().parent)
     return chosen[0]
 

@@ -152,7 +152,7 @@ class Steering:
     def _keep_learned(self, batch: int, pin: Pin, states: Mapping[int, str | None]) -> None:
         """Keep what the partitioners have learned for later batches; report once per plan if that is not possible."""
         try:
-            self._learned.keep(batch, pin, states)
+            self._learned.store(batch, pin, states)
         except OSError as error:
             if self._keeps_learned:
                 why = error.strerror or error

@@ -114,7 +114,7 @@ def test_a_pin_has_the_plan_with_all_its_parameters():
 @pytest.mark.parametrize(
     ("changes", "field", "message"),
     [
-        ({"shares": [1, 1, 1, 2]}, "shares", "no algorithm of this version has shares; leave shares out"),
+        ({"shares": [1, 1, 1, 2]}, "shares", "no algorithm of this version supports shares; leave shares out"),
         ({"parameters": {"choices": 2}}, "algorithm", "hash has no parameter 'choices'; it takes none"),
         ({"algorithm": "pkg", "parameters": {"choices": 0}}, "algorithm", "'choices'"),
     ],

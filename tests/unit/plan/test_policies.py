@@ -55,36 +55,36 @@ def test_a_state_that_is_too_large_is_not_carried():
 def test_nothing_learned_is_nothing_to_begin_with(policies):
     assert policies.attach(PIN).policy is None
     assert policies.beginnings(PIN) == []
-    policies.keep(1, PIN, {})
+    policies.store(1, PIN, {})
     assert policies.attach(PIN).policy is None
 
 
 def test_a_batch_begins_with_what_the_newest_one_has_left(policies):
-    policies.keep(4, PIN, states(PIN))
+    policies.store(4, PIN, states(PIN))
     pin = policies.attach(PIN)
     assert pin == replace(PIN, policy=4)
     assert policies.beginnings(pin) == [learned(PIN, 0, 10), learned(PIN, 1, 11)]
 
 
 def test_the_next_run_goes_on_with_it(policies, tmp_path):
-    policies.keep(4, PIN, states(PIN))
+    policies.store(4, PIN, states(PIN))
     later = LearnedStates(tmp_path / "policies")
     assert later.attach(PIN).policy == 4
     assert later.beginnings(replace(PIN, policy=4)) == policies.beginnings(replace(PIN, policy=4))
 
 
 def test_a_replica_without_a_slice_keeps_what_it_began_with(policies):
-    policies.keep(4, PIN, states(PIN))
+    policies.store(4, PIN, states(PIN))
     pin = policies.attach(PIN)
-    policies.keep(5, pin, {1: state_text(learned(PIN, 1, 70))})
+    policies.store(5, pin, {1: state_text(learned(PIN, 1, 70))})
     assert policies.beginnings(replace(PIN, policy=5)) == [learned(PIN, 0, 10), learned(PIN, 1, 70)]
 
 
 def test_where_a_state_is_too_large_the_next_batch_starts_over(policies):
-    policies.keep(4, PIN, states(PIN))
-    policies.keep(5, policies.attach(PIN), {0: state_text(learned(PIN, 0)), 1: None})
+    policies.store(4, PIN, states(PIN))
+    policies.store(5, policies.attach(PIN), {0: state_text(learned(PIN, 0)), 1: None})
     assert policies.attach(PIN).policy is None
-    policies.keep(6, PIN, states(PIN))
+    policies.store(6, PIN, states(PIN))
     assert policies.attach(PIN).policy == 6
 
 
@@ -97,13 +97,13 @@ def test_where_a_state_is_too_large_the_next_batch_starts_over(policies):
     ],
 )
 def test_another_algorithm_parameter_or_seed_starts_over(policies, other):
-    policies.keep(4, PIN, states(PIN))
+    policies.store(4, PIN, states(PIN))
     assert policies.attach(replace(other, policy=1)).policy is None
 
 
 @pytest.mark.parametrize(("replicas", "workers"), [(1, 4), (5, 4), (2, 9), (3, 2)])
 def test_other_numbers_of_replicas_and_workers_take_it_over(policies, replicas, workers):
-    policies.keep(4, PIN, states(PIN))
+    policies.store(4, PIN, states(PIN))
     pin = policies.attach(replace(PIN, replicas=replicas, workers=workers))
     begins = policies.beginnings(pin)
     assert len(begins) == replicas
@@ -117,14 +117,14 @@ def test_other_numbers_of_replicas_and_workers_take_it_over(policies, replicas, 
 
 def test_what_an_uncommitted_batch_began_with_stays_and_older_files_go(policies, tmp_path):
     for batch in range(2, 12):
-        policies.keep(batch, PIN, states(PIN))
+        policies.store(batch, PIN, states(PIN))
         assert policies.read(batch) is not None
     assert sorted(path.name for path in (tmp_path / "policies").iterdir()) == ["10.json", "11.json", "9.json"]
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"algorithm": "pkg"}'])
 def test_a_damaged_file_is_told_and_learning_starts_over(policies, tmp_path, caplog, damage):
-    policies.keep(4, PIN, states(PIN))
+    policies.store(4, PIN, states(PIN))
     (tmp_path / "policies" / "4.json").write_text(damage)
     with caplog.at_level(logging.WARNING):
         assert policies.beginnings(replace(PIN, policy=4)) == []
@@ -133,7 +133,7 @@ def test_a_damaged_file_is_told_and_learning_starts_over(policies, tmp_path, cap
 
 
 def test_a_damaged_state_is_told_and_learning_starts_over(policies, tmp_path, caplog):
-    policies.keep(4, PIN, states(PIN) | {1: state_text(b"no state at all")})
+    policies.store(4, PIN, states(PIN) | {1: state_text(b"no state at all")})
     with caplog.at_level(logging.WARNING):
         assert policies.beginnings(replace(PIN, policy=4)) == []
     assert "the learned state of batch 4 cannot be used, so partitioners start without it" in caplog.text

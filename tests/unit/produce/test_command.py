@@ -81,9 +81,15 @@ NAMED = ("--topic", "rides", *SERVERS)
         ((*NAMED, "--generate", "rate", "--duration", "0s"), "--duration 0s is not a duration longer than zero"),
         ((*NAMED, "--generate", "rate", "--start", "noon"), "--start noon is not a time; write it as 2026-01-31T12"),
         (("query.yaml", "--generate", "rate"), "query.yaml: the file has the sources rides.rides, rides.zones, rides."),
-        (("query.yaml", "--source", "plain"), "query.yaml: the file has no kafka source plain; choose one by --query"),
+        (
+            ("query.yaml", "--source", "plain"),
+            "query.yaml: the file has no kafka source plain; choose one with --query",
+        ),
         (("query.yaml", "--query", "other"), "query.yaml: the file has no query other; write one of rides"),
-        (("query.yaml", "--source", "zones"), "query.yaml: the source may read several topics; choose one by --topic"),
+        (
+            ("query.yaml", "--source", "zones"),
+            "query.yaml: the source may read several topics; choose one with --topic",
+        ),
         (("query.yaml", "--source", "framed"), "query.yaml: the source's messages have the framing of a schema regis"),
         (
             ("query.yaml", "--source", "rides", *SERVERS),

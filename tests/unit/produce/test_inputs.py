@@ -76,7 +76,7 @@ def test_many_records_come_in_order(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "options", "said"),
     [
-        ("a.txt", "", {}, "has a name of no known format; name it .csv"),
+        ("a.txt", "", {}, "the extension of its name stands for no known format; name it *.csv"),
         ("a.csv", "", {}, "cannot be read as csv: Empty CSV file; give its columns with --schema"),
         (
             "a.csv",

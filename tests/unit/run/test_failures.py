@@ -62,7 +62,7 @@ def test_spark_speaks_without_its_error_class_and_state() -> None:
     "text", ["java.io.IOException: No space left on device" + JVM, "OSError: [Errno 28] No space left on device: 'x'"]
 )
 def test_a_full_disk(text: str) -> None:
-    assert "a disk is full; free some room, then run the same command again" in str(explain_failure(text))
+    assert "a disk is full; free some space, then run the same command again" in str(explain_failure(text))
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ class RangeReader:
         try:
             pooled = self._stack.enter_context(_pooled_consumer(self._connection.settings() | _CONSUMER | ahead))
         except KafkaException as error:
-            raise kafka_problem(error, "making a consumer", self._connection) from error
+            raise kafka_problem(error, "creating a consumer", self._connection) from error
         self._consumer, self._broker_errors = pooled
         return self
 
