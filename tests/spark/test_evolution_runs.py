@@ -96,7 +96,7 @@ def test_what_may_change_goes_on_from_the_state_and_what_may_not_touches_nothing
         sink = {"files": {"path": "elsewhere", "format": "csv"}}
         query = project.query(spec.pop("sql", output), **({"source": half, "sink": sink} | spec))
         result = project.millrace("run", query, "--once")
-        result.assert_failed(said, f"the checkpoint {tmp_path / 'checkpoint'} was made with ", "to start over")
+        result.assert_failed(said, f"the checkpoint {tmp_path / 'checkpoint'} was made with", "to start over")
         assert files_of(tmp_path / "checkpoint") == before
     assert results(project, "elsewhere") == written
 

@@ -170,7 +170,7 @@ def _hint(query: StreamQuery, log: SparkLog) -> str:
     if not watermark or not all(source.kafka is not None for source in query.spec.sources.values()):
         return hint
     start = datetime.fromtimestamp((watermark - _longest_window_ms(query)) // 1000, UTC)
-    return f"{hint}, with startingTimestamp: {start:%Y-%m-%dT%H:%M:%SZ} to read from the oldest open window on"
+    return f"{hint}, with startingTimestamp: {start:%Y-%m-%dT%H:%M:%SZ} to include the windows that are still open"
 
 
 def _longest_window_ms(query: StreamQuery) -> int:

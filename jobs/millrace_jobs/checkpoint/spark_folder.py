@@ -198,9 +198,9 @@ def make_copy(spark: Path) -> Path:
     Raises:
         OSError: the copy cannot be created.
     """
-    made = _new(spark)
-    shutil.copytree(spark, made, copy_function=_link)
-    return made
+    copy = _new(spark)
+    shutil.copytree(spark, copy, copy_function=_link)
+    return copy
 
 
 def possible_folders(spark: Path) -> tuple[Path, ...]:

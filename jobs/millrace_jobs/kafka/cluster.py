@@ -151,7 +151,7 @@ class KafkaCluster:
             answer = patiently(attempt, doing, self._connection, patience=patience, passing=passing)
         except MillraceError as error:
             if self._has_succeeded and is_login(error.__cause__):
-                # Credentials that this client has used with success were replaced since; a new client reads them again.
+                # The credentials worked before, so they have probably been rotated; a new client reads them again.
                 raise TransientError(*error.problems) from error
             raise
         self._answered = self._has_succeeded = True

@@ -98,7 +98,7 @@ class BrokerErrors:
         self._last: KafkaError | None = None
 
     def __call__(self, error: KafkaError) -> None:
-        """Remember this error, unless a permanent one is remembered, or a better one than "all brokers down"."""
+        """Remember this error; it replaces a transient one, unless it is only "all brokers down"."""
         vague = error.code() == KafkaError._ALL_BROKERS_DOWN
         if self._last is None or (is_transient(self._last) and not vague):
             self._last = error

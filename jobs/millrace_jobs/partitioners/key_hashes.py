@@ -112,7 +112,7 @@ def _hash_values(array: pa.Array) -> Hashes:
         return _hash_values(array.cast(pa.large_string()))
     if types.is_binary_view(kind):
         return _hash_values(array.cast(pa.large_binary()))
-    raise TypeError(f"a column of type {kind} cannot be a key; use its parts, or a text made from it, instead")
+    raise TypeError(f"a column of type {kind} cannot be a key; use its parts, or convert it to text, instead")
 
 
 def _hash_integers(array: pa.Array) -> Hashes:

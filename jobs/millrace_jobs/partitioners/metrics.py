@@ -53,7 +53,7 @@ class PartitioningImbalance:
 
         The baseline is the technique that does nothing for the figure: hashing for BSI and shuffle for BCI, as in
         Figure 10. The paper's Figure 10 has no KSR; here it is relative to shuffle too, so that the MPI of relative
-        figures weighs three fractions alike.
+        figures gives its three fractions the same weight.
         """
         return PartitioningImbalance(
             _fraction(self.bsi, hashing.bsi), _fraction(self.bci, shuffle.bci), _fraction(self.ksr, shuffle.ksr)

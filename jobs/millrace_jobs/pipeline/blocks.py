@@ -22,7 +22,7 @@ ARROW_SCHEMA = pa.schema(
 
 
 def split(batch: pa.RecordBatch, workers: NDArray[np.int32], n: int) -> pa.RecordBatch:
-    """Cut a batch by worker id; the order within a worker is kept.
+    """Cut a batch by worker id; the order within a worker is preserved.
 
     Args:
         batch: the records.

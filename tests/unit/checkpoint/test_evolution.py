@@ -182,7 +182,7 @@ def test_what_of_a_source_has_to_stay(log, source, path, value, field, change):
         check_changes(a_query(source), a_query(changed(source, *path, value=value)), log)
     (problem,) = raised.value.problems
     assert problem.field == f"spec.sources.trips.{field}"
-    assert problem.message.startswith(f"the checkpoint {log.spark.parent} was made with ")
+    assert problem.message.startswith(f"the checkpoint {log.spark.parent} was made with")  # or "without"
     assert change.value in problem.message
     assert problem.hint == "write it as it was, or choose another spec.checkpoint.uri to start over"
 
@@ -220,7 +220,7 @@ def test_sources_can_neither_come_nor_go(log):
         }
     )
     for before, now in ((a_query(), two), (two, a_query())):
-        with pytest.raises(MillraceError, match=r"was made (without \{|with \{.*\}, which is missing now)"):
+        with pytest.raises(MillraceError, match="was made without |, which is missing now"):
             check_changes(before, now, log)
 
 
