@@ -322,10 +322,7 @@ def start_at_once(monkeypatch: pytest.MonkeyPatch, job: StartingRun) -> None:
 @pytest.mark.parametrize(
     ("started", "said"),
     [
-        (
-            False,
-            "the run, which had not started yet, did not end within 0.01 s and was abandoned; run the same command again",
-        ),
+        (False, "the run, which had not started yet, did not end within 0.01 s and was abandoned; run the same"),
         (True, "the running batch did not end within 0.01 s and was abandoned; run the same command again"),
     ],
 )

@@ -220,7 +220,7 @@ def test_sources_can_neither_come_nor_go(log):
         }
     )
     for before, now in ((a_query(), two), (two, a_query())):
-        with pytest.raises(MillraceError, match="was made without |, which is missing now"):
+        with pytest.raises(MillraceError, match=r"was made without |, which is missing now"):
             check_changes(before, now, log)
 
 

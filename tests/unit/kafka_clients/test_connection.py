@@ -79,7 +79,7 @@ def test_a_secret_is_nowhere_but_in_the_settings(tmp_path, monkeypatch):
         (
             {"secretKeyRef": {"name": "login", "key": "pw"}},
             "the password for Kafka at kafka:9092 is in the Kubernetes Secret login/pw, which millrace run cannot read; "
-            "write file: or env: to say where it is on this machine",
+            "write file: or env: to say where it is",
         ),
     ],
 )
