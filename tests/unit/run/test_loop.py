@@ -59,7 +59,7 @@ class Checkpoint:
     def watermark_ms(self):
         return self.next
 
-    def begun_under(self):
+    def unfinished_pin(self):
         return None
 
     def damaged_state(self, _):
