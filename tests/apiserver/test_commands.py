@@ -96,14 +96,14 @@ def test_explain_shows_what_the_operator_wrote_down(millrace, query, kubectl):
     query.report(conditions=[condition("ScalingActive", "False", "Off", "spec.scaling.mode is Off")])
     said = succeeded(millrace("explain", NAME))
     assert said == (
-        f"no scaling decision about {NAME} has been recorded yet; ScalingActive is False (Off: spec.scaling.mode is Off)\n"
+        f"no scaling decision for {NAME} has been recorded yet; ScalingActive is False (Off: spec.scaling.mode is Off)\n"
     )
     kubectl("create", "configmap", f"{NAME}-scaling", f"--from-literal=decision.json={as_written(decision())}")
     said = succeeded(millrace("explain", NAME))
     assert said.startswith(f"{NAME} 2/8/2 -> 3/12/2\n{decision().sentence}\n")
     assert "1/4/2 -> 2/8/2 helped" in said
     kubectl("patch", "configmap", f"{NAME}-scaling", "--type=merge", "-p", '{"data": {"decision.json": "{}"}}')
-    millrace("explain", NAME).assert_failed(f"the ConfigMap {NAME}-scaling is not understood", "time")
+    millrace("explain", NAME).assert_failed(f"the ConfigMap {NAME}-scaling cannot be parsed", "time")
 
 
 def test_pauses_are_set_and_all_taken_back(millrace, query):
@@ -269,7 +269,7 @@ def test_what_one_may_not_do_is_told(plane, millrace, kubectl, namespace, tmp_pa
     millrace("logs", NAME, *nobody).assert_failed("you may not get pods/log")
     stranger = plane.write_kubeconfig(tmp_path / "stranger", "no-such-token")
     millrace("status", "--kubeconfig", str(stranger)).assert_failed(
-        "does not know the user of context lab", "log in again"
+        "rejects the credentials of context lab", "log in again"
     )
 
 

@@ -79,7 +79,7 @@ def test_a_stream_that_breaks_off_is_told(tmp_path):
     assert out == b"first\n"
     assert process.returncode == 1
     assert err.startswith(b"error: the API server http://127.0.0.1:")
-    assert b"broke off" in err
+    assert b"ended the connection early" in err
     assert err.count(b"\n") == 1
 
 

@@ -116,8 +116,10 @@ def _named(file: Path, line: int, header: Sequence[str]) -> _Columns:
     names = [name.lower() for name in header]
     time = next((names.index(name) for name in _TIMES if name in names), None)
     rate = next((names.index(name) for name in _RATES if name in names), None)
-    if time is None and len(names) <= 2:
+    if time is None and len(names) == 2:
         time = 0 if rate is None else 1 - rate
+    elif time is None and len(names) == 1 and rate is None:
+        time = 0
     if time is None:
         raise TraceFileError(file, line, ", ".join(header), f"name the column of times {' or '.join(_TIMES)}")
     if rate is None and len(names) == 2:

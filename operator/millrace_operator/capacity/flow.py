@@ -180,7 +180,7 @@ def _connections(operators: list[FlowOperator]) -> list[Mistake]:
     except CycleError as error:
         cycle = error.args[1]
         arrows = " -> ".join(cycle)
-        return [Mistake(cycle[1], ("inputs", cycle[0]), f"records would go round: {arrows}", "remove one of these")]
+        return [Mistake(cycle[1], ("inputs", cycle[0]), f"the inputs form a cycle: {arrows}", "remove one of these")]
     neighbours: dict[str, set[str]] = {name: set(producers) for name, producers in inputs.items()}
     for name, producers in inputs.items():
         for producer in producers:

@@ -35,7 +35,7 @@ _Amount = Annotated[float, Field(strict=True, ge=0)]
 
 
 class OperatorFields(Model):
-    """An operator as it is written; see ``FlowOperator``."""
+    """The fields of an operator in FLOW.yaml; see ``FlowOperator``."""
 
     inputs: dict[_OperatorName, Annotated[StreamConnection, BeforeValidator(_connection)]] = Field(
         default={}, description="Producers, and how each is connected."
@@ -62,10 +62,10 @@ class OperatorFields(Model):
 
 
 class FlowFields(Model):
-    """A data flow as it is written."""
+    """The fields of FLOW.yaml."""
 
     task_megabits_per_second: Positive | None = Field(
-        default=None, description="What a task can receive, and as much that it can send; default: no limit."
+        default=None, description="What a task can receive, and also what it can send; default: no limit."
     )
     operators: dict[_OperatorName, OperatorFields] = Field(min_length=1, description="By name.")
 
@@ -97,9 +97,7 @@ def read_flow(path: Path, *, batching: bool = True) -> FlowFile:
     documents, problems = read_documents(path)
     if len(documents) > 1:
         second = documents[1].node.start_mark.line + 1
-        problems.append(
-            Problem("a flow is one document", "write the others into files of their own", str(path), second)
-        )
+        problems.append(Problem("a flow is one document", "move the others to files of their own", str(path), second))
     if problems:
         raise MillraceError(*problems)
     document = documents[0]

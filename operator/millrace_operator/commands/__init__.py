@@ -1,6 +1,6 @@
 """Commands of the operator package: the operator, and what users type about queries on a cluster.
 
-Imports any room of the operator; nothing but the command line imports it.
+It may import any package of the operator; only the command line imports it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Changes of a query by a user: each prints the changed field before and after, and can wait until it is done."""
+"""Changes that a user makes to a query: each prints the field before and after, and can wait until it is done."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def restart(cluster: Cluster, name: str, wait_seconds: float | None) -> None:
     queries = UserQueries(cluster)
     before = queries.get(name)
     if before.state is QueryState.SUSPENDED:
-        raise MillraceError(Problem(f"{name} is suspended, so nothing can be restarted", f"millrace resume {name}"))
+        problem = f"{name} is suspended, so there is no driver to restart"
+        raise MillraceError(Problem(problem, f"run millrace resume {name}"))
     after = queries.restart(name)
     _print(before, after, _nonce)
     if wait_seconds is not None:

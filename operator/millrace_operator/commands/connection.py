@@ -82,7 +82,7 @@ def _load_account(configuration: Configuration) -> str | None:
         return own_namespace()
     except (ConfigException, OSError) as error:
         problem = f"there is no kubeconfig {_DEFAULT}, and this pod's service account cannot be used: {error}"
-        raise MillraceError(Problem(problem, "let its token be mounted, or write --kubeconfig FILE")) from None
+        raise MillraceError(Problem(problem, "mount its token, or write --kubeconfig FILE")) from None
 
 
 def _load(files: str, context: str | None, configuration: Configuration) -> tuple[str, str | None]:
@@ -145,10 +145,8 @@ def _refusal(error: ApiException, cluster: Cluster, what: str, right: str) -> Mi
     message = server_message(error)
     match error.status or 0:
         case HTTPStatus.UNAUTHORIZED:
-            problem = f"the API server {cluster.server} does not know the user of context {cluster.context}"
-            return MillraceError(
-                Problem(f"{problem}, who wants to {what}", "log in again, or choose another --context")
-            )
+            problem = f"the API server {cluster.server} rejects the credentials of context {cluster.context}"
+            return MillraceError(Problem(f"cannot {what}: {problem}", "log in again, or choose another --context"))
         case HTTPStatus.FORBIDDEN:
             return MillraceError(Problem(f"you may not {what}", f'ask for a role with the right "{right}"'))
         case HTTPStatus.NOT_FOUND if not _names_an_object(error):
@@ -158,7 +156,7 @@ def _refusal(error: ApiException, cluster: Cluster, what: str, right: str) -> Mi
         case HTTPStatus.NOT_FOUND:
             return MissingError(message)
         case HTTPStatus.CONFLICT:
-            return MillraceError(Problem(f"cannot {what}: it is being changed by others", "try again"))
+            return MillraceError(Problem(f"cannot {what}: another client has changed it meanwhile", "try again"))
         case HTTPStatus.TOO_MANY_REQUESTS | HTTPStatus.GONE:
             return TransientError(Problem(f"cannot {what} now: {message}", "try again later"))
         case status if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -180,11 +178,11 @@ def _unreachable(error: Exception) -> str:
     if isinstance(error, SSLError):
         return f"cannot be reached: {' '.join(str(error).split())}"
     if isinstance(error, NameResolutionError):
-        return "cannot be reached: its name is unknown"
+        return "cannot be reached: its name cannot be resolved"
     if isinstance(error, ConnectTimeoutError):
         return "cannot be reached: nothing answers"
     if isinstance(error, NewConnectionError):
         return "cannot be reached: the connection is refused"
     if isinstance(error, TimeoutError):
         return "does not answer in time"
-    return f"broke off ({type(error).__name__})"
+    return f"ended the connection early ({type(error).__name__})"

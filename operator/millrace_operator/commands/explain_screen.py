@@ -32,15 +32,15 @@ def explain_query(cluster: Cluster, name: str) -> None:
     view = queries.get(name)
     text = queries.decision(name)
     if text is None:
-        typer.echo(f"no scaling decision about {name} has been recorded yet; {_scaling_active(view)}")
+        typer.echo(f"no scaling decision for {name} has been recorded yet; {_scaling_active(view)}")
         return
     try:
         decision = TypeAdapter(Decision).validate_json(text)
     except ValidationError as error:
         wrong = error.errors()[0]
         where = ".".join(map(str, wrong["loc"]))
-        problem = f"the ConfigMap {name}-scaling is not understood: decision.json: {where}: {wrong['msg']}"
-        raise MillraceError(Problem(problem, "use the millrace of the operator's version")) from None
+        problem = f"the ConfigMap {name}-scaling cannot be parsed: decision.json: {where}: {wrong['msg']}"
+        raise MillraceError(Problem(problem, "use the operator's version of millrace")) from None
     console().print(screen(name, decision, datetime.now(UTC)))
 
 
@@ -63,7 +63,7 @@ def _facts(decision: Decision) -> Iterator[tuple[str, str]]:
     if decision.inputs is not None:
         yield from _inputs(decision.inputs)
     if decision.present is not None:
-        yield "as it is", _forecast(decision.present)
+        yield "current", _forecast(decision.present)
     if decision.chosen is not None and decision.chosen != decision.present:
         yield "best plan", _forecast(decision.chosen)
     for number, (plan, why) in enumerate(decision.ruled_out):
@@ -81,16 +81,16 @@ def _inputs(inputs: Inputs) -> Iterator[tuple[str, str]]:
 
 
 def _forecast(forecast: Forecast) -> str:
-    longest = "what is fixed" if forecast.bottleneck == "fixed" else forecast.bottleneck
+    longest = "fixed costs take" if forecast.bottleneck == "fixed" else f"{forecast.bottleneck} takes"
     return (
         f"{forecast.plan}: W {forecast.utilization:.2f} is predicted, {forecast.low:.2f} to {forecast.high:.2f}; "
-        f"{longest} takes longest"
+        f"{longest} longest"
     )
 
 
 def _outcome(outcome: ChangeOutcome | None) -> str:
     if outcome is None:
-        return "there was none, or its effect is not known yet"
+        return "none, or its effect is not known yet"
     change = outcome.change
     return (
         f"{change.before} -> {change.after} {'helped' if outcome.helped else 'did not help'}: batches took "

@@ -123,5 +123,5 @@ def _run(options: OperatorOptions) -> None:
 
 def _check(name: str, kind: str, example: str) -> None:
     if not _NAME.fullmatch(name):
-        hint = f"write one name, such as {example}; patterns are not names"
-        raise MillraceError(Problem(f"there can be no {kind} {name!r}", hint))
+        hint = f"write one name, such as {example}; patterns are not supported"
+        raise MillraceError(Problem(f"{name!r} is not a valid {kind} name", hint))

@@ -84,7 +84,7 @@ def test_a_kubeconfig_that_is_named_has_to_be_there(home, monkeypatch):
 
 def test_a_pod_without_a_token_is_told_so(account):
     (account / "token").unlink()
-    with pytest.raises(MillraceError, match=r"service account cannot be used: .*let its token be mounted"):
+    with pytest.raises(MillraceError, match=r"service account cannot be used: .*mount its token"):
         connect(None, None, None)
 
 

@@ -67,6 +67,7 @@ def test_two_rates_at_one_time_are_a_jump(tmp_path):
         ("time,value\n1714550400000,2\n1714550401000,3\n", 2, "1714550400000", "divide milliseconds by 1000"),
         ("time,value\n1,2\n2\n", 3, "2", "2 columns are needed"),
         ("host,url,load\na,b,3\n", 1, "host, url, load", "name the column of times"),
+        ("value\n5\n7\n", 1, "value", "name the column of times"),
         ("1,2,3\n", 1, "1, 2, 3", "without a header"),
     ],
 )
