@@ -244,8 +244,8 @@ def _reasons() -> dict[str, Meanings]:
 
 
 def _patience(name: FailureClass) -> str:
-    runs = RESTART_POLICIES[name].runs
-    return "started again as often as it takes" if runs is None else f"given up after {runs} runs in a row"
+    most = RESTART_POLICIES[name].max_failures
+    return "started again as often as it takes" if most is None else f"given up after {most} runs in a row"
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def test_a_server_without_the_crd_and_one_that_comes_back(tmp_path, following):
         assert names(queries) == ["trips-by-cell"]
         assert cluster.server in queries.problem
         seen = drawn(picture(queries, "lab", NOW, everywhere=True))
-        assert seen.startswith("lab  1 query  12:00:00Z  q ends it\nnot up to date: the API server")
+        assert seen.startswith("lab  1 query  12:00:00Z  q quits\nnot up to date: the API server")
         plane.restart("kube-apiserver")
         assert plane.kubectl("apply", "-f", "-", document=PYTHON).returncode == 0
         soon(lambda: names(queries) == ["top-routes", "trips-by-cell"])

@@ -61,7 +61,7 @@ def print_logs(cluster: Cluster, name: str, excerpt: Excerpt, *, executors: bool
     logs = _PodLogs(cluster, Owner(query.namespace, query.name, query.body["metadata"]["uid"]), excerpt)
     pods = logs.executors() if executors else [logs.owner.driver_pod]
     if not pods:
-        raise MillraceError(Problem(f"{name} has no executors now, its phase is {query.phase}", _hint(name)))
+        raise MillraceError(Problem(f"{name} has no executors now: its phase is {query.phase}", _hint(name)))
     try:
         if excerpt.follow and executors:
             logs.follow_together(pods)

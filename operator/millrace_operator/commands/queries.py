@@ -120,7 +120,7 @@ def pause(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Keep the operator from changing anything of a query, or only from scaling it; the job continues."""
+    """Stop the operator from changing a query, or only from scaling it in or out; the job continues."""
     from . import changes
 
     changes.pause(connected(namespace, context, kubeconfig), name, scale_in=scale_in, scale_out=scale_out)

@@ -58,7 +58,7 @@ class QueryView:
             return Status()
 
     @property
-    def understood(self) -> bool:
+    def is_readable(self) -> bool:
         """Whether the reported status could be parsed."""
         return not self.body.get("status") or self.status != Status()
 
@@ -83,7 +83,7 @@ class QueryView:
         return next((each for each in self.status.conditions if each.type is type), None)
 
     @property
-    def not_in_order(self) -> list[Condition]:
+    def abnormal_conditions(self) -> list[Condition]:
         """Conditions other than Ready that indicate a problem."""
         return [
             each

@@ -55,8 +55,8 @@ def screen(view: QueryView, now: datetime) -> RenderableType:
 def _facts(view: QueryView, now: datetime) -> Iterator[tuple[str, str]]:
     status = view.status
     yield "namespace", view.namespace
-    if not view.understood:
-        yield "status", "it is from another version of Millrace and is not understood; see kubectl get sq -o yaml"
+    if not view.is_readable:
+        yield "status", "another version of Millrace wrote it, and it cannot be read; see kubectl get sq -o yaml"
     yield "ready", _held(view.condition(ConditionType.READY))
     yield "plan", _plan(view)
     yield "load", _load(status.load, now)
@@ -64,11 +64,11 @@ def _facts(view: QueryView, now: datetime) -> Iterator[tuple[str, str]]:
     yield "driver", _driver(view, now)
     if view.pending:
         seen = status.observed_generation
-        of = "no generation" if seen is None else f"generation {seen}"
-        yield "spec", f"changes are pending: it is of generation {view.generation}, and the status of {of}"
+        observed = "no generation yet" if seen is None else f"generation {seen} of {view.generation}"
+        yield "spec", f"changes are pending: the operator has observed {observed}"
     if view.pauses:
         yield "paused", ", ".join(view.pauses)
-    for each in view.not_in_order:
+    for each in view.abnormal_conditions:
         yield each.type.value, _held(each)
     for attempt in reversed(status.attempts[-_FAILURES:]):
         yield "failed", f"{ago(attempt.time, now)}, {attempt.reason}: {attempt.message or 'no message'}"

@@ -48,7 +48,7 @@ def picture(queries: WatchedQueries, where: str, now: datetime, *, everywhere: b
     """Return the table under a line that says what is shown, and whether it is up to date."""
     views = queries.items
     head = Text.assemble(
-        (where, "bold"), f"  {len(views)} quer{'y' if len(views) == 1 else 'ies'}  {now:%H:%M:%S}Z  q ends it"
+        (where, "bold"), f"  {len(views)} quer{'y' if len(views) == 1 else 'ies'}  {now:%H:%M:%S}Z  q quits"
     )
     parts: list[RenderableType] = [head]
     if queries.problem:

@@ -104,11 +104,11 @@ class UserQueries:
         try:
             names = [query.name for query in self.all(everywhere=False)[0]]
         except MillraceError:  # a user who may get queries may not be allowed to list them
-            return Problem(problem, "look at another namespace with -n")
+            return Problem(problem, "choose another namespace with -n")
         similar = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
         if similar:
             return Problem(problem, f"did you mean {' or '.join(similar)}?")
-        return Problem(problem, f"millrace status -n {self._cluster.namespace} lists what there is, -A all namespaces")
+        return Problem(problem, f"millrace status -n {self._cluster.namespace} lists the queries, -A in all namespaces")
 
 
 class WatchedQueries:

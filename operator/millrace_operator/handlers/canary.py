@@ -26,7 +26,7 @@ MISSED = 3
 """Number of touches that the watch may miss before it counts as stale."""
 
 CHECK_SECONDS = 2 * TOUCH_SECONDS
-"""Seconds between two checks of a standby, and of silence of its watch after which it checks a canary."""
+"""Seconds between two checks of a standby, and the age of the last touch at which a check asks the API server."""
 
 TOUCHED = f"{GROUP}/touched"
 """Annotation with the time of the last touch."""

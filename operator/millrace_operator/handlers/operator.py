@@ -158,7 +158,7 @@ class Operator:
 
     def _readiness(self) -> ProbeResult:
         if self._canary.age is None:
-            return ProbeResult(False, "not everything that is watched was listed, or no operator leads yet")
+            return ProbeResult(False, "the watched objects are not all listed yet, or no operator leads yet")
         return ProbeResult(True, "ok")
 
 

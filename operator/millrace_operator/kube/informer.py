@@ -26,7 +26,7 @@ WATCH_SECONDS, TIMEOUT = 300, (3.0, 100.0)
 The API server sends a bookmark every minute.
 """
 
-_KEPT = frozenset({"name", "namespace", "uid", "labels", "resourceVersion"})
+_IDENTIFYING = frozenset({"name", "namespace", "uid", "labels", "resourceVersion"})
 
 log = logging.getLogger(__name__)
 
@@ -73,17 +73,17 @@ class Informer:
             try:
                 if not version:
                     version = self._list()
-                fruitful = False
+                has_events = False
                 for event in watch_events(self._client, self._path, QUERY_LABEL, version, WATCH_SECONDS, TIMEOUT):
-                    version, fruitful = self._report(event), True
+                    version, has_events = self._report(event), True
                     backoff.reset()
                     if self._ended.is_set():
                         return
-                if fruitful:
+                if has_events:
                     continue
             except VersionTooOldError:
                 version = ""
-            except Exception as error:  # without this watch the operator would be blind
+            except Exception as error:  # without this watch, the operator would miss all changes
                 log.warning("the watch of %s is restarted: %s", self._kind.plural, in_short(error))
             self._ended.wait(backoff.next())
 
@@ -149,5 +149,5 @@ def watch_events(
 
 def identity(body: Mapping[str, Any]) -> Manifest:
     """Return the fields of an object that identify it, which are enough to report its deletion."""
-    metadata = {name: value for name, value in body["metadata"].items() if name in _KEPT}
+    metadata = {name: value for name, value in body["metadata"].items() if name in _IDENTIFYING}
     return {"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": metadata}

@@ -36,8 +36,8 @@ class ObjectApi:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def apply(self, manifest: Manifest, *, trial: bool = False) -> Manifest:
-        """Create or update an object by server-side apply and return the result. A trial is a dry run.
+    def apply(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
+        """Create or update an object by server-side apply and return the result; a dry run stores nothing.
 
         Fields that the manifest omits keep the values set by others. Applying the same manifest again changes nothing.
 
@@ -46,7 +46,7 @@ class ObjectApi:
         """
         metadata = manifest["metadata"]
         path = _KINDS[manifest["kind"]].path(metadata["namespace"], metadata["name"])
-        query = {"fieldManager": MANAGER, "force": "true"} | ({"dryRun": "All"} if trial else {})
+        query = {"fieldManager": MANAGER, "force": "true"} | ({"dryRun": "All"} if dry_run else {})
         try:
             return self._client.request("PATCH", path, query, manifest, APPLY)
         except ApiException as error:

@@ -168,7 +168,7 @@ class Autoscaler:
         )
 
     def _last_scaling(self, last: LastScaling | None, decision: Decision, spec: Spec) -> LastScaling | None:
-        """Return an account of this decision if it deserves one, otherwise the last account with its outcome."""
+        """Return the status entry of this decision if it deserves one, otherwise the last entry with its outcome."""
         if spec.scaling.mode is ScalingMode.OFF:
             return last
         if last is not None and last.observed is None and decision.prediction_error:
@@ -176,10 +176,10 @@ class Autoscaler:
         return last_scaling_of(decision, last) or with_outcome(last, decision)
 
     def _answer(self, key: QueryKey, now: float, ready: int) -> tuple[Answer | None, tuple[MetricsReason, str] | None]:
-        """Return the newest metrics of a query, and why there are none."""
+        """Return the newest metrics of a query, or None and the reason."""
         if self._ask is None:
-            hint = "start the operator with --prometheus-url to have queries scaled"
-            return None, (MetricsReason.NO_PROMETHEUS, f"there is no Prometheus to ask; {hint}")
+            hint = "start the operator with --prometheus-url URL"
+            return None, (MetricsReason.NO_PROMETHEUS, f"no Prometheus is configured; {hint}")
         try:
             return self._ask(key, now, ready), None
         except PrometheusError as error:
@@ -200,7 +200,8 @@ class Autoscaler:
 
     def _tick(self) -> None:
         while not self._stopped.wait(PERIOD):
-            for key in {*self._reconciler.observations.queries(), *list(self._states)}:  # drops deleted ones
+            # a check of a deleted query drops its state
+            for key in {*self._reconciler.observations.queries(), *list(self._states)}:
                 self._queue.add(key)
 
     def _work_on(self, key: QueryKey) -> None:

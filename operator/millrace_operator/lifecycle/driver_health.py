@@ -44,7 +44,7 @@ def created(pod: Manifest) -> datetime:
 def waiting_for(pod: Manifest | None) -> str:
     """Return why a driver is not ready, as far as its pod shows."""
     if pod is None:
-        return "the driver's pod is not there yet"
+        return "the driver's pod does not exist yet"
     if "deletionTimestamp" in pod["metadata"]:
         return "the driver's pod is being replaced"
     status = pod.get("status", {})
@@ -64,11 +64,11 @@ class RestartPolicy:
     """When a driver is started again after failures in a row of one class.
 
     Kubernetes handles the first failure: it restarts the container at once. After the second one, the operator pauses
-    for ``first`` seconds. The pause doubles with each further failure, up to ``longest`` seconds. After ``runs``
-    failures the driver is given up. None means no limit: the query is not at fault, and the cause may pass.
+    for ``first`` seconds. The pause doubles with each further failure, up to ``longest`` seconds. The driver is given
+    up after ``max_failures``. None means no limit: the query is not at fault, and the cause may pass.
     """
 
-    runs: int | None
+    max_failures: int | None
     first: float = 15.0
     longest: float = 300.0
 
@@ -78,7 +78,7 @@ class RestartPolicy:
 
     def gives_up(self, failures: int) -> bool:
         """Return whether the driver is given up after this many failures in a row."""
-        return self.runs is not None and failures >= self.runs
+        return self.max_failures is not None and failures >= self.max_failures
 
 
 RESTART_POLICIES: Mapping[str, RestartPolicy] = {
@@ -105,7 +105,7 @@ UNSCHEDULABLE_AFTER = timedelta(minutes=2)
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
 _CONFIG = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 _LOST = ("NodeLost", "Evicted", "Shutdown", "NodeShutdown", "Terminated", "NodeAffinity", "UnexpectedAdmissionError")
-_HUNG = 137
+_KILLED = 137
 """Exit code of a killed container, for example after a failed liveness probe."""
 
 
@@ -129,8 +129,8 @@ def blocked(pod: Manifest, now: datetime) -> tuple[FailureClass, str] | None:
     gone = pod["metadata"].get("deletionTimestamp")  # includes the grace period
     if gone is not None and now >= parse_time(gone) + STUCK_AFTER:
         node = pod.get("spec", {}).get("nodeName", "")
-        hint = "when it is surely off, taint it node.kubernetes.io/out-of-service, or delete the pod with --force"
-        return FailureClass.LOST_NODE, f"the driver's pod does not end: node {node} does not answer; {hint}"
+        hint = "once it is certainly off, taint it node.kubernetes.io/out-of-service, or delete the pod with --force"
+        return FailureClass.LOST_NODE, f"the driver's pod does not terminate: node {node} does not respond; {hint}"
     for state in _driver_states(pod):
         waiting = state.get("state", {}).get("waiting") or {}
         reason = waiting.get("reason", "")
@@ -171,13 +171,12 @@ def _classify(ended: Mapping[str, Any]) -> tuple[FailureClass, str]:
     """Return the failure's class and message; the driver's own report if it wrote one."""
     code, message = ended.get("exitCode"), (ended.get("message") or "").strip()
     if ended.get("reason") == "OOMKilled":
-        hint = "give the driver more by spec.driver.memory"
-        return FailureClass.OUT_OF_MEMORY, f"the driver used more memory than it may; {hint}"
+        return FailureClass.OUT_OF_MEMORY, "the driver exceeded its memory limit; raise spec.driver.memory"
     try:
         report = FailureReport.model_validate_json(message, by_name=False)
     except ValidationError:
-        failure = FailureClass.HUNG if code == _HUNG else FailureClass.OTHER
-        return failure, message or f"the driver ended with status {code} and said nothing"
+        failure = FailureClass.HUNG if code == _KILLED else FailureClass.OTHER
+        return failure, message or f"the driver ended with status {code} and without a message"
     return report.failure, report.message
 
 

@@ -167,7 +167,7 @@ class Observations:
         self._objects: defaultdict[QueryKey, dict[ObjectKey, Manifest]] = defaultdict(dict)
 
     def query_seen(self, body: Mapping[str, Any]) -> QueryKey:
-        """Store a query as it is in ``body``; return its key."""
+        """Store the observed version of a query; return its key."""
         key = QueryKey(body["metadata"]["namespace"], body["metadata"]["name"])
         with self._lock:
             _store(self._queries, key, body)
@@ -259,7 +259,7 @@ def _key_of(body: Manifest) -> ObjectKey:
 
 
 def _store(stored: dict[Key, Manifest], key: Key, body: Mapping[str, Any]) -> None:
-    """Store an object unless a newer version is stored; without managed fields, unused and as large as the rest."""
+    """Store an object unless a newer version is stored; drop its managed fields, which can be as large as the rest."""
     old = stored.get(key)
     if old is None or not _is_older(body, old):
         metadata = {name: value for name, value in body["metadata"].items() if name != "managedFields"}

@@ -60,8 +60,8 @@ class Queries(Protocol):
 class Objects(Protocol):
     """API for the objects of queries."""
 
-    def apply(self, manifest: Manifest, *, trial: bool = False) -> Manifest:
-        """Create or update an object and return the result. A trial is a dry run and changes nothing.
+    def apply(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
+        """Create or update an object and return the result; a dry run stores nothing.
 
         Raises ObjectRefusedError if the object is rejected.
         """
@@ -197,8 +197,8 @@ class Reconciler:
     def _dry_run(self, step: Step) -> None:
         """Dry-run the object that follows a drain, so that a rejected one leaves the driver running."""
         for action in step.actions:
-            if isinstance(action, Drain) and action.trial is not None:
-                self._objects.apply(action.trial, trial=True)
+            if isinstance(action, Drain) and action.replacement is not None:
+                self._objects.apply(action.replacement, dry_run=True)
 
     def _act(self, key: QueryKey, observed: ObservedQuery, step: Step) -> None:
         if not step.actions:

@@ -39,11 +39,11 @@ class Apply:
 class Drain:
     """Action that lets the driver end after its running batch and changes nothing else.
 
-    ``trial`` is the object to apply after the drain. If the API server would reject it, the drain does not start. None
-    if no driver follows.
+    ``replacement`` is the object to apply after the drain, or None if no driver follows. If the API server rejects it
+    in a dry run, the drain does not start.
     """
 
-    trial: Manifest | None = None
+    replacement: Manifest | None = None
 
 
 @dataclass(frozen=True)
@@ -126,10 +126,10 @@ def _must_drain(observed: ObservedQuery, target: DriverTarget) -> bool:
 
 
 def _drain(observed: ObservedQuery, target: DriverTarget, image: str, now: datetime) -> Step:
-    trial = None
+    replacement = None
     if target.may_run:
-        trial = objects(target.query, observed.owner, plan_for(observed, target.query), image, running=True)[-1]
-    actions = (Drain(trial),) if observed.wants_pods else ()
+        replacement = objects(target.query, observed.owner, plan_for(observed, target.query), image, running=True)[-1]
+    actions = (Drain(replacement),) if observed.wants_pods else ()
     status = status_of(observed, target, now, progress=_why_drained(observed, target), draining=True)
     return Step(status, actions, _soonest((target.failed.retry_time, _stuck_at(observed)), now))
 

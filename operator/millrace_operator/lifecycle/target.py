@@ -171,7 +171,7 @@ def _rolled_back(observed: ObservedQuery, query: StreamQuery, rejected: Rejected
 def _unhealthy(observed: ObservedQuery, target: DriverTarget, now: datetime) -> str:
     """Return why a changed spec is rolled back; empty if it is not."""
     failed, pod = target.failed, _own_pod(observed, target.revision)
-    limited = failed.last is not None and policy_of(failed.last).runs is not None
+    limited = failed.last is not None and policy_of(failed.last).max_failures is not None
     if failed.last is not None and limited and (failed.given_up or failed.of_last_class >= RUNS_TO_ROLL_BACK):
         return f"{failed.last.reason}: {failed.last.message}"
     if pod is None:

@@ -32,8 +32,8 @@ def test_status_of_a_query_that_nobody_has_looked_at():
 
 def test_status_of_another_version_is_said_to_be_so():
     view = QueryView(query({"phase": "Dreaming"}))
-    assert not view.understood
-    assert "not understood" in drawn(status_screen.screen(view, NOW))
+    assert not view.is_readable
+    assert "another version of Millrace wrote it" in drawn(status_screen.screen(view, NOW))
 
 
 def test_a_condition_is_out_of_order_by_its_meaning():
@@ -45,7 +45,7 @@ def test_a_condition_is_out_of_order_by_its_meaning():
         condition("ScalingActive", "False", "Off"),
         condition("Degraded", "False", "Whole"),
     ]
-    found = QueryView(query({"conditions": conditions})).not_in_order
+    found = QueryView(query({"conditions": conditions})).abnormal_conditions
     assert [each.type for each in found] == ["Progressing", "ScalingActive"]
 
 

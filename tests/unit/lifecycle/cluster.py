@@ -98,11 +98,11 @@ class Cluster:
         self._act(("event", event.reason))
         self.events.append((event.warning, event.reason))
 
-    def apply(self, manifest, *, trial=False):
+    def apply(self, manifest, *, dry_run=False):
         key = (manifest["kind"], manifest["metadata"]["name"])
         if "nodeselector" in str(manifest):
             raise ObjectRefusedError(".spec.template.spec.nodeselector: field not declared in schema")
-        if trial:
+        if dry_run:
             return {}
         self._act(("apply", *key))
         version = manifest["metadata"].get("resourceVersion")
