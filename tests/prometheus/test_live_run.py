@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from millrace_operator.metrics_source.job_metrics import newest_answer
-from millrace_operator.scaling.answers import Reading
+from millrace_operator.scaling.answers import AnswerReader
 from millrace_operator.scaling.decision.decision import Situation
 from millrace_operator.scaling.decision.scaler import Scaler
 from millrace_operator.scaling.decision.settings import Settings
@@ -43,9 +43,9 @@ def test_scaling_reads_a_job_that_runs(tmp_path: Path, start, connect) -> None:
         server.scrape({address: {"__meta_kubernetes_namespace": "ns", "__meta_kubernetes_pod_name": "rates-driver-0"}})
         begun = time.time()
         decisions = []
-        reading, scaler = Reading(), Scaler(Settings(), BOUNDS, state_partitions=2)
-        answers: list[Observation | NoAnswer] = []
-        while sum(seen.batches for seen in answers if isinstance(seen, Observation)) < BATCHES:
+        reading, scaler = AnswerReader(), Scaler(Settings(), BOUNDS, state_partitions=2)
+        told: list[Observation | NoAnswer] = []
+        while sum(seen.batches for seen in told if isinstance(seen, Observation)) < BATCHES:
             assert run.process.poll() is None, run.finish()
             assert time.time() < begun + 2 * PATIENCE, answers
             now = time.time()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -82,13 +83,16 @@ def operator(
     _check(lease_name, "Lease", "millrace-operator")
     prometheus = None
     if prometheus_url is not None:
-        prometheus = PrometheusSettings(
-            prometheus_url,
-            ca_file=prometheus_ca_file,
-            token_file=prometheus_token_file,
-            user=prometheus_user,
-            password_file=prometheus_password_file,
-        )
+        try:
+            prometheus = PrometheusSettings(
+                prometheus_url,
+                ca_file=prometheus_ca_file,
+                token_file=prometheus_token_file,
+                user=prometheus_user,
+                password_file=prometheus_password_file,
+            )
+        except MillraceError as error:
+            raise MillraceError(*map(_of_option, error.problems)) from None
     options = OperatorOptions(
         image=image,
         namespaces=namespaces,
@@ -119,6 +123,11 @@ def _run(options: OperatorOptions) -> None:
         namespaces=options.namespaces,
         memo=memo,
     )
+
+
+def _of_option(problem: Problem) -> Problem:
+    """Return a problem of the Prometheus settings with the command-line option as its field."""
+    return replace(problem, field=f"--prometheus-{problem.field.replace('_', '-')}")
 
 
 def _check(name: str, kind: str, example: str) -> None:

@@ -73,8 +73,8 @@ class Objects(Protocol):
 class ApplyBackoff:
     """Pauses between rounds that apply the same objects of a query, so that two clients do not fight over one.
 
-    They start over after ``QUIET`` seconds without a round, and when there is something else to apply. A query must
-    not be used by two threads at a time.
+    The pauses grow from ``FIRST`` again after ``QUIET`` seconds without a round, and when other objects have to be
+    applied. A query must not be used by two threads at a time.
     """
 
     FIRST, LONGEST, QUIET = 1.0, 300.0, 300.0

@@ -101,7 +101,7 @@ def restore(scaler: Scaler, observed: ObservedQuery) -> bool:
         scaler.restore(json.loads(text))
         return True
     except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
-        log.info("what scaling had learned cannot be read and is discarded: %s", error)
+        log.info("the saved scaling state cannot be read and is discarded: %s", error)
         return False
 
 

@@ -64,7 +64,7 @@ class ScalingResult:
 
     Attributes:
         uid: uid of the query.
-        last_scaling: account of the last decision for another shape; None before the first.
+        last_scaling: status entry of the last decision for another shape; None before the first.
         change: shape to change to from the plan of ``epoch``; None for no change.
         epoch: epoch of the plan that was checked.
         load: observed load of the job; None without an observation.
@@ -131,7 +131,7 @@ def load_of(decision: Decision, answer: Answer, ready: int) -> ObservedLoad | No
 
 
 def last_scaling_of(decision: Decision, last: LastScaling | None) -> LastScaling | None:
-    """Return the account of a decision for another shape, applied or advised; None for no change or old advice."""
+    """Return the status entry of a decision for another shape, applied or advised; None for no change or old advice."""
     wanted = decision.plan if decision.changed else _advised(decision)
     if wanted is None:
         return None

@@ -139,7 +139,7 @@ def _summary(observed: ObservedQuery, target: DriverTarget, *, draining: bool) -
             return _Summary(Phase.FAILED, ReadyReason.FAILED, message, ProgressingReason.FAILED, hint)
         if failed.retry_time is not None:
             until = format_time(failed.retry_time)
-            pause = f"run {failed.failures} in a row has failed; the next one begins at {until}"
+            pause = f"{failed.failures} runs in a row have failed; the next one starts at {until}"
             return _Summary(Phase.FAILED, ReadyReason.BACKING_OFF, message, ProgressingReason.BACKING_OFF, pause)
     if not target.is_wanted and observed.is_drained:
         message = "spec.state is Suspended"

@@ -144,7 +144,7 @@ def _why_drained(observed: ObservedQuery, target: DriverTarget) -> tuple[Progres
         return None
     changed = [] if observed.healthy is None else replaced_fields(observed.healthy[1], target.query.spec)
     fields = ", ".join(changed) or "the spec"
-    message = f"{fields} changed: the driver ends after its running batch, and another goes on from the checkpoint"
+    message = f"{fields} changed: the driver ends after its running batch, and another continues from the checkpoint"
     return ProgressingReason.REPLACING, message
 
 

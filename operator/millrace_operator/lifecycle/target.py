@@ -38,7 +38,7 @@ RUNS_TO_ROLL_BACK = 3
 _POD_MISSING_AFTER = timedelta(minutes=2)
 """Time that the driver's pod may be missing before this is reported."""
 
-POD_MISSING = "the driver's pod is not made: see the events of its StatefulSet"
+POD_MISSING = "the driver's pod is missing: see the events of its StatefulSet"
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ _SPARE_SECONDS = 2.0
 """Seconds beyond the query timeout, so that Prometheus can report the timeout itself."""
 
 _PIECE = 1 << 16
-_IN_TOKENS = frozenset(string.ascii_letters + string.digits + string.punctuation)
+_TOKEN_CHARACTERS = frozenset(string.ascii_letters + string.digits + string.punctuation)
 
 
 class PrometheusError(MillraceError):
@@ -130,7 +130,7 @@ def _without_secrets(url: str) -> str:
         parts = urlsplit(url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.netloc else parts.path
     except ValueError:
-        return "another place"
+        return "an invalid URL"
 
 
 def _authorization(settings: PrometheusSettings) -> dict[str, str]:
@@ -141,8 +141,9 @@ def _authorization(settings: PrometheusSettings) -> dict[str, str]:
     """
     if settings.token_file is not None:
         token = _secret(settings.token_file).strip()
-        if not token or not _IN_TOKENS.issuperset(token):
-            raise _secret_error(settings.token_file, "has no token in it", "it must have one and nothing else")
+        if not token or not _TOKEN_CHARACTERS.issuperset(token):
+            hint = "write the token and nothing else into it"
+            raise _secret_error(settings.token_file, "contains no valid token", hint)
         return {"Authorization": f"Bearer {token}"}
     if settings.user is not None and settings.password_file is not None:
         password = _secret(settings.password_file).rstrip("\r\n")
@@ -157,8 +158,8 @@ def _secret(path: Path) -> str:
     except OSError as error:
         raise _secret_error(path, f"cannot be read: {error.strerror}", "check that it is mounted") from None
     except UnicodeDecodeError:
-        raise _secret_error(path, "is not text in UTF-8", "it must have the secret and nothing else") from None
+        raise _secret_error(path, "is not text in UTF-8", "write the secret and nothing else into it") from None
 
 
 def _secret_error(path: Path, message: str, hint: str) -> PrometheusError:
-    return PrometheusError(Problem(f"the file with which to log in at Prometheus {message}", hint, file=str(path)))
+    return PrometheusError(Problem(f"the credentials file for Prometheus {message}", hint, file=str(path)))

@@ -46,10 +46,10 @@ class PrometheusSettings:
         field, hint = "url", "write http://HOST:PORT or https://HOST:PORT, with a path if Prometheus is below one"
         if any(mark in self.url for mark in "@?#"):
             return Problem(
-                "the URL has credentials, a query or a fragment", f"{hint}; give secrets by files", field=field
+                "the URL has credentials, a query or a fragment", f"{hint}; put secrets into files", field=field
             )
         if not self.url.isascii() or not self.url.isprintable() or " " in self.url:
-            return Problem(f"the URL {self.url!r} has characters that no URL has", hint, field=field)
+            return Problem(f"the URL {self.url!r} has characters that are not allowed in a URL", hint, field=field)
         try:
             parts = urlsplit(self.url)
             usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0

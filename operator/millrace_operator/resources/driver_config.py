@@ -66,7 +66,7 @@ def spark_defaults(query: StreamQuery, owner: Owner, image: str, executor: Manif
         "spark.executor.memoryOverhead": f"{executor_overhead(query.spec)}m",
         "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
         "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": state_store(query.spec),
-        # more in ten minutes end the query, which is restarted; without a window, Spark would count failures forever
+        # more failures within ten minutes end the driver, which is restarted; without a window, they never expire
         "spark.executor.maxNumFailures": 50,
         "spark.executor.failuresValidityInterval": "10m",
         "spark.executor.decommission.forceKillTimeout": f"{grace(query)}s",

@@ -1,7 +1,6 @@
 """Memory of the pods of a query: the JVM heap that the query names, plus overhead outside the heap.
 
-The shares were measured on one driver and its executors, with a query with two sources of data types and one with
-Python aggregates; docs/operations.md has the figures.
+The shares are measured values with a margin; docs/operations.md has the measurements.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ _VOLUMES = frozenset(
 """Volume types that the restricted level allows."""
 
 _POD_FIELDS = ("hostNetwork", "hostPID", "hostIPC", "serviceAccount", "serviceAccountName", "nodeName")
-_HINT = "leave it out: pods keep to Kubernetes' restricted security level and their own account"
+_HINT = "leave it out: pods run at Kubernetes' restricted security level, under their own service account"
 
 
 def problems(query: StreamQuery) -> list[Problem]:
@@ -76,7 +76,8 @@ def _checkpoint_problems(checkpoint: CheckpointSpec | None) -> Iterator[Problem]
     if checkpoint is None:
         yield Problem("a query on a cluster needs a checkpoint", hint, field="spec.checkpoint")
     elif checkpoint.uri is not None and not checkpoint.uri.startswith("file:"):
-        yield Problem(f'state cannot be kept at "{checkpoint.uri}" yet', hint, field="spec.checkpoint.uri")
+        message = f'a checkpoint at "{checkpoint.uri}" is not supported on a cluster'
+        yield Problem(message, hint, field="spec.checkpoint.uri")
 
 
 def _instead(name: str) -> str:

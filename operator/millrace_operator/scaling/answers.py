@@ -1,4 +1,4 @@
-"""Turns untrusted answers of the metrics into observations that can be relied on, or into a reason for none."""
+"""Conversion of untrusted answers of the metrics to reliable observations, or to a reason for none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .observation import Answer, NoAnswer, NoAnswerReason, Observation
 from .shape import Shape
 
 MAX_AGE = 60.0
-"""Greatest age of an answer in seconds: three scrapes at Prometheus's usual 15 s, and one to spare."""
+"""Maximum age of an answer in seconds: three scrapes at Prometheus's usual 15 s, and one to spare."""
 
 ESSENTIAL = (
     "batches_total",
@@ -56,7 +56,7 @@ class _Base:
     whole: bool = False
 
 
-class Reading:
+class AnswerReader:
     """A reader of the answers of one job's metrics, one after the other.
 
     An observation is the difference between an answer and its base, the earlier answer that reported another batch. An
@@ -102,9 +102,9 @@ class Reading:
     def _untimely(self, answer: Answer, now: float) -> NoAnswer | None:
         age = now - answer.time
         if age > MAX_AGE:
-            return NoAnswer(NoAnswerReason.STALE, f"the answer is {age:.0f} s old, and may be {MAX_AGE:.0f} s")
+            return NoAnswer(NoAnswerReason.STALE, f"the answer is {age:.0f} s old, over the limit of {MAX_AGE:.0f} s")
         if age < -_CLOCKS:
-            return inconsistent(f"the answer is of a time {-age:.0f} s ahead")
+            return inconsistent(f"the time of the answer is {-age:.0f} s ahead")
         if self._base is not None and self._base.seen > now + _CLOCKS:  # the clock was set back
             self._base = None
         if self._base is not None and answer.time < self._base.seen:
@@ -212,7 +212,7 @@ def _impossible(answer: Answer) -> NoAnswer | None:
         if values[name] < 1:
             return inconsistent(f"{name} is {values[name]:g}, and batches need 1 or more")
     if values["interval_seconds"] <= 0:
-        return inconsistent(f"interval_seconds is {values['interval_seconds']:g}, and not above 0")
+        return inconsistent(f"interval_seconds is {values['interval_seconds']:g}, and must be above 0")
     return None
 
 

@@ -71,6 +71,18 @@ def test_a_server_that_is_away(millrace, command):
         millrace(*command).assert_failed(server, "of context lab cannot be reached", "check that the cluster is up")
 
 
+def test_bad_options_of_the_operator_are_named(millrace):
+    millrace("operator", "--namespace", "team-*").assert_failed(
+        "'team-*' is not a valid namespace name", "patterns are not supported"
+    )
+    millrace("operator", "--prometheus-url", "prometheus:9090").assert_failed(
+        '--prometheus-url: "prometheus:9090" is not the URL of an HTTP server', "http://HOST:PORT"
+    )
+    millrace(
+        "operator", "--prometheus-url", "http://prometheus", "--prometheus-password-file", "password"
+    ).assert_failed("--prometheus-user: user and password_file belong together")
+
+
 def test_an_unknown_context(millrace):
     kubeconfig("http://127.0.0.1:1")
     millrace("status", "--context", "lap").assert_failed('has no context "lap"', 'did you mean "lab"?')

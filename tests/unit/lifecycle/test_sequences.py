@@ -63,7 +63,7 @@ def test_a_driver_whose_pod_is_never_made_is_rolled_back(healthy):
     degraded = healthy.condition("Degraded")
     assert (degraded.status, degraded.message) == (
         "True",
-        "the driver's pod is not made: see the events of its StatefulSet",
+        "the driver's pod is missing: see the events of its StatefulSet",
     )
     healthy.pass_time(minutes=8)
     assert healthy.status.rejected is not None

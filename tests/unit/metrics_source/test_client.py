@@ -83,7 +83,10 @@ def test_a_token_that_cannot_be_sent_is_not_told(tmp_path, content):
     token = tmp_path / "token"
     if content is not None:
         token.write_bytes(content)
-    with serving() as server, pytest.raises(PrometheusError, match="token: the file with which to log in") as error:
+    with (
+        serving() as server,
+        pytest.raises(PrometheusError, match="token: the credentials file for Prometheus") as error,
+    ):
         at(server.url, token_file=token).instant("a")
     assert "hidd" not in str(error.value)
     assert server.requests == []

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from millrace_operator.scaling.answers import Reading
+from millrace_operator.scaling.answers import AnswerReader
 from millrace_operator.scaling.observation import Answer, NoAnswer
 
 EPOCH = 1
@@ -89,7 +89,7 @@ class Job:
 
 
 def read(answers, reading=None, delay=0.5, epoch=EPOCH):
-    reading = reading or Reading()
+    reading = reading or AnswerReader()
     return [reading.step(answer, answer.time + delay, epoch) for answer in answers]
 
 

@@ -3,7 +3,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from millrace_operator.scaling.answers import ESSENTIAL, MAX_AGE, Reading
+from millrace_operator.scaling.answers import ESSENTIAL, MAX_AGE, AnswerReader
 from millrace_operator.scaling.observation import SERIES, NoAnswer, NoAnswerReason, Observation, Stage
 from millrace_operator.scaling.shape import Shape
 
@@ -136,8 +136,8 @@ def test_reading_goes_on_after_a_restart():
     job = Job().run(60)
     found = read(job.answers)
     for number in range(len(job.answers)):
-        reading = Reading()
+        reading = AnswerReader()
         read(job.answers[:number], reading)
-        again = Reading()
+        again = AnswerReader()
         again.restore(json.loads(json.dumps(reading.save())))
         assert read(job.answers[number:], again) == found[number:]

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from millrace_operator.scaling.answers import ESSENTIAL, Reading
+from millrace_operator.scaling.answers import ESSENTIAL, AnswerReader
 from millrace_operator.scaling.observation import COUNTERS, SERIES, NoAnswer, NoAnswerReason, Observation
 from millrace_operator.scaling.shape import Shape
 
@@ -11,7 +11,7 @@ from .recorded_job import EPOCH, Job, check_truth, read, read_with, reasons
 
 
 def test_metrics_that_do_not_answer():
-    assert Reading().step(None, 0.0, EPOCH) == NoAnswer(NoAnswerReason.ABSENT, "the metrics gave no answer")
+    assert AnswerReader().step(None, 0.0, EPOCH) == NoAnswer(NoAnswerReason.ABSENT, "the metrics gave no answer")
 
 
 @pytest.mark.parametrize("name", ESSENTIAL)
@@ -39,10 +39,10 @@ def test_a_negative_imbalance_by_rounding_is_none():
 
 
 def test_an_answer_that_is_too_old():
-    reading, (first, second) = Reading(), Job().run(10).answers
+    reading, (first, second) = AnswerReader(), Job().run(10).answers
     reading.step(first, 5.0, EPOCH)
     found = reading.step(second, 71.0, EPOCH)
-    assert found == NoAnswer(NoAnswerReason.STALE, "the answer is 61 s old, and may be 60 s")
+    assert found == NoAnswer(NoAnswerReason.STALE, "the answer is 61 s old, over the limit of 60 s")
 
 
 def test_answers_that_are_five_minutes_late_all_the_time():
@@ -51,16 +51,16 @@ def test_answers_that_are_five_minutes_late_all_the_time():
 
 def test_an_answer_of_the_future_does_not_keep_later_ones_out():
     answers = Job().run(60).answers
-    reading, found = Reading(), []
+    reading, found = AnswerReader(), []
     for number, answer in enumerate(answers):
-        shifted = replace(answer, time=answer.time + 3600) if number == 5 else answer
-        found.append(reading.step(shifted, answer.time, EPOCH))
-    assert found[5] == NoAnswer(NoAnswerReason.INCONSISTENT, "the answer is of a time 3600 s ahead")
+        told = replace(answer, time=answer.time + 3600) if number == 5 else answer
+        found.append(reading.step(told, answer.time, EPOCH))
+    assert found[5] == NoAnswer(NoAnswerReason.INCONSISTENT, "the time of the answer is 3600 s ahead")
     assert all(isinstance(one, Observation) for one in found[6:])
 
 
 def test_the_same_answer_again():
-    job, reading = Job().run(30), Reading()
+    job, reading = Job().run(30), AnswerReader()
     read(job.answers, reading)
     found = [reading.step(job.answers[-1], 30.0 + passed, EPOCH) for passed in (5, 30, 60, 61, 300)]
     assert reasons(found) == [NoAnswerReason.NO_BATCH] * 3 + [NoAnswerReason.STALE] * 2
@@ -73,7 +73,7 @@ def frozen(job, seconds):
 
 
 def test_metrics_that_stand_still_while_records_wait():
-    job, reading = Job().run(30), Reading()
+    job, reading = Job().run(30), AnswerReader()
     job.answers[-1] = replace(job.answers[-1], lag_rows=1000.0)
     read(job.answers, reading)
     found = read(frozen(job, 60), reading)
@@ -83,21 +83,21 @@ def test_metrics_that_stand_still_while_records_wait():
 
 
 def test_a_stream_on_which_nothing_waits_may_pause():
-    job, reading = Job().run(30), Reading()
+    job, reading = Job().run(30), AnswerReader()
     read(job.answers, reading)
     assert set(reasons(read(frozen(job, 3600), reading))) == {NoAnswerReason.NO_BATCH}
 
 
 def test_a_batch_of_a_large_backlog_may_take_long():
     """2.5 million records wait, and 1,000 take 0.4 ms: no batch for an hour is not frozen yet."""
-    job, reading = Job().run(30), Reading()
+    job, reading = Job().run(30), AnswerReader()
     job.answers[-1] = replace(job.answers[-1], lag_rows=2.5e6)
     read(job.answers, reading)
     assert set(reasons(read(frozen(job, 3600), reading))) == {NoAnswerReason.NO_BATCH}
 
 
 def test_after_metrics_stood_still_the_batches_of_that_time_do_not_count():
-    job, reading = Job().run(30), Reading()
+    job, reading = Job().run(30), AnswerReader()
     read(job.answers, reading)
     read(frozen(job, 300), reading)
     job.run(345)
@@ -153,14 +153,14 @@ def test_batches_of_another_epoch():
 @pytest.mark.parametrize(("name", "planned"), [("parallelism", Shape(2, 5, 3)), ("replicas", Shape(2, 4, 1))])
 def test_batches_with_other_tasks_than_the_plan_has(name, planned):
     answer = Job().run(10).answers[-1]
-    found = Reading().step(answer, answer.time, EPOCH, planned)
+    found = AnswerReader().step(answer, answer.time, EPOCH, planned)
     assert found.reason is NoAnswerReason.OTHER_PLAN
     assert found.message.startswith(f"{name} is {getattr(answer, name):g}, and the plan says")
-    assert Reading().step(answer, answer.time, EPOCH, Shape(9, 4, 3)).reason is NoAnswerReason.NO_BATCH
+    assert AnswerReader().step(answer, answer.time, EPOCH, Shape(9, 4, 3)).reason is NoAnswerReason.NO_BATCH
 
 
 def test_no_observation_mixes_batches_of_two_plans():
-    job, reading = Job().run(31), Reading()
+    job, reading = Job().run(31), AnswerReader()
     read(job.answers, reading)
     job.epoch, job.parallelism = 2, 8
     job.run(60, seconds=0.5)
@@ -171,7 +171,7 @@ def test_no_observation_mixes_batches_of_two_plans():
 
 
 def test_the_batch_that_began_before_executors_came_is_left_out():
-    job, reading = Job(seconds=7.0).run(31), Reading()
+    job, reading = Job(seconds=7.0).run(31), AnswerReader()
     read(job.answers, reading)
     job.executors = 6
     job.run(90, seconds=3.0)
@@ -194,7 +194,7 @@ def test_batches_of_two_intervals_are_not_mixed():
 def test_a_job_that_has_not_finished_a_batch():
     answer = Job(seconds=30.0).run(5).answers[0]
     assert answer.epoch is None
-    found = Reading().step(answer, 5.0, EPOCH)
+    found = AnswerReader().step(answer, 5.0, EPOCH)
     assert found == NoAnswer(NoAnswerReason.NO_BATCH, "the job has finished no batch yet: batches_total is 0")
 
 
@@ -205,7 +205,7 @@ def test_a_job_that_has_not_finished_a_batch():
         ({"parallelism": 0.0}, "parallelism is 0, and batches need 1 or more"),
         ({"replicas": 1.5}, "replicas is 1.5, not a whole number"),
         ({"batches_total": 14.5}, "batches_total is 14.5, not a whole number"),
-        ({"interval_seconds": 0.0}, "interval_seconds is 0, and not above 0"),
+        ({"interval_seconds": 0.0}, "interval_seconds is 0, and must be above 0"),
         ({"time": 20.0}, "the answer is 5 s older than the one before"),
         ({"time": 25.0}, "two answers of the time 25 differ"),
         ({"batches_total": 12.0}, "4000 records and 1.6 s of processing came without any batch that ended"),

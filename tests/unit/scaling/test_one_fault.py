@@ -4,7 +4,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace_operator.scaling.answers import ESSENTIAL, Reading
+from millrace_operator.scaling.answers import ESSENTIAL, AnswerReader
 from millrace_operator.scaling.observation import COUNTERS, SERIES, Observation
 
 from .recorded_job import EPOCH, Job, check_truth
@@ -54,7 +54,7 @@ ONE_FAULT = st.one_of(
 def test_one_fault_anywhere_never_makes_an_observation_that_is_not_true(job, fault, at, lost, delay):
     """Whatever one answer says, and however many are lost: the numbers are those of batches that really ran."""
     job.run(max(150.0, 8 * job.seconds))  # enough batches for an observation that the fault does not touch
-    reading, given, found = Reading(), [], []
+    reading, given, found = AnswerReader(), [], []
     for number, answer in enumerate(job.answers):
         if number == at:
             found.append(reading.step(fault(given, answer), answer.time + delay, EPOCH))
@@ -71,7 +71,7 @@ def test_one_fault_anywhere_never_makes_an_observation_that_is_not_true(job, fau
 @given(job=JOBS, changes=st.lists(st.tuples(st.floats(5, 60), st.integers(1, 9), st.booleans()), max_size=4))
 def test_no_change_of_the_plan_makes_an_observation_that_is_not_true(job, changes):
     """Executors come and go, with or without a new plan, at any time: observations are of batches under one plan."""
-    reading, done = Reading(), 0
+    reading, done = AnswerReader(), 0
     for passed, executors, new_plan in [*changes, (60, 3, False)]:
         job.run((job.answers[-1].time if job.answers else 0.0) + passed)
         for answer in job.answers[done:]:

@@ -73,7 +73,7 @@ class Calibration:
         if _plausible(seen):
             before = self._newest.seen if self._newest is not None else seen
             first = (seen.epoch, seen.plan) != (before.epoch, before.plan)
-            self._keep(_Remembered(self._count, first, _without_foreign_stages(seen)))
+            self._remember(_Remembered(self._count, first, _without_foreign_stages(seen)))
 
     @property
     def ready(self) -> bool:
@@ -81,7 +81,7 @@ class Calibration:
         return self._count >= _MIN_OBSERVATIONS
 
     def model(self) -> BatchModel:
-        """Return the present model; without observations it is the prior."""
+        """Return the current model; without observations it is the prior."""
         if self._model is None:
             self._model = self._fit()
         return self._model
@@ -93,13 +93,13 @@ class Calibration:
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Continue from what ``save`` returned."""
         for one in saved["observations"]:
-            self._keep(_Remembered(one["number"], one["first"], _observation(one["seen"])))
+            self._remember(_Remembered(one["number"], one["first"], _observation(one["seen"])))
 
     @property
     def _count(self) -> int:
         return self._newest.number + 1 if self._newest is not None else 0
 
-    def _keep(self, one: _Remembered) -> None:
+    def _remember(self, one: _Remembered) -> None:
         self._remembered.setdefault(one.seen.plan, deque(maxlen=PER_SHAPE)).append(one)
         self._remembered.move_to_end(one.seen.plan)
         if len(self._remembered) > SHAPES:

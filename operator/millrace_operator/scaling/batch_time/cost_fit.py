@@ -129,8 +129,8 @@ def prior_fit(prior: Vector, precision: Vector) -> Fit:
 def fit_logs(residuals: Residuals, weights: Vector, prior: Vector, precision: Vector, start: Vector) -> Fit:
     """Return the most probable costs, given log costs around ``prior`` and residuals that are usually about 1.
 
-    The method is Levenberg's and Marquardt's. Residuals over ``HUBER`` count linearly. The covariance is Laplace's
-    approximation.
+    The method is Levenberg-Marquardt. Residuals over ``HUBER`` count linearly (Huber loss). The covariance is the
+    Laplace approximation.
 
     Args:
         residuals: residuals in standard deviations.
@@ -162,7 +162,7 @@ def fit_logs(residuals: Residuals, weights: Vector, prior: Vector, precision: Ve
 
 
 def _information(errors: Vector, slopes: Vector, weights: Vector, precision: Vector) -> tuple[Vector, Vector]:
-    """Return the weights of the measurements by Huber, and the inverse covariance of the log costs."""
+    """Return the Huber weights of the measurements, and the inverse covariance of the log costs."""
     robust = weights / np.maximum(np.abs(errors) / HUBER, 1.0)
     return robust, slopes.T @ (robust[:, None] * slopes) + precision
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
-from ..answers import Reading
+from ..answers import AnswerReader
 from ..batch_time.batch_model import BatchModel
 from ..batch_time.calibration import Calibration
 from ..observation import Answer, NoAnswer, Observation
@@ -42,7 +42,7 @@ class Scaler:
         """Scale within ``bounds`` a job whose state has ``state_partitions`` partitions."""
         self.settings, self.bounds = settings, bounds
         self._judged = max(settings.window // 2, 1)
-        self._reading = Reading()
+        self._reading = AnswerReader()
         self._zones = Zones(settings.target, settings.step, settings.window, settings.grace)
         self._calibration = Calibration(bounds, state_partitions)
         self._demand = Demand(settings.scale_in_delay)
