@@ -122,7 +122,7 @@ def _enum(old: Schema, new: Schema, where: str) -> Iterator[str]:
     if "enum" not in new:
         return
     if "enum" not in old:
-        yield f"{where}: it took any value, and now only those of {_shown(new['enum'])}"
+        yield f"{where}: it accepted any value, and now accepts only {_shown(new['enum'])}"
         return
     kept = set(map(_shown, new["enum"]))
     yield from (f"{where}: the value {_shown(value)} is gone" for value in old["enum"] if _shown(value) not in kept)
@@ -207,7 +207,7 @@ def _properties(old: Schema, new: Schema, path: str) -> Iterator[str]:
             yield f"{_below(path, name)}: the field is gone"
     if _is_open(old) or _values(old) is not None:  # stored objects may have any value under that name
         yield from (
-            f"{_below(path, name)}: it took any value, and is now a field" for name in now if name not in before
+            f"{_below(path, name)}: it accepted any value, and is now a field" for name in now if name not in before
         )
 
 
@@ -220,7 +220,7 @@ def _entries(old: Schema, new: Schema, path: str) -> Iterator[str]:
     if before is not None and now is not None:
         yield from _node(before, now, _below(path, "*"))
     elif before is not None and not _is_open(new):
-        yield f"{where}: it was a map, and is none any more"
+        yield f"{where}: it was a map, and no longer is"
     elif now is not None and _is_open(old):
         yield from _node({}, now, _below(path, "*"))
     if "items" in old and "items" in new:

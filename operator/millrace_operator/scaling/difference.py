@@ -35,7 +35,7 @@ def contradiction(base: Answer, answer: Answer, since: float) -> NoAnswer | None
     if not batches:
         if not rows and not seconds:
             return None
-        return inconsistent(f"{rows:g} records and {seconds:g} s of processing came without any batch that ended")
+        return inconsistent(f"{rows:g} records and {seconds:g} s of processing were counted, but no batch ended")
     passed = answer.time - since
     if seconds > (1 + _LATE) * passed + _value(answer, "interval_seconds"):
         return inconsistent(f"{batches:g} batches took {seconds:g} s, but only {passed:g} s passed")

@@ -25,6 +25,7 @@ class Answer:
         updates_total: results that changed.
         busy_core_seconds_total: processor time of all executors.
         dedicated_busy_seconds_total: processor time of partitioner pods.
+        interval_seconds: the batch interval.
         lag_rows: records that wait at the source.
         keys: distinct keys of a batch.
         imbalance: largest load of a combine task over the mean, minus 1.
@@ -121,7 +122,7 @@ class NoAnswerReason(StrEnum):
     ABSENT = "Absent"
     """There is no answer, or a required series has no value."""
     STALE = "Stale"
-    """The answer, or the last good one before it, is older than the greatest age that is allowed."""
+    """The answer, or the last good one before it, is older than the maximum age."""
     FROZEN = "Frozen"
     """Records wait and no batch ends for longer than one should take, or batches ended while metrics stood still."""
     NEGATIVE = "Negative"

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
-"""An array of numbers; what uses it states its dimensions."""
+"""An array of numbers; each use documents its shape."""
 
 
 @dataclass(frozen=True, order=True)

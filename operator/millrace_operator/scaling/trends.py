@@ -18,11 +18,11 @@ _SIGNIFICANT = 2.576  # standard normal quantile of a two-sided test at 1 %
 _INTERVAL = 1.645  # standard normal quantile of an interval that holds 90 %
 _MAD = 1.4826  # standard deviation over median absolute deviation, of normal values
 
-_LEAST_AFTER_STEP = 3
-_STEP_EXPLAINS = 0.6
+_LEAST_AFTER_STEP = 3  # values after a step
+_STEP_EXPLAINS = 0.6  # residuals around two levels over those around one line, below which there is a step
 
-_MOST_CHANGE = 2.0
-_NEWEST = 5
+_MOST_CHANGE = 2.0  # factor by which a forecast may differ from the present value
+_NEWEST = 5  # values whose median must lie on the line
 _BESIDE = 1.5  # standard deviations of a value, about 3 of the median of five
 _LEVEL = 0.01  # distance from the line, as a share, that is never a bend, however little noise there is
 

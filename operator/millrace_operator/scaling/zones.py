@@ -30,7 +30,7 @@ class Driver(StrEnum):
     KEYS = "Keys"
 
 
-KEPT = 40
+_HISTORY = 40
 """Number of observations from which trends are estimated."""
 
 RECENT = 5
@@ -40,7 +40,7 @@ MARGIN = 0.05
 """Share by which two levels have to differ to count as different."""
 
 _CERTAIN = 1.5  # standard deviations of a value, about 2 of the difference between two medians of five
-_SEVERE = 1.0
+_SEVERE = 1.0  # W above which batches count even during the grace period
 
 
 class Zones:
@@ -58,7 +58,7 @@ class Zones:
         self._shape: Shape | None = None
         self._grace_left = 0
         self._batches: deque[tuple[int, float]] = deque(maxlen=window + 3)
-        self._loads: deque[tuple[float, float, float | None]] = deque(maxlen=KEPT)
+        self._loads: deque[tuple[float, float, float | None]] = deque(maxlen=_HISTORY)
         self._chosen: dict[Driver, float] = {}
 
     def add(self, seen: Observation) -> None:

@@ -106,7 +106,7 @@ BREAKING = {
     "enum value": (put("spec.emit", enum=["OnUpdate"]), 'spec.emit: the value "OnWindowClose" is gone'),
     "enum where was none": (
         put("spec.image", enum=["a"]),
-        'spec.image: it took any value, and now only those of ["a"]',
+        'spec.image: it accepted any value, and now accepts only ["a"]',
     ),
     "new required field": (
         both(add("spec", "owner", type="string"), require("spec", "owner")),
@@ -170,11 +170,11 @@ BREAKING = {
     ),
     "field in a free form": (
         put("spec.driver.podTemplate", properties={"spec": {"type": "object"}}),
-        "spec.driver.podTemplate.spec: it took any value, and is now a field",
+        "spec.driver.podTemplate.spec: it accepted any value, and is now a field",
     ),
     "map closed": (
         put("spec.sparkConf", additionalProperties=None),
-        "spec.sparkConf: it was a map, and is none any more",
+        "spec.sparkConf: it was a map, and no longer is",
     ),
     "map's values": (
         put("spec.sparkConf.*", maxLength=8),

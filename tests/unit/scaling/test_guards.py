@@ -85,7 +85,7 @@ def test_the_cluster_has_no_more():
     assert {decision.reason for decision in decisions[2:10]} <= {Guard.COOLDOWN, Reason.NO_ANSWER}
     capped = next(decision for decision in decisions if decision.changed)
     assert (capped.reason, capped.plan.executors) == (Guard.CLUSTER, 2)
-    assert "have not come in 100 s" in capped.sentence
+    assert "are still not ready after 100 s" in capped.sentence
 
 
 def test_what_the_cluster_did_not_have_is_asked_for_again_after_a_while():

@@ -7,7 +7,7 @@ import pytest
 
 from millrace_operator.scaling.batch_time.calibration import Calibration
 from millrace_operator.scaling.decision.demand import Demand
-from millrace_operator.scaling.decision.keeping_up import FALLING_BEHIND, LASTING, KeepingUp
+from millrace_operator.scaling.decision.keeping_up import FALLING_BEHIND, PERSISTENT, KeepingUp
 from millrace_operator.scaling.observation import Observation, Stage
 from millrace_operator.scaling.shape import Shape
 from unit.scaling.deciding import BOUNDS
@@ -79,9 +79,9 @@ def test_partitioner_pods_that_are_busy_count_as_w():
 
 def test_what_lasts_takes_longer_to_tell():
     job = Job()
-    verdicts = [job.add(seen(rate=2.15e4)).lastingly_above(0.82) for _ in range(LASTING)]
-    assert verdicts[0] is False
-    assert verdicts[-1] is True
+    told = [job.add(seen(rate=2.15e4)).persistently_above(0.82) for _ in range(PERSISTENT)]
+    assert told[0] is False
+    assert told[-1] is True
 
 
 def test_growth_that_would_be_too_much_has_to_be_seen_several_times():

@@ -34,7 +34,7 @@ OUTCOME = ChangeOutcome(Change(0.0, BEFORE, AFTER, 4e4, None), 2.62, 1.6, 2.6)
         (replace(OUT, reason=Reason.SCALE_IN, inputs=replace(INPUTS, utilization=0.4, growth=-0.5),
                  chosen=replace(CHOSEN, bottleneck="fixed")),
          "W was 0.40 of 2 s, and 41,000 records/s arrive, 50% less than at the last change: 2/8/2 -> 3/12/2 is the "
-         "cheapest plan that is predicted under 0.85 (0.78, 0.72 to 0.84); no stage takes as long as what is fixed."),
+         "cheapest plan that is predicted under 0.85 (0.78, 0.72 to 0.84); fixed costs take longer than any stage."),
         (replace(OUT, inputs=replace(INPUTS, growth=None, lag=5000.0, demand=52_000.0)),
          "W was 1.31 of 2 s, and 41,000 records/s arrive, while 5,000 wait; the plan is for 52,000: 2/8/2 -> 3/12/2 is "
          "the cheapest plan that is predicted under 0.90 (0.78, 0.72 to 0.84); combine is the bottleneck."),
@@ -43,18 +43,20 @@ OUTCOME = ChangeOutcome(Change(0.0, BEFORE, AFTER, 4e4, None), 2.62, 1.6, 2.6)
         (replace(OUT, plan=BEFORE, reason=Reason.AT_CAPACITY),
          f"{LOAD}: 2/8/2 is the best there is (0.78, 0.72 to 0.84), since more cores would not make batches shorter."),
         (replace(OUT, reason=Reason.TRIAL),
-         f"{LOAD}: 2/8/2 -> 3/12/2 is tried in proportion to W, since no plan that ran of late is predicted to be "
+         f"{LOAD}: 2/8/2 -> 3/12/2 is tried in proportion to W, since no plan that ran lately is predicted to be "
          "enough."),
         (replace(OUT, plan=BEFORE, reason=Guard.PAUSED, guard=Guard.PAUSED, detail="ScaleOut"),
          f"{LOAD}: 2/8/2 -> 3/12/2 would be best (0.78, 0.72 to 0.84), but everything is paused."),
         (replace(OUT, plan=BEFORE, reason=Guard.ADVISE, guard=Guard.ADVISE, detail="ScaleOut"),
-         f"{LOAD}: 2/8/2 -> 3/12/2 would be best (0.78, 0.72 to 0.84), but only advice is wanted."),
+         f"{LOAD}: 2/8/2 -> 3/12/2 would be best (0.78, 0.72 to 0.84), but scaling is not active."),
         (replace(OUT, plan=BEFORE, reason=Reason.STABLE), f"{LOAD}: 2/8/2 stays, since it fits the load."),
         (replace(OUT, reason=Reason.UNDONE, before=AFTER, plan=BEFORE, outcome=OUTCOME),
-         "3/12/2 -> 2/8/2: 2/8/2 -> 3/12/2 did not help, batches took 2.60 s where 1.60 s were predicted, and 2.62 s "
+         "3/12/2 -> 2/8/2: 2/8/2 -> 3/12/2 did not help; batches took 2.60 s where 1.60 s were predicted, and 2.62 s "
          "without it."),
-        (Decision(10.0, BEFORE, BEFORE, Reason.NO_ANSWER, detail="Stale: the answer is 90 s old, and may be 60 s"),
-         "Nothing is decided, since the metrics cannot be relied on (Stale: the answer is 90 s old, and may be 60 s)."),
+        (Decision(10.0, BEFORE, BEFORE, Reason.NO_ANSWER,
+                  detail="Stale: the answer is 90 s old, over the limit of 60 s"),
+         "Nothing is decided, since the metrics cannot be relied on (Stale: the answer is 90 s old, over the limit of "
+         "60 s)."),
         (Decision(10.0, BEFORE, AFTER, Reason.OUT_OF_BOUNDS), "2/8/2 -> 3/12/2, since the bounds have changed."),
         (Decision(10.0, BEFORE, BEFORE, Reason.OFF), "Scaling is switched off."),
     ],

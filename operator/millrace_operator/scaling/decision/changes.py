@@ -173,7 +173,7 @@ TOO_FEW_SECONDS = 3600.0
 TRIED_SECONDS = 86_400.0
 """Seconds for which a number of executors counts as tried after batches ran on it."""
 
-_KEPT = 8
+_MOST_REMEMBERED = 8
 
 
 class ChangeMemory:
@@ -183,11 +183,11 @@ class ChangeMemory:
         self.change: Change | None = None
         self.outcome: ChangeOutcome | None = None
         self.shortage: Shortage | None = None
-        self.failures: deque[Failure] = deque(maxlen=_KEPT)
-        self.too_few: deque[TooFew] = deque(maxlen=_KEPT)
+        self.failures: deque[Failure] = deque(maxlen=_MOST_REMEMBERED)
+        self.too_few: deque[TooFew] = deque(maxlen=_MOST_REMEMBERED)
         self._tried: dict[int, float] = {}
-        self._startups: deque[float] = deque(maxlen=_KEPT)
-        self._downtimes: deque[float] = deque(maxlen=_KEPT)
+        self._startups: deque[float] = deque(maxlen=_MOST_REMEMBERED)
+        self._downtimes: deque[float] = deque(maxlen=_MOST_REMEMBERED)
         self._short_since: float | None = None
         self._most_ready = 0
         self._complete = True

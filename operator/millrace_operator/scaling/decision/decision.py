@@ -18,11 +18,11 @@ class Reason(StrEnum):
     OFF = "Off"
     """Scaling is switched off."""
     NO_ANSWER = "NoAnswer"
-    """The metrics say nothing that can be relied on; ``Decision.detail`` says why."""
+    """The metrics are missing or unreliable; ``Decision.detail`` says why."""
     STABLE = "Stable"
     """The plan fits the load."""
     DRAINING = "Draining"
-    """Batches are long since they catch up; the plan drains the lag in time."""
+    """Batches are long because they catch up; the plan drains the lag in time."""
     SCALE_OUT = "ScaleOut"
     """More cores are needed."""
     SCALE_IN = "ScaleIn"
@@ -30,9 +30,9 @@ class Reason(StrEnum):
     RESHAPE = "Reshape"
     """Other tasks on as many cores are enough."""
     TRIAL = "Trial"
-    """No plan is predicted to be enough, but one with so many executors has never run: it is tried."""
+    """No plan is predicted to be enough; one with more executors than have run lately is tried."""
     AT_CAPACITY = "AtCapacity"
-    """More is needed than allowed or than helps; the plan is the best of what is allowed."""
+    """More cores are needed than are allowed or would help; the plan is the best that is allowed."""
     UNDONE = "Undone"
     """A step did not help and is taken back."""
     OUT_OF_BOUNDS = "OutOfBounds"
@@ -49,7 +49,8 @@ class Situation:
         epoch: the epoch of that plan.
         executors_ready: executors that are running.
         executors_pending_since: when the executor that has been pending longest was requested; None if none is pending.
-        executors_quota: executors that the namespace's quota allows; None without a quota.
+        executors_quota: executors that the namespace's quota allows; None if unknown, as in the operator, which reads
+            no quotas.
         paused, scale_in_paused, scale_out_paused: what the user has paused.
     """
 
@@ -139,9 +140,9 @@ class Decision:
 
 _WAITING: dict[Reason | Guard, str] = {
     Reason.STABLE: "it fits the load",
-    Reason.DRAINING: "batches are long since they catch up",
-    Guard.COOLDOWN: "the last change has still to show what it brings",
-    Guard.CALIBRATING: "too little has been seen to predict",
+    Reason.DRAINING: "batches are long because they catch up",
+    Guard.COOLDOWN: "the effect of the last change is not known yet",
+    Guard.CALIBRATING: "there are too few observations to predict",
     Guard.UNCERTAIN: "the prediction is too wide to give cores back",
     Guard.SCALE_IN_DELAYED: "cores are given back only if less has been enough for longer",
     Guard.SCALE_IN_LIMITED: "giving cores back would not pay for the change yet",
@@ -166,13 +167,13 @@ def sentence(decision: Decision, settings: Settings) -> str:
 def _conclusion(decision: Decision, settings: Settings) -> str:
     reason = decision.reason
     if reason in (Guard.PAUSED, Guard.ADVISE):
-        why = "everything is paused" if reason is Guard.PAUSED else "only advice is wanted"
+        why = "everything is paused" if reason is Guard.PAUSED else "scaling is not active"
         chosen = decision.chosen
         best = f"{decision.before} -> {chosen.plan} would be best {_predicted(chosen)}" if chosen else "a change is due"
         return f"{best}, but {why}"
     if reason is Reason.TRIAL:
         return (
-            f"{_arrow(decision)} is tried in proportion to W, since no plan that ran of late is predicted to be enough"
+            f"{_arrow(decision)} is tried in proportion to W, since no plan that ran lately is predicted to be enough"
         )
     if reason is Reason.AT_CAPACITY:
         useless = (
@@ -183,7 +184,7 @@ def _conclusion(decision: Decision, settings: Settings) -> str:
     if reason is Guard.CLUSTER:
         return f"{_arrow(decision)} is the best for the executors that are ready, since {decision.detail}"
     if reason is Guard.CALIBRATING and decision.changed:
-        return f"{_arrow(decision)} in proportion to W, since too little has been seen to predict"
+        return f"{_arrow(decision)} in proportion to W, since there are too few observations to predict"
     if not decision.changed:
         return f"{decision.before} stays, since {decision.detail or _WAITING.get(reason, str(reason))}"
     limit = settings.target if reason is not Reason.SCALE_IN else settings.target - settings.step / 2
@@ -220,7 +221,7 @@ def _bottleneck(chosen: Forecast | None) -> str:
     if chosen is None:
         return ""
     return (
-        "no stage takes as long as what is fixed"
+        "fixed costs take longer than any stage"
         if chosen.bottleneck == "fixed"
         else f"{chosen.bottleneck} is the bottleneck"
     )
@@ -229,6 +230,6 @@ def _bottleneck(chosen: Forecast | None) -> str:
 def _no_help(outcome: ChangeOutcome) -> str:
     change = outcome.change
     return (
-        f"{change.before} -> {change.after} did not help, batches took {outcome.observed:.2f} s where "
+        f"{change.before} -> {change.after} did not help; batches took {outcome.observed:.2f} s where "
         f"{outcome.predicted:.2f} s were predicted, and {outcome.without:.2f} s without it"
     )

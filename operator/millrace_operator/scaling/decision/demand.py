@@ -14,8 +14,13 @@ RECENT = 3
 """Observations whose median is the present rate; a single outlier does not count."""
 
 _SLOTS = 16
+"""Slots of the delay; the largest demand of each is remembered."""
+
 _GAP_SECONDS = 120.0
+"""Longest gap between two observations that does not clear the memory."""
+
 _LATER, _FALLING = 0.75, 0.97
+"""The demand falls if its maximum in the last ``_LATER`` of the delay is at most ``_FALLING`` of the overall one."""
 
 
 class Demand:
@@ -27,7 +32,7 @@ class Demand:
     """
 
     def __init__(self, delay: float) -> None:
-        """Keep demands for ``delay`` seconds."""
+        """Remember demands for ``delay`` seconds."""
         self.level = 0.0
         self.backlog = 0.0
         self._arrivals: deque[float] = deque(maxlen=RECENT)

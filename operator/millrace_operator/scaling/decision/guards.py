@@ -76,7 +76,7 @@ def _most(bounds: Bounds, memory: ChangeMemory, situation: Situation) -> Iterato
         yield Limit(Guard.QUOTA, quota, f"the quota allows {quota} executors")
     if shortage is not None and situation.now < shortage.until:
         wait = shortage.until - situation.now
-        why = f"the cluster had room for {shortage.executors} executors; more are asked for again in {wait:.0f} s"
+        why = f"the cluster had room for {shortage.executors} executors; more are requested again in {wait:.0f} s"
         yield Limit(Guard.CLUSTER, shortage.executors, why)
     if situation.scale_out_paused:
         yield Limit(Guard.SCALE_OUT_PAUSED, situation.plan.executors, "scaling out is paused")
@@ -97,7 +97,7 @@ def _least(bounds: Bounds, memory: ChangeMemory, situation: Situation, rate: flo
 
 
 def held(decision: Decision, settings: Settings, situation: Situation) -> Decision:
-    """Return the decision, but keep the present plan if everything is paused or only advice is wanted."""
+    """Return the decision, but keep the present plan if everything is paused or the mode is Advise."""
     if not decision.changed:
         return decision
     if situation.paused and Guard.PAUSED in settings.guards:

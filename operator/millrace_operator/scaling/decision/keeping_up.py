@@ -24,8 +24,8 @@ FALLING_BEHIND = 3
 _GROWING = 0.01
 """Smallest growth that counts, as a share."""
 
-LASTING = 12
-"""Observations needed to call a high W lasting, and to estimate how much W varies."""
+PERSISTENT = 12
+"""Observations needed to call a high W persistent, and to estimate how much W varies."""
 
 _JUMPS = 60
 _ONE_IN_50 = 2.054
@@ -56,7 +56,7 @@ class KeepingUp:
     def __init__(self, drain_seconds: float) -> None:
         self._drain_seconds = drain_seconds
         self._plan: Shape | None = None
-        self._recent: deque[_Recent] = deque(maxlen=LASTING)
+        self._recent: deque[_Recent] = deque(maxlen=PERSISTENT)
         self._jumps: deque[float] = deque(maxlen=_JUMPS)
         self._certainly_behind = self._outgrown = 0
         self.at_arrival = self.batches_at_arrival = 0.0
@@ -113,9 +113,9 @@ class KeepingUp:
         """Whether several observations in a row say that W will exceed the limit before more executors are ready."""
         return self._outgrown >= FALLING_BEHIND
 
-    def lastingly_above(self, limit: float) -> bool:
-        """Return whether the median W of the last ``LASTING`` observations is above ``limit``."""
-        return len(self._recent) == LASTING and statistics.median(one.at_arrival for one in self._recent) > limit
+    def persistently_above(self, limit: float) -> bool:
+        """Return whether the median W of the last ``PERSISTENT`` observations is above ``limit``."""
+        return len(self._recent) == PERSISTENT and statistics.median(one.at_arrival for one in self._recent) > limit
 
     @property
     def safe(self) -> float:
@@ -124,7 +124,7 @@ class KeepingUp:
         The variation is the median absolute difference between one observation and the next. For normal noise that is
         0.954 standard deviations, whatever the trend.
         """
-        scatter = statistics.median(self._jumps) / 0.954 if len(self._jumps) >= LASTING else 0.0
+        scatter = statistics.median(self._jumps) / 0.954 if len(self._jumps) >= PERSISTENT else 0.0
         return math.exp(-_ONE_IN_50 * scatter)
 
     def save(self) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from .steps import Case, careful, make_do, scale_in, scale_out, undo
 CONTINUES = 0.5
 """Share of the forecast growth to plan for: a trend may end at any time, and noise may look like one."""
 
-LOOK_AGAIN_SECONDS = 30.0
-"""Seconds between two checks whether cores can be given back."""
+SCALE_IN_SECONDS = 30.0
+"""Seconds between two searches for a plan that gives cores back."""
 
 
 class _Saved(Protocol):
@@ -47,7 +47,7 @@ class Scaler:
         self._calibration = Calibration(bounds, state_partitions)
         self._demand = Demand(settings.scale_in_delay)
         self._memory = ChangeMemory()
-        self._kept: Decision | None = None
+        self._no_scale_in: Decision | None = None
         self._keeping_up = KeepingUp(settings.drain_seconds)
         self._parts: dict[str, _Saved] = {
             "reading": self._reading,
@@ -147,7 +147,7 @@ class Scaler:
         if case.on(Guard.COOLDOWN) and ((waiting is not None and not lasting) or not settled):
             return case.stay(Guard.COOLDOWN)
         calibrating = case.on(Guard.CALIBRATING) and not self._calibration.ready
-        if case.urgent or self._keeping_up.lastingly_above(case.target) or self._keeping_up.outgrown:
+        if case.urgent or self._keeping_up.persistently_above(case.target) or self._keeping_up.outgrown:
             if calibrating:
                 return careful(case)
             keeps_up = case.inputs.at_arrival <= case.target and not self._keeping_up.behind
@@ -159,12 +159,12 @@ class Scaler:
         return self._give_back(case) if case.zone is Zone.UNDERUSED else case.stay(Reason.STABLE)
 
     def _give_back(self, case: Case) -> Decision:
-        """Scale in if possible; otherwise keep that result for ``LOOK_AGAIN_SECONDS``."""
-        now, last = case.situation.now, self._kept
-        if last is not None and last.plan == case.situation.plan and 0 <= now - last.time < LOOK_AGAIN_SECONDS:
+        """Scale in if possible; otherwise stay, without another search for ``SCALE_IN_SECONDS``."""
+        now, last = case.situation.now, self._no_scale_in
+        if last is not None and last.plan == case.situation.plan and 0 <= now - last.time < SCALE_IN_SECONDS:
             return replace(last, time=now, inputs=case.inputs)
         decision = scale_in(case)
-        self._kept = None if decision.changed else decision
+        self._no_scale_in = None if decision.changed else decision
         return decision
 
     def _begin(self, decision: Decision, situation: Situation) -> None:

@@ -13,8 +13,10 @@ from ..shape import Bounds, Range, Shape, Vector
 from ..zones import Driver
 
 _EXECUTORS, _REPLICAS = 40, 6
-_TASKS_PER_CORE = (1, 2, 3)
-_SLICES_PER_CORE = (1, 2)
+"""Most numbers of executors, and of replicas in their own pods, that a search compares."""
+
+_TASKS_PER_CORE, _SLICES_PER_CORE = (1, 2, 3), (1, 2)
+"""Combine tasks per core, and slices per core, that a search compares."""
 
 ALIKE = 0.03
 """Share by which the W of two shapes may differ for both to be equally good."""
@@ -65,14 +67,14 @@ class Need:
 
 
 def _thinned(values: Range, most: int) -> list[int]:
-    """Return about ``most`` numbers of a range at most: all of them, or steps of equal ratio."""
+    """Return at most ``most`` numbers of a range: all of them, or steps of equal ratio."""
     if values.high - values.low < most:
         return list(range(values.low, values.high + 1))
     return sorted({round(value) for value in np.geomspace(values.low, values.high, most)})
 
 
 def candidates(bounds: Bounds, present: Shape, executors: Range) -> list[Shape]:
-    """Return the shapes to compare, about a thousand at most: the present one first, then those within ``executors``.
+    """Return the shapes to compare, at most about a thousand: the present one first, then those within ``executors``.
 
     Parallelism and replicas are those that fill the cores evenly, and those of the present plan if they fill them.
     """

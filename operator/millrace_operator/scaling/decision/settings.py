@@ -20,9 +20,9 @@ class Guard(StrEnum):
     BOUNDS = "AtBounds"
     """Executors stay within what the user allows."""
     QUOTA = "AtQuota"
-    """Executors stay within the namespace's quota."""
+    """Executors stay within a known quota. The operator does not read quotas: a full one is ``AtClusterCapacity``."""
     CLUSTER = "AtClusterCapacity"
-    """Executors that stayed pending for too long are not asked for again for a while."""
+    """Executors that stayed pending for too long are not requested again for a while."""
     COOLDOWN = "Cooldown"
     """No decision until the last change is complete, ``grace`` batches are over, and later ones show its effect."""
     PAUSED = "Paused"
@@ -44,7 +44,7 @@ class Guard(StrEnum):
     SCALE_IN_LIMITED = "ScaleInLimited"
     """At most three in four executors are given back in one step, and only if that pays for the change."""
     FLAPPING = "Flapping"
-    """Executors that were too few do not come back until the load is clearly lower, or that is long ago."""
+    """A number of executors that was too few is not used again for a while, unless the load is clearly lower."""
 
 
 @dataclass(frozen=True)

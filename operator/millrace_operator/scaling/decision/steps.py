@@ -222,7 +222,7 @@ def make_do(case: Case) -> Decision:
     search = _more(case, Range(ready, ready))
     best = search.proportional(search.executors == ready)
     missing = case.situation.plan.executors - case.situation.executors_ready
-    detail = f"{missing} executors have not come in {case.settings.patience:.0f} s"
+    detail = f"{missing} executors are still not ready after {case.settings.patience:.0f} s"
     return _explained(case.move(search.shapes[best], Guard.CLUSTER, detail), case, search, best)
 
 
