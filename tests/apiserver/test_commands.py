@@ -96,7 +96,8 @@ def test_explain_shows_what_the_operator_wrote_down(millrace, query, kubectl):
     query.report(conditions=[condition("ScalingActive", "False", "Off", "spec.scaling.mode is Off")])
     said = succeeded(millrace("explain", NAME))
     assert said == (
-        f"no scaling decision for {NAME} has been recorded yet; ScalingActive is False (Off: spec.scaling.mode is Off)\n"
+        f"no scaling decision for {NAME} has been recorded yet; "
+        "ScalingActive is False (Off: spec.scaling.mode is Off)\n"
     )
     kubectl("create", "configmap", f"{NAME}-scaling", f"--from-literal=decision.json={as_written(decision())}")
     said = succeeded(millrace("explain", NAME))
@@ -245,7 +246,7 @@ def test_a_name_that_is_not_there(millrace, namespace):
         millrace(*command, "trips-by-sell").assert_failed(
             f'there is no StreamQuery "trips-by-sell" in namespace {namespace}', f"did you mean {NAME}?"
         )
-    millrace("status", "zebra").assert_failed("-A all namespaces")
+    millrace("status", "zebra").assert_failed("-A those of all namespaces")
 
 
 def test_what_one_may_not_do_is_told(plane, millrace, kubectl, namespace, tmp_path):

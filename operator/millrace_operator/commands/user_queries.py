@@ -108,7 +108,8 @@ class UserQueries:
         similar = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
         if similar:
             return Problem(problem, f"did you mean {' or '.join(similar)}?")
-        return Problem(problem, f"millrace status -n {self._cluster.namespace} lists the queries, -A in all namespaces")
+        hint = f"millrace status -n {self._cluster.namespace} lists the queries, -A those of all namespaces"
+        return Problem(problem, hint)
 
 
 class WatchedQueries:

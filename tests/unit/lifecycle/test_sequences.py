@@ -136,7 +136,7 @@ def test_a_driver_that_does_not_end_on_a_lost_node_is_told_of(healthy):
     healthy.pass_time(minutes=2)
     degraded = healthy.condition("Degraded")
     assert (degraded.status, degraded.reason) == ("True", "NodeLost")
-    assert "node node-7 does not answer" in degraded.message
+    assert "node node-7 does not respond" in degraded.message
 
 
 def test_a_rolled_back_query_whose_healthy_spec_is_lost_is_left_alone(healthy):

@@ -208,7 +208,7 @@ def test_a_job_that_has_not_finished_a_batch():
         ({"interval_seconds": 0.0}, "interval_seconds is 0, and must be above 0"),
         ({"time": 20.0}, "the answer is 5 s older than the one before"),
         ({"time": 25.0}, "two answers of the time 25 differ"),
-        ({"batches_total": 12.0}, "4000 records and 1.6 s of processing came without any batch that ended"),
+        ({"batches_total": 12.0}, "4000 records and 1.6 s of processing were counted, but no batch ended"),
         ({"processing_seconds_total": 9.6}, "2 batches took 0 s"),
         ({"processing_seconds_total": 39.6}, "2 batches took 30 s, but only 10 s passed"),
         ({"rows_total": 1e12}, "1e+12 records were processed in 1.6 s"),
