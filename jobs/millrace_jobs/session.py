@@ -39,13 +39,13 @@ _SETTINGS = {
     # plan texts, which nothing reads, would otherwise be built twice for each batch
     "spark.sql.ui.explainMode": "simple",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # Spark keeps one less; reports are large, and a listener receives them
+    # Spark retains one fewer; reports are large, and a listener receives them anyway
     "spark.sql.streaming.numRecentProgressUpdates": "2",
     "spark.log.level": "ERROR",
 }
 
-_SOCKET_FOLDER = 61
-"""Longest path, in characters, of a folder in which Spark creates sockets."""
+_MAX_SOCKET_FOLDER = 61
+"""Longest path, in characters, of a folder for sockets: Spark appends 43, and some systems allow 104 in all."""
 
 TASK_ATTEMPTS = 4
 """Attempts per task, as on a cluster: a killed Python worker then fails a task, not the batch."""
@@ -76,7 +76,7 @@ def local_session(
         "spark.local.dir": str(workspace),
     }
     folder = str(jvm.start(settings, quiet=quiet).folder)
-    if len(folder) <= _SOCKET_FOLDER:
+    if len(folder) <= _MAX_SOCKET_FOLDER:
         # Python workers do not authenticate connections, so the sockets need a folder that only this user may enter.
         own["spark.python.unix.domain.socket.dir"] = folder
     return _session(name, state_partitions, own | dict(settings), workspace, quiet=quiet)

@@ -3,7 +3,7 @@
 A command handles Ctrl-C (SIGINT) and SIGTERM: the first one shuts it down gracefully, a second one ends it at once.
 A signal often goes to the whole process group, as from a terminal, ``timeout`` or CI, and would then end Spark's JVM in
 the middle of a batch. So children run in process sessions of their own, and end when their standard input closes, which
-the system does even for a command that was killed. That does not protect them from a signal to a whole control group,
+happens even if the command is killed. That does not protect them from a signal to a whole control group,
 which systemd sends by default: docs/pipeline.md has the setting for that.
 
 ``zygote_client`` forwards the signals that Spark sends to its Python processes. It must import little, so it does that
@@ -55,7 +55,7 @@ class GracefulShutdown:
         on_shutdown_request(self._handle)
 
     def cancel(self) -> None:
-        """Do not give up the run, which has ended."""
+        """Stop waiting for the end of the run: it has ended."""
         self._overdue.cancel()
 
     def _handle(self, number: int) -> None:
@@ -76,9 +76,11 @@ def restore_default_action(number: int) -> None:
 def interrupt_handler_kept() -> Iterator[None]:
     """Restore the Ctrl-C handler afterwards: a new SparkContext installs one that cancels even the running batch."""
     handler = signal.getsignal(signal.SIGINT)
-    yield
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
 
 
 def start_child(

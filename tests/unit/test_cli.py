@@ -262,7 +262,7 @@ def test_run_without_a_file_with_a_broken_one_and_with_too_many_queries(project:
     one, other = (project.folder / project.query(SQL, name=name) for name in ("one", "other"))
     both = project.write("both.yaml", one.read_text(encoding="utf-8") + "---\n" + other.read_text(encoding="utf-8"))
     millrace("run", both).assert_failed("both.yaml: the file has the queries one, other; choose one with --query NAME")
-    millrace("run", both, "--query", "two").assert_failed("choose one with --query NAME")
+    millrace("run", both, "--query", "two").assert_failed("the file has no query two, only one, other")
     millrace("run", str(one.name), "--plan", "plan.yaml").assert_failed("plan.yaml: there is no such file")
 
 

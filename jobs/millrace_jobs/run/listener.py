@@ -1,4 +1,4 @@
-"""The listener that puts Spark's events into a queue, and the protocol of a watcher, who receives them."""
+"""The listener that puts Spark's events into a queue, and the protocol of a watcher, which receives them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Watcher(Protocol):
 class Listener:
     """A listener of the JVM's own interface that puts Spark's events into a queue.
 
-    PySpark's listener reads every field of a progress report by a separate call, about a hundred for each batch.
+    PySpark's listener reads every field of a progress report in a separate call, about a hundred for each batch.
     """
 
     def __init__(self, events: queue.Queue[Event]) -> None:

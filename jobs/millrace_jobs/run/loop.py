@@ -53,14 +53,14 @@ def _ahead() -> float:
 
 
 POLL_SECONDS = 0.2
-"""Seconds between two polls of the plan source and of a query that is coming to rest."""
+"""Seconds between two polls of the plan source and of a query that is about to stop."""
 
 
-class _Rest(Enum):
-    """The reasons for which the running batch is the last one of Spark's query."""
+class _StopReason(Enum):
+    """The reasons to stop Spark's query after the running batch."""
 
-    RESHAPED = auto()
-    """The plan wants the other shape: a routed query, or a native one."""
+    MODE_CHANGED = auto()
+    """The plan wants the other mode: a routed query, or a native one."""
     CLOCK_SET_BACK = auto()
     """Spark would wait until the wall clock shows the old time again."""
     DRAINING = auto()
@@ -71,13 +71,13 @@ class _Rest(Enum):
 
 @dataclass
 class _Stream:
-    """One Spark query of a run, in one shape; ``rest`` is None while batches follow one another."""
+    """One Spark query of a run, in one mode; ``stop_reason`` is None while batches follow one another."""
 
     routed: bool
     paced: bool
     closing_time: int | None
     clock: WallClock = field(default_factory=WallClock)
-    rest: _Rest | None = None
+    stop_reason: _StopReason | None = None
 
 
 @dataclass
@@ -90,10 +90,10 @@ class QueryRun:
 
     The states of a run, each with the method that leaves it:
 
-    - streaming: Spark's query runs batch after batch, in one shape (``_reason_to_rest``).
-    - resting: the sources offer no more records, so the running batch is the last; when it is finished, the query is
-      stopped (``_is_at_rest``). A query that is not paced ends by itself.
-    - stopped: a new query streams in the shape of the plan, unless the input has ended or the run drains (``run``).
+    - streaming: Spark's query runs batch after batch, in one mode, routed or native (``_reason_to_stop``).
+    - stopping: the sources offer no more records, so the running batch is the last; when it is finished, the query is
+      stopped (``_can_stop``). A query that is not paced ends by itself.
+    - stopped: a new query streams in the plan's mode, unless the input has ended or the run drains (``run``).
     - pausing: after a transient failure, until the query streams from its checkpoint (``_stream_with_restarts``).
     - closing: the input has ended, and a query streams whose event time closes the last windows (``_close_windows``).
     - ended: ``run`` returns whether the run finished or was drained, or raises why it failed.
@@ -198,9 +198,9 @@ class QueryRun:
             time.sleep(POLL_SECONDS)
 
     def _stream(self, closing_time: int | None) -> bool:
-        """Run one Spark query from its start to its end, in the shape of its plan, routed or not.
+        """Run one Spark query from its start to its end, in the mode of its plan, routed or native.
 
-        A batch that was begun before a crash comes first, in the shape of its own plan.
+        A batch that was begun before a crash comes first, in the mode of its own plan.
 
         Returns:
             True when the input has ended; False to continue with a new query.
@@ -210,17 +210,18 @@ class QueryRun:
         query = self._begin(stream)
         while (terminated := self._take_event()) is None:
             self._require_jvm_and_lease()
-            if stream.rest is not None and self._is_at_rest(query):
+            if stream.stop_reason is not None and self._can_stop(query):
                 query.stop()
-            if stream.rest is None:
-                stream.rest = self._reason_to_rest(stream)
+            if stream.stop_reason is None:
+                stream.stop_reason = self._reason_to_stop(stream)
             if self._steering.follow_plan():
                 self._settings.follow(self._steering.pin.workers)
             self._instruct_sources(stream)
         if terminated.exception is not None:
             raise self._explained(terminated.exception)
-        # the plan may have returned to this shape by now, or left it
-        return stream.rest not in (_Rest.RESHAPED, _Rest.CLOCK_SET_BACK) and self._is_shaped(routed)
+        # the plan may have returned to this mode by now, or left it
+        interrupted = stream.stop_reason in (_StopReason.MODE_CHANGED, _StopReason.CLOCK_SET_BACK)
+        return not interrupted and self._matches_plan(routed)
 
     def _begin(self, stream: _Stream) -> StreamingQuery:
         """Start Spark's query, whose sources know their instructions before the first batch."""
@@ -237,33 +238,33 @@ class QueryRun:
         if self.checkpoint.lost is not None:
             raise self.checkpoint.lost
 
-    def _reason_to_rest(self, stream: _Stream) -> _Rest | None:
+    def _reason_to_stop(self, stream: _Stream) -> _StopReason | None:
         """Return why the running batch is to be the last of this query, or None."""
         if stream.paced and stream.clock.set_back() > self.spec.batch_interval.seconds:
             self.watcher.message("the clock was set back: starting again, since Spark would wait for the old time")
-            return _Rest.CLOCK_SET_BACK
+            return _StopReason.CLOCK_SET_BACK
         reason = None
-        if not self._is_shaped(stream.routed):
-            reason = _Rest.RESHAPED
+        if not self._matches_plan(stream.routed):
+            reason = _StopReason.MODE_CHANGED
         elif self._draining:
-            reason = _Rest.DRAINING
+            reason = _StopReason.DRAINING
         elif stream.paced and self._is_exhausted():
-            reason = _Rest.EXHAUSTED
+            reason = _StopReason.EXHAUSTED
         if reason is not None and self._draining:
             self.watcher.message("ending after the running batch; Ctrl-C again ends at once")
         return reason
 
-    def _is_at_rest(self, query: StreamingQuery) -> bool:
-        """Whether the last batch is finished; the sources were drained a turn ago, so no other one has begun."""
+    def _can_stop(self, query: StreamingQuery) -> bool:
+        """Whether the last batch is finished; the loop has already drained the sources, so no other batch can begin."""
         return not query.status["isTriggerActive"] and self.checkpoint.unfinished_pin() is None
 
     def _instruct_sources(self, stream: _Stream) -> None:
         """Write what the next batch runs under; drain the sources if this query is to begin no other batch."""
-        draining = stream.rest is not None or not self._is_shaped(stream.routed)
+        draining = stream.stop_reason is not None or not self._matches_plan(stream.routed)
         self._steering.instruct_sources(draining=draining, closing_time=stream.closing_time)
 
-    def _is_shaped(self, routed: bool) -> bool:
-        """Whether the plan wants the query in this shape, routed or not."""
+    def _matches_plan(self, routed: bool) -> bool:
+        """Whether the plan wants the query in this mode, routed or native."""
         return self._steering.is_routed(self._steering.pin) == routed
 
     def _is_exhausted(self) -> bool:

@@ -17,7 +17,7 @@ from millrace_jobs.pipeline.progress import STEPS, BatchReport, placement_of
 from millrace_jobs.selection.selector import SwitchOutcome
 from millrace_jobs.selection.switch import REASONS, Switch
 
-# They cover batch intervals from 0.1 s to some minutes; neighbours differ by at most a factor of 2.
+# The buckets of batches cover intervals from 0.1 s to several minutes; neighbours differ by at most a factor of 2.
 _BATCH_BUCKETS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600)
 _TASK_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120)
 
@@ -52,12 +52,16 @@ CONTRACT = (
     JobMetric("millrace_batch_interval_seconds", "gauge", "The batch interval: processing time should stay below it."),
     JobMetric("millrace_input_rows_total", "counter", "Records read from the sources."),
     JobMetric(
-        "millrace_rejected_rows_total", "counter", "Records that could not be decoded, dropped or dead-lettered."
+        "millrace_rejected_rows_total",
+        "counter",
+        "Records that were dropped or dead-lettered because they could not be decoded.",
     ),
     JobMetric("millrace_late_rows_total", "counter", "Records behind the watermark, which no result counts."),
     JobMetric("millrace_source_lag_rows", "gauge", "Records the sources had left when the last batch was planned."),
     JobMetric(
-        "millrace_distinct_keys", "gauge", "Different keys in the last batch: exact below 256, else an estimate to 7 %."
+        "millrace_distinct_keys",
+        "gauge",
+        "Distinct keys in the last batch: exact up to 256, else an estimate with a standard error of up to 7 %.",
     ),
     JobMetric(
         "millrace_load_imbalance_ratio",

@@ -93,7 +93,7 @@ class Observer:
     tally: RunTally = field(default_factory=RunTally)
 
     def batch(self, report: BatchReport) -> None:
-        """Report a finished batch to everyone who watches the run."""
+        """Report a finished batch to health, metrics, tally, display and platform, and let ``auto`` react to it."""
         self.health.progressed()
         self.metrics.record(report)
         self.tally.add(report)

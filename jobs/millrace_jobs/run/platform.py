@@ -29,7 +29,7 @@ class Platform(Protocol):
         """Whether the job itself resolves ``algorithm: auto``; else the algorithm comes from the plans."""
 
     def state_partitions(self, spec: Spec) -> int:
-        """Return the number of state partitions for a query without state."""
+        """Return the number of state partitions for a query that has no checkpoint yet."""
 
     def plans(self) -> PlanSource | None:
         """Return the source of plans; None if the job makes its own plan.
@@ -70,7 +70,7 @@ class OneProcess:
         return self.plan_file is None
 
     def state_partitions(self, spec: Spec) -> int:
-        """Return the number of state partitions, at most one per core of this machine."""
+        """Return the number of state partitions that suits the cores of this machine."""
         return spec.state_partitions(os.cpu_count() or 2)
 
     def plans(self) -> PlanSource | None:

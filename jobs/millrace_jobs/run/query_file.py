@@ -35,7 +35,8 @@ def query_of(file: Path, name: str | None = None) -> StreamQuery:
     chosen = [query for query in queries if name in (None, query.name)]
     if len(chosen) != 1:
         names = ", ".join(query.name for query in queries)
-        raise MillraceError(Problem(f"the file has the queries {names}", "choose one with --query NAME", str(file)))
+        message = f"the file has the queries {names}" if name is None else f"the file has no query {name}, only {names}"
+        raise MillraceError(Problem(message, "choose one with --query NAME", str(file)))
     _add_import_folder(file.absolute().parent)
     return chosen[0]
 

@@ -63,7 +63,7 @@ def repartition(query: StreamQuery, partitions: int, *, debug: bool = False) -> 
     """Redistribute the state of a stopped query over another number of partitions; its next run continues from there.
 
     Returns:
-        The number of partitions before; nothing is done if it is the wanted one.
+        The number of partitions before; if it equals ``partitions``, nothing changes.
 
     Raises:
         MillraceError: the number is out of range, there is no state, another run holds the checkpoint, a batch is

@@ -79,7 +79,7 @@ class Steering:
         self._waiting: Mapping[str, int] = dict.fromkeys(sources, 0)
         self._written: Control | None = None
         self._reported_epoch: int | None = None
-        self._keeps_learned = True
+        self._saves_learned = True
 
     @property
     def pin(self) -> Pin:
@@ -134,14 +134,14 @@ class Steering:
             return
         if report.rows:
             self._record_bytes = max(report.bytes / report.rows, 1.0)
-        shape = (report.pin.algorithm, report.pin.replicas, report.pin.workers)
-        arrived = self._arrived_until(report)
-        self._admission.finished(FinishedBatch(_admitted(report), report.seconds, report.work, shape, arrived))
+        plan = (report.pin.algorithm, report.pin.replicas, report.pin.workers)
+        arrived = self._arrivals_per_interval(report)
+        self._admission.finished(FinishedBatch(_admitted(report), report.seconds, report.work, plan, arrived))
         if self.is_routed(report.pin):
-            self._keep_learned(report.batch, report.pin, report.states)
+            self._save_learned(report.batch, report.pin, report.states)
 
-    def _arrived_until(self, report: BatchReport) -> int:
-        """Return the records that arrive per interval, averaged since the last batch; 0 for the first batch."""
+    def _arrivals_per_interval(self, report: BatchReport) -> int:
+        """Return the records that arrive per batch interval, averaged since the previous batch; 0 for the first one."""
         before, self._last = self._last, report
         seconds = (report.began - before.began).total_seconds() if before is not None else 0.0
         if before is None or seconds <= 0:
@@ -149,17 +149,17 @@ class Steering:
         records = _admitted(report) + report.waiting - before.waiting
         return max(0, int(records * self._interval / max(seconds, self._interval)))
 
-    def _keep_learned(self, batch: int, pin: Pin, states: Mapping[int, str | None]) -> None:
-        """Keep what the partitioners have learned for later batches; report once per plan if that is not possible."""
+    def _save_learned(self, batch: int, pin: Pin, states: Mapping[int, str | None]) -> None:
+        """Save what the partitioners have learned for later batches; report it if that fails."""
         try:
             self._learned.store(batch, pin, states)
         except OSError as error:
-            if self._keeps_learned:
+            if self._saves_learned:
                 why = error.strerror or error
-                self._watcher.message(f"what the partitioners learn cannot be kept: {why}; results stay correct")
-            self._keeps_learned = False
+                self._watcher.message(f"what the partitioners learn cannot be saved: {why}; results stay correct")
+            self._saves_learned = False
             return
-        self._keeps_learned = True
+        self._saves_learned = True
         if None in states.values() and self._reported_epoch != pin.epoch:
             self._reported_epoch = pin.epoch
             self._watcher.message(

@@ -16,6 +16,8 @@ from millrace_support.batch_cost import COMBINE_TASK_SECONDS, HUBER, MEDIAN_ERRO
 
 from .shadow import ShadowPlacement
 
+_Floats = NDArray[np.float64]
+
 TASK_SECONDS = 0.04
 """Seconds of one core that Spark takes for a task that has nothing to do."""
 
@@ -31,8 +33,8 @@ class Prior:
     """
 
     route: float
-    combine: NDArray[np.float64]
-    merge: NDArray[np.float64]
+    combine: _Floats
+    merge: _Floats
     slice_record: float | None
     windows: int
 
@@ -75,8 +77,8 @@ class TaskLoads:
     ``rows`` are the records that pass the filter and ``groups`` the partial results, both of shape ``(tasks,)``.
     """
 
-    rows: NDArray[np.float64]
-    groups: NDArray[np.float64]
+    rows: _Floats
+    groups: _Floats
     read: float
 
     def scaled(self, read: float) -> TaskLoads:
@@ -93,8 +95,8 @@ class TaskLoads:
 BATCHES = 32
 """Number of batches whose measurements each cost remembers."""
 
-_TASKS = 64
-"""Maximum number of tasks of a batch whose measurements are kept, spread evenly over all tasks."""
+_MAX_TASKS = 64
+"""Maximum number of tasks per batch whose measurements are used; they are spread evenly over all tasks."""
 
 LOW_UTILIZATION = 0.5
 """Processing time, as a share of the batch interval, below which batches are far from filling the interval."""
@@ -176,8 +178,8 @@ class AlgorithmCosts:
     takes besides it.
     """
 
-    combine: NDArray[np.float64]
-    merge: NDArray[np.float64]
+    combine: _Floats
+    merge: _Floats
     route: Mapping[str, float]
     own: Mapping[str, float]
     route_base: float
@@ -201,7 +203,7 @@ class AlgorithmCosts:
         return BatchTime(0.0, makespan(each, cores), merge, rest)
 
 
-_WorkSeconds = tuple[NDArray[np.float64], NDArray[np.float64]]
+_WorkSeconds = tuple[_Floats, _Floats]
 """Amounts of work and the seconds that they took, as ``fit_costs`` takes them."""
 
 
@@ -219,8 +221,8 @@ class Measurements:
     def add(self, batch: MeasuredBatch) -> None:
         """Add the measurements of a batch.
 
-        Under ``native`` the tasks also read and route, and only routing is measured. Their times for combining
-        therefore count only until workers have been measured.
+        Under ``native`` the tasks also read and route. Only the time for routing is known and subtracted, so their
+        times count for combining only until workers have been measured.
         """
         if not batch.tasks:
             return
@@ -231,9 +233,9 @@ class Measurements:
         else:
             rates = self._route.setdefault(batch.algorithm, deque(maxlen=BATCHES))
             rates.append(batch.route_seconds / max(sum(task.rows for task in batch.tasks), 1))
-        some = slice(None, None, -(-len(seconds) // _TASKS))
-        work = np.array([[1.0, task.rows, task.groups] for task in batch.tasks[some]])
-        (self._slices if native else self._combine).append((work, seconds[some]))
+        sampled = slice(None, None, -(-len(seconds) // _MAX_TASKS))
+        work = np.array([[1.0, task.rows, task.groups] for task in batch.tasks[sampled]])
+        (self._slices if native else self._combine).append((work, seconds[sampled]))
 
     @property
     def routed(self) -> bool:
@@ -256,38 +258,39 @@ class Measurements:
         route = {name: float(np.median(rates)) for name, rates in self._route.items()}
         beside = [max(seconds - self._own.get(name, 0.0), 0.0) for name, seconds in route.items()]
         base = float(np.median(beside)) if beside else prior.route
-        speed = base / prior.route
+        slowness = base / prior.route
         return AlgorithmCosts(
-            combine=_fitted(prior.combine, self._combine or self._slices, speed),
-            merge=_fitted(prior.merge, self._merge, speed),
+            combine=_fitted(prior.combine, self._combine or self._slices, slowness),
+            merge=_fitted(prior.merge, self._merge, slowness),
             route=route,
             own=dict(self._own),
             route_base=base,
-            slice_record=None if prior.slice_record is None else prior.slice_record * speed,
+            slice_record=None if prior.slice_record is None else prior.slice_record * slowness,
             resources=resources,
         )
 
 
-def _fitted(prior: NDArray[np.float64], measured: Collection[_WorkSeconds], speed: float) -> NDArray[np.float64]:
+def _fitted(prior: _Floats, measured: Collection[_WorkSeconds], slowness: float) -> _Floats:
+    """Fit costs to measurements; without any, return the prior times ``slowness``, this machine's factor to it."""
     if not measured:
-        return prior * speed
+        return prior * slowness
     work, seconds = (np.concatenate(parts) for parts in zip(*measured, strict=True))
     return fit_costs(work, seconds, prior)
 
-
-Vector = NDArray[np.float64]
 
 _PRIOR_WEIGHT = 0.1
 """Weight of the prior: a cost of twice the prior's is as unlikely as measurements that are all off by this share."""
 
 _ROUNDS = 8
+"""Number of least-squares fits; each uses the weights and the prior that the previous one determines."""
+
 _SHRINK = 0.01
 """Lower bound on a cost's prior in a round, as a share of its previous value, so that the cost can grow again."""
 
 _TINY = 1e-12
 
 
-def fit_costs(work: Vector, seconds: Vector, prior: Vector) -> Vector:
+def fit_costs(work: _Floats, seconds: _Floats, prior: _Floats) -> _Floats:
     """Return the costs c >= 0, shape ``(kinds,)``, for which ``work @ c`` comes closest to ``seconds``.
 
     If the measurements leave open which kind of work costs what, costs have the ratios of the prior, which is first
@@ -305,9 +308,9 @@ def fit_costs(work: Vector, seconds: Vector, prior: Vector) -> Vector:
     known = expected > 0
     if not known.any():
         return prior
-    speed = max(float(np.median(seconds[known] / expected[known])), _TINY)
-    units = work[known] * (prior * speed)
-    size = np.maximum(expected[known] * speed, _TINY)
+    slowness = max(float(np.median(seconds[known] / expected[known])), _TINY)
+    units = work[known] * (prior * slowness)
+    size = np.maximum(expected[known] * slowness, _TINY)
     weights = np.ones(len(size))
     costs, before = np.ones(len(prior)), np.ones(len(prior))
     for _ in range(_ROUNDS):
@@ -318,10 +321,10 @@ def fit_costs(work: Vector, seconds: Vector, prior: Vector) -> Vector:
         errors = np.abs(units @ costs - seconds[known]) / size
         typical = max(float(np.median(errors)) / MEDIAN_ERROR, _TINY)
         weights = np.minimum(1.0, HUBER * typical / np.maximum(errors, _TINY))
-    return costs * prior * speed
+    return costs * prior * slowness
 
 
-def _non_negative(rows: Vector, wanted: Vector) -> Vector:
+def _non_negative(rows: _Floats, wanted: _Floats) -> _Floats:
     """Return the least squares solution without negative entries: the best over all sets of free entries."""
     kinds = rows.shape[1]
     best, least = np.zeros(kinds), float(wanted @ wanted)

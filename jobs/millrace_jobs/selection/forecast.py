@@ -57,11 +57,11 @@ def starting_algorithm(*, sql: bool, windows: int, grouped: bool) -> str:
     return COLLOCATING if grouped else EVEN
 
 
-_KEPT = 64  # observations
+_MAX_OBSERVED = 64  # observations, of all algorithms
 _RECENT = 6  # observations that a median is taken of
 
 REMEMBERED = 200
-"""Number of batches after which an algorithm's own record is forgotten; doubled each time it is abandoned early."""
+"""Number of batches for which an algorithm's own times count; doubled each time it is abandoned early."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,13 @@ class ObservedTime:
 class Residuals:
     """Observed batch times less the predicted stages, from which the rest of a batch's time is predicted.
 
-    An algorithm that has run is predicted from its own record. One that has not run, or is forgotten, is predicted from
-    what the others took recently. The stages are always computed from the newest costs, whose errors then cancel for an
-    algorithm's own record.
+    An algorithm that has run is predicted from its own times. One that has not run, or whose times are too old, is
+    predicted from what the others took recently. The stages are always computed from the newest costs, whose errors
+    then cancel where an algorithm's own times are used.
     """
 
     def __init__(self) -> None:
-        self._observed: deque[ObservedTime] = deque(maxlen=_KEPT)
+        self._observed: deque[ObservedTime] = deque(maxlen=_MAX_OBSERVED)
         self._abandoned: dict[str, tuple[int, int]] = {}
 
     def add(self, observed: ObservedTime) -> None:
@@ -95,7 +95,7 @@ class Residuals:
         self._observed.append(observed)
 
     def abandon(self, batch: int, algorithm: str) -> None:
-        """Note that the algorithm was abandoned soon after it was chosen, and remember its record for longer."""
+        """Note that the algorithm was abandoned soon after it was chosen, and remember its times for longer."""
         self._abandoned[algorithm] = batch, self.times_abandoned(algorithm, batch) + 1
 
     def times_abandoned(self, algorithm: str, batch: int) -> int:

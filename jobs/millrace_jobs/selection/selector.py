@@ -23,7 +23,10 @@ They also weigh numbers of keys against numbers of records, so a sample says too
 """
 
 MARGIN = 0.02
-"""Predicted gain, as a share of the batch time, below which nothing changes; doubled each time it was abandoned."""
+"""Predicted gain, as a share of the batch time, below which nothing changes.
+
+It is doubled for each time that the algorithm with the gain was abandoned early.
+"""
 
 AGREEMENTS = 2
 """Number of evaluations in a row that must find a gain."""
@@ -59,6 +62,7 @@ TRIAL = 40
 """Number of batches before which leaving a chosen algorithm counts as abandoning it early."""
 
 _TIE = 0.01
+"""Share of its predicted time by which the choice of paper 000's rule is favoured over other candidates."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,7 @@ class Selector:
         self.outcomes: deque[SwitchOutcome] = deque(maxlen=64)
         self._forecaster = Forecaster(prior, among, clock)
         self._resources = resources
-        self._tasks: tuple[int, int] | None = None
+        self._workers_replicas: tuple[int, int] | None = None
         self._chosen_at: int | None = None
         self._has_slack = False
         self._restarts: deque[int] = deque(maxlen=8)
@@ -105,14 +109,14 @@ class Selector:
     def use(self, resources: Resources) -> None:
         """Use these resources from now on; times measured on others say little about them."""
         if resources != self._resources:
-            self._resources, self._tasks = resources, None
+            self._resources, self._workers_replicas = resources, None
 
     def _start_plan(self) -> None:
         """Reset what is known of the batches under the current plan."""
         self._window: list[MeasuredBatch] = []
         self._warm = False
         self._every, self._agreed = 1, 0
-        self._expected: float | None = None
+        self._predicted_per_record: float | None = None
 
     def observe(self, batch: MeasuredBatch) -> Switch | None:
         """Take in a finished batch; return a switch if the next ones should run under another algorithm.
@@ -121,8 +125,8 @@ class Selector:
         """
         if batch.algorithm != self.algorithm or not batch.rows:
             return None
-        if self._tasks != (batch.workers, batch.replicas):
-            self._tasks = batch.workers, batch.replicas
+        if self._workers_replicas != (batch.workers, batch.replicas):
+            self._workers_replicas = batch.workers, batch.replicas
             self._forecaster.residuals.clear()
             self._start_plan()
         if not self._warm:
@@ -142,17 +146,20 @@ class Selector:
 
     def _is_slow(self, batch: MeasuredBatch) -> bool:
         """Whether a batch took so much longer than predicted that the records must have changed."""
-        return self._expected is not None and batch.seconds > (1 + CLEAR_GAIN) * self._expected * batch.rows
+        return (
+            self._predicted_per_record is not None
+            and batch.seconds > (1 + CLEAR_GAIN) * self._predicted_per_record * batch.rows
+        )
 
     def _compare(self, window: Sequence[MeasuredBatch]) -> None:
         """Record the predicted and observed time of these batches, per record because batches differ in size."""
         rows = statistics.median(batch.rows for batch in window)
-        if self._expected is not None:
+        if self._predicted_per_record is not None:
             observed = statistics.median(batch.seconds / batch.rows for batch in window)
             self.outcomes.append(
-                SwitchOutcome(window[-1].number, self.algorithm, self._expected * rows, observed * rows)
+                SwitchOutcome(window[-1].number, self.algorithm, self._predicted_per_record * rows, observed * rows)
             )
-        self._expected = self.candidates[self.algorithm].time.total / rows
+        self._predicted_per_record = self.candidates[self.algorithm].time.total / rows
 
     def _decide(self, number: int, rows: float) -> Switch | None:
         """Return a switch once enough evaluations in a row have found a worthwhile gain (hysteresis)."""
@@ -172,7 +179,7 @@ class Selector:
             self._restarts.append(number)
         self.algorithm, self._chosen_at = best.algorithm, number
         self._start_plan()
-        self._expected = best.time.total / rows
+        self._predicted_per_record = best.time.total / rows
         return switch
 
     def _worth_it(self, current: Candidate, other: Candidate, number: int) -> bool:

@@ -73,8 +73,8 @@ class Switch:
             f"{new.imbalance:.0%}",
             "aggregation cost": f"{old.aggregation_cost:,.0f} partial results become {new.aggregation_cost:,.0f}",
             "routing": f"routing takes {_shown(old.time.route)}, with {new.algorithm} {_shown(new.time.route)}",
-            "measured": f"its batches took {_shown(old.time.rest - new.time.rest)} longer than their stages account "
-            f"for",
+            "measured": f"batches with {old.algorithm} took {_shown(old.time.rest - new.time.rest)} longer than their "
+            "stages account for",
         }[self.reason]
         return (
             f"auto: from {old.algorithm} to {new.algorithm}, for {_shown(new.time.total)} a batch instead of "

@@ -38,7 +38,7 @@ class ConsoleSink(Sink):
 
 @dataclass(frozen=True)
 class _Head:
-    """A filter of the first rows of each partition; the others are computed, because state depends on them."""
+    """A filter for the first rows of each partition; it consumes the others too, because state depends on them."""
 
     rows: int
 

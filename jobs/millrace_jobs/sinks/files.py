@@ -113,7 +113,7 @@ class FilesSink(Sink):
             raise self._not_ours("has results of an earlier run, which began with another checkpoint")
         if last.begun is not None and newest > last.begun and not self._others():
             message = f"has results up to batch {newest}, but the checkpoint knows of no batch after {last.begun}"
-            hint = f"put the newest copy of the checkpoint back, or remove the files of the batches after {last.begun}"
+            hint = f"restore the newest copy of the checkpoint, or remove the files of the batches after {last.begun}"
             raise self._not_ours(message, hint)
 
     def _take(self) -> None:
@@ -183,7 +183,7 @@ def _stage(folder: Path) -> None:
 
 def _unwritable(folder: Path, error: OSError) -> MillraceError:
     hint = "write a folder that this user may write to"
-    return _problem(f"results cannot be written to {folder}: {error.strerror}", hint)
+    return _problem(f"results cannot be written to {folder}: {error.strerror or error}", hint)
 
 
 def _problem(message: str, hint: str) -> MillraceError:

@@ -118,7 +118,7 @@ def run(tmp_path, monkeypatch, log):
     tell = made._steering.instruct_sources
 
     def instructed(*, draining, closing_time):
-        log.append("rest" if draining else "go on")
+        log.append("drain" if draining else "go on")
         tell(draining=draining, closing_time=closing_time)
 
     monkeypatch.setattr(made._steering, "instruct_sources", instructed)
@@ -140,11 +140,11 @@ def streams(run, monkeypatch):
     return outcomes, begun
 
 
-def test_the_sources_know_of_the_rest_before_the_query_is_stopped(run, log):
+def test_the_sources_are_drained_before_the_query_is_stopped(run, log):
     run._steering.follow_plan()
     run.drain()
     assert run._stream(None)
-    assert log[:3] == ["go on", "rest", "stopped"]
+    assert log[:3] == ["go on", "drain", "stopped"]
 
 
 def test_it_is_accepted_once_and_only_where_spark_starts_it(run, monkeypatch):
@@ -166,14 +166,14 @@ def test_it_is_accepted_once_and_only_where_spark_starts_it(run, monkeypatch):
     assert (instructed, run.is_accepted) == (["accepted"], True)
 
 
-def test_a_plan_that_comes_back_to_the_old_shape_while_the_query_rests_is_not_the_end(run, log, monkeypatch):
+def test_a_plan_that_returns_to_the_old_mode_while_the_query_stops_is_not_the_end(run, log, monkeypatch):
     run._steering.follow_plan()
-    monkeypatch.setattr(run, "_is_shaped", lambda _: "go on" not in log or "stopped" in log)
+    monkeypatch.setattr(run, "_matches_plan", lambda _: "go on" not in log or "stopped" in log)
     assert not run._stream(None)
     assert "stopped" in log
 
 
-def test_windows_are_closed_by_a_new_query_where_the_plan_changed_the_shape_of_the_first(run, streams):
+def test_windows_are_closed_by_a_new_query_where_the_plan_changed_the_mode_of_the_first(run, streams):
     outcomes, begun = streams
     run.checkpoint.offsets, run.checkpoint.last = {"trips": {}}, LastBatch(3, 3)
     run.checkpoint.next = 7_000

@@ -68,7 +68,7 @@ def test_what_was_learned_and_cannot_be_written_is_told_once_and_ends_nothing(
         patch.setattr("os.fsync", full)
         steering.learn_from(report(2))
         steering.learn_from(report(3))
-    assert messages == ["what the partitioners learn cannot be kept: No space left on device; results stay correct"]
+    assert messages == ["what the partitioners learn cannot be saved: No space left on device; results stay correct"]
     assert steering._learned.attach(PIN).policy == 1
     steering.learn_from(report(4))
     assert steering._learned.attach(PIN).policy == 4

@@ -18,7 +18,7 @@ OLD = Candidate("hash", BatchTime(0.2, 2.0, 0.3, 0.5), 1.37, 80_000.0, by_rule=F
         (Candidate("am", BatchTime(0.1, 2.0, 0.3, 0.5), 1.37, 80_000, False), "routing",
          "routing takes 200 ms, with am 100 ms"),
         (Candidate("am", BatchTime(0.2, 2.0, 0.3, 0.25), 1.37, 80_000, False), "measured",
-         "its batches took 250 ms longer than their stages account for"),
+         "batches with hash took 250 ms longer than their stages account for"),
     ],
 )  # fmt: skip
 def test_a_switch_explains_itself_with_its_numbers(after, reason, words):

@@ -64,7 +64,7 @@ def test_an_older_copy_of_the_checkpoint_is_refused(tmp_path):
     sink(tmp_path).prepare(NEW)
     results(tmp_path, 0, 1, 5)
     said = "has results up to batch 5, but the checkpoint knows of no batch after 4"
-    hint = "; put the newest copy of the checkpoint back, or remove the files of the batches after 4"
+    hint = "; restore the newest copy of the checkpoint, or remove the files of the batches after 4"
     refused(tmp_path, LastBatch(4, 3), said, hint=hint)
     sink(tmp_path).prepare(LastBatch(5, 4))
 

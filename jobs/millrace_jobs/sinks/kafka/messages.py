@@ -75,7 +75,7 @@ def require_json(schema: StructType, field: str) -> None:
         kind = _odd_map(column.dataType)
         if kind is not None:
             message = f"column {column.name} cannot be written as JSON: it has a {kind.simpleString()}"
-            raise MillraceError(Problem(message, "make text of the keys by transform_keys", field=field))
+            raise MillraceError(Problem(message, "convert its keys to text with transform_keys", field=field))
 
 
 def _json(columns: Sequence[str]) -> Column:

@@ -30,7 +30,7 @@ class KafkaSink(Sink):
 
     def prepare(self, last: LastBatch) -> None:
         """Take over the topic's transactions; other drivers on this checkpoint can no longer write."""
-        settings = self._suitable()
+        settings = self._suitable_settings()
         self._transactions.open(last, settings.max_message_bytes if settings is not None else None)
 
     def shape(self, results: DataFrame) -> DataFrame:
@@ -48,7 +48,7 @@ class KafkaSink(Sink):
         """Close the producer."""
         self._transactions.close()
 
-    def _suitable(self) -> TopicSettings | None:
+    def _suitable_settings(self) -> TopicSettings | None:
         """Return the topic's settings; raise MillraceError if the topic does not suit the results."""
         settings = self._topic.settings()
         if settings is not None and settings.compacted and self._keys.columns is None:

@@ -1,12 +1,12 @@
-"""The sink that keeps results as a table in a compacted Kafka topic: the newest message of a key is its row.
+"""The sink that maintains a table of results in a compacted Kafka topic: the newest message of a key is its row.
 
 An update of a group replaces its row. A tombstone, a message without a value, retracts a row in two cases. First, when
 HAVING no longer admits the group. Second, under OnUpdate, when the watermark has passed the end of the row's window:
 Spark then drops the window's state, and no update can follow. Under OnWindowClose rows are final and stay.
 
-The table itself is the record of which rows it has (``LiveRows``). A batch that runs again therefore sends the same
-messages, and a group that was never in the table needs no tombstone. The record takes memory in the driver: some 300
-bytes for every row of the table.
+The driver reads from the topic itself which rows the table has (``LiveRows``). A batch that runs again therefore sends
+the same messages, and a group that was never in the table needs no tombstone. This takes about 300 bytes of memory in
+the driver for every row of the table.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class TableSink(KafkaSink):
     def _rows_expire(self) -> bool:
         return self._keys.retracts or self._keys.window is not None
 
-    def _suitable(self) -> TopicSettings | None:
+    def _suitable_settings(self) -> TopicSettings | None:
         settings = self._topic.settings(create_with=" --config cleanup.policy=compact")
         if settings is None:
             message = f"this user may not see whether topic {self._topic.name} is compacted, as a table has to be"
