@@ -230,8 +230,8 @@ def test_a_message_that_is_too_long_is_told_with_its_size_and_the_limit(broker, 
     with pytest.raises(MillraceError) as refused:
         writer.write(batch(0), [(None, "short"), ('{"k":"ä"}', "x" * 3000)])
     assert str(refused.value).startswith(
-        f"spec.sink.kafka.topic: a result of batch 0 is 3010 bytes long, and topic {topic} takes 2000 "
-        "(max.message.bytes); select less, or: kafka-configs --bootstrap-server "
+        f"spec.sink.kafka.topic: a result of batch 0 is 3010 bytes long, and topic {topic} accepts at most "
+        "2000 (max.message.bytes); select fewer columns, or: kafka-configs --bootstrap-server "
     )
     writer.close()
     assert values(broker, topic) == []
@@ -241,7 +241,7 @@ def test_a_message_that_only_the_broker_finds_too_long_is_told(broker, make_topi
     topic = make_topic(max_message_bytes=2000)
     writer = driver(broker, topic)  # which takes the usual limit for that of the topic
     noise = "".join(chr(0x4E00 + number * 7919 % 20_000) for number in range(5000))
-    with pytest.raises(MillraceError, match=f"a result of batch 0 is 15000 bytes long, and topic {topic} takes"):
+    with pytest.raises(MillraceError, match=f"a result of batch 0 is 15000 bytes long, and topic {topic} accepts"):
         writer.write(batch(0), [(None, noise)])
     writer.close()
     assert values(broker, topic) == []

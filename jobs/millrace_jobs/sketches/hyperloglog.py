@@ -1,7 +1,7 @@
 """HyperLogLog: an estimate of the number of distinct keys in a fixed 4 KiB (paper 000, section 3.2.2).
 
 Source: Flajolet, Fusy, Gandouet, Meunier: HyperLogLog: the analysis of a near-optimal cardinality estimation algorithm
-(AofA 2007). There are m = 4096 registers of at most 31, as in paper 000, section 5.1: 5 bits each, kept in a byte for
+(AofA 2007). There are m = 4096 registers of at most 31, as in paper 000, section 5.1: 5 bits each, stored in a byte for
 speed. The relative standard error is about 1.04 / sqrt(m) = 1.6 %. Keys have 64-bit hashes, so the correction for
 collisions of 32-bit hashes is left out.
 

@@ -86,6 +86,7 @@ EVERY = 1 << 64
 """Threshold of a sample that holds every key."""
 
 _HEAD = 8
+"""Number of the heaviest keys that show over how many workers a heavy key is spread."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,7 +59,7 @@ class FileLog:
         self._files: dict[int, SeenFile] = {}
         self._numbers: dict[str, int] = {}
         self._left: dict[int, float] = {}
-        self._parts = 0  # entries in the log (files and numbers), outdated ones included
+        self._entries = 0  # files and numbers in the log, outdated ones included
         self.count = 0
         """Files seen so far, forgotten ones included: the number of the next file."""
         try:
@@ -114,7 +114,7 @@ class FileLog:
         """Forget files that left long ago, once half of the log is outdated; each entry is then copied about once."""
         forgotten = {number for number, at in self._left.items() if at + KEPT_SECONDS <= now}
         kept = len(self._files) + len(self._left) - 2 * len(forgotten)
-        if self._parts <= 2 * kept + _SLACK:
+        if self._entries <= 2 * kept + _SLACK:
             return
         files = {number: file for number, file in self._files.items() if number not in forgotten}
         left = {number: at for number, at in self._left.items() if number not in forgotten}
@@ -128,7 +128,7 @@ class FileLog:
             self._require_mine()
             partial.replace(self._path)
             self._written_version = _version(self._path)
-            self._bytes, self._parts = length, kept
+            self._bytes, self._entries = length, kept
             self._files, self._left = files, left
             self._numbers = {file.path: number for number, file in files.items()}
             sync(self._path.parent)
@@ -171,20 +171,21 @@ class FileLog:
             self.count = int(line["next"])
         elif "left" in line:
             self._left.update(dict.fromkeys(line["left"], float(line["at"])))
-            self._parts += len(line["left"])
+            self._entries += len(line["left"])
         elif "back" in line:
             for number in line["back"]:
                 del self._left[number]
-            self._parts += len(line["back"])
+            self._entries += len(line["back"])
         else:
             file = SeenFile(**line)
             self._files[self.count] = file
             self._numbers[file.path] = self.count
             self.count += 1
-            self._parts += 1
+            self._entries += 1
 
     def _unusable(self, error: OSError) -> MillraceError:
-        return MillraceError(Problem(f"cannot keep the log of files seen: {error.strerror}", "", str(self._path)))
+        message = f"cannot read or write the log of files seen: {error.strerror or error}"
+        return MillraceError(Problem(message, "make room there, and let this user write to it", str(self._path)))
 
 
 def _version(path: Path) -> tuple[int, int]:

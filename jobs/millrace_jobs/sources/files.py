@@ -45,7 +45,7 @@ class FilesSlice:
 class FilesSource(Source):
     """The records of one file, of the files in a folder (not in its subfolders), or of the files that match a glob.
 
-    The new files of a listing are read in order of (modification time, path). The order is kept in a log in
+    The new files of a listing are read in order of (modification time, path). The order is stored in a log in
     ``log_directory``, and the position ``{"files": k}`` stands for its first k entries. Names that begin with ``.``
     or ``_`` are ignored. A file must be complete when it appears: write it elsewhere, then rename it. A file is
     identified by its path: another file under the same path is not read. A file that was read may be removed, and
@@ -81,8 +81,10 @@ class FilesSource(Source):
         self._complete = False
         self._clock = clock
         if self._path.exists() and not os.access(self._path, os.R_OK):
-            raise MillraceError(Problem(f"source {name}: no permission to read this path", "", path))
-        log = FileLog(log_directory)  # not kept: another process plans the batches
+            raise MillraceError(
+                Problem(f"source {name}: no permission to read this path", "let this user read it", path)
+            )
+        log = FileLog(log_directory)  # only for this check: another process plans the batches
         if not log.count and not self._path.is_dir() and not self._has_files():
             hint = "write a file, a folder or a glob pattern"
             raise MillraceError(Problem(f"source {name}: no file matches this path", hint, path))
@@ -106,7 +108,7 @@ class FilesSource(Source):
         A batch has at most ``max_files_per_batch`` files, however many records they have: ``most`` is ignored. With
         ``everything``, the files are listed once: files that arrive later are left to the next run.
         """
-        log = self._seen(start)
+        log = self._log_up_to(start)
         if not self._complete:
             present, new = self._listed(log)
             log.record(new, present, int(start["files"]), self._clock())
@@ -115,17 +117,18 @@ class FilesSource(Source):
 
     def lag(self, position: Position) -> int:
         """Return the number of files that the last call of ``latest`` knew of and that are not consumed."""
-        return self._seen(position).count - int(position["files"])
+        return self._log_up_to(position).count - int(position["files"])
 
     def slices(self, start: Position, end: Position, replicas: int) -> list[Slice]:
         """Cut the files into slices of equal bytes (Parquet: rows); no slices if all files are empty."""
         try:
-            files = self._seen(end).files(start["files"], end["files"])
+            files = self._log_up_to(end).files(start["files"], end["files"])
         except KeyError as error:
-            raise MillraceError(
+            message = (
                 f"source {self.name}: the checkpoint is at file {start['files']}, and its log has forgotten file "
-                f"{error.args[0]}, which was read and has left the folder; put the newest copy of the checkpoint back"
-            ) from None
+                f"{error.args[0]}, which was read and has left the folder"
+            )
+            raise MillraceError(Problem(message, "restore the newest copy of the checkpoint")) from None
         for file in files:
             _check_unchanged(file.path, file.size)
         lengths = [self._format.extent(file.path, file.size) for file in files]
@@ -145,12 +148,14 @@ class FilesSource(Source):
         if rejects.records:
             yield Rejected(rejects.records)
 
-    def _seen(self, position: Position) -> FileLog:
+    def _log_up_to(self, position: Position) -> FileLog:
+        """Return the log of files seen; raise MillraceError if the position is beyond its end."""
         if position["files"] > self._log.count:
-            raise MillraceError(
+            message = (
                 f"source {self.name}: the checkpoint is at file {position['files']}, but its log knows "
-                f"{self._log.count} files; restore the log, or start with a new checkpoint"
+                f"{self._log.count} files"
             )
+            raise MillraceError(Problem(message, "restore the checkpoint, or start with a new one"))
         return self._log
 
     def _listed(self, log: FileLog) -> tuple[set[str], list[SeenFile]]:
@@ -189,8 +194,8 @@ class FilesSource(Source):
         try:
             yield
         except OSError as error:
-            message = f"source {self.name}: cannot list the files: {error.strerror}"
-            raise MillraceError(Problem(message, "", str(self._path))) from error
+            message = f"source {self.name}: cannot list the files: {error.strerror or error}"
+            raise MillraceError(Problem(message, "let this user read the folder", str(self._path))) from error
 
 
 def _root(pattern: Path) -> Path:

@@ -1,4 +1,7 @@
-"""Endless generated streams, in which each row depends only on the seed and the row number, and the stream ``rate``."""
+"""Generated streams, which never end: what they have in common, and the source ``rate``.
+
+A row depends only on the seed and the row number, so any range of rows can be generated again.
+"""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ def test_nobody_is_told_to_make_a_batch_smaller_whose_range_is_written_down():
     error = WRITER._fenced(ResultBatch(7, 1, 0), 901.3)
     assert isinstance(error, TransientError)
     assert str(error) == (
-        "batch 7 took 901 s to be written to topic results, and Kafka has ended its transaction; see why the brokers "
-        "take so long: it will be written again, and is as large then"
+        "batch 7 took 901 s to be written to topic results, and Kafka has ended its transaction; find out why the "
+        "brokers are slow: the batch will be written again, at the same size"
     )
 
 

@@ -204,7 +204,10 @@ def forgetting(folder):
 def test_a_log_that_cannot_be_rewritten_stays_as_it_was(tmp_path):
     log = forgetting(tmp_path)
     before = (tmp_path / "files.jsonl").read_bytes()
-    with no_file_above(30), pytest.raises(MillraceError, match="cannot keep the log of files seen: File too large"):
+    with (
+        no_file_above(30),
+        pytest.raises(MillraceError, match="cannot read or write the log of files seen: File too large"),
+    ):
         log.record([], {"/in/0", "/in/3"}, 4, KEPT_SECONDS)
     assert (tmp_path / "files.jsonl").read_bytes() == before
     assert "/in/1" in log
@@ -244,5 +247,7 @@ def test_a_checkpoint_that_goes_back_to_forgotten_files_is_refused(tmp_path):
         arrive(tmp_path, name, ord(name))
         position = source.latest(position, everything=False)
         (tmp_path / "in" / name).unlink()
-    with pytest.raises(MillraceError, match=r"at file 0, and its log has forgotten file 0, which was read .*; put the"):
+    with pytest.raises(
+        MillraceError, match=r"at file 0, and its log has forgotten file 0, which was read .*; restore the"
+    ):
         source.slices(source.initial(), position, 1)

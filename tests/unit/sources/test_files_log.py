@@ -206,14 +206,14 @@ def test_a_damaged_log_is_refused_with_its_line(tmp_path):
 def test_a_log_that_cannot_be_kept(tmp_path):
     arrive(tmp_path, "a", 1)
     (tmp_path / "log").write_text("a file where a folder should be")
-    with pytest.raises(MillraceError, match="cannot keep the log of files seen"):
+    with pytest.raises(MillraceError, match="cannot read or write the log of files seen"):
         open_source(tmp_path)
 
 
 def test_a_full_disk_leaves_the_log_as_it_was(tmp_path):
     arrive(tmp_path, "a", 1)
     source = open_source(tmp_path)
-    with no_file_above(20), pytest.raises(MillraceError, match="cannot keep the log of files seen"):
+    with no_file_above(20), pytest.raises(MillraceError, match="cannot read or write the log of files seen"):
         source.latest(source.initial(), everything=False)
     arrive(tmp_path, "b", 2)
     end = source.latest(source.initial(), everything=False)

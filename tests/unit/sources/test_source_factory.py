@@ -101,7 +101,7 @@ def test_what_is_subscribed(kafka, subscription):
              "watermark": {"column": "when", "delay": "1s"}},
             "when",
         ),
-        ({"avro": {"registry": "http://ada:hunter2@registry"}, "schema": "id BIGINT"}, "carries a login"),
+        ({"avro": {"registry": "http://ada:hunter2@registry"}, "schema": "id BIGINT"}, "contains a login"),
     ],
 )  # fmt: skip
 def test_avro_that_cannot_be_read_is_refused(tmp_path, more, said):

@@ -44,7 +44,7 @@ class TargetTopic:
             command = self._command("topics", f"--create --partitions 8{create_with}")
             raise self.problem(f"Kafka at {self.connection.servers} has no topic {self.name}", f"create it: {command}")
         admin = AdminClient(self.connection.settings())
-        return patiently(lambda: self._described(admin), f"looking at topic {self.name}", self.connection)
+        return patiently(lambda: self._described(admin), f"describing topic {self.name}", self.connection)
 
     def problem(self, message: str, hint: str) -> MillraceError:
         """Return a MillraceError about this topic."""

@@ -87,7 +87,7 @@ class BatchTransactions:
             self._initialise(producer, broker_errors)
             written = self._written("read_committed")
             self._next = next_batch(written, last, self._topic)
-            if written != self._next:  # so that a group without an offset has lost it
+            if written != self._next:  # from now on, a group without an offset has lost it
                 self._send(producer, [], ResultBatch(self._next - 1, 0, 0))
         except BaseException:
             self.close()
@@ -148,7 +148,7 @@ class BatchTransactions:
         patiently(initialise, f"taking over transactional id {self.id}", self._topic.connection)
 
     def _written(self, isolation: Literal["read_uncommitted", "read_committed"]) -> int | None:
-        """Return the number of the next batch by the group's committed offset, or None if the group has no offset.
+        """Return the number of the next batch, which is the group's committed offset; None if the group has none.
 
         With ``read_committed``, wait while a transaction with another offset is being completed.
         """
@@ -160,10 +160,10 @@ class BatchTransactions:
             try:
                 (position,) = consumer.committed([TopicPartition(self._topic.name, 0)], timeout=_ANSWER_SECONDS)
             except KafkaException:
-                said = consumer.poll(0)  # the reason for a missing answer, such as a missing permission
-                if said is None or said.error() is None:
+                report = consumer.poll(0)  # the reason for a missing answer, such as a missing permission
+                if report is None or report.error() is None:
                     raise
-                raise KafkaException(said.error()) from None
+                raise KafkaException(report.error()) from None
             if position.error is not None:
                 raise KafkaException(position.error)
             return int(position.offset)
@@ -225,7 +225,7 @@ class BatchTransactions:
             producer.poll(0)  # runs the callbacks that report undelivered messages
         undelivered = self._undelivered
         errors = [error, *filter(None, [self._abort(producer)])]
-        what = f"batch {batch.number}" if batch.number >= 0 else "a first transaction"
+        what = f"batch {batch.number}" if batch.number >= 0 else "the first transaction"
         doing = f"writing {what} to topic {self._topic.name}"
         if any(each.code() in _FENCED for each in errors):
             return self._fenced(batch, seconds)
@@ -251,16 +251,18 @@ class BatchTransactions:
     def _fenced(self, batch: ResultBatch, seconds: float) -> MillraceError:
         if seconds >= TRANSACTION_SECONDS:
             message = f"batch {batch.number} took {seconds:.0f} s to be written to topic {self._topic.name}"
-            hint = "see why the brokers take so long: it will be written again, and is as large then"
+            hint = "find out why the brokers are slow: the batch will be written again, at the same size"
             return TransientError(Problem(f"{message}, and Kafka has ended its transaction", hint))
         message = f"another driver has taken over writing the results of {self._query} to topic {self._topic.name}"
-        return MillraceError(Problem(message, "two must not run on one checkpoint: leave it to the other one"))
+        return MillraceError(Problem(message, "run only one driver on a checkpoint: stop this one or the other one"))
 
     def _too_large(self, batch: ResultBatch, key: str | bytes | None, value: str | bytes | None) -> MillraceError:
         size = sum(len(part.encode() if isinstance(part, str) else part) for part in (key, value) if part is not None)
-        limit = f"{self._longest} (max.message.bytes)" if self._longest is not None else "less"
-        message = f"a result of batch {batch.number} is {size} bytes long, and topic {self._topic.name} takes {limit}"
-        return self._topic.problem(message, f"select less, or: {self._topic.alter(f'max.message.bytes={2 * size}')}")
+        limit = f"at most {self._longest} (max.message.bytes)" if self._longest is not None else "less"
+        message = f"a result of batch {batch.number} is {size} bytes long, and topic {self._topic.name} accepts {limit}"
+        return self._topic.problem(
+            message, f"select fewer columns, or: {self._topic.alter(f'max.message.bytes={2 * size}')}"
+        )
 
 
 def next_batch(written: int | None, last: LastBatch, topic: TargetTopic) -> int:

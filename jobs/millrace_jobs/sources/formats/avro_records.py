@@ -64,12 +64,12 @@ class AvroDecoder:
         self, values: Sequence[bytes | None], bad: dict[int, str]
     ) -> Iterator[tuple[AvroSchema, Mapping[int, bytes]]]:
         """Yield the payloads of the messages by index, grouped by schema."""
-        there = {index: value for index, value in enumerate(values) if value is not None}
+        present = {index: value for index, value in enumerate(values) if value is not None}
         if isinstance(self._writer, AvroSchema):
-            yield self._writer, there
+            yield self._writer, present
             return
         framed: dict[bytes, dict[int, bytes]] = {}
-        for index, value in there.items():
+        for index, value in present.items():
             if len(value) < _FRAME or value[0] != 0:
                 bad[index] = "it does not begin with the framing of a schema registry"
             else:

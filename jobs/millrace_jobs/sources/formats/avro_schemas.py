@@ -74,7 +74,7 @@ def read_avro_schema(text: str) -> AvroSchema:
     except (SchemaParseException, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it is not an Avro schema: {type(error).__name__}: {error}") from None
     if not isinstance(expanded, dict) or expanded.get("type") not in ("record", "error"):
-        raise ValueError("it is not of a record")
+        raise ValueError("it is not the schema of a record")
     return AvroSchema(parsed, {field["name"]: _type_or_reason(field["type"]) for field in expanded["fields"]})
 
 
@@ -123,7 +123,7 @@ def _arrow_type(schema: Any) -> pa.DataType:
         return _arrow_type(branches[0])
     if isinstance(schema, str):
         if schema not in _PRIMITIVES:
-            raise ValueError("null" if schema == "null" else f"of type {schema}, which holds itself")
+            raise ValueError("null" if schema == "null" else f"of type {schema}, which contains itself")
         return _PRIMITIVES[schema]
     kind, logical = schema["type"], schema.get("logicalType")
     if not isinstance(kind, str):
@@ -159,7 +159,7 @@ class SchemaRegistry:
         if parts.username or parts.password:
             shown = parts._replace(netloc=f"...@{parts.hostname}").geturl()
             hint = "leave user and password out: a spec is no place for secrets"
-            raise MillraceError(Problem(f"the registry's URL {shown} carries a login", hint))
+            raise MillraceError(Problem(f"the registry's URL {shown} contains a login", hint))
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise MillraceError(Problem(f"{self.url!r} is not the URL of a registry", "write http://host:8081"))
 
@@ -183,7 +183,7 @@ def _schema(url: str, number: int) -> AvroSchema | str:
     if kind != "AVRO":
         return f"schema {number} of the registry is {kind}, not Avro"
     if document.get("references"):
-        hint = "register it with the schemas that it refers to written into it"
+        hint = "register a schema in which the ones that it refers to are inlined"
         raise MillraceError(Problem(f"schema {number} at {url} refers to other subjects, which is not supported", hint))
     try:
         return read_avro_schema(document["schema"])
@@ -199,7 +199,7 @@ def _get(url: str) -> dict[str, Any] | None:
             with urlopen(Request(url, headers={"Accept": _JSON}), timeout=_TIMEOUT) as answer:
                 document = _object(answer.read())
             if document is None:
-                raise _refused(url, "it answers something that is not a JSON object")
+                raise _refused(url, "its answer is not a JSON object")
             return document
         except HTTPError as error:
             if error.code == HTTPStatus.NOT_FOUND and _is_missing_schema(error):
@@ -213,7 +213,7 @@ def _get(url: str) -> dict[str, Any] | None:
             if isinstance(reason, ssl.SSLError):
                 raise _refused(url, why) from None
         if time.monotonic() > deadline:
-            hint = "check whether the registry runs, and avro.registry"
+            hint = "check avro.registry, and whether the registry runs"
             raise TransientError(Problem(f"the schema registry does not answer at {url}: {why}", hint))
         time.sleep(_PAUSE)
 

@@ -129,7 +129,7 @@ def _timestamps(column: pa.Array, timestamp_format: str) -> pa.Array:
         return _within_range(pc.cast(column, options=pc.CastOptions(TIMESTAMP, allow_time_truncate=True)), "")
     if timestamp_format == "iso":
         if not pa.types.is_string(column.type):
-            raise ValueError(f"{column.type} is not an ISO 8601 text; name the unit as the timestamp format")
+            raise ValueError(f"{column.type} is not ISO 8601 text; set timestampFormat to the unit of the numbers")
         return _within_range(_from_iso(column), "")
     factor = _MICROSECONDS[timestamp_format]
     if pa.types.is_integer(column.type):

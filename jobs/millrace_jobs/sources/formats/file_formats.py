@@ -31,7 +31,7 @@ LONGEST_LINE = 64 << 20
 """The maximum bytes of a line. A longer line suggests that the file is not text, and would fill the memory."""
 
 FORMATS_BY_SUFFIX = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
-"""Format of a file whose name alone says it; text may have a further ``.gz``."""
+"""Format of a file by the suffix of its name; in the name of a text file, ``.gz`` may follow."""
 
 RejectIn = Callable[[str, BadRecord], None]
 """Handler that leaves out a bad record of the file at a path, or raises, as the policy requires."""
@@ -211,7 +211,7 @@ def _line(stream: IO[bytes], path: str) -> bytes:
     line = stream.readline(LONGEST_LINE)
     if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
         message = f"the line at byte {begin} is longer than {LONGEST_LINE >> 20} MiB"
-        raise MillraceError(Problem(message, "is this a text file with one record per line?", path))
+        raise MillraceError(Problem(message, "check that this is a text file with one record per line", path))
     return line
 
 
@@ -253,9 +253,9 @@ class _ParquetFormat:
                 raise _unreadable(path, error) from error
 
     def _check_columns(self, file: pq.ParquetFile, path: str) -> None:
-        there = file.schema_arrow.names
-        if missing := [name for name in self.schema.names if name not in there]:
-            message = f"has no column {', '.join(missing)}; it has {', '.join(there)}"
+        found = file.schema_arrow.names
+        if missing := [name for name in self.schema.names if name not in found]:
+            message = f"has no column {', '.join(missing)}; it has {', '.join(found)}"
             raise MillraceError(Problem(message, "correct the schema", path))
 
     def _to_declared(self, batch: pa.RecordBatch, path: str) -> pa.RecordBatch:

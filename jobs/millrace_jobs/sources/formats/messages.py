@@ -38,7 +38,7 @@ class MessageDecoder(Protocol):
 
 
 class RawDecoder:
-    """A decoder that keeps each value unchanged, NULL included."""
+    """A decoder that passes each value on unchanged, NULL included."""
 
     schema = RAW
 
@@ -70,17 +70,17 @@ class TextDecoder:
         def refuse(record: BadRecord) -> None:
             bad[record.line - 1] = record.reason
 
-        there = np.arange(len(values))
+        indexes = np.arange(len(values))
         if None in values:
-            there = np.array([index for index, value in enumerate(values) if value is not None], np.int64)
+            indexes = np.array([index for index, value in enumerate(values) if value is not None], np.int64)
         present = [value for value in values if value is not None]
         lines, text = self._as_lines(present, bad)
         records = decode(self._parser, self.schema, text, refuse)
         if records.num_rows + len(bad) < len(lines):
             bad = {i: "the message is empty" for i, line in enumerate(lines) if not line or line.isspace()} | bad
         for index in sorted(bad):
-            reject(int(there[index]), bad[index])
-        return records, np.delete(there, list(bad)) if bad else there
+            reject(int(indexes[index]), bad[index])
+        return records, np.delete(indexes, list(bad)) if bad else indexes
 
     def _as_lines(self, values: list[bytes], bad: dict[int, str]) -> tuple[list[bytes], bytes]:
         """Put each message on its own line; one with a line break inside goes to ``bad`` and leaves a blank line."""

@@ -90,7 +90,7 @@ def header_columns(line: bytes, schema: pa.Schema, delimiter: str, path: str) ->
     repeated = [name for name in schema.names if names.count(name) > 1]
     if missing:
         message = f"the header has no column {', '.join(missing)}; it has {', '.join(names)}"
-        raise MillraceError(Problem(message, "correct the schema, the delimiter, or set header: false", path, 1))
+        raise MillraceError(Problem(message, "correct the schema or the delimiter, or set header: false", path, 1))
     if repeated:
         message = f"the header has the column {', '.join(repeated)} more than once"
         raise MillraceError(Problem(message, "name the column once", path, 1))

@@ -79,7 +79,7 @@ class KafkaState:
 
 
 class KafkaStateFile:
-    """The file ``kafka.json`` in a source's folder: the state that the source keeps besides its position.
+    """The file ``kafka.json`` in a source's folder: the state that the source stores besides its position.
 
     A write is on disk before it returns.
     """
@@ -97,10 +97,12 @@ class KafkaStateFile:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise MillraceError(Problem(f"cannot be read: {error.strerror}", "", str(self._path))) from error
+            raise MillraceError(
+                Problem(f"cannot be read: {error.strerror or error}", "let this user read it", str(self._path))
+            ) from error
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             hint = "restore the checkpoint, or start with a new one"
-            raise MillraceError(Problem("what the Kafka source remembers is damaged", hint, str(self._path))) from error
+            raise MillraceError(Problem("the state of the Kafka source is damaged", hint, str(self._path))) from error
 
     def write(self, state: KafkaState) -> None:
         """Replace the file atomically. Raises MillraceError if it cannot be written; the old content remains then."""
@@ -119,8 +121,9 @@ class KafkaStateFile:
             unfinished.replace(self._path)
             sync(self._path.parent)
         except OSError as error:
-            message = f"cannot keep what the Kafka source has to remember: {error.strerror}"
-            raise MillraceError(Problem(message, "", str(self._path))) from error
+            message = f"cannot store the state of the Kafka source: {error.strerror or error}"
+            hint = "make room there, and let this user write to it"
+            raise MillraceError(Problem(message, hint, str(self._path))) from error
 
 
 class _ImplausibleError(MillraceError):
@@ -151,7 +154,7 @@ class AvailableOffsets:
         return self._known_state.first
 
     def settle(self) -> None:
-        """Determine where to start, and where to stop if that is now; do nothing if that was done before."""
+        """Determine where to start, and where to stop if that can be known now; do nothing if this was done before."""
         if self._state is not None:
             return
         found = self._found()
@@ -209,11 +212,11 @@ class AvailableOffsets:
         return found
 
     def _partitions(self, found: Mapping[str, Topic]) -> list[Partition]:
-        there = sorted(partition for topic in found.values() for partition in topic.partitions)
+        existing = sorted(partition for topic in found.values() for partition in topic.partitions)
         if not self._subscription.chosen:
-            return there
+            return existing
         wanted = sorted(each.partition for each in self._subscription.chosen)
-        for topic, number in (partition for partition in wanted if partition not in there):
+        for topic, number in (partition for partition in wanted if partition not in existing):
             last = len(found[topic].partitions) - 1
             hint = f"write one of 0 to {last}"
             raise MillraceError(Problem(f"source {self._source}: topic {topic} has no partition {number}", hint))
@@ -239,7 +242,7 @@ class AvailableOffsets:
         """Raise unless reading of a partition can continue ``at`` this offset."""
         where = f"source {self._source}: topic {partition.topic}, partition {partition.number}"
         if at < beginning and at < end:
-            said = f"{where}: the records from offset {at} on are gone, the first one there is at {beginning}"
+            said = f"{where}: the records from offset {at} on are gone, the first one left is at {beginning}"
             raise MillraceError(Problem(said, RESTART_HINT))
         if at > end:
             said = f"{where} ends at offset {end} now, though it was read up to {at}: records were lost or replaced"
@@ -265,7 +268,7 @@ class AvailableOffsets:
     def _known_state(self) -> KafkaState:
         if self._state is None:
             hint = "restore the checkpoint, or start with a new one"
-            message = f"source {self._source}: the checkpoint lacks what the Kafka source has to remember"
+            message = f"source {self._source}: the checkpoint lacks the state of the Kafka source"
             raise MillraceError(Problem(message, hint))
         return self._state
 

@@ -168,7 +168,7 @@ def test_a_value_too_large_for_its_column_is_rejected():
     ("text", "message"),
     [
         ("{", "it is not JSON"),
-        ('"string"', "it is not of a record"),
+        ('"string"', "it is not the schema of a record"),
         ('{"type": "record", "name": "T"', "it is not JSON"),
         ('{"type": "record", "name": "T", "fields": [{"name": "a", "type": "strng"}]}', "it is not an Avro schema"),
         ('{"type": "record", "name": "T", "fields": [{"name": "a"}]}', "it is not an Avro schema"),
@@ -184,7 +184,7 @@ def test_a_text_that_is_no_record_schema_is_refused(text, message):
     [
         ('["int", "string"]', "a union of int, string"),
         ('"null"', "null"),
-        ('["null", "Trip"]', "of type Trip, which holds itself"),
+        ('["null", "Trip"]', "of type Trip, which contains itself"),
         ('{"type": "bytes", "logicalType": "decimal", "precision": 50}', "a decimal of 50 digits"),
         ('{"type": "array", "items": ["int", "null", "long"]}', "a union of int, long"),
     ],

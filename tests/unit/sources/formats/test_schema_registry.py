@@ -117,10 +117,10 @@ def test_one_that_stays_away_may_come_back_later(monkeypatch):
         ((404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}'), "HTTP 404 Not Found; check avro.registry"),
         ((404, b"[40403]"), "HTTP 404 Not Found; check avro.registry"),
         ((401, b""), "cannot be used at .*: HTTP 401 Unauthorized; check avro.registry"),
-        ((200, b"<html>"), "it answers something that is not a JSON object"),
-        ((200, b"[]"), "it answers something that is not a JSON object"),
+        ((200, b"<html>"), "its answer is not a JSON object"),
+        ((200, b"[]"), "its answer is not a JSON object"),
         ((200, b"{}"), "schema 1 at .* cannot be used"),
-        (registered('"string"'), "schema 1 at .* cannot be used: it is not of a record"),
+        (registered('"string"'), "schema 1 at .* cannot be used: it is not the schema of a record"),
         (registered(OLD, references=[{"name": "a"}]), "refers to other subjects, which is not supported"),
     ],
 )
@@ -131,7 +131,7 @@ def test_answers_that_no_patience_helps(answer, said):
 
 
 def test_a_url_with_a_login_is_refused_and_not_repeated():
-    with pytest.raises(MillraceError, match="carries a login") as raised:
+    with pytest.raises(MillraceError, match="contains a login") as raised:
         SchemaRegistry("http://user:hunter2@registry:8081")
     assert "hunter2" not in str(raised.value)
     assert "user" not in str(raised.value).replace("user and password", "")

@@ -109,7 +109,7 @@ def test_records_that_are_gone_are_refused(cluster, tmp_path, at, gone):
         assert made.ends(at) == {ONE: 10, TWO: 20}
         return
     with pytest.raises(
-        MillraceError, match="partition 1: the records from offset 4 on are gone, the first one there is at 5"
+        MillraceError, match="partition 1: the records from offset 4 on are gone, the first one left is at 5"
     ):
         made.ends(at)
 
@@ -152,7 +152,7 @@ def test_a_time_to_stop_at_is_settled_when_it_has_come(cluster, tmp_path):
 
 def test_a_checkpoint_without_its_memory_is_refused(cluster, tmp_path):
     made = AvailableOffsets("s", Subscription(("trips",)), cluster, KafkaStateFile(str(tmp_path)))
-    with pytest.raises(MillraceError, match="the checkpoint lacks what the Kafka source has to remember"):
+    with pytest.raises(MillraceError, match="the checkpoint lacks the state of the Kafka source"):
         made.ends({ONE: 0, TWO: 5})
 
 

@@ -24,7 +24,7 @@ def test_what_is_written_is_read(tmp_path, ending):
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"topics": {}, "first": {"a": {"x": 1}}, "ending": null}'])
 def test_a_damaged_file_is_an_error_that_names_it(tmp_path, content):
     (tmp_path / "kafka.json").write_text(content)
-    with pytest.raises(MillraceError, match=r"kafka\.json: what the Kafka source remembers is damaged"):
+    with pytest.raises(MillraceError, match=r"kafka\.json: the state of the Kafka source is damaged"):
         KafkaStateFile(str(tmp_path)).read()
 
 
@@ -32,6 +32,6 @@ def test_a_full_disk_leaves_what_was_there(tmp_path):
     memory = KafkaStateFile(str(tmp_path))
     memory.write(KafkaState({"trips": "id"}, FIRST))
     many = {Partition("trips", number): 10**12 for number in range(5000)}
-    with no_file_above(1000), pytest.raises(MillraceError, match="cannot keep what the Kafka source has to remember"):
+    with no_file_above(1000), pytest.raises(MillraceError, match="cannot store the state of the Kafka source"):
         memory.write(KafkaState({"trips": "id"}, many))
     assert memory.read() == KafkaState({"trips": "id"}, FIRST)
