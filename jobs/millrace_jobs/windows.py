@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 AT = "at"
-"""Column of event time: of the record in blocks, of the start of its pane or window in partial results."""
+"""Column of event time: in blocks the record's own, in partial results the start of the pane or window."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ _SOME = '{namespace=~"$namespace", query=~"$query"}'
 _NAME = "{{namespace}}/{{query}}"
 _DECISIONS = "millrace_operator_scaling_decisions_total"
 _ERROR = "millrace_operator_prediction_error_ratio"
-_OF_ALL = "For all queries: the operator's metrics do not name them."
+_OF_ALL = "Covers all queries, because the operator's metrics do not name the query."
 
 
 def dashboard() -> Dashboard:
@@ -32,13 +32,13 @@ def _numbers() -> list[Panel]:
     return [
         number(
             "Changes of plan, 1 h",
-            "Of the chosen queries, within the last hour.",
+            "Changes of plan of the selected queries within the last hour.",
             f"sum(changes(namespace_query:millrace_plan_epoch:max{_SOME}[1h]))",
             width=6,
         ),
         number(
             "Most changes of one query, 1 h",
-            "Of the query with the most changes of plan within the last hour; above 6, an alert fires.",
+            "Changes of plan within the last hour of the selected query with the most; above 6, an alert fires.",
             f"max(changes(namespace_query:millrace_plan_epoch:max{_SOME}[1h]))",
             steps={4: "orange", 7: "red"},
             width=6,
@@ -53,7 +53,7 @@ def _numbers() -> list[Panel]:
         ),
         number(
             "Prediction error, 6 h",
-            f"Median difference of predicted and observed batch time after changes of plan. {_OF_ALL}",
+            f"Median difference between predicted and observed batch time after changes of plan. {_OF_ALL}",
             f"histogram_quantile(0.5, sum by (le) (increase({_ERROR}_bucket[6h])))",
             "percentunit",
             steps={0.2: "orange", 0.3: "red"},
@@ -98,7 +98,8 @@ def _outcome() -> list[Panel]:
         ),
         graph(
             "Are predictions right?",
-            f"Predicted against observed batch time after the changes of six hours, estimated by buckets. {_OF_ALL}",
+            "Difference between predicted and observed batch time after the changes of plan of the last six hours, "
+            f"estimated from buckets. {_OF_ALL}",
             {"median": f"histogram_quantile(0.5, {errors})", "p90": f"histogram_quantile(0.9, {errors})"},
             "percentunit",
             steps={0.3: "orange"},

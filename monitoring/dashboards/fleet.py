@@ -1,4 +1,4 @@
-"""Dashboard of all queries: which of them needs attention?"""
+"""Dashboard of all queries: which of them need attention?"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def dashboard() -> Dashboard:
     """Build the dashboard: totals, a table with one row per query, busiest first, and graphs."""
     return board(
         "fleet",
-        "All queries of some namespaces: which of them needs attention?",
+        "All queries of the selected namespaces: which of them need attention?",
         [choice("namespace", "millrace_batches_total", many=True)],
         [*_numbers(), _table(), *_graphs()],
     )
@@ -44,12 +44,12 @@ def _numbers() -> list[Panel]:
         ),
         number(
             "Growing lag",
-            "Queries with more than ten intervals' worth of records waiting, and more and more of them.",
+            "Queries with more than ten intervals' worth of records waiting, whose number keeps growing.",
             f"count({_LAG} > 10 * namespace_query:millrace_batch_interval_seconds:max"
             " and namespace_query:millrace_source_lag_rows:deriv15m > 0) or vector(0)",
             steps={1: "orange"},
         ),
-        number("Records per second", "What all queries read.", f"sum({_ROWS})", "short"),
+        number("Records per second", "Records that all queries together read.", f"sum({_ROWS})", "short"),
         number(
             "Alerts",
             "Firing alerts of Millrace, in all namespaces.",
@@ -93,7 +93,7 @@ def _graphs() -> list[Panel]:
         ),
         graph(
             "How far behind are they?",
-            "Time to read all waiting records at the present rate, of the 20 queries with the largest.",
+            "Time to read all waiting records at the present rate, of the 20 queries with the longest.",
             {name: f"topk(20, {_LAG} < Inf)"},
             "s",
         ),
@@ -106,7 +106,7 @@ def _graphs() -> list[Panel]:
         ),
         graph(
             "Records per second",
-            "What is read, of the 20 queries that read most.",
+            "Records read by each of the 20 queries that read the most.",
             {name: f"topk(20, {_ROWS})"},
             "short",
         ),

@@ -65,7 +65,7 @@ def _work() -> list[Panel]:
         ),
         graph(
             "How long do queries wait?",
-            "p99 of the time in the queue and of a step, estimated by buckets.",
+            "p99 of the time in the queue and of a step, estimated from buckets.",
             {"in the queue": f"histogram_quantile(0.99, {queue})", "a step": f"histogram_quantile(0.99, {step})"},
             "s",
         ),

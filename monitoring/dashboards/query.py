@@ -16,7 +16,7 @@ def dashboard() -> Dashboard:
         "query",
         "One query: does it keep up, and what takes its time?",
         _choices(),
-        [*_numbers(), *_keeping_up(), *_work(), *_kept()],
+        [*_numbers(), *_keeping_up(), *_work(), *_state()],
         plans_of=_ONE,
     )
 
@@ -91,8 +91,8 @@ def _keeping_up() -> list[Panel]:
             {
                 "interval": _max("millrace_batch_interval_seconds"),
                 "mean": mean,
-                "p50, by buckets": f"histogram_quantile(0.5, {buckets})",
-                "p99, by buckets": f"histogram_quantile(0.99, {buckets})",
+                "p50, from buckets": f"histogram_quantile(0.5, {buckets})",
+                "p99, from buckets": f"histogram_quantile(0.99, {buckets})",
             },
             "s",
         ),
@@ -104,7 +104,8 @@ def _keeping_up() -> list[Panel]:
         ),
         graph(
             "What comes in, and what is lost?",
-            "Records per second: read, of those not decodable (rejected), and behind the watermark (late).",
+            "Records read per second, and of these the ones that could not be decoded (rejected) or came after the "
+            "watermark had passed them (late).",
             {
                 "read": f"sum(rate(millrace_input_rows_total{_ONE}[$__rate_interval]))",
                 "rejected": f"sum(rate(millrace_rejected_rows_total{_ONE}[$__rate_interval]))",
@@ -120,7 +121,7 @@ def _work() -> list[Panel]:
         graph(
             "Where does the time go?",
             "Cores that the tasks of each stage keep busy: route reads and places records, combine aggregates them, "
-            "merge keeps the state.",
+            "merge updates the state.",
             {
                 "{{stage}}": f"sum by (stage) (rate(millrace_stage_task_seconds_sum{_ONE}[$__rate_interval]))",
                 "merge": f"sum(rate(millrace_merge_task_seconds_total{_ONE}[$__rate_interval]))",
@@ -151,10 +152,10 @@ def _work() -> list[Panel]:
     ]
 
 
-def _kept() -> list[Panel]:
+def _state() -> list[Panel]:
     return [
         graph(
-            "How much is kept?",
+            "How large is the state?",
             "Rows in the state store, and the memory they take (right). If they keep growing, the watermark "
             "does not advance, or the query has no window.",
             {"rows": _max("millrace_state_rows"), "memory": _max("millrace_state_bytes")},
@@ -205,7 +206,7 @@ def _evenness() -> list[Panel]:
         ),
         graph(
             "Are tasks equally long?",
-            "Time of tasks, estimated by buckets. Where p99 is far above p50, the batch waits for few tasks.",
+            "Time of tasks, estimated from buckets. Where p99 is far above p50, the batch waits for few tasks.",
             {
                 "{{stage}} p50": f"histogram_quantile(0.5, {tasks})",
                 "{{stage}} p99": f"histogram_quantile(0.99, {tasks})",
@@ -248,7 +249,7 @@ def _auto() -> list[Panel]:
         ),
         graph(
             "Does auto predict well?",
-            "Absolute difference of predicted and observed batch time with algorithm auto, as a share of the observed.",
+            "Absolute difference between predicted and observed batch time with algorithm auto, over the observed one.",
             {"error": f"max(abs(millrace_auto_prediction_error_ratio{_ONE}))"},
             "percentunit",
         ),

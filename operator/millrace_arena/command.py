@@ -28,7 +28,7 @@ def simulate(
     format: Annotated[SimulationFormat, typer.Option(help="table, or json.")] = SimulationFormat.TABLE,
     plot: Annotated[Path | None, typer.Option(help="SVG picture to draw (needs the extra 'plots').")] = None,
     interval: Annotated[float, typer.Option(help="Batch interval, seconds.")] = 2.0,
-    max_executors: Annotated[int, typer.Option(help="Executors that a policy may have, of two cores each.")] = 8,
+    max_executors: Annotated[int, typer.Option(help="Maximum number of executors, of two cores each.")] = 8,
     peak: Annotated[
         float | None,
         typer.Option(
@@ -39,7 +39,7 @@ def simulate(
 ) -> None:
     """Run scaling policies on a trace of request rates, against a simulated job.
 
-    All policies get the same records, the same noise and the same cluster, whose executors take some 20 seconds to
+    All policies get the same records, the same noise and the same cluster, whose executors take about 20 seconds to
     start. The trace is scaled to the peak. If it is longer than a day, its busiest day is used.
     """
     from millrace_arena.report import show_comparison

@@ -53,14 +53,14 @@ class Popularity:
     recent: int
     skew: float
 
-    def choose(self, numbers: NDArray[np.float64], there: Numbers) -> Numbers:
-        """Return the number of the chosen item for each random number in [0, 1); ``there`` items exist by then.
+    def choose(self, numbers: NDArray[np.float64], existing: Numbers) -> Numbers:
+        """Return the number of the chosen item for each random number in [0, 1), among ``existing`` items so far.
 
-        ``numbers``, ``there`` and the result have the shape ``(rows,)``.
+        ``numbers``, ``existing`` and the result have the shape ``(rows,)``.
         """
         ranks = np.searchsorted(zipf(self.recent, self.skew), numbers, "right")
-        newest = ranks + (there - 1 - ranks) // self.recent * self.recent
-        return np.where(ranks < there, newest, ranks % there)
+        newest = ranks + (existing - 1 - ranks) // self.recent * self.recent
+        return np.where(ranks < existing, newest, ranks % existing)
 
 
 class NexmarkSource(GeneratedSource):
@@ -95,9 +95,9 @@ class NexmarkSource(GeneratedSource):
         super().__init__(name, schema, self._events.scaled(share(stream)), start_time, clock)
         self._stream = stream
         self._key = seed + (list(_PLACES).index(stream) + 1 << 64)
-        held = self._events.mean * (drift or 0.0)
-        self._auctions = Popularity(_within(_OPEN_AUCTIONS, held * share("auction")), skew)
-        self._people = Popularity(_within(_ACTIVE_PEOPLE, held * share("person")), skew)
+        recent = self._events.mean * (drift or 0.0)
+        self._auctions = Popularity(_within(_OPEN_AUCTIONS, recent * share("auction")), skew)
+        self._people = Popularity(_within(_ACTIVE_PEOPLE, recent * share("person")), skew)
 
     def _generate(self, rows: Numbers, epoch: int) -> pa.RecordBatch:
         first, places = _PLACES[self._stream]

@@ -149,17 +149,18 @@ def read_rate_trace(
             reader = csv.DictReader(file, names, delimiter=delimiter)
             time_name = _column(names, time_column, 0, path)
             rate_name = _column(names, rate_column, 1, path)
-            steps = [
-                (_time(row[time_name], path, i), _rate(row[rate_name], path, i)) for i, row in enumerate(reader, 2)
-            ]
-    except (OSError, UnicodeDecodeError) as error:
+            steps: list[tuple[float, float, int]] = []
+            for row in reader:
+                line = reader.reader.line_num + 1  # the header was read before; blank lines count
+                steps.append((_time(row[time_name], path, line), _rate(row[rate_name], path, line), line))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise MillraceError(Problem(f"cannot be read as a rate trace: {error}", "", path)) from error
-    times, rates = np.array([time for time, _ in steps]), np.array([rate for _, rate in steps])
+    times, rates = np.array([time for time, _, _ in steps]), np.array([rate for _, rate, _ in steps])
     if not len(times) or not rates.any():
         raise MillraceError(Problem("the rate trace has no rate above 0", "give it at least one", path))
     if backwards := np.flatnonzero(np.diff(times) <= 0).tolist():
         message = "the time does not advance from the line before"
-        raise MillraceError(Problem(message, "sort by time", path, backwards[0] + 3))
+        raise MillraceError(Problem(message, "sort by time", path, steps[backwards[0] + 1][2]))
     return RatePace(times - times[0], rates * scale)
 
 
@@ -169,12 +170,15 @@ def _column(names: list[str], wanted: str | None, position: int, path: str) -> s
     if wanted is not None and wanted in names:
         return wanted
     what = f"column {wanted}" if wanted else "second column"
-    raise MillraceError(Problem(f"the rate trace has no {what}; it has {', '.join(names)}", "", path, 1))
+    hint = "name one of these" if wanted else "write a header with a column of times and one of rates"
+    raise MillraceError(Problem(f"the rate trace has no {what}; it has {', '.join(names)}", hint, path, 1))
 
 
 def _time(text: str | None, path: str, line: int) -> float:
     try:
-        return float(text or "")
+        seconds = float(text or "")
+        if math.isfinite(seconds):
+            return seconds
     except ValueError:
         pass  # not a number, so a date
     try:

@@ -114,13 +114,12 @@ class ReplaySource(Source):
         The batch has at most ``max_rows_per_batch`` rows and, under a pace, at most ``most``. With ``everything``,
         ``most`` is ignored: reading all rows at once makes sure that no record is late.
         """
-        row = int(start["row"])
-        if row > self._recording.rows:
-            raise MillraceError(
-                f"source {self.name}: the checkpoint is at row {row}, but there are {self._recording.rows}; "
-                "replay the file that the checkpoint was made with, or start with a new checkpoint"
-            )
-        self._due = self._recording.rows if everything else min(self._pacer.due(row), self._recording.rows)
+        row, rows = int(start["row"]), self._recording.rows
+        if row > rows:
+            message = f"source {self.name}: the checkpoint is at row {row}, but the recording has {rows}"
+            hint = "replay the file that the checkpoint was made with, or start with a new checkpoint"
+            raise MillraceError(Problem(message, hint))
+        self._due = rows if everything else min(self._pacer.due(row), rows)
         limits = [limit for limit in (self._max_rows, None if everything else most) if limit is not None]
         return {"row": min([self._due, *(row + limit for limit in limits)])}
 
@@ -202,12 +201,12 @@ def _recording(
             try:
                 unfinished.rename(target)
             except OSError:
-                if not _find(target):  # not because another process was faster
+                if not _find(target):  # unless another process has converted the file meanwhile
                     raise
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
     except OSError as error:
-        message = f"cannot keep the converted recording: {error.strerror or error}"
+        message = f"cannot store the converted recording: {error.strerror or error}"
         raise MillraceError(Problem(message, "make room, or name another cache folder", cache_directory)) from error
     return _Recording(str(target), rows, rejects.records)
 

@@ -93,6 +93,10 @@ def test_traces_of_several_forms(tmp_path, text, options):
         ("t,rate\n1,2\n2,nan\n", "trace.csv:3: 'nan' is not a rate"),
         ("t,rate\n1,2\n2\n", "trace.csv:3: None is not a rate"),
         ("t,rate\n1,2\n1,3\n", "trace.csv:3: the time does not advance"),
+        ("t,rate\n1,2\n\n1,3\n", "trace.csv:4: the time does not advance"),
+        ("t,rate\n1,2\n\n2,-1\n", "trace.csv:4: '-1' is not a rate"),
+        ("t,rate\n1,2\nnan,3\n", "trace.csv:3: 'nan' is not a time"),
+        ("t,rate\n1,2\ninf,3\n", "trace.csv:3: 'inf' is not a time"),
     ],
 )
 def test_a_trace_that_is_none_says_where(tmp_path, text, message):

@@ -218,7 +218,7 @@ def test_two_processes_may_convert_at_once(tmp_path):
 
 def test_a_full_disk_is_named_and_leaves_nothing(tmp_path):
     path = record(tmp_path, range(2000))
-    with no_file_above(1000), pytest.raises(MillraceError, match="cannot keep the converted recording"):
+    with no_file_above(1000), pytest.raises(MillraceError, match="cannot store the converted recording"):
         replay(tmp_path, path)
     assert list((tmp_path / "cache").iterdir()) == []
 
@@ -259,10 +259,10 @@ def test_what_cannot_be_replayed(tmp_path):
         replay(tmp_path, str(tmp_path))
     with pytest.raises(MillraceError, match="timeColumn 'n' is not a TIMESTAMP column"):
         ReplaySource("s", path, "csv", SCHEMA, "n", str(tmp_path))
-    with pytest.raises(MillraceError, match="the checkpoint is at row 9, but there are 3"):
+    with pytest.raises(MillraceError, match="the checkpoint is at row 9, but the recording has 3"):
         replay(tmp_path, path).latest({"row": 9}, everything=False)
     (tmp_path / "blocked").write_text("")
-    with pytest.raises(MillraceError, match="cannot keep the converted recording"):
+    with pytest.raises(MillraceError, match="cannot store the converted recording"):
         ReplaySource("s", path, "csv", SCHEMA, "at", str(tmp_path / "blocked"))
 
 

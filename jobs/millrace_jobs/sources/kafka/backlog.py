@@ -134,14 +134,14 @@ def admit(waiting: Mapping[Partition, int], most: int, turn: int) -> dict[Partit
     partitions are drained at the same time and none starves next to a large one. If more partitions than ``most``
     have a backlog, ``turn`` rotates which of them come first.
     """
-    some = sorted(partition for partition, records in waiting.items() if records > 0)
-    if sum(waiting[partition] for partition in some) <= most:
-        return {partition: waiting[partition] for partition in some}
-    if len(some) >= most:
-        first = turn % len(some)
-        return dict.fromkeys((some[first:] + some[:first])[:most], 1)
-    shares = _in_proportion([waiting[partition] - 1 for partition in some], most - len(some))
-    return {partition: 1 + share for partition, share in zip(some, shares, strict=True)}
+    behind = sorted(partition for partition, records in waiting.items() if records > 0)
+    if sum(waiting[partition] for partition in behind) <= most:
+        return {partition: waiting[partition] for partition in behind}
+    if len(behind) >= most:
+        first = turn % len(behind)
+        return dict.fromkeys((behind[first:] + behind[:first])[:most], 1)
+    shares = _in_proportion([waiting[partition] - 1 for partition in behind], most - len(behind))
+    return {partition: 1 + share for partition, share in zip(behind, shares, strict=True)}
 
 
 def _in_proportion(sizes: Sequence[int], total: int) -> list[int]:
@@ -163,11 +163,11 @@ class RecordSize:
     def estimate(self, begins: Mapping[Partition, int], waiting: Mapping[Partition, int]) -> float:
         """Return the mean bytes per offset, at least 1, of the backlog from ``begins`` on. Raises MillraceError."""
         if self._asked % _MEASURE_EVERY == 0:
-            fattest = nlargest(_MEASURED_PARTITIONS, waiting, key=lambda partition: waiting[partition])
-            looked = [OffsetRange(p, begins[p], begins[p] + min(waiting[p], _MEASURED_OFFSETS)) for p in fattest]
-            with RangeReader(self._source, self._connection, looked) as reader:
+            largest = nlargest(_MEASURED_PARTITIONS, waiting, key=lambda partition: waiting[partition])
+            sample = [OffsetRange(p, begins[p], begins[p] + min(waiting[p], _MEASURED_OFFSETS)) for p in largest]
+            with RangeReader(self._source, self._connection, sample) as reader:
                 messages = [message for block in reader.blocks() for message in block]
             size = sum(len(message) + len(message.key() or b"") for message in messages)
-            self._bytes = max(size / sum(map(len, looked)), 1.0)
+            self._bytes = max(size / sum(map(len, sample)), 1.0)
         self._asked += 1
         return self._bytes

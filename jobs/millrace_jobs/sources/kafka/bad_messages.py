@@ -69,7 +69,7 @@ class BadMessageHandler:
 
 
 class DeadLetterTopic:
-    """Dead letters as messages with the original key, value and headers, plus headers for its place and the reason.
+    """Dead letters as messages with the original key, value and headers, plus headers with their origin and the reason.
 
     The added headers are ``millrace-source``, ``-topic``, ``-partition``, ``-offset`` and ``-reason``. Every letter is
     written at least once: an attempt at a slice that fails may have written some of its letters, and the next
@@ -99,7 +99,7 @@ class DeadLetterTopic:
         try:
             producer.poll(0)
             self._require_no_failure()
-            while not self._taken(producer, message, headers):
+            while not self._enqueue(producer, message, headers):
                 producer.poll(0.1)  # the queue is full: wait until letters are delivered or have failed
                 self._require_no_failure()
         except KafkaException as error:
@@ -119,7 +119,8 @@ class DeadLetterTopic:
         if self._failure is not None:
             raise kafka_problem(self._broker_errors.cause_of(self._failure), self._doing, self._connection)
 
-    def _taken(self, producer: Producer, message: Message, headers: _Headers) -> bool:
+    def _enqueue(self, producer: Producer, message: Message, headers: _Headers) -> bool:
+        """Put a letter into the producer's queue; return whether there was room."""
         try:
             producer.produce(self._topic, message.value(), message.key(), headers=headers, on_delivery=self._delivered)
         except BufferError:

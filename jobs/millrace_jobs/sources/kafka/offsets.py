@@ -13,8 +13,8 @@ Offsets = dict[Partition, int]
 """The next offset to read, by partition."""
 
 RESTART_HINT = (
-    f"begin with {ANOTHER_CHECKPOINT}, where startingOffsets or startingTimestamp says from where to go on; "
-    "and let Kafka keep records longer than a query may stand still"
+    f"start with {ANOTHER_CHECKPOINT}, and set startingOffsets or startingTimestamp to where it is to continue; "
+    "set the topic's retention to longer than a query may be down"
 )
 """The hint for the user if records that a query still has to read are gone."""
 

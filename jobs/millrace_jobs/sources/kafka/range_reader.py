@@ -299,7 +299,7 @@ takes longer than reading the slice of a small micro-batch.
 
 @contextmanager
 def _pooled_consumer(settings: dict[str, Any]) -> Iterator[PooledConsumer]:
-    """Provide a consumer with these settings and no assignment; keep it for reuse unless reading fails.
+    """Provide a consumer with these settings and no assignment; leave it in the pool unless reading fails.
 
     Raises:
         KafkaException: librdkafka rejects the settings.

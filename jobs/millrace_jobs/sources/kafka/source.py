@@ -39,7 +39,7 @@ class KafkaSource(Source):
     """The records of Kafka topics, as a ``read_committed`` consumer sees them.
 
     The position is ``{topic: {partition: offset}}``. Decisions made when the query began (where it starts, which
-    topics it reads, where it stops) are kept in ``state``, so that every run on one checkpoint sees the same records.
+    topics it reads, where it stops) are stored in ``state``, so that every run on one checkpoint sees the same records.
     All counts are counts of offsets; some offsets hold no record, after transactions and compaction.
 
     Kafka is not contacted before ``initial`` or ``latest`` is called.
@@ -151,7 +151,6 @@ class KafkaSource(Source):
 
     def _records(self, messages: Sequence[Message], rejects: BadMessageHandler) -> pa.RecordBatch:
         """Return the records of a block of messages."""
-
         records, origins = self._decoder.decode(
             [message.value() for message in messages], lambda index, reason: rejects.reject(messages[index], reason)
         )
