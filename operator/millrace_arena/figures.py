@@ -18,7 +18,7 @@ _CALM_BATCHES = 10
 _ROUNDING = 1e-6
 """Tolerance for rounding errors, seconds."""
 _FLAT, _JUMP = 0.02, 0.2
-"""Limits of a step change, as shares of the rate: the largest range that is flat, and the smallest jump between."""
+"""Limits of a step change, as shares of the rate: its largest range on either side, and its smallest jump."""
 _FLAT_SECONDS = 600.0
 """Seconds for which the rate is flat on both sides of a step change."""
 _UNDONE_WITHIN = 600.0

@@ -25,6 +25,7 @@ _SERVICE = ("policy", "over\ninterval", "violations", "p50", "p95", "p99", "late
 _COST = ("policy", "core\nhours", "of the\noracle's", "rescales", "to\nsettle", "within\nseconds", "oscillations")
 _ALL = "all"
 _FEWEST_BATCHES = 10
+_SHORTEST_INTERVAL = 0.5
 
 
 def show_comparison(trace: str, policies: str, setting: ScenarioSetting, *, plot: Path | None, as_json: bool) -> None:
@@ -40,7 +41,7 @@ def show_comparison(trace: str, policies: str, setting: ScenarioSetting, *, plot
     scenario = _scenario(trace, setting)
     if scenario.trace.records < 1:
         if setting.peak is not None:
-            raise MillraceError(Problem(f"no records arrive at a --peak of {setting.peak:g}", "write a larger one"))
+            raise MillraceError(Problem(f"no records arrive at a --peak of {setting.peak:g}", "write a larger --peak"))
         problem = f"{setting.max_executors} executors have no time for records in an --interval of {setting.interval:g}"
         raise MillraceError(Problem(problem, "write a longer --interval or fewer --max-executors"))
     comparison = compare(scenario, names, setting.seed)
@@ -66,8 +67,9 @@ def _policies(given: str) -> list[str]:
 
 
 def _check(setting: ScenarioSetting) -> None:
-    if not 0.5 <= setting.interval <= 600:
-        raise MillraceError(Problem(f"--interval is {setting.interval:g}", "write 0.5 to 600 seconds"))
+    if not _SHORTEST_INTERVAL <= setting.interval <= 600:
+        hint = f"write {_SHORTEST_INTERVAL:g} to 600 seconds"
+        raise MillraceError(Problem(f"--interval is {setting.interval:g}", hint))
     if not 1 <= setting.max_executors <= 32:
         raise MillraceError(Problem(f"--max-executors is {setting.max_executors}", "write a whole number from 1 to 32"))
     if setting.peak is not None and not 0 < setting.peak < 1e12:
@@ -83,8 +85,7 @@ def _scenario(trace: str, setting: ScenarioSetting) -> Scenario:
     try:
         read = read_trace(Path(trace))
         if read.duration < _FEWEST_BATCHES * setting.interval:
-            hint = f"write a --interval of {read.duration / _FEWEST_BATCHES:g} s at most"
-            raise MillraceError(Problem(f"the trace is {read.duration:g} s long", hint, file=trace))
+            raise _too_short(trace, read.duration, setting.interval)
         return recorded(read, setting)
     except FileNotFoundError:
         problem = f'--trace: there is no file "{trace}", and no synthetic load of that name'
@@ -93,8 +94,18 @@ def _scenario(trace: str, setting: ScenarioSetting) -> Scenario:
         message = error.problem if error.value is None else f'"{error.value}": {error.problem}'
         raise MillraceError(Problem(message, file=str(error.file), line=error.line)) from None
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
+        reason = (error.strerror or error) if isinstance(error, OSError) else error
         raise MillraceError(Problem(f"cannot be used: {reason}", "name another --trace", file=trace)) from None
+
+
+def _too_short(trace: str, seconds: float, interval: float) -> MillraceError:
+    """Return the error for a trace of fewer than ``_FEWEST_BATCHES`` intervals."""
+    longest = seconds / _FEWEST_BATCHES
+    hint = f"write an --interval of at most {longest:g} s"
+    if longest < _SHORTEST_INTERVAL:
+        hint = f"name a --trace of at least {_SHORTEST_INTERVAL * _FEWEST_BATCHES:g} s"
+    message = f"the trace is {seconds:g} s long, less than {_FEWEST_BATCHES} intervals of {interval:g} s"
+    return MillraceError(Problem(message, hint, file=trace))
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:

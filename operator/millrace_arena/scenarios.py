@@ -29,7 +29,10 @@ _SCATTER, _SCATTER_SECONDS = 0.05, 10.0
 _CORES = 2
 """Cores of an executor."""
 _TASKS_PER_CORE, _MOST_TASKS_PER_CORE = 2, 4
-"""Combine tasks per core at the start, which many policies never change, and most combine tasks or slices per core."""
+"""Combine tasks per core at the start, and the maximum of combine tasks, and of replicas, per core.
+
+Many policies never change the number at the start.
+"""
 
 Load = tuple[Trace, KeySchedule]
 """The trace of a source, and the keys of its records."""
@@ -85,7 +88,7 @@ class ScenarioSetting:
 
     Attributes:
         interval: batch interval, seconds.
-        max_executors: most executors, of two cores each.
+        max_executors: maximum number of executors, of two cores each.
         peak: highest rate, records per second; None is 80 % of the capacity of the largest plan.
         longest: longest run on a recorded trace, seconds; of a longer trace, the busiest part is used.
         seed: seed of all random draws.

@@ -7,7 +7,7 @@ Rules: Kalavri et al., *Three steps is all you need*, OSDI 2018, and the code of
 The true rate of an operator is its records over the seconds its instances did useful work, not over elapsed seconds.
 Starting from the target rate of the source, in topological order, each operator gets the instances that its input
 needs, and its output is the input of the next. Here all operators share the cores of the executors, as they share
-workers in Timely. There DS2 adds up the instances, unrounded, to the workers of the job. The policy therefore sets
+workers in Timely. There, DS2 adds up the unrounded instances to the workers of the job. The policy therefore sets
 executors only; a job keeps its parallelism and replicas, which do not change the number of cores. As DS2 requires, the
 rate of the source is measured outside the job, at the broker.
 

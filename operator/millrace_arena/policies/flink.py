@@ -14,9 +14,9 @@ stage's own tasks counted, no stage would ever be fully busy, and Flink, whose v
 spare capacity that does not exist. Partitioners in pods of their own do run beside the batches. They have their own
 slots and are busy for their CPU time. Flink treats the rest of their time as back pressure from the batches.
 
-The simulation is kinder than reality: a rescale restarts a Flink job from its last checkpoint, while here batches go
-on. Two effects of a restart remain: the autoscaler allows for five minutes of restart, and it drops the metrics of the
-former plan. The operator runs it once a minute.
+The simulation is kinder than reality: a rescale restarts a Flink job from its last checkpoint, while here batches
+continue. Two effects of a restart remain: the autoscaler allows for five minutes of restart, and it drops the metrics
+of the former plan. The autoscaler runs once a minute.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class FlinkPolicy:
         self._backlog = _Backlog(arrived)
         self._options = FlinkOptions(max_parallelism=bounds.executors.high * bounds.executor_cores)
         self._memory = FlinkMemory()
-        self._runs: _Running | None = None
+        self._execution: _Execution | None = None
 
     def step(self, answer: Answer | None, situation: Situation) -> Shape | None:
         """Return the plan of the rescaled job; None while the job restarts or settles, or if its metrics are unusable.
@@ -72,10 +72,10 @@ class FlinkPolicy:
         if reading is None:
             return None
         lag = self._backlog.at(reading)
-        if self._runs is None or not self._runs.goes_on(reading, epoch, executors):
-            self._runs = _Running(reading, epoch, executors, self._options)
+        if self._execution is None or not self._execution.includes(reading, epoch, executors):
+            self._execution = _Execution(reading, epoch, executors, self._options)
             return None
-        window = self._runs.add(reading, lag, plan)
+        window = self._execution.add(reading, lag, plan)
         if window is None:
             return None
         stages = _vertices(plan, executors, self._bounds, self._state_partitions)
@@ -85,18 +85,18 @@ class FlinkPolicy:
         return None if parallelism == current else _rescaled(plan, current, parallelism, self._bounds)
 
 
-class _Running:
+class _Execution:
     """One execution of a job, from one restart to the next."""
 
     def __init__(self, first: _Reading, epoch: int, executors: int, options: FlinkOptions) -> None:
-        self._form = (epoch, executors)
+        self._epoch_executors = (epoch, executors)
         self._last = first
         self._options = options
         self._collector = Collector(first.time, options)
 
-    def goes_on(self, reading: _Reading, epoch: int, executors: int) -> bool:
+    def includes(self, reading: _Reading, epoch: int, executors: int) -> bool:
         """Return whether ``reading`` belongs to this execution: nothing restarted it, and its counters continue."""
-        return self._form == (epoch, executors) and reading.batches >= self._last.batches
+        return self._epoch_executors == (epoch, executors) and reading.batches >= self._last.batches
 
     def add(self, reading: _Reading, lag: float, plan: Shape) -> MetricWindow | None:
         """Return the window that ends with ``reading``; None until the window is full, or without a new batch."""

@@ -19,7 +19,7 @@ from millrace_arena.policies.flink_metrics import FlinkMetric, FlinkOptions, Met
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class EvaluatedVertex:
     """Rates of a vertex, records per second, and its ``load``, the share of time it is busy.
 
     ``target_rate`` is the arrival rate, ``catch_up_rate`` is added to it until the lag is gone, and ``true_rate`` is
@@ -40,7 +40,7 @@ class Evaluated:
         return self.true_rate < self.slow_below or self.true_rate > self.idle_above
 
 
-def evaluate(vertices: Sequence[Vertex], window: MetricWindow, options: FlinkOptions) -> dict[str, Evaluated]:
+def evaluate(vertices: Sequence[Vertex], window: MetricWindow, options: FlinkOptions) -> dict[str, EvaluatedVertex]:
     """Evaluate all vertices, which come in topological order.
 
     Raises:
@@ -51,11 +51,11 @@ def evaluate(vertices: Sequence[Vertex], window: MetricWindow, options: FlinkOpt
     else:
         high = options.target_utilization + options.utilization_boundary
         low = options.target_utilization - options.utilization_boundary
-    found: dict[str, Evaluated] = {}
+    found: dict[str, EvaluatedVertex] = {}
     for vertex in vertices:
         target, catch_up = (rounded(rate) for rate in _targets(vertex, vertices, window, found, options))
         load = _busy(vertex, window, options) / 1000
-        found[vertex.name] = Evaluated(
+        found[vertex.name] = EvaluatedVertex(
             target_rate=target,
             catch_up_rate=catch_up,
             true_rate=rounded(_true_rate(vertex, window, load, options)),
@@ -94,7 +94,7 @@ def _targets(
     vertex: Vertex,
     vertices: Sequence[Vertex],
     window: MetricWindow,
-    found: Mapping[str, Evaluated],
+    found: Mapping[str, EvaluatedVertex],
     options: FlinkOptions,
 ) -> tuple[float, float]:
     """Return the target rate and the catch-up rate of a vertex, unrounded."""
@@ -152,8 +152,8 @@ def _true_rate(vertex: Vertex, window: MetricWindow, load: float, options: Flink
 
 
 @dataclass(frozen=True)
-class Rescaled:
-    """A vertex that was rescaled at ``time``, with its true rate then and its expected rate, records per second."""
+class VertexRescale:
+    """A rescale of a vertex at ``time``, with its true rate then and its expected rate, records per second."""
 
     time: float
     before: int
@@ -164,18 +164,22 @@ class Rescaled:
 
 @dataclass(frozen=True)
 class FlinkMemory:
-    """State kept for each vertex: its last rescale, and the time since which a scale-down is pending."""
+    """What the autoscaler remembers of each vertex: its last rescale, and since when a scale-down has been pending."""
 
-    rescaled: Mapping[str, Rescaled] = field(default_factory=dict)
+    rescaled: Mapping[str, VertexRescale] = field(default_factory=dict)
     waiting: Mapping[str, float] = field(default_factory=dict)
 
 
 def decide(
-    vertices: Sequence[Vertex], found: Mapping[str, Evaluated], memory: FlinkMemory, options: FlinkOptions, now: float
+    vertices: Sequence[Vertex],
+    found: Mapping[str, EvaluatedVertex],
+    memory: FlinkMemory,
+    options: FlinkOptions,
+    now: float,
 ) -> tuple[dict[str, int], FlinkMemory]:
     """Return the new parallelism of every vertex and the new memory; ``now`` is in seconds."""
     waiting = dict(memory.waiting)
-    proposed: dict[str, Rescaled] = {}
+    proposed: dict[str, VertexRescale] = {}
     needed = False
     for vertex in vertices:
         seen = found[vertex.name]
@@ -193,7 +197,7 @@ def decide(
             if not due:
                 continue
         expected = rounded(seen.true_rate * factor)
-        proposed[vertex.name] = Rescaled(now, vertex.parallelism, after, seen.true_rate, expected)
+        proposed[vertex.name] = VertexRescale(now, vertex.parallelism, after, seen.true_rate, expected)
         needed = needed or (due and seen.out_of_bounds)
     parallelism = {vertex.name: vertex.parallelism for vertex in vertices}
     if not needed:
@@ -213,7 +217,7 @@ def scaled(vertex: Vertex, factor: float, options: FlinkOptions) -> int:
     return max(low, _even(wanted, groups, high))
 
 
-def _factor(seen: Evaluated, options: FlinkOptions) -> float:
+def _factor(seen: EvaluatedVertex, options: FlinkOptions) -> float:
     """Return the factor by which a vertex must grow to reach its target utilization, within limits; NaN if unknown."""
     needed = capacity(seen.target_rate, seen.catch_up_rate, options.target_utilization, options, restart=True)
     factor = quotient(needed, seen.true_rate)
@@ -237,7 +241,9 @@ def _even(wanted: int, groups: int, high: int) -> int:
     return fewer if groups % fewer == 0 else fewer + 1
 
 
-def _ineffective(vertex: Vertex, seen: Evaluated, past: Rescaled | None, options: FlinkOptions, now: float) -> bool:
+def _ineffective(
+    vertex: Vertex, seen: EvaluatedVertex, past: VertexRescale | None, options: FlinkOptions, now: float
+) -> bool:
     """Return whether the last scale-up gained too little of its expected rate to allow another one."""
     if not options.block_ineffective or past is None or now - past.time > options.history_age:
         return False

@@ -123,7 +123,7 @@ def observed_rate(rate: float, lag: float, held_up: float, before: float, option
 
 
 def rounded(value: float) -> float:
-    """Round to three decimals, halves away from zero, as Flink stores metrics; a value that would become 0 is kept."""
+    """Round to three decimals, halves away from zero, as Flink stores metrics, unless that would make the value 0."""
     if not abs(value) < 1e15:  # beyond it, a double has no third decimal
         return value
     return float(Decimal(repr(value)).quantize(Decimal("0.001"), ROUND_HALF_UP)) or value
@@ -163,6 +163,6 @@ class Collector:
 
     @property
     def window(self) -> MetricWindow:
-        """All samples kept so far."""
+        """All samples of the window so far."""
         names = self._samples[0] if self._samples else {}
         return MetricWindow(tuple(self._times), {name: [sample[name] for sample in self._samples] for name in names})

@@ -31,7 +31,7 @@ class SparkRatioPolicy:
         self._before: Answer | None = None
 
     def step(self, answer: Answer | None, situation: Situation) -> Shape | None:
-        """Return the plan with some executors more, or one less."""
+        """Return the plan with more executors, with one fewer, or unchanged; None without a finished batch."""
         before, self._before = self._before, answer
         mean = ratio(increase(before, answer, "processing_seconds_total"), increase(before, answer, "batches_total"))
         if mean is None:

@@ -45,7 +45,8 @@ class _Event(Enum):
 class Fleet:
     """Pods of one kind on a simulated clock that starts at 0 and never goes back.
 
-    ``lost`` pods were lost so far, without notice, and ``came`` became ready so far, not counting the initial ones.
+    ``lost`` is the number of pods lost so far, without notice, and ``started`` the number of those that became ready so
+    far, not counting the initial ones.
     """
 
     def __init__(self, profile: ClusterProfile, size: int, rng: np.random.Generator) -> None:
@@ -62,7 +63,7 @@ class Fleet:
         self._ids = count()
         self._seconds = 0.0
         self.lost = 0
-        self.came = 0
+        self.started = 0
         for pod in islice(self._ids, self._wanted):
             self._created[pod] = 0.0
             self._begin(pod, 0.0)
@@ -105,7 +106,7 @@ class Fleet:
             time, pod, event = heappop(self._events)
             if event is _Event.READY and pod in self._pending:
                 self._pending.remove(pod)
-                self.came += 1
+                self.started += 1
                 self._begin(pod, time)
             elif event is _Event.LOST and pod in self._ready:
                 self._ready.remove(pod)

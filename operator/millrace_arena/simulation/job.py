@@ -167,7 +167,7 @@ def _stage(name: str, cost: StageCost, blocks: int, rows: tuple[float, ...], par
 
 
 _BLOCK = 65_536
-"""Draws at once, because single draws would dominate the simulation time."""
+"""Number of random draws made at once, because single draws would dominate the simulation time."""
 
 
 class BatchNoise:

@@ -257,7 +257,7 @@ def _present(answer: Answer, series: Iterable[str]) -> list[str]:
 def increase(earlier: Answer | None, later: Answer | None, counter: str) -> float | None:
     """Return the increase of a counter between two answers; None if a value is missing or the counter was reset.
 
-    There are no further checks: other systems read their metrics so.
+    There are no further checks, because the systems that are simulated here make none.
     """
     if earlier is None or later is None:
         return None

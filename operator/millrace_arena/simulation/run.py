@@ -178,8 +178,8 @@ class _Simulation:
             factor *= 1 + cluster.drain_slowdown
         seconds = self._noise.scatter(tasks, factor)
         took = makespan(seconds, cores, self._scenario.job.schedule)
-        if fleet.came > self._warm:
-            self._warm = fleet.came
+        if fleet.started > self._warm:
+            self._warm = fleet.started
             took += cluster.warm_up_seconds
         ready, lost = fleet.ready, fleet.lost
         self._catch_up(now + took)

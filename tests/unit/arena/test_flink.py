@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from millrace_arena.policies.flink import FlinkPolicy
-from millrace_arena.policies.flink_autoscaler import Evaluated
+from millrace_arena.policies.flink_autoscaler import EvaluatedVertex
 from millrace_arena.simulation.run import simulate
 from millrace_operator.scaling.decision.decision import Situation
 from millrace_operator.scaling.observation import Answer
@@ -141,7 +141,7 @@ def test_partitioner_pods_are_scaled_by_their_own_time_and_need_no_executors():
 
 
 def test_rates_on_their_bounds_are_within():
-    seen = Evaluated(1000.0, 0.0, 1000.0, 1.0, slow_below=1000.0, idle_above=2667.0)
+    seen = EvaluatedVertex(1000.0, 0.0, 1000.0, 1.0, slow_below=1000.0, idle_above=2667.0)
     assert not seen.out_of_bounds
     assert not replace(seen, true_rate=2667.0).out_of_bounds
     assert replace(seen, true_rate=999.9).out_of_bounds

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace_arena.policies.flink_autoscaler import FlinkMemory, Rescaled, decide, evaluate
+from millrace_arena.policies.flink_autoscaler import FlinkMemory, VertexRescale, decide, evaluate
 from millrace_arena.policies.flink_metrics import FlinkMetric, FlinkOptions, MetricWindow, Vertex, observed_rate
 
 FACTS = json.loads((Path(__file__).parent / "flink_states.json").read_text())
@@ -61,7 +61,7 @@ def test_it_evaluates_and_decides_as_flink_does(state):
             seen.idle_above,
         ]
         assert ours == pytest.approx([number(fact) for fact in facts], rel=0, abs=1e-6, nan_ok=True), name
-    memory = FlinkMemory({name: Rescaled(*past) for name, past in state["past"].items()}, state["delayed"])
+    memory = FlinkMemory({name: VertexRescale(*past) for name, past in state["past"].items()}, state["delayed"])
     parallelism, after = decide(vertices_of(state), found, memory, options_of(state), state["now"])
     assert parallelism == state["parallelism"]
     assert after.waiting == pytest.approx(state["delayed_after"])

@@ -23,6 +23,7 @@ def run(tmp_path, monkeypatch):
     (tmp_path / "trace.csv").write_text("time,rate\n0,100\n300,100\n301,300\n600,300\n")
     (tmp_path / "bad.csv").write_text("time,rate\n0,100\n60,many\n")
     (tmp_path / "zero.csv").write_text("time,rate\n0,0\n600,0\n")
+    (tmp_path / "short.csv").write_text("time,rate\n0,100\n3,100\n")
 
     def invoke(**options):
         usual = {"trace": "trace.csv", "policy": "oracle,cpu"}
@@ -68,7 +69,14 @@ def test_a_synthetic_load(run):
         ({"trace": "bad.csv"}, 'bad.csv:3: "many": not a rate; write a number of records per second'),
         ({"trace": "zero.csv"}, "zero.csv: cannot be used: trace 'zero' is 0 throughout"),
         ({"trace": "."}, ".: cannot be used: Is a directory"),
-        ({"interval": "100"}, "trace.csv: the trace is 600 s long; write a --interval of 60 s at most"),
+        (
+            {"interval": "100"},
+            "trace.csv: the trace is 600 s long, less than 10 intervals of 100 s; write an --interval of at most 60 s",
+        ),
+        (
+            {"trace": "short.csv"},
+            "short.csv: the trace is 3 s long, less than 10 intervals of 2 s; name a --trace of at least 5 s",
+        ),
         ({"policy": "cpus"}, '--policy cpus: there is no policy "cpus"; did you mean "cpu"?'),
         ({"policy": "cpu,"}, '--policy cpu,: there is no policy ""; remove the comma'),
         ({"policy": "cpu,cpu"}, "--policy cpu,cpu names a policy twice; name each once"),

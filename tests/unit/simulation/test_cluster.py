@@ -23,7 +23,7 @@ def test_the_first_pods_are_there_and_others_take_their_time():
     fleet.advance(29.9)
     assert fleet.ready == 2
     fleet.advance(30)
-    assert (fleet.ready, fleet.pending_since, fleet.came) == (4, None, 2)
+    assert (fleet.ready, fleet.pending_since, fleet.started) == (4, None, 2)
 
 
 def test_pod_seconds_by_hand():
@@ -89,7 +89,7 @@ def test_lost_pods_are_replaced():
         fleet.advance(now)
         assert fleet.ready <= 4
     assert fleet.lost == pytest.approx(4 * 50_000 / 520, rel=0.15)
-    assert fleet.came >= fleet.lost - 4
+    assert fleet.started >= fleet.lost - 4
 
 
 def test_a_pod_that_leaves_is_not_lost_besides():
