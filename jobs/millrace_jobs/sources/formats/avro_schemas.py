@@ -15,7 +15,7 @@ from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 from urllib.request import Request, urlopen
 
 import pyarrow as pa
@@ -50,6 +50,7 @@ PATIENCE = 30.0
 
 _TIMEOUT = 10.0
 _PAUSE = 1.0
+_URL_HINT = "write http://host:8081"
 _JSON = "application/vnd.schemaregistry.v1+json, application/json"
 _NO_SCHEMA = 40403
 """The error code of a registry without the schema; any other 404 means that the URL is not a registry's."""
@@ -149,19 +150,21 @@ def _name(schema: Any) -> str:
 class SchemaRegistry:
     """A schema registry, identified by its URL.
 
-    Raises MillraceError if the URL is not HTTP or HTTPS, or contains a user or a password.
+    Raises MillraceError if the URL is malformed, is not HTTP or HTTPS, or contains a user or a password.
     """
 
     url: str
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
+        parts = _split(self.url)
+        if parts is None:  # the URL is not shown, because it may contain a password
+            raise MillraceError(Problem("the registry's URL is malformed", _URL_HINT))
         if parts.username or parts.password:
             shown = parts._replace(netloc=f"...@{parts.hostname}").geturl()
             hint = "leave user and password out: a spec is no place for secrets"
             raise MillraceError(Problem(f"the registry's URL {shown} contains a login", hint))
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise MillraceError(Problem(f"{self.url!r} is not the URL of a registry", "write http://host:8081"))
+            raise MillraceError(Problem(f"{self.url!r} is not the URL of a registry", _URL_HINT))
 
     def schema(self, number: int) -> AvroSchema | str:
         """Return the schema with this id, or the reason why there is no Avro schema with this id.
@@ -171,6 +174,16 @@ class SchemaRegistry:
             TransientError: the registry does not answer for ``PATIENCE`` seconds.
         """
         return _schema(self.url.rstrip("/"), number)
+
+
+def _split(url: str) -> SplitResult | None:
+    """Return the parts of a URL; None if its host is malformed, or its port is not a number up to 65535."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return None
+    return parts
 
 
 @lru_cache(maxsize=4096)

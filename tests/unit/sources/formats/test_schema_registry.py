@@ -137,6 +137,13 @@ def test_a_url_with_a_login_is_refused_and_not_repeated():
     assert "user" not in str(raised.value).replace("user and password", "")
 
 
+@pytest.mark.parametrize("url", ["http://[::1:8081", "http://registry:none", "http://ada:hunter2@registry:99999"])
+def test_a_malformed_url_is_refused_and_not_repeated(url):
+    with pytest.raises(MillraceError) as raised:
+        SchemaRegistry(url)
+    assert str(raised.value) == "the registry's URL is malformed; write http://host:8081"
+
+
 @pytest.mark.parametrize("url", ["registry:8081", "ftp://registry", "http://", "/a"])
 def test_a_url_of_another_kind_is_refused(url):
     with pytest.raises(MillraceError, match="is not the URL of a registry; write http://host:8081"):
