@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
@@ -153,7 +154,7 @@ def _kafka(name: str, spec: SourceSpec, kafka: KafkaSourceSpec, state: Path, cor
     return KafkaSource(
         name,
         Connection.of(kafka),
-        _subscription(kafka),
+        _subscription(name, kafka),
         _decoder(name, spec),
         str(state),
         include_metadata=kafka.include_metadata,
@@ -163,7 +164,8 @@ def _kafka(name: str, spec: SourceSpec, kafka: KafkaSourceSpec, state: Path, cor
     )
 
 
-def _subscription(kafka: KafkaSourceSpec) -> Subscription:
+def _subscription(name: str, kafka: KafkaSourceSpec) -> Subscription:
+    field = f"spec.sources.{name}.kafka"
     chosen = tuple(
         ChosenPartition(Partition(each.topic, each.partition), each.starting_offset, each.ending_offset)
         for each in kafka.partitions or ()
@@ -172,14 +174,18 @@ def _subscription(kafka: KafkaSourceSpec) -> Subscription:
         topics=(kafka.topic,) if kafka.topic else kafka.topics or (),
         pattern=kafka.topic_pattern,
         chosen=chosen,
-        starting=_moment(kafka.starting_offsets, kafka.starting_timestamp) or "earliest",
-        ending=_moment(kafka.ending_offsets, kafka.ending_timestamp),
+        starting=_moment(kafka.starting_offsets, kafka.starting_timestamp, f"{field}.startingTimestamp") or "earliest",
+        ending=_moment(kafka.ending_offsets, kafka.ending_timestamp, f"{field}.endingTimestamp"),
     )
 
 
-def _moment(offsets: KafkaOffsets | None, timestamp: str | None) -> Moment | None:
+def _moment(offsets: KafkaOffsets | None, timestamp: str | None, field: str) -> Moment | None:
     if timestamp is not None:
-        return math.ceil(datetime.fromisoformat(timestamp).timestamp() * 1000)
+        try:
+            return math.ceil(datetime.fromisoformat(timestamp).timestamp() * 1000)
+        except ValueError as error:
+            message = f"the time {timestamp} does not exist: {error}"
+            raise MillraceError(Problem(message, "correct the date or the time", field=field)) from None
     if offsets is None:
         return None
     return "earliest" if offsets is KafkaOffsets.EARLIEST else "latest"
@@ -200,7 +206,11 @@ def _avro(name: str, spec: SourceSpec, avro: Avro) -> AvroDecoder:
     field = f"spec.sources.{name}"
     if avro.registry is not None:
         assert spec.ddl is not None
-        return AvroDecoder(declared_schema(spec.ddl), spec.timestamp_format.value, SchemaRegistry(avro.registry))
+        try:
+            registry = SchemaRegistry(avro.registry)
+        except MillraceError as error:
+            raise MillraceError(*(replace(each, field=f"{field}.avro.registry") for each in error.problems)) from None
+        return AvroDecoder(declared_schema(spec.ddl), spec.timestamp_format.value, registry)
     assert avro.writer_schema is not None
     try:
         writer = read_avro_schema(avro.writer_schema)

@@ -79,7 +79,16 @@ def test_opening_writes_nothing_and_asks_nobody(tmp_path):
 )
 def test_what_is_subscribed(kafka, subscription):
     spec = spec_of(kafka, format="raw")
-    assert _subscription(spec.kafka) == subscription
+    assert _subscription("trips", spec.kafka) == subscription
+
+
+def test_a_time_that_does_not_exist_is_refused_with_its_field():
+    spec = spec_of({"topic": "a", "startingTimestamp": "2026-02-30T00:00:00Z"}, format="raw")
+    with pytest.raises(MillraceError) as raised:
+        _subscription("trips", spec.kafka)
+    assert str(raised.value).startswith(
+        "spec.sources.trips.kafka.startingTimestamp: the time 2026-02-30T00:00:00Z does not exist: "
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,7 +110,7 @@ def test_what_is_subscribed(kafka, subscription):
              "watermark": {"column": "when", "delay": "1s"}},
             "when",
         ),
-        ({"avro": {"registry": "http://ada:hunter2@registry"}, "schema": "id BIGINT"}, "contains a login"),
+        ({"avro": {"registry": "http://ada:hunter2@registry"}, "schema": "id BIGINT"}, "spec.sources.trips.avro.registry: the registry's URL"),
     ],
 )  # fmt: skip
 def test_avro_that_cannot_be_read_is_refused(tmp_path, more, said):
