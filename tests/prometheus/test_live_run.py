@@ -44,8 +44,8 @@ def test_scaling_reads_a_job_that_runs(tmp_path: Path, start, connect) -> None:
         begun = time.time()
         decisions = []
         reading, scaler = AnswerReader(), Scaler(Settings(), BOUNDS, state_partitions=2)
-        told: list[Observation | NoAnswer] = []
-        while sum(seen.batches for seen in told if isinstance(seen, Observation)) < BATCHES:
+        answers: list[Observation | NoAnswer] = []
+        while sum(seen.batches for seen in answers if isinstance(seen, Observation)) < BATCHES:
             assert run.process.poll() is None, run.finish()
             assert time.time() < begun + 2 * PATIENCE, answers
             now = time.time()
