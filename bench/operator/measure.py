@@ -159,8 +159,8 @@ class OperatorBench:
         return Deletion(queries, time.monotonic() - began, dict(requests(self.plane).since(before).operator))
 
     def _owned(self) -> Sequence[str]:
-        labelled = ("--all-namespaces", "-l", "millrace.io/query", "-o", "name")
-        return self.plane.kubectl("get", _OWNED, *labelled).stdout.split()
+        labeled = ("--all-namespaces", "-l", "millrace.io/query", "-o", "name")
+        return self.plane.kubectl("get", _OWNED, *labeled).stdout.split()
 
     def _wait(self, condition: Callable[[], bool], what: str, count: Callable[[], int]) -> None:
         began = printed = time.monotonic()

@@ -166,7 +166,7 @@ CLAIMS = (
     Claim(
         "003.1",
         "§3.1",
-        "Dalton maximises the reward: against two choices, cAM and CM",
+        "Dalton maximizes the reward: against two choices, cAM and CM",
         _rewards,
         "Exploration sends 10 % of a hot key's records to random workers, so within a window all workers have "
         "the key. CA is then 1 for each of them and cannot hold the bandit back; CI makes it level the loads. "
@@ -250,7 +250,7 @@ CLAIMS = (
     Claim(
         "003.14",
         "Fig. 14a, §5.4",
-        "partitioners that never sync optimise only locally",
+        "partitioners that never sync optimize only locally",
         _no_syncs,
         "Without syncs, nothing may be forwarded. But the loads are more even: each partitioner treats as hot "
         "what is frequent in its own part, and so splits more keys than by the global threshold",

@@ -34,9 +34,9 @@ LINES = {
     "Dalton": ("#d62728", "-"),
     "Prompt": ("#ff7f0e", "-"),
 }
-"""The colour and the dashes of each algorithm, the same in all plots."""
+"""The color and the dashes of each algorithm, the same in all plots."""
 
-TECHNIQUE_COLOURS = {"Time-based": "#c7c7c7"}
+TECHNIQUE_COLORS = {"Time-based": "#c7c7c7"}
 SKEW, COUNT = 1.25, 32
 """Value of z while n varies, and value of n while z varies."""
 
@@ -88,12 +88,12 @@ def _zipf(figures: PaperFigures) -> Any:
 
 def _trade_off(figures: PaperFigures) -> Any:
     figure, axis = pyplot.subplots(figsize=(6.5, 3.6), layout="constrained")
-    for name, (colour, dashes) in LINES.items():
+    for name, (color, dashes) in LINES.items():
         x, y = (
             figures.of("zipf windows", f"zipf {SKEW:g}", name, COUNT, value) for value in ("imbalance", "replication")
         )
         marker = {"-": "o", "--": "s", ":": "^"}[dashes]
-        axis.plot([x], [y], marker, color=colour, label=name, markersize=6)
+        axis.plot([x], [y], marker, color=color, label=name, markersize=6)
     axis.set_xscale("symlog", linthresh=0.01)
     axis.set_xticks([0, 0.01, 0.1, 1, 10], ["0", "0.01", "0.1", "1", "10"])
     axis.set_xlabel(f"imbalance / average load (Zipf({SKEW:g}), n = {COUNT})")
@@ -141,9 +141,9 @@ def _shift(figures: PaperFigures) -> Any:
     for axis, (value, label) in zip(axes, labels, strict=True):
         for name in ("FLD", "cAM-2", "PK-2", "DAGreedy", "Dalton"):
             key = FigureKey("shifts alternating", "phases", name, dalton_003.SHIFT_WORKERS, value)
-            colour, dashes = LINES[name]
+            color, dashes = LINES[name]
             pairs = np.array(figures.series[key]).reshape(-1, 2).mean(axis=1)
-            axis.plot(np.arange(len(pairs)) * 2 + 1, pairs, dashes, color=colour, label=name)
+            axis.plot(np.arange(len(pairs)) * 2 + 1, pairs, dashes, color=color, label=name)
         for phase in range(1, 4):
             axis.axvline(phase * dalton_003.PHASE, color="#888888", linewidth=0.8)
         axis.set_ylabel(label)
@@ -161,9 +161,9 @@ def _prompt(figures: PaperFigures) -> Any:
         ("BCI relative to shuffle", [value.bci for value in values]),
         ("KSR", [figures.of("blocks", "w106", name, COUNT, "ksr") for name in names]),
     )
-    colours = [LINES[name][0] if name in LINES else TECHNIQUE_COLOURS[name] for name in names]
+    colors = [LINES[name][0] if name in LINES else TECHNIQUE_COLORS[name] for name in names]
     for axis, (title, heights) in zip(axes, panels, strict=True):
-        axis.bar(names, heights, color=colours)
+        axis.bar(names, heights, color=colors)
         axis.set_title(title)
         axis.tick_params(axis="x", labelrotation=90)
         axis.grid(visible=False, axis="x")
@@ -173,5 +173,5 @@ def _prompt(figures: PaperFigures) -> Any:
 
 
 def _line(axis: Axes, x: Sequence[float], y: Sequence[float], name: str, label: str | None = None) -> None:
-    colour, dashes = LINES[name]
-    axis.plot(x, y, dashes, color=colour, label=label or name)
+    color, dashes = LINES[name]
+    axis.plot(x, y, dashes, color=color, label=label or name)

@@ -42,7 +42,7 @@ def reference_table(plan: PartitionedBatch, block: int, *, shared: bool) -> Refe
     """Return the reference table of one block, for the Map task that processes it (paper 004, section 5).
 
     With ``shared``, other replicas partition records of the same keys, so any key may be in their blocks too. All keys
-    are then labelled split, because a Map task must not choose the Reduce bucket of such a key by itself. ``shared`` is
+    are then labeled split, because a Map task must not choose the Reduce bucket of such a key by itself. ``shared`` is
     False if there is one replica, or if each key comes to one replica only.
     """
     fragments = plan.fragments

@@ -25,7 +25,7 @@ Panel = Builder[models.Panel]
 Variable = Builder[models.VariableModel]
 
 Steps = Mapping[float, str]
-"""Colours by their lowest value; values below the first step have the panel's base colour."""
+"""Colors by their lowest value; values below the first step have the panel's base color."""
 
 
 def board(
@@ -202,7 +202,7 @@ def rows(
         description: the question that the table answers.
         columns: expression and unit of each column, by its title.
         keys: titles of the label columns, by label.
-        steps: colours of the values in a column, by its title.
+        steps: colors of the values in a column, by its title.
         link: title of a column, and the URL that its values link to.
         sort: title of the column to sort by, largest value first.
     """
@@ -246,8 +246,8 @@ def _query(letter: str, expr: str) -> prometheus.Dataquery:
 
 
 def _thresholds(steps: Steps, below: str) -> builders.ThresholdsConfig:
-    colours = [models.Threshold(None, below), *(models.Threshold(value, colour) for value, colour in steps.items())]
-    return builders.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE).steps(colours)
+    colors = [models.Threshold(None, below), *(models.Threshold(value, color) for value, color in steps.items())]
+    return builders.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE).steps(colors)
 
 
 def _legend() -> common.VizLegendOptions:

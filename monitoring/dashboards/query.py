@@ -22,7 +22,7 @@ def dashboard() -> Dashboard:
 
 
 def partitioning() -> Dashboard:
-    """Build the dashboard: evenness of load and tasks, the cost of evenness, and the behaviour of ``auto``."""
+    """Build the dashboard: evenness of load and tasks, the cost of evenness, and the behavior of ``auto``."""
     return board(
         "partitioning",
         "The partitioner of one query: is the load even, and at what cost?",

@@ -47,7 +47,7 @@ def write_plot(comparison: Comparison, file: Path) -> None:
             _draw_steps(parallelism, run, np.array([float(batch.plan.parallelism) for batch in run.batches]), style)
             _draw_steps(replicas, run, np.array([float(batch.plan.replicas) for batch in run.batches]), style)
             _draw_largest(backlog, run, run.backlog, style)
-        utilization.axhline(1.0, color="grey", linewidth=0.8)
+        utilization.axhline(1.0, color="gray", linewidth=0.8)
         utilization.set_ylim(0, 3)
         backlog.set_yscale("symlog", linthresh=max(scenario.trace.peak * scenario.job.interval, 1.0))
         _label(load, "arriving records per second, millions")

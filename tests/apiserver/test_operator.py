@@ -112,8 +112,8 @@ def test_everything_that_a_query_needs_is_made_and_put_right_and_goes_with_it(ku
     wait_until(lambda: status_of(kubectl, "trips-by-cell")["phase"] == "Deploying")
 
     kubectl("delete", "sq", "trips-by-cell")
-    labelled = ("-l", "millrace.io/query=trips-by-cell", "-o", "name")
-    wait_until(lambda: not kubectl("get", "sts,svc,cm,pdb,netpol,role,rolebinding,sa,pod", *labelled))
+    labeled = ("-l", "millrace.io/query=trips-by-cell", "-o", "name")
+    wait_until(lambda: not kubectl("get", "sts,svc,cm,pdb,netpol,role,rolebinding,sa,pod", *labeled))
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -23,7 +23,7 @@ _PATIENCE = 180.0
 _READY = "Server is ready to receive web requests."
 
 Targets = Mapping[str, Mapping[str, str]]
-"""Labels of each target by its address. Those of discovery, such as ``__meta_kubernetes_namespace``, are relabelled."""
+"""Labels of each target by its address. Those of discovery, such as ``__meta_kubernetes_namespace``, are relabeled."""
 
 _POD = {"__meta_kubernetes_namespace": "namespace", "__meta_kubernetes_pod_name": "pod"}
 """Relabelling of the labels of discovery, as in every configuration that scrapes pods."""
@@ -128,11 +128,11 @@ class PrometheusServer:
         ]
 
     def _settings(self, scrape_interval: str) -> Mapping[str, Any]:
-        relabelled = [{"source_labels": [meta], "regex": "(.+)", "target_label": name} for meta, name in _POD.items()]
+        relabeled = [{"source_labels": [meta], "regex": "(.+)", "target_label": name} for meta, name in _POD.items()]
         job = {
             "job_name": "pods",
             "file_sd_configs": [{"files": ["targets.json"]}],
-            "relabel_configs": relabelled,
+            "relabel_configs": relabeled,
         }
         return {
             "global": {"scrape_interval": scrape_interval, "scrape_timeout": scrape_interval},

@@ -37,7 +37,7 @@ _PLAIN = re.compile(r'(\S+?)=("(?:[^"\\]|\\.)*"|\S*)')
 
 
 class Result(NamedTuple):
-    """The output of a command. With a pseudo-terminal, ``out`` is all of it, without colours."""
+    """The output of a command. With a pseudo-terminal, ``out`` is all of it, without colors."""
 
     status: int
     out: str

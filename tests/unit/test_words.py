@@ -14,7 +14,9 @@ PACKAGES = (
     "operator/millrace_operator",
     "operator/millrace_arena",
     "crds/millrace_api",
+    "crds/millrace_support",
     "monitoring",
+    "tools",
     "bench",
 )
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
@@ -22,8 +24,11 @@ PAGES = sorted(
     page for pattern in ("*.md", "docs/**/*.md", "charts/**/*.txt", "monitoring/**/*.md") for page in ROOT.glob(pattern)
 )
 BANNED = re.compile(
-    r"\b(told|tells|tell|anew|shall|affair|let go|mend(ed)?|deeds?|whereof|what is there|is begun|comes to be|"
-    r"nobody|somebody|it is looked)\b",
+    r"\b(told|tells|tell|anew|shall|affair|let go|mend(s|ed)?|deeds?|whereof|what is there|is begun|comes to be|"
+    r"nobody|somebody|it is looked|"
+    # British spellings: Kubernetes and Spark spell the American way, and so does this repository.
+    r"colours?|behaviours?|neighbours?|favour\w*|modelled|labelled|centres?|"
+    r"\w*(normal|synchron|optim|initial|serial|minim|maxim|util)is(e|ed|es|ing|ation))\b",
     re.IGNORECASE,
 )
 MID_SENTENCE = re.compile(r"(Of|Those|That|As|By|To|And|Or|There is none|From)\b")

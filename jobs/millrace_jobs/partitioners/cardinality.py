@@ -48,7 +48,7 @@ class CardinalityAware(Partitioner):
     """Algorithm 1 without its decision, over windows of ``slides`` slides that are forgotten when they end.
 
     L holds leads over the least loaded worker, as in PK. This changes no decision: cAM only compares them, and the
-    normalisation of LM subtracts the least one.
+    normalization of LM subtracts the least one.
     """
 
     COUNTERS = (SavedCounter("slide", "number of slides"),)
@@ -166,7 +166,7 @@ class GroupAffinityByRecords(CardinalityAware):
 
 
 class HybridImbalanceMinimization(CardinalityAware):
-    """LM (Algorithm 5): balances p times the normalised records plus 1 - p times the normalised distinct keys.
+    """LM (Algorithm 5): balances p times the normalized records plus 1 - p times the normalized distinct keys.
 
     ``weight`` is p (equation 9), 0.5 in the paper. 0 gives CM, and 1 gives PK within a window.
     """

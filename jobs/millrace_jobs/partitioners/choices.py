@@ -5,7 +5,7 @@ workers. They are the same on every replica. ``LocalLoads`` is the paper's "Loca
 
 CM, AM, cAM and LM (paper 000, Algorithms 2-5) choose by the hybrid load of equation 9, ``p L' + (1 - p) CL'``. With
 p = 0 it orders workers by cardinality, as CM and AM do. With p = 1 it orders them by records, as cAM (and PK) does.
-These two cases need no normalisation.
+These two cases need no normalization.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def least_hybrid_load(
         elif weight == 1.0:
             load = float(loads[worker])
         else:
-            records = _normalised(loads[worker], loads[extremes[0]], loads[extremes[1]])
-            keys = _normalised(cardinalities[worker], cardinalities[extremes[2]], cardinalities[extremes[3]])
+            records = _normalized(loads[worker], loads[extremes[0]], loads[extremes[1]])
+            keys = _normalized(cardinalities[worker], cardinalities[extremes[2]], cardinalities[extremes[3]])
             load = weight * records + (1.0 - weight) * keys
         if best < 0 or load < least:
             best, least = worker, load
@@ -114,14 +114,14 @@ def least_hybrid_load(
 
 
 @inlined
-def _normalised(value: float, least: float, most: float) -> float:
+def _normalized(value: float, least: float, most: float) -> float:
     """Return ``value`` scaled by equations 7 and 8; 0 if all workers have the same value, which they leave open."""
     return (value - least) / (most - least) if most > least else 0.0
 
 
 @inlined
 def extremes_of(loads: Loads, cardinalities: Cardinalities) -> Extremes:
-    """Return the workers whose values the normalisation needs."""
+    """Return the workers whose values the normalization needs."""
     extremes = np.zeros(4, np.int64)
     for worker in range(len(loads)):
         update_extremes(extremes, worker, loads, cardinalities)

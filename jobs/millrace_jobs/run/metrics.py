@@ -17,7 +17,7 @@ from millrace_jobs.pipeline.progress import STEPS, BatchReport, placement_of
 from millrace_jobs.selection.selector import SwitchOutcome
 from millrace_jobs.selection.switch import REASONS, Switch
 
-# The buckets of batches cover intervals from 0.1 s to several minutes; neighbours differ by at most a factor of 2.
+# The buckets of batches cover intervals from 0.1 s to several minutes; neighbors differ by at most a factor of 2.
 _BATCH_BUCKETS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600)
 _TASK_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120)
 

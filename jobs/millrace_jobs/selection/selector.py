@@ -62,7 +62,7 @@ TRIAL = 40
 """Number of batches before which leaving a chosen algorithm counts as abandoning it early."""
 
 _TIE = 0.01
-"""Share of its predicted time by which the choice of paper 000's rule is favoured over other candidates."""
+"""Share of its predicted time by which the choice of paper 000's rule is favored over other candidates."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class ClusterProfile:
-    """Start, drain and failure behaviour of executors and of dedicated partitioner pods.
+    """Start, drain and failure behavior of executors and of dedicated partitioner pods.
 
     Attributes:
         start_seconds: median time from the request for a pod until it is ready.

@@ -121,7 +121,7 @@ def _places(keys: Keys, n: int, seed: int) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=64)
 def _hashes(keys: Keys, seed: int) -> NDArray[np.uint64]:
-    """Return a 64-bit hash of each key: the finaliser of SplitMix64 on its rank, the salt and the seed."""
+    """Return a 64-bit hash of each key: the finalizer of SplitMix64 on its rank, the salt and the seed."""
     start = np.uint64((keys.salt * 8 + seed) * 0x9E3779B97F4A7C15 % 2**64)
     bits = np.arange(keys.distinct, dtype=np.uint64) * np.uint64(0xD1342543DE82EF95) + start
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

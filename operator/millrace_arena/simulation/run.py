@@ -49,7 +49,7 @@ class Scenario:
         bounds: limits of plans, and the size of an executor.
         initial: first plan; all its pods are ready at the start.
         job: costs of its batches.
-        cluster: start, drain and failure behaviour of pods.
+        cluster: start, drain and failure behavior of pods.
         metrics: scrapes, delays and faults of metrics.
     """
 

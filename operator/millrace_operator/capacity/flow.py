@@ -181,16 +181,16 @@ def _connections(operators: list[FlowOperator]) -> list[Mistake]:
         cycle = error.args[1]
         arrows = " -> ".join(cycle)
         return [Mistake(cycle[1], ("inputs", cycle[0]), f"the inputs form a cycle: {arrows}", "remove one of these")]
-    neighbours: dict[str, set[str]] = {name: set(producers) for name, producers in inputs.items()}
+    neighbors: dict[str, set[str]] = {name: set(producers) for name, producers in inputs.items()}
     for name, producers in inputs.items():
         for producer in producers:
-            neighbours[producer].add(name)
+            neighbors[producer].add(name)
     reached: set[str] = set()
     waiting = [operators[0].name]
     while waiting:
         name = waiting.pop()
         reached.add(name)
-        waiting.extend(neighbours[name] - reached)
+        waiting.extend(neighbors[name] - reached)
     hint = "give it inputs, or plan it in a file of its own"
     message = f"is not connected to {operators[0].name}"
     return [Mistake(name, (), message, hint) for name in inputs if name not in reached]

@@ -14,7 +14,7 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
 def console() -> Console:
-    """Return the console of the commands; if it is not a terminal, it has no colours and wide lines."""
+    """Return the console of the commands; if it is not a terminal, it has no colors and wide lines."""
     found = Console(highlight=False, emoji=False)
     if not found.is_terminal:
         found.width = _WIDE

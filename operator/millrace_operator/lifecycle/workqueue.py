@@ -1,4 +1,4 @@
-"""Work queue of keys with delays and retries, modelled on client-go's: see ``WorkQueue``."""
+"""Work queue of keys with delays and retries, modeled on client-go's: see ``WorkQueue``."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Series:
     samples: tuple[Sample, ...]
 
 
-class _Labelled(BaseModel):
+class _Labeled(BaseModel):
     metric: dict[str, str]
     value: _Pair | None = None
     values: list[_Pair] = []
@@ -45,7 +45,7 @@ class _Scalar(BaseModel):
 
 class _Table(BaseModel):
     kind: Literal["vector", "matrix"] = Field(alias="resultType")
-    result: list[_Labelled]
+    result: list[_Labeled]
 
 
 class _Success(BaseModel):
@@ -89,6 +89,6 @@ def read(body: bytes) -> tuple[Series, ...]:
     return tuple(_series(found) for found in response.data.result)
 
 
-def _series(found: _Labelled) -> Series:
+def _series(found: _Labeled) -> Series:
     pairs = found.values if found.value is None else [found.value]
     return Series(found.metric, tuple(Sample(*pair) for pair in pairs))

@@ -125,7 +125,7 @@ def _around_line(values: Vector) -> float:
 
 
 def noise(values: Sequence[float]) -> float:
-    """Return the standard deviation of noise as a share of the value, estimated from neighbours.
+    """Return the standard deviation of noise as a share of the value, estimated from neighbors.
 
     Steps and slow changes do not count as noise.
     """

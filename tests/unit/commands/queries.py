@@ -127,7 +127,7 @@ def as_written(decision: Decision) -> str:
 
 
 def drawn(picture: RenderableType, width: int = 80) -> str:
-    """Return the output on a terminal without colours, and check that no line is wider than it."""
+    """Return the output on a terminal without colors, and check that no line is wider than it."""
     out = io.StringIO()
     Console(file=out, width=width, highlight=False, emoji=False).print(picture)
     lines = [line.rstrip() for line in out.getvalue().splitlines()]

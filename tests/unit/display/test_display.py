@@ -145,7 +145,7 @@ def test_live_keeps_the_last_batches_and_the_last_watermark():
 
 
 @pytest.mark.parametrize(("seconds", "code"), [(1.58, "32"), (1.6, "33"), (1.99, "33"), (2.0, "1;31")])
-def test_utilization_has_a_colour(seconds, code):
+def test_utilization_has_a_color(seconds, code):
     row = frame(live(a_batch(seconds=seconds, interval=2.0)), styles=True)[-1]
     assert f"\x1b[{code}m" in row
 

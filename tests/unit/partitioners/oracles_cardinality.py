@@ -88,11 +88,11 @@ def decide_cam(sets, loads, k, choices, p):
 
 
 def decide_lm(sets, loads, k, choices, p):
-    def normalised(values):  # equations 7 and 8, over all workers
+    def normalized(values):  # equations 7 and 8, over all workers
         low, high = min(values), max(values)
         return [(value - low) / (high - low) if high > low else 0.0 for value in values]
 
-    load, cardinality = normalised(loads), normalised([c.estimate() for c in sets])
+    load, cardinality = normalized(loads), normalized([c.estimate() for c in sets])
     hl = [p * load[c] + (1 - p) * cardinality[c] for c in choices]
     chosen = choices[hl.index(min(hl))]
     sets[chosen].update(k)

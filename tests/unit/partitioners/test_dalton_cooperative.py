@@ -159,7 +159,7 @@ def test_keys_that_only_one_replica_finds_hot_are_not_split_any_more():
 
 
 @given(st.lists(keys, min_size=2, max_size=3), workers)
-def test_without_records_since_the_last_one_a_synchronisation_changes_nothing(streams, n):
+def test_without_records_since_the_last_one_a_synchronization_changes_nothing(streams, n):
     members = replicas(len(streams), n)
     for member, stream in zip(members, streams, strict=True):
         member.route(stream)

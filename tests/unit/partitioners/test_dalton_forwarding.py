@@ -120,7 +120,7 @@ def test_a_replica_does_not_forward_what_another_one_split_by_resizing():
 
 
 @given(st.lists(keys, min_size=2, max_size=3), workers)
-def test_after_a_synchronisation_several_replicas_forward_what_none_has_split(streams, n):
+def test_after_a_synchronization_several_replicas_forward_what_none_has_split(streams, n):
     members = [make("dalton", n, replica, len(streams), epsilon=1.0) for replica in range(len(streams))]
     ids = np.concatenate([member.route(stream) for member, stream in zip(members, streams, strict=True)])
     where = places(ids, np.concatenate(streams))
@@ -129,7 +129,7 @@ def test_after_a_synchronisation_several_replicas_forward_what_none_has_split(st
     assert all(len(where[key]) == 1 for key in all_keys(*streams)[forwarded].tolist())
 
 
-def test_without_a_synchronisation_after_the_last_record_several_replicas_forward_nothing():
+def test_without_a_synchronization_after_the_last_record_several_replicas_forward_nothing():
     members = [make("dalton", 4, replica, 2) for replica in range(2)]
     cold, stream = np.arange(100, 120, dtype=np.uint64), zipf(500, 50, 1.0)
     members[0].route(stream)

@@ -1,4 +1,4 @@
-"""When replicas synchronise, as state machines: no clock but the numbers given to them."""
+"""When replicas synchronize, as state machines: no clock but the numbers given to them."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def policy(interval):
     return GlobalPolicy(2, 1, 0, none, np.empty((0, 2)), none, 0, interval)
 
 
-def test_a_replica_synchronises_every_interval():
+def test_a_replica_synchronizes_every_interval():
     timer = SyncTimer(interval=10, now=100)
     assert [timer.due(now) for now in (100, 109, 110)] == [False, False, True]
     timer.sent(110)
@@ -124,7 +124,7 @@ def test_bad_arguments_are_explained():
 
 
 def test_partitioners_and_the_reducer_work_together():
-    """Two replicas that synchronise while records keep coming, over the wire."""
+    """Two replicas that synchronize while records keep coming, over the wire."""
     members = [make("dalton", 8, replica, 2, statistics_window=1 << 40) for replica in range(2)]
     reducer = QtableReducer(replicas=2, interval=10, shortest=1, now=0)
     for turn in range(5):

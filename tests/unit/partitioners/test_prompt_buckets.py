@@ -40,7 +40,7 @@ def test_reference_tables_say_what_is_in_each_block_and_which_keys_are_split(str
 
 
 @given(keys, workers)
-def test_all_keys_are_labelled_split_where_other_replicas_may_have_them(stream, n):
+def test_all_keys_are_labeled_split_where_other_replicas_may_have_them(stream, n):
     blocks = partitioned(stream, n)
     for block in range(n):
         apart, shared = (reference_table(blocks, block, shared=shared) for shared in (False, True))

@@ -27,7 +27,7 @@ def test_the_objects_are_those_of_the_golden_file(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_everything_belongs_to_the_query_and_is_labelled(case):
+def test_everything_belongs_to_the_query_and_is_labeled(case):
     for each in objects_of(CASES[case]):
         (owner,) = each["metadata"]["ownerReferences"]
         assert (owner["uid"], owner["controller"]) == (UID, True)

@@ -15,8 +15,8 @@ def measured(work, costs=TRUE, noise=0.0, seed=0):
 
 def residuals(work, seconds):
     def of(logs):
-        modelled = work @ np.exp(logs)
-        return np.log(modelled / seconds) / NOISE, work * np.exp(logs) / modelled[:, None] / NOISE
+        modeled = work @ np.exp(logs)
+        return np.log(modeled / seconds) / NOISE, work * np.exp(logs) / modeled[:, None] / NOISE
 
     return of
 

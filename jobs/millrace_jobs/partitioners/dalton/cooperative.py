@@ -10,7 +10,7 @@ global heavy hitter is one for some partitioner), but not for their frequencies:
 key among its n adds nothing to its sum. Here every replica reports all keys that it follows, see ``table``.
 
 The timer and the reducer follow Algorithm 2, with DSYNC adapted to the reducer. They are pure state machines: the
-caller passes the current time, in the unit of DSYNC. A micro-batch job synchronises at every batch boundary
+caller passes the current time, in the unit of DSYNC. A micro-batch job synchronizes at every batch boundary
 and needs neither.
 """
 

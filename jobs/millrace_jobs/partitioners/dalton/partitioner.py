@@ -1,4 +1,4 @@
-"""The Dalton partitioner of one replica: routing, the ends of windows, and synchronisation."""
+"""The Dalton partitioner of one replica: routing, the ends of windows, and synchronization."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Dalton(Partitioner):
     then n, whatever is learned. Smaller values of ``epsilon`` learn more slowly and split less.
 
     ``statistics`` is how keys are counted, see the module ``statistics``. ``statistics_window`` is STATS_WIN in
-    records; 0 means one slide. If it is in records, a synchronisation ends it too, and a state saved between slides
+    records; 0 means one slide. If it is in records, a synchronization ends it too, and a state saved between slides
     holds the counts so far.
 
     ``keys`` selects the keys that the bandit handles: the ``hot`` ones, or ``all``. The latter is the paper's variant
@@ -99,11 +99,11 @@ class Dalton(Partitioner):
         """Return which of ``keys`` have partial aggregates that their combiner may send straight to the output.
 
         The result has the shape of ``keys``. Call it before ``advance``, about the window that now ends. With several
-        replicas no key is forwardable, unless they have synchronised after the window's last record. After ``resize``
+        replicas no key is forwardable, unless they have synchronized after the window's last record. After ``resize``
         no key is forwardable until the window has passed.
         """
         block, state = key_block(keys), self._state
-        if state.rehashed or not (self._alone or state.synchronised):
+        if state.rehashed or not (self._alone or state.synchronized):
             return np.zeros(len(block), np.bool_)
         table = state.table
         return ~np.isin(block, np.concatenate([table.keys[table.split], state.split_by_others]))
@@ -113,7 +113,7 @@ class Dalton(Partitioner):
         block = key_block(keys)
         ids = np.empty(len(block), np.int32)
         if len(block):
-            self._state.invalidate_synchronisation()
+            self._state.invalidate_synchronization()
         done = 0
         while done < len(block):
             end = min(len(block), done + self._until_statistics_end())
@@ -145,7 +145,7 @@ class Dalton(Partitioner):
         self._state.adopt(policy)
 
     def merge(self, others: Sequence[Self]) -> None:
-        """Synchronise at a batch boundary: continue with the policy that the QtableReducer makes of all Q-tables.
+        """Synchronize at a batch boundary: continue with the policy that the QtableReducer makes of all Q-tables.
 
         All replicas may then restore the state of this one. Its loads and fragmentation are this replica's own, as SYNC
         does not carry them. The loads and fragmentation of the others are lost, but these are empty after ``advance``

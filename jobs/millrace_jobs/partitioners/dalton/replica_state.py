@@ -1,10 +1,10 @@
-"""The state of a Dalton replica, and how it changes when a slide or a STATS_WIN ends or replicas synchronise.
+"""The state of a Dalton replica, and how it changes when a slide or a STATS_WIN ends or replicas synchronize.
 
 The state also says which keys need no reducer, because one combiner has all of their records: key forwarding (paper
 003, section 4.2). The paper forwards the keys that a partitioner hashes. With several partitioners, it requires a
-synchronisation within the slide, which repairs a wrong decision before the window's result. That is too little: a
-replica may split a key after the last synchronisation, and the global Q-table leaves out keys that only one replica
-split. So here a slide's keys are forwarded only if a synchronisation came after its last record, and replicas report to
+synchronization within the slide, which repairs a wrong decision before the window's result. That is too little: a
+replica may split a key after the last synchronization, and the global Q-table leaves out keys that only one replica
+split. So here a slide's keys are forwarded only if a synchronization came after its last record, and replicas report to
 each other which keys they split.
 
 After ``resize`` a cold key goes to another hash worker, and it is unknown which keys had records before. So nothing is
@@ -63,10 +63,10 @@ class ReplicaState:
         """This replica's part of L, or an equal share of GL."""
         self.unreported = 0
         """Records of the STATS_WIN that ended last that the reducer does not know of yet."""
-        self.synchronised = False
-        """Whether no record has come since the last synchronisation in this slide."""
+        self.synchronized = False
+        """Whether no record has come since the last synchronization in this slide."""
         self.split_by_others: Hashes = np.empty(0, np.uint64)
-        """Keys that some replica had split by the last synchronisation."""
+        """Keys that some replica had split by the last synchronization."""
         self.rehashed = 0
         """Slides, this one included, whose windows may hold records that hash workers got before ``resize``."""
 
@@ -92,12 +92,12 @@ class ReplicaState:
         self.table.numbers[TOTAL] = self.loads.past.sum()
         self.table.fragmentation.advance()
         self.rehashed = max(0, self.rehashed - 1)
-        self.invalidate_synchronisation()
+        self.invalidate_synchronization()
         self.tidy()
 
-    def invalidate_synchronisation(self) -> None:
-        """Invalidate the last synchronisation, because a record came or the slide ended."""
-        self.synchronised = False
+    def invalidate_synchronization(self) -> None:
+        """Invalidate the last synchronization, because a record came or the slide ended."""
+        self.synchronized = False
         self.split_by_others = np.empty(0, np.uint64)
 
     def end_statistics(self) -> None:
@@ -168,7 +168,7 @@ class ReplicaState:
         self.table.search()
         self.table.count_live()
         self.tidy()
-        self.synchronised = True
+        self.synchronized = True
         self.split_by_others = policy.split
         self.rehashed = max(self.rehashed, policy.rehashed)
 
@@ -245,7 +245,7 @@ def counters_of(state: ReplicaState) -> dict[str, int]:
         "seen": int(state.table.numbers[SEEN]),
         "draws": int(state.table.numbers[DRAWS]),
         "exact": int(state.frequencies.exact),
-        "synchronised": int(state.synchronised),
+        "synchronized": int(state.synchronized),
         "rehashed": state.rehashed,
         "awaiting": int(state.awaiting),
     }
@@ -279,7 +279,7 @@ def restored(saved: PartitionerState, like: ReplicaState) -> ReplicaState:
     _require(max(counters.values()) <= _MOST and counters["local_load"] <= counters["load"], "counters")
     _restore_table(state, saved, awaiting=bool(counters["awaiting"]))
     state.load, state.local_load = counters["load"], counters["local_load"]
-    state.unreported, state.synchronised = counters["unreported"], bool(counters["synchronised"])
+    state.unreported, state.synchronized = counters["unreported"], bool(counters["synchronized"])
     state.rehashed = counters["rehashed"]
     state.split_by_others = saved.vector("split_by_others").view(np.uint64)
     _require(_ascending(state.split_by_others), "keys split by others")

@@ -84,7 +84,7 @@ class BatchTransactions:
         broker_errors = BrokerErrors()
         self._producer = producer = Producer(self._settings(longest) | {"error_cb": broker_errors}, logger=_SILENT)
         try:
-            self._initialise(producer, broker_errors)
+            self._initialize(producer, broker_errors)
             written = self._written("read_committed")
             self._next = next_batch(written, last, self._topic)
             if written != self._next:  # from now on, a group without an offset has lost it
@@ -131,8 +131,8 @@ class BatchTransactions:
         }
         return settings if longest is None else settings | {"message.max.bytes": max(longest, 1000)}
 
-    def _initialise(self, producer: Producer, broker_errors: BrokerErrors) -> None:
-        def initialise() -> None:
+    def _initialize(self, producer: Producer, broker_errors: BrokerErrors) -> None:
+        def initialize() -> None:
             try:
                 producer.init_transactions(_ANSWER_SECONDS)
             except KafkaException as error:
@@ -145,7 +145,7 @@ class BatchTransactions:
                     raise self._topic.problem(message, hint) from None
                 raise KafkaException(broker_errors.cause_of(error_of(error))) from None
 
-        patiently(initialise, f"taking over transactional id {self.id}", self._topic.connection)
+        patiently(initialize, f"taking over transactional id {self.id}", self._topic.connection)
 
     def _written(self, isolation: Literal["read_uncommitted", "read_committed"]) -> int | None:
         """Return the number of the next batch, which is the group's committed offset; None if the group has none.

@@ -76,19 +76,19 @@ class Equations:
         return np.concatenate([observations, np.broadcast_to(observations[:, None], self._timed.shape)[self._timed]])
 
     def batch_errors(self, fit: Fit) -> tuple[Vector, Vector]:
-        """Return the log of measured over modelled time per batch, and its leverage: its share in its model, 0 to 1."""
+        """Return the log of measured over modeled time per batch, and its leverage: its share in its model, 0 to 1."""
         values = np.exp(fit.logs)
-        modelled, slopes = self._batches(values)
-        pull = (slopes * values / modelled[:, None] / BATCH_NOISE) @ fit.factor
-        return np.log(self._seconds / modelled), np.minimum(np.sum(pull**2, axis=1), 1.0)
+        modeled, slopes = self._batches(values)
+        pull = (slopes * values / modeled[:, None] / BATCH_NOISE) @ fit.factor
+        return np.log(self._seconds / modeled), np.minimum(np.sum(pull**2, axis=1), 1.0)
 
     def residuals(self, logs: Vector) -> tuple[Vector, Vector]:
         """Return the residuals, in usual errors, and their derivatives by the logarithms."""
         values = np.exp(logs)
-        modelled, slopes = self._batches(values)
+        modeled, slopes = self._batches(values)
         clocks, clock_slopes = self._stage_clocks(values)
-        errors = np.log(modelled / self._seconds) / BATCH_NOISE
-        derivatives = slopes * values / modelled[:, None] / BATCH_NOISE
+        errors = np.log(modeled / self._seconds) / BATCH_NOISE
+        derivatives = slopes * values / modeled[:, None] / BATCH_NOISE
         off = np.log((clocks + _FLOOR) / (self._clocks + _FLOOR)) / _CLOCK_NOISE
         relative = clock_slopes * values / (clocks + _FLOOR)[..., None] / _CLOCK_NOISE
         return (
@@ -97,7 +97,7 @@ class Equations:
         )
 
     def _batches(self, values: Vector) -> tuple[Vector, Vector]:
-        """Return the modelled time of each batch, shape ``(batches,)``, and its derivatives by the costs."""
+        """Return the modeled time of each batch, shape ``(batches,)``, and its derivatives by the costs."""
         costs = self._parts.placed @ values
         features = self._work.features(costs)
         beyond = self._work.beyond_one
@@ -107,8 +107,8 @@ class Equations:
         slopes[:, _FIXED] = 1.0
         slopes[:, _SCHEDULE] = self._work.scheduled
         slopes[:, _CONTENTION] = (bare * beyond).sum(axis=1)
-        modelled = values[_FIXED] + values[_SCHEDULE] * self._work.scheduled + (bare * slowed).sum(axis=1)
-        return modelled, slopes
+        modeled = values[_FIXED] + values[_SCHEDULE] * self._work.scheduled + (bare * slowed).sum(axis=1)
+        return modeled, slopes
 
     def _stage_clocks(self, values: Vector) -> tuple[Vector, Vector]:
         """Return the seconds of all tasks of each stage by its clock, shape ``(batches, stages)``, and derivatives."""

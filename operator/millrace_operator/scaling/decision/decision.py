@@ -143,10 +143,10 @@ _WAITING: dict[Reason | Guard, str] = {
     Reason.DRAINING: "batches are long because they catch up",
     Guard.COOLDOWN: "the effect of the last change is not known yet",
     Guard.CALIBRATING: "there are too few observations to predict",
-    Guard.UNCERTAIN: "the prediction is too wide to give cores back",
-    Guard.SCALE_IN_DELAYED: "cores are given back only if less has been enough for longer",
-    Guard.SCALE_IN_LIMITED: "giving cores back would not pay for the change yet",
-    Guard.FLAPPING: "executors that were just added are not given back so soon",
+    Guard.UNCERTAIN: "the prediction is too wide to release cores",
+    Guard.SCALE_IN_DELAYED: "cores are released only if less has been enough for longer",
+    Guard.SCALE_IN_LIMITED: "releasing cores would not pay for the change yet",
+    Guard.FLAPPING: "executors that were just added are not released so soon",
     Guard.SCALE_IN_PAUSED: "scaling in is paused",
 }
 

@@ -28,7 +28,7 @@ class Limit:
 class Limits:
     """Limits on plans: ``most`` and ``least`` executors, and the ``failures`` that are not retried.
 
-    Failures forbid no plan with fewer executors than are ``present``, because giving back was not what failed.
+    Failures forbid no plan with fewer executors than are ``present``, because releasing was not what failed.
     """
 
     present: int
@@ -86,7 +86,7 @@ def _least(bounds: Bounds, memory: ChangeMemory, situation: Situation, rate: flo
     low, present = bounds.executors.low, situation.plan.executors
     yield Limit(Guard.BOUNDS, low, f"at least {low} executors must stay")
     fewest = min(math.ceil(present / 4), *memory.tried(situation.now))
-    why = "one step gives back at most three in four executors, unless batches have run on fewer"
+    why = "one step releases at most three in four executors, unless batches have run on fewer"
     yield Limit(Guard.SCALE_IN_LIMITED, fewest, why)
     too_few = memory.too_few_for(rate, situation.now)
     if too_few is not None:

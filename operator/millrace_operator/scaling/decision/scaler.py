@@ -25,7 +25,7 @@ CONTINUES = 0.5
 """Share of the forecast growth to plan for: a trend may end at any time, and noise may look like one."""
 
 SCALE_IN_SECONDS = 30.0
-"""Seconds between two searches for a plan that gives cores back."""
+"""Seconds between two searches for a plan that releases cores."""
 
 
 class _Saved(Protocol):

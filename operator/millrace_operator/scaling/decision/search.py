@@ -22,7 +22,7 @@ ALIKE = 0.03
 """Share by which the W of two shapes may differ for both to be equally good."""
 
 WIDE = 0.4
-"""Largest share by which the upper end of an interval may exceed the prediction when cores are given back."""
+"""Largest share by which the upper end of an interval may exceed the prediction when cores are released."""
 
 SPEEDUP = 0.7
 """Exponent of the usual speedup: twice the cores divide the batch time by 2 to the power of this."""

@@ -28,21 +28,21 @@ class Guard(StrEnum):
     PAUSED = "Paused"
     """Nothing is changed at all."""
     SCALE_IN_PAUSED = "ScaleInPaused"
-    """Cores are not given back."""
+    """Cores are not released."""
     SCALE_OUT_PAUSED = "ScaleOutPaused"
     """No cores are added."""
     ADVISE = "AdviseOnly"
     """In mode Advise a change is reported and not made."""
     CALIBRATING = "Calibrating"
-    """Before the model can predict, scaling out is proportional, at most a doubling, and nothing is given back."""
+    """Before the model can predict, scaling out is proportional, at most a doubling, and nothing is released."""
     UNCERTAIN = "Uncertain"
-    """Nothing is given back while the prediction is too wide."""
+    """Nothing is released while the prediction is too wide."""
     INEFFECTIVE = "Ineffective"
     """A step that did not help is undone, and not tried again under a similar load for a while."""
     SCALE_IN_DELAYED = "ScaleInDelayed"
-    """Cores are given back only as the largest demand within ``scale_in_delay`` allows."""
+    """Cores are released only as the largest demand within ``scale_in_delay`` allows."""
     SCALE_IN_LIMITED = "ScaleInLimited"
-    """At most three in four executors are given back in one step, and only if that pays for the change."""
+    """At most three in four executors are released in one step, and only if that pays for the change."""
     FLAPPING = "Flapping"
     """A number of executors that was too few is not used again for a while, unless the load is clearly lower."""
 
@@ -60,7 +60,7 @@ class Settings:
         window: batches that must agree.
         grace: batches after a change during which nothing is decided.
         drain_seconds: time in which a plan has to drain the backlog at the source.
-        scale_in_delay: seconds for which fewer cores must have been enough before any are given back.
+        scale_in_delay: seconds for which fewer cores must have been enough before any are released.
         patience: seconds that executors may be pending before the cluster is taken to be full.
         guards: the guards that are switched on.
     """

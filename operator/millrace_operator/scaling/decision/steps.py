@@ -177,7 +177,7 @@ def _likeliest(case: Case, search: Search, likely: Mask) -> int | None:
 def scale_in(case: Case) -> Decision:
     """Decide on the cheapest plan that would have been enough for the largest recent demand, with a margin.
 
-    The margin keeps the smaller plan from being too small at once. Nothing is given back if the saving would not repay
+    The margin keeps the smaller plan from being too small at once. Nothing is released if the saving would not repay
     the downtime of the change within the time for which less has been enough.
     """
     if case.largest is None:
