@@ -4,8 +4,8 @@ A file is identified by its path. It is read once because its path is in the log
 path that a listing may show again, and every file that a batch may read again. It forgets a file only if both hold:
 
 - a finished batch has read the file, and
-- the file has been missing from its folder for ``KEPT_SECONDS``. One listing without a file does not prove that it is
-  gone: the listing of a folder that is being written to may have gaps, and a folder that is not mounted is empty.
+- every listing for ``KEPT_SECONDS`` has been without the file. One such listing does not prove that the file is gone:
+  the listing of a folder that is being written to may have gaps, and a folder that is not mounted is empty.
 
 The size of the log is thus bounded by the files in the folder and those that left it within ``KEPT_SECONDS``.
 """

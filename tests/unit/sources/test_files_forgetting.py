@@ -77,6 +77,7 @@ class Folder:
         self.now = 1_000_000.0
         self.count = 0
         self.got = []
+        self.has_gap = False
         (self.folder / "in").mkdir()
         (self.folder / "away").mkdir()
         self.restart()
@@ -101,6 +102,13 @@ class Folder:
             end = self.source.latest(self.position, everything=False)
         self.got += numbers(self.source, self.position, end)
         self.position = end
+        self.has_gap = False
+
+    def later(self, seconds):
+        """Time passes. A gap in a listing does not last: another listing has shown the files before."""
+        if self.has_gap:
+            self.batch()
+        self.now += seconds
 
     def remove(self, which):
         """A file that was read goes for good."""
@@ -116,9 +124,11 @@ class Folder:
         self.batch()
         for file in (self.folder / "away").iterdir():
             file.rename(self.folder / "in" / file.name)
+            self.has_gap = True
 
     def unmount(self, _):
         """The folder is empty for days."""
+        self.later(0)
         (self.folder / "in").rename(self.folder / "mounted")
         (self.folder / "in").mkdir()
         for _ in range(3):
@@ -147,7 +157,7 @@ def test_every_file_is_read_once_and_those_that_have_left_are_forgotten(actions)
                 for _ in range(argument):
                     folder.arrive()
             elif action == "pass":
-                folder.now += argument
+                folder.later(argument)
             elif action == "restart":
                 folder.restart()
             else:
@@ -156,7 +166,7 @@ def test_every_file_is_read_once_and_those_that_have_left_are_forgotten(actions)
         assert sorted(folder.got) == list(range(folder.count))
         folder.arrive()
         folder.batch()
-        folder.now += KEPT_SECONDS + 1
+        folder.later(KEPT_SECONDS + 1)
         folder.batch()
         folder.restart()
         folder.batch()
