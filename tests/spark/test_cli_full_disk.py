@@ -1,4 +1,4 @@
-"""A full disk below the results, and one below the checkpoint: one sentence, and with room again the exact result."""
+"""A full disk below the results, and one below the checkpoint: one sentence, and with space again the exact result."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_full_disk(tmp_path: Path, disks: tuple[Path, Path], commands: Command
     failed = commands.run(project.folder, ("run", query, "--once"))
     failed.assert_failed()
     assert "disk is full" in failed.err or "No space left on device" in failed.err
-    assert "room" in failed.err
+    assert "free some space" in failed.err
 
     ballast.unlink()
     result = commands.run(project.folder, ("run", query, "--once"))

@@ -143,7 +143,7 @@ class Checkpoint(SparkLog):
         except BlockingIOError:
             raise _problem(f"another run is using the checkpoint {self.root}", "end that run first") from None
         except OSError as error:
-            hint = "make room there, or write spec.checkpoint.uri with a folder that this user may write to"
+            hint = "free some space there, or write spec.checkpoint.uri with a folder that this user may write to"
             raise _problem(f"the checkpoint {self.root} cannot be written: {error.strerror}", hint) from None
 
     def _acquire_lock(self) -> IO[str]:

@@ -103,7 +103,7 @@ def replace_state(spark: SparkSession, checkpoint: Checkpoint, partitions: int) 
         copy = make_copy(checkpoint.spark)
     except OSError as error:
         why = f"the checkpoint {checkpoint.root} cannot be copied: {error.strerror or error}"
-        raise MillraceError(Problem(why, "make room there, and let this user write to it")) from None
+        raise MillraceError(Problem(why, "free some space there, and let this user write to it")) from None
     try:
         spark._streamingCheckpointManager.repartition(copy.as_uri(), partitions)
     except (PySparkException, Py4JJavaError) as error:
@@ -117,7 +117,7 @@ def replace_state(spark: SparkSession, checkpoint: Checkpoint, partitions: int) 
         checkpoint.note_state_partitions(partitions)
     except OSError as error:
         why = f"the changed state cannot be put in place in {checkpoint.root}: {error.strerror or error}"
-        hint = "make room there, and let this user write to it; then repeat this command: nothing is lost"
+        hint = "free some space there, and let this user write to it; then repeat this command: nothing is lost"
         raise MillraceError(Problem(why, hint)) from None
 
 

@@ -185,7 +185,7 @@ class FileLog:
 
     def _unusable(self, error: OSError) -> MillraceError:
         message = f"cannot read or write the log of files seen: {error.strerror or error}"
-        return MillraceError(Problem(message, "make room there, and let this user write to it", str(self._path)))
+        return MillraceError(Problem(message, "free some space there, and let this user write to it", str(self._path)))
 
 
 def _version(path: Path) -> tuple[int, int]:

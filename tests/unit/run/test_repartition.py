@@ -62,6 +62,6 @@ def test_a_change_that_cannot_be_put_in_place_is_told(checkpoint, monkeypatch, s
     with pytest.raises(MillraceError) as raised:
         replace_state(manager(lambda *_: None), checkpoint, 5)
     assert str(raised.value) == (
-        f"the changed state cannot be put in place in {checkpoint.root}: No space left on device; make room there, "
+        f"the changed state cannot be put in place in {checkpoint.root}: No space left on device; free some space there, "
         "and let this user write to it; then repeat this command: nothing is lost"
     )

@@ -122,7 +122,7 @@ class KafkaStateFile:
             sync(self._path.parent)
         except OSError as error:
             message = f"cannot store the state of the Kafka source: {error.strerror or error}"
-            hint = "make room there, and let this user write to it"
+            hint = "free some space there, and let this user write to it"
             raise MillraceError(Problem(message, hint, str(self._path))) from error
 
 
