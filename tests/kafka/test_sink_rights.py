@@ -73,7 +73,7 @@ def test_each_missing_right_is_told(guarded, monkeypatch):
     allow(guarded, ResourceType.GROUP, writer.id, AclOperation.READ)
     assert f"taking over transactional id {writer.id}" in refused(lambda: writer.open(NEW, None))
     allow(guarded, ResourceType.TRANSACTIONAL_ID, writer.id, AclOperation.WRITE)
-    assert f"writing a first transaction to topic {name}" in refused(lambda: writer.open(NEW, None))
+    assert f"writing the first transaction to topic {name}" in refused(lambda: writer.open(NEW, None))
     allow(guarded, ResourceType.TOPIC, name, AclOperation.READ)  # Kafka wants it for the group's offset
     writer.open(NEW, None)
     assert f"writing batch 0 to topic {name}" in refused(lambda: writer.write(ResultBatch(0, 1, 0), [(None, "a")]))
