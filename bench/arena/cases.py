@@ -19,6 +19,7 @@ from millrace_arena.simulation.run import Scenario, simulate
 from millrace_arena.simulation.trace_files import read_trace
 
 DATA = Path(os.environ.get("MILLRACE_DATA") or Path(__file__).parents[3] / "shared" / "data")
+"""Folder of the recorded traces, which are not part of the repository."""
 _RECORDED = ("demeter_dsp_rates", "dsp_load_rates", "nab_rates", "azure_llm_2023")
 _SEEDS = {"steps": 3, "noise": 3, "constant": 3, "step": 3}
 """Number of seeds for a synthetic load. Loads that are not named run with one seed."""

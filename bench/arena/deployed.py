@@ -33,7 +33,7 @@ class AsDeployed:
         """Seconds between the planning of the last two batches."""
 
     def limit(self, waiting: int) -> int:
-        """Return the maximum number of records in the next batch, given the number of records that wait."""
+        """Return the most records of the next batch; ``waiting`` records were left when the last batch was planned."""
         if self._last is not None:
             arrived = self._last.rows + waiting - self._waiting
             self._admission.finished(replace(self._last, arrived=int(arrived * self._interval / self._since)))

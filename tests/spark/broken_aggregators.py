@@ -31,6 +31,10 @@ class WithoutMerge:
     columns = ("n",)
 
 
+class ReadsFare(Rows):
+    columns = ("fare",)
+
+
 class FareError(Exception):
     """An exception whose name and message are the author's."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import MillraceError, Problem, suggest
 from millrace_api.model.streamquery import PythonQuery, Spec
-from millrace_jobs.aggregates.protocol import load_aggregator
+from millrace_jobs.aggregates.protocol import Aggregator, load_aggregator
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.aggregates.reducing import ColumnarReduction, PartColumn, ReducerFactory
 from millrace_jobs.pipeline.aggregation import Aggregation, Native, compile_sql, has_groups, longest_window
@@ -168,13 +168,7 @@ def _compile_python(query: PythonQuery, schemas: Mapping[str, pa.Schema]) -> Com
     if query.window is not None:
         slide = query.window.slide or query.window.size
         window = Window(query.window.column, query.window.size.microseconds, slide.microseconds)
-    names = [*query.group_by, *([window.column] if window else []), *aggregator.columns]
-    for name in names:
-        if name not in schema.names:
-            raise MillraceError(
-                Problem(f"there is no column {name!r} in source {source}", f"write one of: {', '.join(schema.names)}",
-                        field="spec.query.python")
-            )  # fmt: skip
+    _require_columns(query, aggregator, source, schema.names)
     inputs = tuple(schema.field(name) for name in dict.fromkeys(aggregator.columns))
     keys = tuple(pa.field(f"key {name}", schema.field(name).type) for name in query.group_by)
     at = [pa.field(AT, schema.field(window.column).type)] if window else []
@@ -190,3 +184,24 @@ def _compile_python(query: PythonQuery, schemas: Mapping[str, pa.Schema]) -> Com
     routed = Routed(source, window, projection, reduction, None)
     result = from_arrow_schema(reduction.result_schema)
     return CompiledQuery(routed, result, True, window.size if window else 0)
+
+
+def _require_columns(query: PythonQuery, aggregator: Aggregator, source: str, known: Sequence[str]) -> None:
+    """Raise MillraceError unless the source has all columns that the query names or the aggregator reads."""
+    at = "spec.query.python"
+    named = [(f"{at}.groupBy", name) for name in query.group_by]
+    if query.window is not None:
+        named.append((f"{at}.window.column", query.window.column))
+    problems = [
+        Problem(f'source {source} has no column "{name}"', suggest(name, known), field=field)
+        for field, name in named
+        if name not in known
+    ]
+    hint = f"correct its columns, or {at}.options; the source has {', '.join(known)}"
+    problems += [
+        Problem(f'the class reads column "{name}", which source {source} does not have', hint, field=f"{at}.aggregator")
+        for name in dict.fromkeys(aggregator.columns)
+        if name not in known
+    ]
+    if problems:
+        raise MillraceError(*problems)

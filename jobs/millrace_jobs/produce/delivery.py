@@ -138,7 +138,7 @@ class Delivery:
             settings = None
         limit = f"{settings.max_message_bytes} (max.message.bytes)" if settings is not None else "less"
         message = f"a message is {self._largest} bytes long, and the topic takes {limit}, while {doing}"
-        return topic.problem(message, topic.alter(f"max.message.bytes={max(2 * self._largest, _BATCH_BYTES)}"))
+        return topic.problem(message, topic.alter_command(f"max.message.bytes={max(2 * self._largest, _BATCH_BYTES)}"))
 
 
 @dataclass(frozen=True)

@@ -59,8 +59,9 @@ class FlinkPolicy:
         self._execution: _Execution | None = None
 
     def step(self, answer: Answer | None, situation: Situation) -> Shape | None:
-        """Return the plan of the rescaled job; None while the job restarts or settles, or if its metrics are unusable.
+        """Return the plan of the rescaled job, or None to keep the present plan.
 
+        The plan is kept while the job restarts or settles, without a new batch, and if metrics are unusable.
         The job restarts until a batch has run under the plan and executors are ready. It restarts again whenever the
         number of ready executors changes.
         """

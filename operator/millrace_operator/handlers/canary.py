@@ -99,11 +99,11 @@ class Staleness:
     def touched(self, stamp: str) -> None:
         """Count a touch that the API server has accepted, unless the watch has already shown it."""
         with self._lock:
-            if stamp in self._unshown:  # otherwise the watch has shown it already
+            if stamp in self._unshown:
                 self._unseen += 1
 
-    def failed(self) -> None:
-        """Reset the count after a failed touch, because the API server may be at fault."""
+    def reset(self) -> None:
+        """Count from 0 again, because the watch works or the API server may be at fault."""
         with self._lock:
             self._unseen = 0
 
@@ -136,13 +136,13 @@ class Canary:
 
     Args:
         name: name of the canaries.
-        touches: API for the canary of each namespace that has one.
+        apis: API for the canary of each namespace that has one.
     """
 
-    def __init__(self, name: str, touches: Mapping[str, CanaryApi]) -> None:
+    def __init__(self, name: str, apis: Mapping[str, CanaryApi]) -> None:
         self._name = name
-        self._touches = touches
-        self._staleness = {namespace: Staleness() for namespace in touches}
+        self._apis = apis
+        self._staleness = {namespace: Staleness() for namespace in apis}
         self._found: dict[str, str] = {}
         """Last touch found by a check, by namespace."""
         self._leads = threading.Event()
@@ -168,12 +168,12 @@ class Canary:
         """Read the last touch by another operator and count it, because the watch should have shown it."""
         staleness = self._staleness[namespace]
         if staleness.age is not None and staleness.age < CHECK_SECONDS:
-            staleness.failed()  # older counts no longer apply
+            staleness.reset()
             return
         try:
-            stamp = self._touches[namespace].last_touch()
+            stamp = self._apis[namespace].last_touch()
         except Exception as error:  # a failed request is no fault of the watch
-            staleness.failed()
+            staleness.reset()
             log.warning("the last touch of the canary in %s cannot be read: %s", namespace, in_short(error))
             return
         if stamp is not None and stamp != self._found.get(namespace):
@@ -203,10 +203,10 @@ class Canary:
 
     def _run(self) -> None:
         while not self._leads.wait(CHECK_SECONDS):
-            for namespace in self._touches:
+            for namespace in self._apis:
                 self.check(namespace)
         while not self._ending.is_set():
-            for namespace in self._touches:
+            for namespace in self._apis:
                 self._touch(namespace)
             self._ending.wait(TOUCH_SECONDS)
 
@@ -214,9 +214,9 @@ class Canary:
         staleness, stamp = self._staleness[namespace], datetime.now(UTC).isoformat()
         staleness.touching(stamp)
         try:
-            self._touches[namespace].touch(stamp)
+            self._apis[namespace].touch(stamp)
         except Exception as error:  # a failed request or a lost lease is no fault of the watch
-            staleness.failed()
+            staleness.reset()
             log.warning("the canary in %s was not touched: %s", namespace, in_short(error))
         else:
             staleness.touched(stamp)

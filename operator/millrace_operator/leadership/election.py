@@ -83,10 +83,9 @@ class Election:
             return ElectionStep.WAIT, self._pause_until - now
         if self._read_at is None:
             return ElectionStep.READ, 0.0
-        since = self._read_at if self._renewed is None else self._renewed
         if self._holds():
-            due = self._renewed is None or now >= since + self._timing.retry
-            return (ElectionStep.WRITE, 0.0) if due else (ElectionStep.WAIT, since + self._timing.retry - now)
+            wait = 0.0 if self._renewed is None else self._renewed + self._timing.retry - now
+            return (ElectionStep.WAIT, wait) if wait > 0 else (ElectionStep.WRITE, 0.0)
         if now >= self._read_at + self._timing.retry:
             return ElectionStep.READ, 0.0
         if now >= self._free_at():

@@ -69,7 +69,7 @@ class Prometheus:
         try:
             response, body = self._post(form)
         except SSLError as error:
-            raise self._error(f"has a TLS error: {error}", "check that all certificates match") from None
+            raise self._error(f"has a TLS error: {error}", self._tls_hint()) from None
         except HTTPError as error:
             raise self._error(f"does not answer: {error}", "check that it runs, and that its URL is right") from None
         status = response.status
@@ -108,7 +108,8 @@ class Prometheus:
                 if len(body) > MAX_ANSWER:
                     raise self._error(f"gave an answer of more than {MAX_ANSWER >> 20} MiB", "ask for less at a time")
                 if clock.monotonic() > deadline:
-                    raise self._error(f"did not end its answer within {self._seconds:g} s", "raise timeout_seconds")
+                    hint = "check its load, and the network to it"
+                    raise self._error(f"did not end its answer within {self._seconds:g} s", hint)
         finally:
             response.close()
         return response, bytes(body)
@@ -119,6 +120,12 @@ class Prometheus:
         refused = response.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
         hint = "check the token or the password" if refused else "check that the URL is that of a Prometheus"
         return self._error(f"says: HTTP {response.status} {response.reason or ''}: {beginning}", hint)
+
+    def _tls_hint(self) -> str:
+        authority, own = self._settings.ca_file, self._settings.client_certificate
+        signed = f"a CA in {authority}" if authority is not None else "a CA that this system trusts"
+        accepts = f", and that it accepts {own}" if own is not None else ""
+        return f"check that its certificate is valid and signed by {signed}{accepts}"
 
     def _error(self, message: str, hint: str = "") -> PrometheusError:
         return PrometheusError(Problem(f"Prometheus at {self._url} {message}", hint))

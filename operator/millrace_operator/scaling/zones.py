@@ -23,8 +23,8 @@ class Zone(StrEnum):
     UNDERUSED = "Underused"
 
 
-class Driver(StrEnum):
-    """What changes the load: the rate drives the map side (replicas), keys drive the reduce side (parallelism)."""
+class LoadDriver(StrEnum):
+    """A cause of changes in the load: the rate drives the map side (replicas), keys the reduce side (parallelism)."""
 
     RATE = "Rate"
     KEYS = "Keys"
@@ -59,10 +59,10 @@ class Zones:
         self._grace_left = 0
         self._batches: deque[tuple[int, float]] = deque(maxlen=window + 3)
         self._loads: deque[tuple[float, float, float | None]] = deque(maxlen=_HISTORY)
-        self._chosen: dict[Driver, float] = {}
+        self._chosen: dict[LoadDriver, float] = {}
 
     def add(self, seen: Observation) -> None:
-        """Record an observation. Whatever was observed more than MAX_AGE before it is forgotten."""
+        """Record an observation; forget all earlier ones unless it begins within MAX_AGE after the last one ended."""
         if self._loads and not 0 <= seen.since - self._loads[-1][0] <= MAX_AGE:
             self._batches.clear()
             self._loads.clear()
@@ -87,20 +87,20 @@ class Zones:
             return Zone.UNDERUSED
         return Zone.STABLE
 
-    def drivers(self) -> frozenset[Driver]:
+    def drivers(self) -> frozenset[LoadDriver]:
         """Return what accounts for the zone: what grew if overloaded, what shrank if underused, either if stable.
 
         Growth is against the level at which the plan was chosen, however long ago. If the level is the same, the trend
         since the last step counts.
         """
         zone = self.zone
-        changes = {driver: self._change(driver) for driver in Driver}
+        changes = {driver: self._change(driver) for driver in LoadDriver}
         wanted = {Zone.OVERLOADED: (1,), Zone.UNDERUSED: (-1,), Zone.STABLE: (-1, 1)}[zone]
         return frozenset(driver for driver, change in changes.items() if change in wanted)
 
     def forecast(self, horizon: float) -> Outlook | None:
         """Forecast the records per second ``horizon`` seconds after the last observation; None without observations."""
-        times, rates = self._series(Driver.RATE)
+        times, rates = self._series(LoadDriver.RATE)
         return outlook(times, rates, horizon) if rates else None
 
     def save(self) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class Zones:
         self._shape = None if saved["plan"] is None else Shape(**saved["plan"])
         self._batches.extend((batches, w) for batches, w in saved["batches"])
         self._loads.extend((time, rate, keys) for time, rate, keys in saved["loads"])
-        self._chosen = {Driver(name): level for name, level in saved["chosen"].items()}
+        self._chosen = {LoadDriver(name): level for name, level in saved["chosen"].items()}
 
     def _agree(self, holds: Callable[[float], bool]) -> bool:
         """Return whether ``holds`` is true of the last batches, except for at most one odd observation."""
@@ -136,18 +136,18 @@ class Zones:
                 return True
         return False
 
-    def _series(self, driver: Driver) -> tuple[list[float], list[float]]:
+    def _series(self, driver: LoadDriver) -> tuple[list[float], list[float]]:
         """Return the times of a driver's measurements, and their values."""
-        index = 1 if driver is Driver.RATE else 2
+        index = 1 if driver is LoadDriver.RATE else 2
         known = [(load[0], value) for load in self._loads if (value := load[index]) is not None]
         return [time for time, _ in known], [value for _, value in known]
 
-    def _levels(self) -> dict[Driver, float]:
+    def _levels(self) -> dict[LoadDriver, float]:
         """Return the present levels of the drivers that have been measured often enough."""
-        recent = {driver: self._series(driver)[1][-RECENT:] for driver in Driver}
+        recent = {driver: self._series(driver)[1][-RECENT:] for driver in LoadDriver}
         return {driver: statistics.median(values) for driver, values in recent.items() if len(values) == RECENT}
 
-    def _change(self, driver: Driver) -> int:
+    def _change(self, driver: LoadDriver) -> int:
         """Return 1 if the driver grew, -1 if it shrank, and 0 if neither is certain."""
         chosen, times, values = self._chosen.get(driver), *self._series(driver)
         if chosen is None:

@@ -49,7 +49,7 @@ def test_while_the_api_server_is_away_the_watch_is_not_blamed():
     for number in range(10):
         touch(staleness, f"taken {number}")
         staleness.touching(f"failed {number}")
-        staleness.failed()
+        staleness.reset()
     assert not staleness.stale
 
 
@@ -133,7 +133,7 @@ def test_a_standby_whose_watch_shows_touches_asks_nothing(standby, monkeypatch):
     monkeypatch.setattr(canaries, "CHECK_SECONDS", 3600.0)
     canary.seen(shown("millrace-canary", "a", "one that no look has found"))
     assert found("another") == []
-    assert canary._touches["a"].asked == MISSED + 1
+    assert canary._apis["a"].asked == MISSED + 1
 
 
 def test_a_canary_is_known_by_its_label():

@@ -178,7 +178,7 @@ def test_other_numbers_of_workers_are_refused():
     with pytest.raises(ValueError, match="cannot merge Q-tables for 5 workers into those for 4"):
         one.merge([other])
     assert one.save() == state
-    with pytest.raises(ValueError, match="cannot adopt a Q-table for 5 workers among 4"):
+    with pytest.raises(ValueError, match="cannot adopt a Q-table for 5 workers: this replica has 4"):
         one.end_sync(reduce([other.begin_sync()]))
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from millrace_operator.scaling.batch_time.batch_model import BatchLoad, Prediction
 from millrace_operator.scaling.decision.search import ALIKE, Need, Search, candidates
 from millrace_operator.scaling.shape import Bounds, Range, Shape
-from millrace_operator.scaling.zones import Driver
+from millrace_operator.scaling.zones import LoadDriver
 
 BOUNDS = Bounds(Range(1, 8), Range(1, 48), Range(1, 32), executor_cores=2)
 PRESENT = Shape(2, 4, 4)
@@ -80,8 +80,8 @@ def test_among_equals_what_a_driver_asks_for_is_changed():
     # parallelism or replicas have to change
     need = lambda plan, load: 0.5 if (plan.parallelism, plan.replicas) != (4, 4) else 5.0  # noqa: E731
     found = search(need, executors=Range(2, 2))
-    by_rate = found.shapes[found.cheapest(found.fits, frozenset({Driver.RATE}))]
-    by_keys = found.shapes[found.cheapest(found.fits, frozenset({Driver.KEYS}))]
+    by_rate = found.shapes[found.cheapest(found.fits, frozenset({LoadDriver.RATE}))]
+    by_keys = found.shapes[found.cheapest(found.fits, frozenset({LoadDriver.KEYS}))]
     assert (by_rate.parallelism, by_keys.replicas) == (4, 4)
     assert by_rate.replicas != 4
     assert by_keys.parallelism != 4

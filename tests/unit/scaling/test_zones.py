@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from millrace_operator.scaling.observation import Observation
 from millrace_operator.scaling.shape import Shape
-from millrace_operator.scaling.zones import Driver, Zone, Zones
+from millrace_operator.scaling.zones import LoadDriver, Zone, Zones
 
 PLAN = Shape(2, 4, 3)
 W = {Zone.OVERLOADED: 0.95, Zone.STABLE: 0.85, Zone.UNDERUSED: 0.5}
@@ -164,10 +164,10 @@ def test_what_was_seen_before_a_long_gap_is_forgotten():
 
 DRIVEN = [
     ({}, set()),
-    ({"rate": 1.3}, {Driver.RATE}),
-    ({"keys": 1.3}, {Driver.KEYS}),
-    ({"rate": 1.3, "keys": 1.3}, {Driver.RATE, Driver.KEYS}),
-    ({"rate": 1.3, "keys": 0.7}, {Driver.RATE}),
+    ({"rate": 1.3}, {LoadDriver.RATE}),
+    ({"keys": 1.3}, {LoadDriver.KEYS}),
+    ({"rate": 1.3, "keys": 1.3}, {LoadDriver.RATE, LoadDriver.KEYS}),
+    ({"rate": 1.3, "keys": 0.7}, {LoadDriver.RATE}),
     ({"rate": 0.7, "keys": 0.7}, set()),
 ]
 
@@ -187,22 +187,22 @@ def test_underuse_is_driven_by_what_shrank(times, drivers):
 
 
 def test_while_stable_any_change_is_told():
-    assert Stream().add(30, 0.85).add(8, 0.85, rate=700, keys=130).drivers == {Driver.RATE, Driver.KEYS}
+    assert Stream().add(30, 0.85).add(8, 0.85, rate=700, keys=130).drivers == {LoadDriver.RATE, LoadDriver.KEYS}
 
 
 def test_slow_growth_over_hours_counts():
     """By 1 % in four minutes, far below the noise: against the level at which the plan was chosen it is clear."""
     stream = Stream().add(3 * 1800, 0.85, rate=lambda number: 1000 * (1 + number / 12000), noise=0.05)
-    assert stream.add(8, 0.95, rate=1450).drivers == {Driver.RATE}
+    assert stream.add(8, 0.95, rate=1450).drivers == {LoadDriver.RATE}
 
 
 def test_growth_is_against_the_level_at_which_the_plan_was_chosen():
     stream = Stream().add(20, 0.95, rate=2000).change(executors=4).add(20, 0.85, rate=2000)
     assert stream.drivers == set()
-    assert stream.add(8, 0.5, rate=1500).drivers == {Driver.RATE}
+    assert stream.add(8, 0.5, rate=1500).drivers == {LoadDriver.RATE}
     assert Stream().add(20, 0.95, rate=1000).add(20, 0.5, rate=1500).drivers == set()
     stream = Stream().add(20, 0.85, rate=1000).add(20, 0.95, rate=2000)
-    assert stream.drivers == {Driver.RATE}
+    assert stream.drivers == {LoadDriver.RATE}
     assert stream.change(executors=4).add(20, 0.95, rate=2000).drivers == set()
 
 
@@ -210,7 +210,7 @@ def test_growth_that_only_begins_is_told_by_its_trend():
     """Back at the level of the plan, after a fall, and rising: the rise is what counts."""
     fall = Stream().add(20, 0.85, rate=1000).add(30, 0.85, rate=600)
     fall.add(16, 0.95, rate=lambda number: 850 + 10 * number, noise=0.002)
-    assert fall.drivers == {Driver.RATE}
+    assert fall.drivers == {LoadDriver.RATE}
 
 
 def test_a_trend_that_changes_next_to_nothing_drives_nothing():
@@ -229,16 +229,16 @@ def test_noise_drives_hardly_anything():
 
 
 def test_keys_that_are_unknown_drive_nothing():
-    assert Stream().add(20, 0.85, keys=None).add(10, 0.95, keys=None, rate=2000).drivers == {Driver.RATE}
+    assert Stream().add(20, 0.85, keys=None).add(10, 0.95, keys=None, rate=2000).drivers == {LoadDriver.RATE}
 
 
 def test_keys_that_become_known_are_compared_with_what_they_were_then():
     stream = Stream().add(20, 0.85, keys=None).add(10, 0.85, keys=100).add(10, 0.95, keys=200)
-    assert stream.drivers == {Driver.KEYS}
+    assert stream.drivers == {LoadDriver.KEYS}
 
 
 def test_records_after_none_are_growth():
-    assert Stream().add(20, 0.02, rate=0, keys=0).add(8, 1.5).drivers == {Driver.RATE, Driver.KEYS}
+    assert Stream().add(20, 0.02, rate=0, keys=0).add(8, 1.5).drivers == {LoadDriver.RATE, LoadDriver.KEYS}
 
 
 @settings(max_examples=60, deadline=None)

@@ -141,7 +141,7 @@ class Dalton(Partitioner):
     def end_sync(self, policy: GlobalPolicy) -> None:
         """Continue with the reducer's reply. Raises ValueError if it is for a different number of workers."""
         if policy.workers != self.workers:
-            raise ValueError(f"cannot adopt a Q-table for {policy.workers} workers among {self.workers}")
+            raise ValueError(f"cannot adopt a Q-table for {policy.workers} workers: this replica has {self.workers}")
         self._state.adopt(policy)
 
     def merge(self, others: Sequence[Self]) -> None:

@@ -53,7 +53,7 @@ class KafkaSink(Sink):
         settings = self._topic.settings()
         if settings is not None and settings.compacted and self._keys.columns is None:
             message = f"topic {self._topic.name} is compacted, and the results have no key"
-            raise self._topic.problem(message, f"write key, or: {self._topic.alter('cleanup.policy=delete')}")
+            raise self._topic.problem(message, f"write key, or: {self._topic.alter_command('cleanup.policy=delete')}")
         return settings
 
     def _write(self, fetched: pa.Table, batch: ResultBatch) -> int:

@@ -50,7 +50,7 @@ class TargetTopic:
         """Return a MillraceError about this topic."""
         return MillraceError(Problem(message, hint, field=self.field))
 
-    def alter(self, setting: str) -> str:
+    def alter_command(self, setting: str) -> str:
         """Return the command that changes one of the topic's settings."""
         return self._command("configs", f"--alter --add-config {setting}")
 

@@ -261,7 +261,7 @@ class BatchTransactions:
         limit = f"at most {self._longest} (max.message.bytes)" if self._longest is not None else "less"
         message = f"a result of batch {batch.number} is {size} bytes long, and topic {self._topic.name} accepts {limit}"
         return self._topic.problem(
-            message, f"select fewer columns, or: {self._topic.alter(f'max.message.bytes={2 * size}')}"
+            message, f"select fewer columns, or: {self._topic.alter_command(f'max.message.bytes={2 * size}')}"
         )
 
 

@@ -57,7 +57,7 @@ class AvroDecoder:
             if kind is None:
                 raise ValueError(f"column {field.name} is not in the Avro schema; it has {', '.join(writer.types)}")
             if isinstance(kind, str):
-                raise ValueError(f"column {field.name} is {kind} in the Avro schema, which no column can hold")
+                raise ValueError(f"column {field.name} is {kind}, which no column can hold, in the Avro schema")
             to_declared(pa.array([], kind), field, self._timestamp_format)
 
     def _by_schema(
@@ -103,7 +103,7 @@ class AvroDecoder:
         for field in self.schema:
             kind = writer.types.get(field.name)
             if isinstance(kind, str):
-                raise ValueError(f"column {field.name} is {kind} in the writer's schema")
+                raise ValueError(f"column {field.name} is {kind}, which no column can hold, in the writer's schema")
             if kind is None:
                 columns.append(pa.nulls(len(records), field.type))
             else:

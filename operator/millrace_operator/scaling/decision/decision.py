@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ..shape import Shape
-from ..zones import Driver, Zone
+from ..zones import LoadDriver, Zone
 from .changes import ChangeOutcome
 from .search import Forecast
 from .settings import Guard, Settings
@@ -119,7 +119,7 @@ class Decision:
     guard: Guard | None = None
     detail: str = ""
     zone: Zone | None = None
-    drivers: frozenset[Driver] = frozenset()
+    drivers: frozenset[LoadDriver] = frozenset()
     inputs: Inputs | None = None
     present: Forecast | None = None
     chosen: Forecast | None = None

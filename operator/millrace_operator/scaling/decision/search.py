@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..batch_time.batch_model import BatchLoad, BatchModel, Prediction
 from ..shape import Bounds, Range, Shape, Vector
-from ..zones import Driver
+from ..zones import LoadDriver
 
 _EXECUTORS, _REPLICAS = 40, 6
 """Most numbers of executors, and of replicas in their own pods, that a search compares."""
@@ -135,7 +135,7 @@ class Search:
         """Return the forecast for a candidate."""
         return forecast(self.shapes, self._prediction, index, self.need.load.interval, self._bias)
 
-    def cheapest(self, among: Mask, drivers: frozenset[Driver] = frozenset()) -> int | None:
+    def cheapest(self, among: Mask, drivers: frozenset[LoadDriver] = frozenset()) -> int | None:
         """Return the best candidate among those with the fewest cores; None if there are no candidates.
 
         Ties go to a W that is about the lowest, then to the fewest changes of parallelism and replicas, then to changes
@@ -187,15 +187,15 @@ class Search:
         indices = np.flatnonzero(equals).tolist()
         return self._best(indices, self.cautious[indices], frozenset())
 
-    def _best(self, indices: list[int], rank: Vector, drivers: frozenset[Driver]) -> int:
+    def _best(self, indices: list[int], rank: Vector, drivers: frozenset[LoadDriver]) -> int:
         alike = [index for index, value in zip(indices, rank, strict=True) if value <= rank.min() * (1 + ALIKE)]
         return min(alike, key=lambda index: (*self._changes(index, drivers), self.cautious[index]))
 
-    def _changes(self, index: int, drivers: frozenset[Driver]) -> tuple[int, int]:
+    def _changes(self, index: int, drivers: frozenset[LoadDriver]) -> tuple[int, int]:
         """Count the changes of replicas, for a rate, and parallelism, for keys; and those that no driver asks for."""
         shape, present = self.shapes[index], self.shapes[0]
-        changed = {Driver.RATE} if shape.replicas != present.replicas else set()
-        changed |= {Driver.KEYS} if shape.parallelism != present.parallelism else set()
+        changed = {LoadDriver.RATE} if shape.replicas != present.replicas else set()
+        changed |= {LoadDriver.KEYS} if shape.parallelism != present.parallelism else set()
         return len(changed), len(changed - drivers)
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from ..batch_time.batch_model import BatchLoad
 from ..batch_time.calibration import Calibration
 from ..shape import Bounds, Range, Shape
-from ..zones import Driver, Zone, Zones
+from ..zones import LoadDriver, Zone, Zones
 from .changes import LOWER, Change, ChangeOutcome
 from .decision import Decision, Inputs, Reason, Situation
 from .guards import Limits
@@ -58,10 +58,10 @@ class Case:
         return self.zones.zone
 
     @cached_property
-    def drivers(self) -> frozenset[Driver]:
+    def drivers(self) -> frozenset[LoadDriver]:
         """What drives W into its zone, including the rate if demand exceeds arrivals without any lag."""
         rising = self.inputs.demand > self.inputs.arrival and not self.inputs.lag
-        return self.zones.drivers() | ({Driver.RATE} if rising else frozenset())
+        return self.zones.drivers() | ({LoadDriver.RATE} if rising else frozenset())
 
     @property
     def added(self) -> bool:
