@@ -207,7 +207,8 @@ def _recording(
             shutil.rmtree(unfinished, ignore_errors=True)
     except OSError as error:
         message = f"cannot store the converted recording: {error.strerror or error}"
-        raise MillraceError(Problem(message, "free some space, or name another cache folder", cache_directory)) from error
+        hint = "free some space, or name another cache folder"
+        raise MillraceError(Problem(message, hint, cache_directory)) from error
     return _Recording(str(target), rows, rejects.records)
 
 
