@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 _OWNED: list[IO[str]] = []
-"""Locked files of the folders of this process; the system releases the locks when the process ends."""
+"""Locked files of the folders of this process. The system releases a lock once no process holds it any longer."""
 
 
 def sync(path: Path) -> None:
@@ -40,11 +40,15 @@ def remove_folders(made: Sequence[Path]) -> None:
             return
 
 
-def process_folder(prefix: str) -> Path:
+def process_folder(prefix: str) -> tuple[Path, int]:
     """Create a temporary folder of this process that only this user may enter.
 
-    A killed process leaves its folder behind. So this also removes the folders with this prefix whose process is gone:
-    those with an unlocked file ``owner``.
+    A killed process leaves its folder behind. So this also removes the folders with this prefix whose processes are
+    gone: those with an unlocked file ``owner``.
+
+    Returns:
+        The folder, and the descriptor of its lock. A child that inherits the descriptor holds the lock too, so that the
+        folder remains until the child has ended.
     """
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     owner = (folder / "owner.new").open("w", encoding="utf-8")
@@ -55,7 +59,7 @@ def process_folder(prefix: str) -> Path:
         with suppress(OSError), left.open(encoding="utf-8") as lock:  # in use, another user's, or just removed
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(left.parent, ignore_errors=True)
-    return folder
+    return folder, owner.fileno()
 
 
 def cache_folder() -> Path | None:

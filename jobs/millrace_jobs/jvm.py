@@ -85,7 +85,8 @@ class Jvm:
     def __init__(self, settings: Mapping[str, str], *, quiet: bool) -> None:
         _require_java()
         self._address: tuple[int, str] | None = None
-        self.folder = process_folder("millrace-jvm-")
+        # Spark's JVM never ends if its folder is gone before it has written its port there.
+        self.folder, lock = process_folder("millrace-jvm-")
         """Folder that only this user may enter; it is removed when this process ends."""
         atexit.register(self.remove_folder)
         home = spark_home()
@@ -97,7 +98,7 @@ class Jvm:
         ours = self._zygote.settings | {_CONNECTION: str(self.folder / "connection")}
         arguments = [part for name, value in early.items() for part in ("--conf", f"{name}={value}")]
         command: list[str | Path] = [home / "bin" / "spark-submit", *arguments, "pyspark-shell"]
-        self._process = start_child(command, _environment(home, settings) | ours, quiet=quiet)
+        self._process = start_child(command, _environment(home, settings) | ours, quiet=quiet, pass_fds=[lock])
 
     @property
     def is_running(self) -> bool:

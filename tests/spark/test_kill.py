@@ -21,6 +21,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from lab.processes import Mark
+from lab.waiting import wait_until
 from millrace_jobs.partitioners.registry import ALGORITHMS
 
 from .answers import assert_same, duckdb_rows, latest, rows_of, with_zones
@@ -89,12 +91,17 @@ def document(folder: Path, emit: str) -> dict[str, Any]:
 
 
 class Process:
-    """``millrace run`` with everything that it starts, in a session of its own."""
+    """``millrace run`` in a session of its own. Spark's JVM has another, and ends by itself."""
 
-    def __init__(self, *command: str, log: Path) -> None:
+    def __init__(self, *command: str, log: Path, mark: Mark) -> None:
         self._log = log
         self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+            command,
+            env=os.environ | mark.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
         )
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -113,7 +120,7 @@ class Process:
         return sum(line.startswith("batch=") for line in self.output.splitlines())
 
     def kill(self) -> None:
-        """End the process and all that it started, at once."""
+        """End the process and the rest of its session at once."""
         while members := list(self._members()):
             for member in members:
                 _kill(member)
@@ -146,7 +153,7 @@ class Process:
         self._lines.put(None)
 
     def _members(self) -> Iterator[int]:
-        """Processes of its session that are not dead: Spark's JVM, and Python's workers in groups of their own."""
+        """Processes of its session that are not dead."""
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 try:
@@ -186,9 +193,10 @@ def test_killed_again_and_again(tmp_path, emit, kills):
     query.write_text(yaml.safe_dump(document(tmp_path, emit)), encoding="utf-8")
     command = [str(Path(sys.executable).parent / "millrace"), "run", str(query), "--plan", str(plan_file)]
     phases: Counter[str] = Counter()
+    mark = Mark()
     for number in range(kills):
         choose_plan(plan_file, chance, number)
-        run = Process(*command, log=tmp_path / f"{number}.log")
+        run = Process(*command, log=tmp_path / f"{number}.log", mark=mark)
         if number % 3 == 2:
             run.sleep(chance.uniform(0, 8))
         else:
@@ -198,8 +206,9 @@ def test_killed_again_and_again(tmp_path, emit, kills):
         phases[phase(run, tmp_path / "checkpoint" / "spark")] += 1
     print(f"\n{emit}: killed {dict(phases)}; batches committed {newest(tmp_path / 'checkpoint/spark/commits') + 1}")
     assert phases.total() == kills
-    last = Process(*command, "--once", log=tmp_path / "last.log")
+    last = Process(*command, "--once", log=tmp_path / "last.log", mark=mark)
     assert last.wait() == 0, last.output
+    wait_until(lambda: not mark.processes(), "all processes of the killed runs have ended")
     results = results_in(tmp_path)
     actual = latest(results, QUESTION.key_columns) if emit == "OnUpdate" else rows_of(results)
     assert_same(actual, duckdb_rows(events, QUESTION.duckdb), QUESTION.key_columns)
