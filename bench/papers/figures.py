@@ -75,7 +75,8 @@ def share(holds: Iterable[bool]) -> float:
 
 def short(number: float) -> str:
     """Format a number with two significant digits, or as a whole number from 100 on."""
-    return f"{number:.2g}" if abs(number) < 100 else f"{number:,.0f}"
+    # two digits of 99.5 would be 1e+02
+    return f"{number:.2g}" if abs(number) < 99.5 else f"{number:,.0f}"
 
 
 def spread(numbers: Iterable[float], form: Callable[[float], str] = short) -> str:

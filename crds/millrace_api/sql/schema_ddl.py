@@ -103,7 +103,8 @@ class _Parser:
     def _name(self) -> str:
         token = self._token()
         text = "" if token is None else token.text
-        if token is None or not (self._quoted(token) or text.replace("_", "a").isalnum()) or text.isdigit():
+        is_word = text.replace("_", "a").isalnum() and not text.isdigit()
+        if token is None or not (is_word or self._quoted(token)):
             self._fail("a column name is missing", "write a name and a type, such as city STRING")
         self._at += 1
         return text

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml.reader import ReaderError
 
 from millrace_api.errors import MillraceError, Problem
 
@@ -79,8 +80,9 @@ def read_documents(path: Path | str) -> tuple[list[Document], list[Problem]]:
     file = str(path)
     documents: list[Document] = []
     problems: list[Problem] = []
+    text = _text(path)
     try:
-        loader = _Loader(_text(path))
+        loader = _Loader(text)
         while loader.check_node():
             node = loader.get_node()
             if node is None or _is_empty(node):
@@ -94,8 +96,9 @@ def read_documents(path: Path | str) -> tuple[list[Document], list[Problem]]:
         problems.append(_syntax_problem(error, file))
     except RecursionError:  # raised by PyYAML before a node exists
         problems.append(Problem(*_TOO_COMPLEX, file))
-    except yaml.YAMLError as error:
-        problems.append(Problem(f"is not YAML: {str(error).splitlines()[0]}", "remove the character", file=file))
+    except ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        problems.append(Problem(f"is not YAML: {str(error).splitlines()[0]}", "remove the character", file, line))
     if not documents and not problems:
         problems.append(Problem("is empty", "write at least one document", file=file, line=1))
     return documents, problems

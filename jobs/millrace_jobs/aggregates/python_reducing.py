@@ -184,10 +184,12 @@ class PythonReducer:
 
     def groups(self) -> int:
         """Return the number of states by key and pane, all of which the merge must process."""
+        self._update_pending()
         return sum(len(group.states) for group in self._groups.values())
 
     def key_counts(self) -> KeyCounts:
         """Return the distinct keys among the records, by ascending hash, each with its number of records."""
+        self._update_pending()
         keys = add_counts(self._counts)
         self._counts = [(keys.hashes, keys.counts)]
         return keys
@@ -205,11 +207,11 @@ class PythonReducer:
         hashes = hash_columns(key_columns, groups.num_rows)
         buckets = hashes % np.uint64(self._reduction.buckets)
         panes = groups.column(_PANE).to_pylist()
-        ends = rows.offsets.to_pylist()
+        offsets = rows.offsets.to_pylist()
         self._counts.append((hashes, np.diff(rows.offsets.to_numpy()).astype(np.int64)))
         for index, key in enumerate(keys):
             group = self._groups[panes[index], int(buckets[index])]
-            self._update(group, key, batch.slice(ends[index], ends[index + 1] - ends[index]))
+            self._update(group, key, batch.slice(offsets[index], offsets[index + 1] - offsets[index]))
 
     def _group(self, records: pa.Table) -> tuple[pa.Table, pa.ListArray]:
         """Return the distinct groups by key and pane, and the row numbers of each."""

@@ -106,7 +106,8 @@ def _inferred_schema(path: str, format: str, *, header: bool, delimiter: str) ->
         else:
             found = pa.json.read_json(_sample(path), pa.json.ReadOptions(block_size=2 * _SAMPLE)).schema
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise MillraceError(Problem(f"cannot be read as {format}: {error}", _HINT, path)) from None
+        hint = "give a whole Parquet file, or name the file by its format" if format == "parquet" else _HINT
+        raise MillraceError(Problem(f"cannot be read as {format}: {error}", hint, path)) from None
     if not len(found):
         raise MillraceError(Problem("has no columns", _HINT, path))
     return pa.schema([(field.name, _type(field, path)) for field in found])

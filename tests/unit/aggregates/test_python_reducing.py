@@ -131,6 +131,15 @@ def test_no_records_have_no_partial_results(batches, window):
     assert (len(reducer.key_counts()), reducer.groups()) == (0, 0)
 
 
+def test_counts_include_records_that_are_not_reduced_yet():
+    block = block_of([("a", None, 0, "x"), ("b", None, 0, "y"), ("a", None, 0, "z")], 0)
+    for count, wanted in (("records", 3), ("groups", 2), ("key_counts", 2)):
+        reducer = reduction(["key k"], None)()
+        reducer.add(block)
+        found = getattr(reducer, count)()
+        assert (len(found) if count == "key_counts" else found) == wanted
+
+
 def test_events_before_1970_stay_in_their_pane():
     plan = reduction(["key k"], Window(AT, 10, 10))
     _, partials = reduced(

@@ -27,6 +27,12 @@ def test_nested_types_are_accepted_but_no_scalars():
     assert [c.is_scalar for c in columns] == [False, False, False, True]
 
 
+def test_a_quoted_name_may_be_a_number():
+    assert [column.name for column in parse_schema("`2023` INT, `2024` INT")] == ["2023", "2024"]
+    with pytest.raises(MillraceError, match="a column name is missing"):
+        parse_schema("2023 INT")
+
+
 def test_keywords_are_column_names():
     names = [column.name for column in parse_schema("date DATE, time TIMESTAMP, window STRING, end INT, key STRING")]
     assert names == ["date", "time", "window", "end", "key"]

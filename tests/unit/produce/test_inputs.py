@@ -96,6 +96,11 @@ def test_what_cannot_be_sent_is_said_before_anything_is(tmp_path, name, text, op
     assert str(error.value).startswith(f"{tmp_path / name}: {said}"), error.value
 
 
+def test_declared_columns_do_not_help_a_broken_parquet_file(tmp_path):
+    with pytest.raises(MillraceError, match=r"; give a whole Parquet file, or name the file by its format$"):
+        opened(written(tmp_path, "a.parquet", "no parquet"))
+
+
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(MillraceError, match=r"none.csv: there is no such file"):
         opened(tmp_path / "none.csv")

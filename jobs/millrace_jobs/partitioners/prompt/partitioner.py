@@ -85,7 +85,7 @@ class PromptPartitioner(BatchPartitioner):
         return self.partition().ids
 
     def partition(self) -> PartitionedBatch:
-        """Cut the batch; return its blocks with the plan from which their reference tables are made.
+        """Cut the batch; return its blocks with the fragments from which their reference tables are made.
 
         HTable and CountTree are cleared, and N_C and K are stored for the estimates, unless there are no records.
         """
@@ -155,6 +155,8 @@ _REMEMBERED = 8  # partitioning times
 @dataclass(frozen=True)
 class EarlyRelease:
     """The moments to cut batches, learned from past partitioning times (paper 004, section 4.2 and Figure 7).
+
+    No job uses it: a Spark task partitions its slice of a batch, whose end is known before the batch starts.
 
     The batching cut-off comes before the processing cut-off, the heartbeat that ends the batch, by a slack. The
     partitioner works during this slack, so that the blocks are ready at the heartbeat. The paper found 5 % of the batch

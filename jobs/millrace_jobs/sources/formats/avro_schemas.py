@@ -6,6 +6,7 @@ Times and dates are decoded as the plain numbers of the encoding. Arrow converts
 from __future__ import annotations
 
 import json
+import re
 import ssl
 import time
 from collections.abc import Mapping
@@ -177,10 +178,16 @@ class SchemaRegistry:
 
 
 def _split(url: str) -> SplitResult | None:
-    """Return the parts of a URL; None if its host is malformed, or its port is not a number up to 65535."""
+    """Return the parts of a URL; None if a request could not be sent to it.
+
+    Its characters are printable ASCII without blanks, its host has no empty label, and its port is at most 65535.
+    """
+    if not re.fullmatch("[!-~]*", url):
+        return None
     try:
         parts = urlsplit(url)
         _ = parts.port
+        (parts.hostname or "").encode("idna")
     except ValueError:
         return None
     return parts
@@ -198,10 +205,14 @@ def _schema(url: str, number: int) -> AvroSchema | str:
     if document.get("references"):
         hint = "register a schema in which the ones that it refers to are inlined"
         raise MillraceError(Problem(f"schema {number} at {url} refers to other subjects, which is not supported", hint))
+    text = document.get("schema")
+    if not isinstance(text, str):
+        raise _refused(url, f"its answer for schema {number} has no schema")
     try:
-        return read_avro_schema(document["schema"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise MillraceError(Problem(f"schema {number} at {url} cannot be used: {error}")) from error
+        return read_avro_schema(text)
+    except ValueError as error:
+        hint = "write the messages with the schema of a record"
+        raise MillraceError(Problem(f"schema {number} at {url} cannot be used: {error}", hint)) from error
 
 
 def _get(url: str) -> dict[str, Any] | None:

@@ -28,7 +28,8 @@ class Demand:
 
     Attributes:
         level: records per second that arrive now.
-        backlog: records waiting beyond those of two batch intervals.
+        backlog: records in a batch and in the source beyond those of two batch intervals: without a backlog, the batch
+            holds the records of one interval, and those of the next wait.
     """
 
     def __init__(self, delay: float) -> None:
@@ -86,11 +87,11 @@ class Demand:
         return max(required for slot, required in self._largest if slot >= time // self._width)
 
     def underused_for(self, now: float) -> float:
-        """Return the seconds for which less has been enough."""
+        """Return for how many seconds the job has been underused; 0 if it is not."""
         return 0.0 if self._since is None else max(now - self._since, 0.0)
 
     def save(self) -> dict[str, Any]:
-        """Return the whole state in JSON types."""
+        """Return the state in JSON types, without the backlog, which the next observation gives."""
         return {
             "arrivals": list(self._arrivals),
             "since": self._since,

@@ -119,8 +119,12 @@ def test_one_that_stays_away_may_come_back_later(monkeypatch):
         ((401, b""), "cannot be used at .*: HTTP 401 Unauthorized; check avro.registry"),
         ((200, b"<html>"), "its answer is not a JSON object"),
         ((200, b"[]"), "its answer is not a JSON object"),
-        ((200, b"{}"), "schema 1 at .* cannot be used"),
-        (registered('"string"'), "schema 1 at .* cannot be used: it is not the schema of a record"),
+        ((200, b"{}"), "cannot be used at .*: its answer for schema 1 has no schema; check avro.registry"),
+        ((200, b'{"schema": {}}'), "its answer for schema 1 has no schema; check avro.registry"),
+        (
+            registered('"string"'),
+            "schema 1 at .* cannot be used: it is not the schema of a record; write the messages with the schema of a",
+        ),
         (registered(OLD, references=[{"name": "a"}]), "refers to other subjects, which is not supported"),
     ],
 )
@@ -137,7 +141,17 @@ def test_a_url_with_a_login_is_refused_and_not_repeated():
     assert "user" not in str(raised.value).replace("user and password", "")
 
 
-@pytest.mark.parametrize("url", ["http://[::1:8081", "http://registry:none", "http://ada:hunter2@registry:99999"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://[::1:8081",
+        "http://registry:none",
+        "http://ada:hunter2@registry:99999",
+        "http://schema registry:8081",
+        "http://registry..svc:8081",
+        "http://registry:8081/ü",
+    ],
+)
 def test_a_malformed_url_is_refused_and_not_repeated(url):
     with pytest.raises(MillraceError) as raised:
         SchemaRegistry(url)
