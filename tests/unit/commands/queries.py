@@ -18,7 +18,7 @@ from millrace_operator.scaling.decision.decision import Decision, Inputs, Reason
 from millrace_operator.scaling.decision.search import Forecast
 from millrace_operator.scaling.decision.settings import Guard
 from millrace_operator.scaling.shape import Shape
-from millrace_operator.scaling.zones import Driver, Zone
+from millrace_operator.scaling.zones import LoadDriver, Zone
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 
@@ -111,7 +111,7 @@ def decision() -> Decision:
         guard=Guard.QUOTA,
         detail="the quota allows 3 executors",
         zone=Zone.OVERLOADED,
-        drivers=frozenset({Driver.RATE, Driver.KEYS}),
+        drivers=frozenset({LoadDriver.RATE, LoadDriver.KEYS}),
         inputs=Inputs(2.0, 1.02, 0.98, 0.97, 51234.5, 0.2, 12000.0, 61000.0, 1000.0),
         present=Forecast(small, 1.1, 1.0, 1.21, "combine"),
         chosen=Forecast(large, 0.86, 0.8, 0.93, "fixed"),

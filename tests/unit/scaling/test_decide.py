@@ -9,7 +9,7 @@ from millrace_operator.scaling.decision.decision import Reason, Situation
 from millrace_operator.scaling.decision.scaler import Scaler
 from millrace_operator.scaling.decision.settings import Guard, Settings
 from millrace_operator.scaling.shape import Shape
-from millrace_operator.scaling.zones import Driver, Zone
+from millrace_operator.scaling.zones import LoadDriver, Zone
 from unit.scaling.deciding import BOUNDS, HandMade, run, scenario
 
 
@@ -60,7 +60,7 @@ def test_a_decision_explains_itself():
 
 def test_the_drivers_are_told():
     _, policy = run(scenario(ramp(150e3, 400e3, 200, 500, 600), Shape(1, 4, 2)))
-    assert policy.changes[-1].drivers == {Driver.RATE}
+    assert policy.changes[-1].drivers == {LoadDriver.RATE}
 
 
 def test_what_was_predicted_is_compared_with_what_came():
