@@ -150,7 +150,7 @@ def _sums(columns: list[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 _BATCH = "streaming.sql.batchId"
-_RUN = "sql.streaming.queryId"
+_QUERY = "sql.streaming.queryId"
 
 
 @dataclass
@@ -187,7 +187,7 @@ def seconds_waited(folder: Path) -> dict[tuple[str, int], float]:
     stages: defaultdict[int, _Stage] = defaultdict(_Stage)
     for event in _events(folder):
         if event["Event"] == "SparkListenerJobStart" and _BATCH in event["Properties"]:
-            key = event["Properties"][_RUN], int(event["Properties"][_BATCH])
+            key = event["Properties"][_QUERY], int(event["Properties"][_BATCH])
             batch_of.update(dict.fromkeys(event["Stage IDs"], key))
         elif event["Event"] == "SparkListenerTaskEnd":
             stage, task = stages[event["Stage ID"]], event["Task Info"]

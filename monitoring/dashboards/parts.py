@@ -24,7 +24,7 @@ _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 Panel = Builder[models.Panel]
 Variable = Builder[models.VariableModel]
 
-Steps = Mapping[float, str]
+ColorSteps = Mapping[float, str]
 """Colors by their lowest value; values below the first step have the panel's base color."""
 
 
@@ -109,7 +109,7 @@ def graph(
     series: Mapping[str, str],
     unit: str,
     *,
-    steps: Steps | None = None,
+    steps: ColorSteps | None = None,
     stacked: bool = False,
     right: str = "",
     right_unit: str = "",
@@ -161,7 +161,7 @@ def number(
     expr: str,
     unit: str = "none",
     *,
-    steps: Steps | None = None,
+    steps: ColorSteps | None = None,
     name: str = "",
     decimals: int | None = None,
     width: int = 4,
@@ -192,7 +192,7 @@ def rows(
     columns: Mapping[str, tuple[str, str]],
     keys: Mapping[str, str],
     *,
-    steps: Mapping[str, Steps],
+    steps: Mapping[str, ColorSteps],
     link: tuple[str, str],
     sort: str,
 ) -> table.Panel:
@@ -233,7 +233,7 @@ def _arranged(columns: Mapping[str, tuple[str, str]], keys: Mapping[str, str]) -
     return {"excludeByName": {"Time": True}, "indexByName": order, "renameByName": renamed}
 
 
-def _look(unit: str, steps: Steps | None) -> list[models.DynamicConfigValue]:
+def _look(unit: str, steps: ColorSteps | None) -> list[models.DynamicConfigValue]:
     look = [models.DynamicConfigValue("unit", unit)]
     if steps:
         look.append(models.DynamicConfigValue("thresholds", _thresholds(steps, "green").build()))
@@ -245,7 +245,7 @@ def _query(letter: str, expr: str) -> prometheus.Dataquery:
     return prometheus.Dataquery().ref_id(letter).expr(expr).datasource(SOURCE)
 
 
-def _thresholds(steps: Steps, below: str) -> builders.ThresholdsConfig:
+def _thresholds(steps: ColorSteps, below: str) -> builders.ThresholdsConfig:
     colors = [models.Threshold(None, below), *(models.Threshold(value, color) for value, color in steps.items())]
     return builders.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE).steps(colors)
 

@@ -25,7 +25,10 @@ SIGNIFICANTLY_LESS = 10
 """Factor by which groups are "significantly less" than a worker's records; the paper leaves it open."""
 
 MANY_WINDOWS = 4
-"""Number of windows per record from which combining by pane beats Spark's own plan (figures: docs/benchmarks.md)."""
+"""Number of windows per record from which SQL starts routed, because Spark's own plan expands records into windows.
+
+The number is a choice between the measured cases, 1 and 60 windows (docs/benchmarks.md, Pipeline).
+"""
 
 EVEN = "shuffle"
 """The rule's choice for few groups."""
@@ -141,9 +144,10 @@ class Forecaster:
         return self._measured.routed
 
     def forecast(self, window: Sequence[MeasuredBatch], resources: Resources) -> dict[str, Candidate]:
-        """Return a prediction for each candidate, for a batch like those of the window, which ran under one plan.
+        """Learn from the batches of ``window``, and return a prediction for each candidate for a batch like them.
 
-        A prediction is the work that the algorithm's tasks would have, plus what batches really took beyond that.
+        The batches ran under one plan; call this once for each window. A prediction is the work that the algorithm's
+        tasks would have, plus what batches really took beyond that.
         """
         now, rows = window[-1], statistics.median(batch.rows for batch in window)
         loads = {name: load.scaled(rows) for name, load in self._loads(now).items()}

@@ -206,8 +206,8 @@ def _recording(
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
     except OSError as error:
-        message = f"cannot store the converted recording: {error.strerror or error}"
-        hint = "free some space, or name another cache folder"
+        message = f"cannot store the converted recording of {path}: {error.strerror or error}"
+        hint = "free some space there and let this user write to it, or set XDG_CACHE_HOME to another folder"
         raise MillraceError(Problem(message, hint, cache_directory)) from error
     return _Recording(str(target), rows, rejects.records)
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.status import ConditionType
 
+from ..resources.names import scaling_config_map
 from ..scaling.decision.changes import ChangeOutcome
 from ..scaling.decision.decision import Decision, Inputs
 from ..scaling.decision.search import Forecast
@@ -39,7 +40,7 @@ def explain_query(cluster: Cluster, name: str) -> None:
     except ValidationError as error:
         wrong = error.errors()[0]
         where = ".".join(map(str, wrong["loc"]))
-        problem = f"the ConfigMap {name}-scaling cannot be parsed: decision.json: {where}: {wrong['msg']}"
+        problem = f"the ConfigMap {scaling_config_map(name)} cannot be parsed: decision.json: {where}: {wrong['msg']}"
         raise MillraceError(Problem(problem, "use the operator's version of millrace")) from None
     console().print(screen(name, decision, datetime.now(UTC)))
 

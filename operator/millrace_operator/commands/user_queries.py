@@ -18,7 +18,7 @@ from millrace_support.backoff import Backoff
 
 from ..kube.client import MERGE, QUERIES
 from ..kube.informer import VersionTooOldError, watch_events
-from ..resources.names import Manifest
+from ..resources.names import Manifest, scaling_config_map
 from .connection import TIMEOUT, Cluster, MissingError, user_errors
 from .query_view import QueryView
 
@@ -75,8 +75,8 @@ class UserQueries:
             return retry_on_conflict(increase, _CONFLICTS)
 
     def decision(self, name: str) -> str | None:
-        """Return the last scaling decision that the operator saved, as JSON; None if there is none."""
-        config_map = f"{name}-scaling"
+        """Return the last scaling decision that the operator saved, as JSON; None if it saved no decision."""
+        config_map = scaling_config_map(name)
         try:
             with user_errors(self._cluster, "get", "configmaps", self._cluster.namespace, config_map):
                 found = CoreV1Api(self._cluster.client).read_namespaced_config_map(

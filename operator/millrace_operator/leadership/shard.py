@@ -8,6 +8,8 @@ from hashlib import sha256
 
 from millrace_api.errors import MillraceError, Problem
 
+_HINT = "write I/N with I from 1 to N and N up to 9999, such as 2/5 for the second of five"
+
 
 @dataclass(frozen=True)
 class Shard:
@@ -28,7 +30,7 @@ class Shard:
         """Parse text such as ``2/5``. Raises MillraceError if it is not a valid shard."""
         match = re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", text)
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
-            raise MillraceError(Problem(f"there is no shard {text!r}", "write 2/5 for the second of five"))
+            raise MillraceError(Problem(f"--shard {text!r} is not a shard", _HINT))
         return cls(int(match[1]), int(match[2]))
 
     def owns(self, namespace: str, name: str) -> bool:

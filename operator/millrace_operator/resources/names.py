@@ -14,6 +14,11 @@ RPC_PORT, BLOCK_PORT, METRICS_PORT = 7078, 7079, 8080
 """Ports of the driver for executors and Prometheus; executors use the block port too."""
 
 
+def scaling_config_map(query: str) -> str:
+    """Return the name of the ConfigMap with a query's last scaling decision and learned state."""
+    return f"{query}-scaling"
+
+
 @dataclass(frozen=True)
 class Owner:
     """Query that owns objects. Its name has at most 45 characters, so that the objects' names are valid labels."""
@@ -44,8 +49,8 @@ class Owner:
 
     @property
     def scaling(self) -> str:
-        """Name of the ConfigMap with the last scaling decision and the learned state."""
-        return f"{self.name}-scaling"
+        """Name of the ConfigMap of ``scaling_config_map``."""
+        return scaling_config_map(self.name)
 
     @property
     def query(self) -> str:

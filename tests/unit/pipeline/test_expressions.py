@@ -39,7 +39,7 @@ COMPILE = [
     "i + 1", "-i", "-d", "-c", "i * l", "t - 1", "d + i", "f * f", "f - 1", "c + 1", "c - c", "c * 2", "1.5 * i",
     "i / 2", "d / i", "f / f", "i DIV 2", "l DIV t", "i % 10", "mod(t, 7)", "l % i", "- (1 + 1)", "2 * 3 / 4",
     "upper(s)", "lower(upper(s))", "substring(s, 2)", "substr(s, -3, 2)", "substring(s FROM 0 FOR 1)",
-    "upper(s) = 'ß'", "CAST(i AS BIGINT)", "CAST(t AS INT) + 1",
+    "upper(s) = 'ß'", "CAST(i AS BIGINT)", "CAST(t AS INT) + 1", "CAST(1 + IF(1 > 2, 1, NULL) AS BIGINT)",
 ]  # fmt: skip
 
 LEFT_TO_SPARK = [

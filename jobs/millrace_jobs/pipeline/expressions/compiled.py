@@ -60,7 +60,7 @@ class OnlySparkError(Exception):
 Compile = Callable[[exp.Expr], Compiled]
 """Function that compiles an operand, or raises OnlySparkError."""
 
-Rule = Callable[[exp.Expr, Compile], Compiled]
+ExpressionRule = Callable[[exp.Expr, Compile], Compiled]
 """Function that compiles one kind of expression, given the function that compiles its operands."""
 
 
@@ -189,7 +189,8 @@ def number(text: str) -> Compiled:
     """Return a number with Spark's type: the smallest of INT, BIGINT and DECIMAL, or DOUBLE if it has an exponent.
 
     Raises:
-        OnlySparkError: the number is beyond BIGINT; Spark takes every integer, and even NULL, to be smaller.
+        OnlySparkError: the text is not a number, or the number is beyond BIGINT. To Spark,
+            ``i < 9223372036854775808`` is true for every integer, and even for NULL.
     """
     if re.fullmatch(r"-?\d+", text):
         for kind in (pa.int32(), pa.int64()):
@@ -228,7 +229,7 @@ def cast_to(node: exp.Expr, compile_: Compile) -> Compiled:
         if target.is_type(name) and is_integer(inner.type):
             if not inner.is_literal:
                 return cast(inner, kind)
-            if _fits(inner.value, kind):
+            if inner.value is None or _fits(inner.value, kind):
                 return literal(inner.value, kind)
     raise OnlySparkError
 

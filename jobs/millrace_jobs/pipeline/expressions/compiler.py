@@ -7,7 +7,7 @@ from sqlglot import exp
 
 from millrace_api.sql.dialect import parse_expression
 from millrace_jobs.pipeline.expressions import compiled, conditions, functions
-from millrace_jobs.pipeline.expressions.compiled import NOTHING, Compiled, OnlySparkError, Rule
+from millrace_jobs.pipeline.expressions.compiled import NOTHING, Compiled, ExpressionRule, OnlySparkError
 from millrace_jobs.pipeline.projection import ArrowProjection, Projection
 
 
@@ -59,7 +59,7 @@ def _column(node: exp.Column, fields: dict[str, pa.Field]) -> Compiled:
     return Compiled(("field", field.name), field.type)
 
 
-_RULES: dict[type[exp.Expr], Rule] = {
+_RULES: dict[type[exp.Expr], ExpressionRule] = {
     exp.Literal: compiled.literal_of,
     exp.Boolean: lambda node, _: compiled.literal(bool(node.this), pa.bool_()),
     exp.Null: lambda node, _: compiled.literal(None, NOTHING),

@@ -17,8 +17,8 @@ from millrace_jobs.pipeline.expressions.compiled import (
     TIMESTAMP,
     Compile,
     Compiled,
+    ExpressionRule,
     OnlySparkError,
-    Rule,
     after,
     call,
     cast,
@@ -41,7 +41,7 @@ _MOST_COMPARISONS = 16
 0.0 from -0.0."""
 
 
-def comparison(function: str) -> Rule:
+def comparison(function: str) -> ExpressionRule:
     """Return the rule for a comparison; ``function`` is its name in Arrow."""
     return lambda node, compile_: _compare(function, *_operands([node.this, node.expression], compile_))
 

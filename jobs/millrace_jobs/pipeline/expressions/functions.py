@@ -14,8 +14,8 @@ from millrace_api.sql.dialect import to_sql
 from millrace_jobs.pipeline.expressions.compiled import (
     Compile,
     Compiled,
+    ExpressionRule,
     OnlySparkError,
-    Rule,
     after,
     call,
     cast,
@@ -34,7 +34,7 @@ _MAX_INT = 2**31 - 1
 _NOT_ZERO = "divide by nullif(..., 0) to get NULL instead"
 
 
-def sum_or_product(function: str) -> Rule:
+def sum_or_product(function: str) -> ExpressionRule:
     """Return the rule for +, - or *; ``function`` is the name of the operation in Arrow."""
 
     def rule(node: exp.Expr, compile_: Compile) -> Compiled:
@@ -76,7 +76,7 @@ def quotient(node: exp.Expr, compile_: Compile) -> Compiled:
     return _checked(node, call("divide_checked", pa.float64(), after(right, left), right), _NOT_ZERO)
 
 
-def integer_division(function: str, kind: pa.DataType | None = None) -> Rule:
+def integer_division(function: str, kind: pa.DataType | None = None) -> ExpressionRule:
     """Return the rule for ``DIV`` or ``%`` of integers; the result has type ``kind``, or else that of the operands.
 
     ``DIV`` rounds towards zero; ``%`` has the sign of the dividend.
@@ -125,7 +125,7 @@ def _checked(node: exp.Expr, computed: Compiled, hint: str) -> Compiled:
         raise OnlySparkError from None
 
 
-def letters(function: str) -> Rule:
+def letters(function: str) -> ExpressionRule:
     """Return the rule for ``upper`` or ``lower``."""
 
     def rule(node: exp.Expr, compile_: Compile) -> Compiled:

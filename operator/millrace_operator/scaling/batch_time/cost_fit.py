@@ -25,7 +25,7 @@ _FLOOR = 0.02
 
 _FIXED, _SCHEDULE, _CONTENTION = (NAMES.index(name) for name in ("fixed", "schedule", "contention"))
 
-Residuals = Callable[[Vector], tuple[Vector, Vector]]
+ResidualFunction = Callable[[Vector], tuple[Vector, Vector]]
 """Function from log costs, shape ``(costs,)``, to residuals, shape ``(measurements,)``, and their derivatives."""
 
 _STEPS = 20
@@ -76,7 +76,10 @@ class Equations:
         return np.concatenate([observations, np.broadcast_to(observations[:, None], self._timed.shape)[self._timed]])
 
     def batch_errors(self, fit: Fit) -> tuple[Vector, Vector]:
-        """Return the log of measured over modeled time per batch, and its leverage: its share in its model, 0 to 1."""
+        """Return the log of measured over modeled time of each batch, and its leverage, both of shape ``(batches,)``.
+
+        The leverage says how far a batch's own measurement determines its modeled time: from 0, not at all, to 1.
+        """
         values = np.exp(fit.logs)
         modeled, slopes = self._batches(values)
         pull = (slopes * values / modeled[:, None] / BATCH_NOISE) @ fit.factor
@@ -126,7 +129,7 @@ def prior_fit(prior: Vector, precision: Vector) -> Fit:
     return Fit(prior, np.linalg.inv(np.linalg.cholesky(precision)).T)
 
 
-def fit_logs(residuals: Residuals, weights: Vector, prior: Vector, precision: Vector, start: Vector) -> Fit:
+def fit_logs(residuals: ResidualFunction, weights: Vector, prior: Vector, precision: Vector, start: Vector) -> Fit:
     """Return the most probable costs, given log costs around ``prior`` and residuals that are usually about 1.
 
     The method is Levenberg-Marquardt. Residuals over ``HUBER`` count linearly (Huber loss). The covariance is the

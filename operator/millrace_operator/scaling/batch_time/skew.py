@@ -41,7 +41,8 @@ class Skew:
     ``keys`` are the distinct keys of a batch, None if unknown. What chance explains of an imbalance grows with the
     square root of the tasks, the rest with the tasks. Between two measurements, the share of the hot key is
     interpolated over the logarithm of the tasks: keys that share a task when tasks are few separate when there are
-    more.
+    more. Where a measured imbalance is below what chance explains, the share is 0, and the largest load expected by
+    chance is scaled down to the measured one.
     """
 
     measured: Mapping[int, float] = field(default_factory=dict)
@@ -54,9 +55,9 @@ class Skew:
             return np.zeros(np.shape(tasks))
         by_chance = chance(np.full(np.shape(tasks), self.keys or 0.0), tasks)
         shares = [hot_share(self.measured[count] - self._chance(count), count) for count in known]
-        lucky = [max(1 + self.measured[count], 1e-9) / (1 + self._chance(count)) for count in known]
+        of_chance = [max(1 + self.measured[count], 1e-9) / (1 + self._chance(count)) for count in known]
         share = np.interp(np.log(tasks), np.log(known), shares)
-        factor = np.interp(np.log(tasks), np.log(known), np.minimum(lucky, 1.0))
+        factor = np.interp(np.log(tasks), np.log(known), np.minimum(of_chance, 1.0))
         uneven = (1 + by_chance) * factor - 1 + share * (tasks - 1)
         return np.clip(uneven, 0.0, tasks - 1)
 
