@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.key_streams import zipf_shares
-from bench.plain_spark import plain_python
+from bench.plain_spark import spark_results
 from bench.recorded_queries import QUERIES, make_stream, recording, stream_query
 from millrace_api.model.streamquery import Spec
 from millrace_jobs.pipeline.aggregation import Native
@@ -131,7 +131,7 @@ class PipelineBench:
         if plan != "spark":
             return build(compiled, spec, context, routed=plan != "native")
         if spec.query.python is not None:
-            return plain_python(spec, context)
+            return spark_results(spec, context)
         assert spec.query.sql is not None
         as_written = CompiledQuery(
             Native(spec.query.sql, "plain Spark"), compiled.result, True, compiled.longest_window

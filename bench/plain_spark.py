@@ -47,8 +47,8 @@ class PandasAggregation(StatefulProcessor):
         """Do nothing: there is nothing to release."""
 
 
-def plain_python(spec: Spec, context: RunContext) -> DataFrame:
-    """Return the results of a Python query over the same source, without Millrace's pipeline."""
+def spark_results(spec: Spec, context: RunContext) -> DataFrame:
+    """Return the results of a Python query over source ``s``, computed without Millrace's pipeline."""
     assert spec.query.python is not None
     return aggregated(records("s", spec, context), spec.query.python)
 

@@ -22,8 +22,9 @@ def text(results: Sequence[CaseResult]) -> str:
 
 def _overall(results: Sequence[CaseResult]) -> str:
     lines = [
-        "| policy | violations | over the interval | records late | p99 latency, s (median) | core-hours of oracle's | "
-        "rescales an hour | oscillations | step changes with at most one rescale | three or more | never settled |",
+        "| policy | violations | over the interval | records late | p99 latency, s (median) "
+        "| core-hours (oracle = 1) | rescales an hour | oscillations "
+        "| step changes with at most one rescale | three or more | never settled |",
         "|---|" + "---:|" * 10,
     ]
     hours = sum(result.hours for result in results)

@@ -2,8 +2,9 @@
 
     python -m bench.kafka.topics SERVERS TOPIC SKEW RATE SECONDS [EVERY]
 
-The command produces records at a steady rate, stamped with the time at which they are handed to the client. With EVERY,
-it produces the records of that many seconds at once.
+The command produces records at a steady rate, stamped with the time at which they are handed to the client. SKEW is a
+name in ``bench.key_streams.SKEWS``, such as ``uniform``. With EVERY, the records of that many seconds are produced at
+once.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def fill(servers: str, topic: str, skew: str, records: int) -> None:
 
 
 def messages(moments: NDArray[np.floating], keys: NDArray[np.int64], first: int) -> list[str]:
-    """Return records as JSON. ``moments`` are event times in seconds since 1970, ``first`` is the first's number."""
+    """Return records as JSON, with event times in seconds since 1970; ``first`` is the number of the first record."""
     times = pa.array((moments * 1e6).astype(np.int64)).cast(pa.timestamp("us"))
     texts = pc.strftime(times, "%Y-%m-%dT%H:%M:%SZ").to_pylist()
     return [

@@ -35,11 +35,11 @@ def on_shutdown_request(handle: Callable[[int], None]) -> Callable[[], None]:
 
 
 class GracefulShutdown:
-    """The shutdown of a run in two steps, from ``listen`` to ``cancel``.
+    """The shutdown of a run in two steps, by signals that arrive after ``listen``.
 
     The first Ctrl-C or SIGTERM calls ``stop``, which asks the run to end. A second one calls ``abandon``, and ends this
     process with the status of the signal. ``give_up`` is called, in a thread, if the run goes on for ``grace`` seconds
-    after the first one.
+    after the first one: ``cancel``, at the end of the run, prevents that.
     """
 
     def __init__(

@@ -56,7 +56,7 @@ class RunFigures:
             batches that are short only because admission control limits them while the backlog grows.
         latency_p50, latency_p95, latency_p99: seconds from the arrival of a record to the end of its batch.
         late: share of the records with a latency over two intervals: one to wait for the batch, one to be in it.
-        core_hours: core hours of executors, from the request for each until it is gone.
+        core_hours: core hours of executors and dedicated partitioner pods, from the request for each until it is gone.
         over_oracle: core hours over those of the oracle in the same scenario; None if the oracle did not run.
         rescales: number of changes of the plan.
         settling: reaction to each step change of the load.

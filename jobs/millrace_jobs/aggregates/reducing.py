@@ -65,7 +65,10 @@ Reduce = Literal["rows", "count", "sum", "mean", "squared_deviations", "min", "m
 """How a worker reduces the input of a part; ``distinct`` keeps the set of its values."""
 
 _ONCE = ("mean", "squared_deviations")
-"""Reductions whose results cannot be reduced again: a worker ships one partial result per pane and million records."""
+"""Reductions whose results cannot be reduced again.
+
+A worker ships one partial result per million records of a pane, and per window that contains the pane.
+"""
 
 PENDING_RECORDS = 1 << 20
 """Records that a worker holds before it reduces them; this and the number of groups bound its memory."""
@@ -128,7 +131,8 @@ class ColumnarReducer:
     def partials(self) -> Iterator[pa.Table]:
         """Yield tables with one row per key and window, and one more per distinct value that a count needs.
 
-        Column ``at`` is the start of the window. This gives fewer rows than shipping one row per pane and window.
+        Column ``at`` is the start of the window. This gives fewer rows than shipping one row per pane and window. With
+        a reduction in ``_ONCE``, a key and window may have several rows.
         """
         panes, window = self._by_pane(), self._reduction.window
         if window is None or window.per_record == 1:
@@ -162,7 +166,10 @@ class ColumnarReducer:
         return hash_columns(groups.select([field.name for field in self._reduction.keys]).columns, groups.num_rows)
 
     def _by_pane(self) -> pa.Table:
-        """Return one row per key and pane, and one more per distinct value; ``at`` is the start of the pane."""
+        """Return one row per key and pane, and one more per distinct value; ``at`` is the start of the pane.
+
+        With a reduction in ``_ONCE``, a key and pane may have several rows.
+        """
         self._reduce_pending()
         if not self._reduced:
             return self._conform({}, rows=0)
@@ -285,7 +292,8 @@ def _narrowed(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     try:
         return column if column.type == field.type else column.cast(field.type)
     except pa.ArrowInvalid as error:
-        wider = "DOUBLE" if pa.types.is_decimal(field.type) else "DECIMAL(38, 0)"
-        raise MillraceError(
-            Problem(f"a sum is too large for {field.type} ({error})", f"cast the summed column to {wider}")
-        ) from None
+        kind, wider = "BIGINT", "DECIMAL(38, 0)"
+        if pa.types.is_decimal(field.type):
+            kind, wider = f"DECIMAL({field.type.precision}, {field.type.scale})", "DOUBLE"
+        problem = Problem(f"a sum is too large for {kind} ({error})", f"cast the summed column to {wider}")
+        raise MillraceError(problem) from None

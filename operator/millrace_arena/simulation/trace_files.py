@@ -97,14 +97,15 @@ def _lines(file: Path) -> tuple[_Columns, list[tuple[int, list[str]]]]:
     try:
         lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if any(map(str.strip, cells))]
     except csv.Error as error:
-        raise TraceFileError(file, reader.line_num, None, f"not a line of a CSV file: {error}") from None
+        problem = f"not a line of a CSV file: {error}; check its quotes"
+        raise TraceFileError(file, reader.line_num, None, problem) from None
     number, header = lines[0]
     if any(_is_time(cell) for cell in header):
         columns = _unnamed(file, number, header)
     else:
         columns, lines = _named(file, number, header), lines[1:]
     if not lines:
-        raise TraceFileError(file, None, None, "there is no line after the header; write a time and a rate in each")
+        raise TraceFileError(file, None, None, "there is no line after the header; write lines of a time and a rate")
     for number, cells in lines:
         if len(cells) != columns.count:
             wrong = delimiter.join(cells)
@@ -129,7 +130,7 @@ def _named(file: Path, line: int, header: Sequence[str]) -> _Columns:
 
 def _unnamed(file: Path, line: int, cells: Sequence[str]) -> _Columns:
     if len(cells) > 2:
-        problem = "a file without a header has one column of times, or two of times and rates"
+        problem = "a file without a header has one column of times, or two of times and rates; write a header for more"
         raise TraceFileError(file, line, ", ".join(cells), problem)
     return _Columns(0, 1 if len(cells) == 2 else None, len(cells))
 

@@ -112,7 +112,7 @@ class Leader:
             try:
                 self._request(action)
             except Exception as error:  # whatever the error, the record is read again
-                log.warning("no answer about the lease: %s", in_short(error))
+                log.warning("a request for the lease failed, so its record will be read again: %s", in_short(error))
                 self._election.failed(self._clock())
             if not self._has_led and self.leads():
                 self._has_led = True

@@ -6,6 +6,7 @@ So a query must not allow more than its author could do with pods of the restric
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -36,6 +37,15 @@ _OURS = (
     "spark.submit.",
 )
 """Reserved Spark settings, or prefixes of them, by which a query could bypass its spec."""
+
+_SIZES = {
+    "spark.driver.cores": "spec.driver.cores",
+    "spark.driver.memory": "spec.driver.memory",
+    "spark.executor.cores": "spec.executors.cores",
+    "spark.executor.instances": "spec.executors.initial",
+    "spark.executor.memory": "spec.executors.memory",
+}
+"""Fields to write instead of some of these settings, by setting or prefix."""
 
 _SETTING = re.compile(r"[A-Za-z0-9._-]+")
 """Valid setting names; blanks or escapes could smuggle other settings into a properties file."""
@@ -81,8 +91,8 @@ def _checkpoint_problems(checkpoint: CheckpointSpec | None) -> Iterator[Problem]
 
 
 def _instead(name: str) -> str:
-    for prefix, field in (("spark.driver.", "spec.driver"), ("spark.executor.", "spec.executors")):
-        if name.startswith((f"{prefix}cores", f"{prefix}memory", f"{prefix}instances")):
+    for prefix, field in _SIZES.items():
+        if name.startswith(prefix):
             return f"write {field}"
     return "leave it out"
 
@@ -90,7 +100,8 @@ def _instead(name: str) -> str:
 def _template_problems(field: str, template: Mapping[str, Any]) -> Iterator[Problem]:
     unknown = sorted(set(template) - {"metadata", "spec"})
     if unknown:
-        yield Problem(f'a pod template has metadata and spec, not "{unknown[0]}"', "write it below spec", field=field)
+        hint = "leave it out, or write it below spec if it is a field of the pod"
+        yield Problem(f'a pod template has metadata and spec, not "{unknown[0]}"', hint, field=field)
     spec = template.get("spec") or {}
     if not isinstance(spec, Mapping):
         yield Problem("the spec of a pod template is a mapping", "write its fields below it", field=f"{field}.spec")
@@ -155,4 +166,6 @@ def _entries(holder: Mapping[str, Any], name: str) -> Iterator[tuple[int, Mappin
 def _shown(value: object) -> str:
     if isinstance(value, str):
         return f'"{value}"'
+    if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
+        return json.dumps(value)
     return str(value).lower() if isinstance(value, bool | int) else "set"

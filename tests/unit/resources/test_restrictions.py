@@ -54,10 +54,10 @@ def test_the_checkpoint_is_where_all_pods_of_a_query_are(checkpoint, said):
         ("spark.kubernetes.executor.volumes.hostPath.x.mount.path", "leave it out"),
         ("spark.kubernetes.driver.podTemplateFile", "leave it out"),
         ("spark.driver.host", "leave it out"),
-        ("spark.driver.memory", "write spec.driver"),
-        ("spark.driver.memoryOverhead", "write spec.driver"),
-        ("spark.executor.instances", "write spec.executors"),
-        ("spark.executor.cores", "write spec.executors"),
+        ("spark.driver.memory", "write spec.driver.memory"),
+        ("spark.driver.memoryOverhead", "write spec.driver.memory"),
+        ("spark.executor.instances", "write spec.executors.initial"),
+        ("spark.executor.cores", "write spec.executors.cores"),
         ("spark.dynamicAllocation.enabled", "leave it out"),
         ("spark.decommission.enabled", "leave it out"),
         ("spark.submit.deployMode", "leave it out"),
@@ -102,7 +102,11 @@ def test_settings_of_the_operator_are_refused(setting, hint):
         ),
         (
             container(securityContext={"capabilities": {"drop": []}}),
-            "containers[0].securityContext.capabilities.drop: may not be set",
+            "containers[0].securityContext.capabilities.drop: may not be []; leave it out",
+        ),
+        (
+            container(securityContext={"capabilities": {"drop": ["NET_RAW"]}}),
+            'containers[0].securityContext.capabilities.drop: may not be ["NET_RAW"]; leave it out',
         ),
         (container(ports=[{"containerPort": 1, "hostPort": 80}]), "containers[0].ports[0].hostPort: may not be 80"),
         (

@@ -43,9 +43,9 @@ Pieces = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Fragments:
-    """The plan of a micro-batch of K keys: key ``k`` has the fragments ``starts[k]`` to ``starts[k + 1] - 1``.
+    """The division of a micro-batch of K keys into blocks.
 
-    No two fragments of a key are in the same block.
+    Key ``k`` has the fragments ``starts[k]`` to ``starts[k + 1] - 1``. No two fragments of a key are in the same block.
     """
 
     starts: NDArray[np.int64]

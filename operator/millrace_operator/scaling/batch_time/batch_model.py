@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..shape import Shape, Vector
 from .partials import Partials
 from .skew import Skew
-from .stage_work import GROUP, BatchWork, JobStage, amounts
+from .stage_work import GROUP, BatchWork, JobStage, batch_work
 
 FIXED = "fixed"
 """Name of the bottleneck if every stage takes less than the time that belongs to no stage."""
@@ -121,5 +121,5 @@ class BatchModel:
             deviation = self.partials.deviation(rows, given[:, 1])
             if load.keys is not None and self.keys:
                 groups = np.minimum(groups * load.keys / self.keys, rows)
-        work = amounts(self.stages, given, self.executor_cores, self.state_partitions, rows, groups, self.skew)
+        work = batch_work(self.stages, given, self.executor_cores, self.state_partitions, rows, groups, self.skew)
         return work, deviation

@@ -15,7 +15,7 @@ from millrace_support.batch_cost import HUBER
 from ..observation import Observation
 from ..shape import Vector
 from .costs import NAMES, Parts
-from .stage_work import amounts
+from .stage_work import batch_work
 
 BATCH_NOISE, _CLOCK_NOISE = 0.06, 0.15
 """Usual error of the model, as a share: for a batch's time, and for the stages' own clocks."""
@@ -61,7 +61,7 @@ class Equations:
         self._clocks = np.stack([clocks[stage.name] for stage in parts.stages], axis=1)
         self._timed = np.isfinite(self._clocks)
         shapes = [(one.plan.executors, one.plan.parallelism, one.plan.replicas) for one in seen]
-        self._work = amounts(
+        self._work = batch_work(
             parts.stages,
             np.array(shapes, dtype=np.float64),
             executor_cores,

@@ -115,7 +115,7 @@ class BatchWork:
         return counts
 
 
-def amounts(
+def batch_work(
     stages: Sequence[JobStage],
     shapes: Vector,
     executor_cores: int,
