@@ -44,7 +44,7 @@ _COMPARED = {
     *_MAY_GO,
 }
 _HOW_MANY = re.compile(r"\[(has\(self\.\w+\)(?:, has\(self\.\w+\))*)\]\.filter\(given, given\)\.size\(\) ([<=]= 1)")
-"""Rule for exactly one or at most one of some fields, as ``base`` makes it of ``exactly_one`` and ``at_most_one``."""
+"""Rule for exactly one or at most one of some fields, as ``millrace_api.model.base`` writes it in CEL."""
 
 
 def crd_incompatibilities(old: Schema, new: Schema) -> list[str]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem with the user's input.
+    """One problem with the user's input or the environment.
 
     ``message`` says what is wrong and quotes the value; ``hint`` says what to write instead.
     ``file``, ``line`` (1-based) and ``field`` (dotted path, as in ``spec.sources.trips.schema``) say where.

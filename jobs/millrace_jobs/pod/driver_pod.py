@@ -52,7 +52,7 @@ class DriverPod:
         return self._watch
 
     def session(self, query: StreamQuery, partitions: int, workspace: Path, *, quiet: bool) -> SparkSession:
-        """Return a Spark session with new executors; remove the leftovers of a driver that died first."""
+        """Remove what an earlier run left behind, then return a Spark session with new executors."""
         self._clear(query.name)
         # unique names: the pods of an earlier run may still exist
         prefix = f"{query.name}-{secrets.token_hex(3)}"

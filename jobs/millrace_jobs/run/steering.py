@@ -183,9 +183,11 @@ _COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryM
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 _MANY_ROWS = 20_000
-"""Records from which a batch is worth compiling for.
+"""Records of a batch, with those it left waiting, from which the next batch is compiled.
 
-Interpreting costs up to 0.7 µs more per record and window, so 14 ms for this many; compiling costs 60 ms a batch.
+Compiling costs 60 ms a batch; interpreting costs up to 0.7 µs more per record and window. They break even at about
+86,000 records. The limit is lower because the next batch may be much larger than the last: compiling a small one wastes
+60 ms at most, but what interpreting a large one wastes grows with its records.
 """
 
 _MULTIPLYING = ("Expand [", "Generate ")

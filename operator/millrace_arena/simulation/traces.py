@@ -110,11 +110,13 @@ class Trace:
         return replace(self, rates=self.rates * (peak / self.peak))
 
     def between(self, since: float, until: float) -> Trace:
-        """Return the part of this trace from ``since`` to ``until``, seconds."""
+        """Return the part of this trace from ``since`` to ``until``, seconds; a jump at ``until`` is its last."""
         since, until = max(since, 0.0), min(until, self.duration)
         inside = (self.times > since) & (self.times < until)
-        times = np.concatenate(([since], self.times[inside], [until])) - since
-        rates = np.concatenate(([self.rate(since)], self.rates[inside], [self.rate(until)]))
+        # the rate before a jump at the end; without it, the part would end in a ramp
+        before_end = self.rates[self.times == until][:-1][:1]
+        times = np.concatenate(([since], self.times[inside], [until] * len(before_end), [until])) - since
+        rates = np.concatenate(([self.rate(since)], self.rates[inside], before_end, [self.rate(until)]))
         return replace(self, times=times, rates=rates)
 
     def noisy(self, scatter: float, every: float, seed: int) -> Trace:

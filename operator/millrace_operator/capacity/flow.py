@@ -158,7 +158,8 @@ def _names(operators: list[FlowOperator]) -> Iterator[Mistake]:
     for operator in operators:
         for producer in operator.inputs:
             if producer not in known:
-                hint = f"write one of {', '.join(sorted(known - {operator.name}))}"
+                others = sorted(known - {operator.name})
+                hint = f"write one of {', '.join(others)}" if others else "add that operator, or leave the input out"
                 yield Mistake(operator.name, ("inputs", producer), f'there is no operator "{producer}"', hint)
 
 

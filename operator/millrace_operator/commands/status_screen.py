@@ -53,10 +53,23 @@ def screen(view: QueryView, now: datetime) -> RenderableType:
 
 
 def _facts(view: QueryView, now: datetime) -> Iterator[tuple[str, str]]:
-    status = view.status
     yield "namespace", view.namespace
-    if not view.is_readable:
-        yield "status", "another version of Millrace wrote it, and it cannot be read; see kubectl get sq -o yaml"
+    if view.is_readable:
+        yield from _progress(view, now)
+    else:
+        command = f"kubectl get sq {view.name} -n {view.namespace} -o yaml"
+        yield "status", f"another version of Millrace wrote it, and it cannot be read; see {command}"
+    if view.pauses:
+        yield "paused", ", ".join(view.pauses)
+    for each in view.abnormal_conditions:
+        yield each.type.value, _held(each)
+    for attempt in reversed(view.status.attempts[-_FAILURES:]):
+        yield "failed", f"{ago(attempt.time, now)}, {attempt.reason}: {attempt.message or 'no message'}"
+
+
+def _progress(view: QueryView, now: datetime) -> Iterator[tuple[str, str]]:
+    """Yield what the operator has reported and has not reported yet; only for a status that can be read."""
+    status = view.status
     yield "ready", _held(view.condition(ConditionType.READY))
     yield "plan", _plan(view)
     yield "load", _load(status.load, now)
@@ -66,12 +79,6 @@ def _facts(view: QueryView, now: datetime) -> Iterator[tuple[str, str]]:
         seen = status.observed_generation
         observed = "no generation yet" if seen is None else f"generation {seen} of {view.generation}"
         yield "spec", f"changes are pending: the operator has observed {observed}"
-    if view.pauses:
-        yield "paused", ", ".join(view.pauses)
-    for each in view.abnormal_conditions:
-        yield each.type.value, _held(each)
-    for attempt in reversed(status.attempts[-_FAILURES:]):
-        yield "failed", f"{ago(attempt.time, now)}, {attempt.reason}: {attempt.message or 'no message'}"
 
 
 def _held(condition: Condition | None) -> str:

@@ -64,7 +64,7 @@ def trend(times: Sequence[float] | Vector, values: Sequence[float] | Vector) -> 
     low, high = (round((len(slopes) + side * reach) / 2) for side in (-1, 1))
     return Trend(
         slope=float(np.median(slopes)),
-        low=float(slopes[max(low, 0)]),
+        low=float(slopes[max(low - 1, 0)]),
         high=float(slopes[min(high, len(slopes) - 1)]),
         significant=abs(score) - 1 > _SIGNIFICANT * deviation and len(v) >= LEAST_FOR_TREND,
     )

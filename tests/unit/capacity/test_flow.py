@@ -48,6 +48,9 @@ def test_names():
         'b.inputs.x: there is no operator "x"; write one of a, c',
         'c.inputs.y: there is no operator "y"; write one of a, b',
     ]
+    assert refused(named("a", "x")) == [
+        'a.inputs.x: there is no operator "x"; add that operator, or leave the input out'
+    ]
 
 
 def test_operators_of_two_flows():

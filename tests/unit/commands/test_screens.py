@@ -33,7 +33,10 @@ def test_status_of_a_query_that_nobody_has_looked_at():
 def test_status_of_another_version_is_said_to_be_so():
     view = QueryView(query({"phase": "Dreaming"}))
     assert not view.is_readable
-    assert "another version of Millrace wrote it" in drawn(status_screen.screen(view, NOW))
+    text = drawn(status_screen.screen(view, NOW))
+    assert "another version of Millrace wrote it" in text
+    assert "yet" not in text
+    assert "pending" not in text
 
 
 def test_a_condition_is_out_of_order_by_its_meaning():

@@ -63,6 +63,12 @@ def test_what_comes_between_two_times_is_what_came_less_what_had_come(any_trace,
         assert part.records == pytest.approx(wanted, rel=1e-6, abs=1e-3)
 
 
+def test_a_part_that_ends_at_a_jump_has_the_earlier_rate_until_then():
+    part = traces.step(1, 9, at=10, duration=20).between(4, 10)
+    assert part.records == 6
+    assert part.rate(5.9) == 1
+
+
 def test_scaling_keeps_the_shape():
     spike = traces.spike(1, 5, at=10, width=2, duration=100)
     assert spike.scaled(1000).peak == 1000
