@@ -59,8 +59,11 @@ def steps(
     samples: Sequence[ClusterSample], batches: Sequence[RecordedBatch], *, target: float, step: float, interval: float
 ) -> list[LoadStep]:
     """Return one step per rate, in order. ``target`` and ``step`` are the query's scaling settings."""
-    changes = [now.time for before, now in itertools.pairwise(samples) if before.rate != now.rate]
-    bounds = [samples[0].time, *changes, samples[-1].time]
+    changes = [
+        (now.time, now.rate > before.rate) for before, now in itertools.pairwise(samples) if before.rate != now.rate
+    ]
+    begins = [(samples[0].time, True), *changes]
+    ends = [*(time for time, _ in changes), samples[-1].time]
     return [
         _step(
             [sample for sample in samples if since <= sample.time < until],
@@ -68,14 +71,10 @@ def steps(
             target=target,
             step=step,
             interval=interval,
-            rising=number == 0 or _rate_at(samples, since) > _rate_at(samples, since - 1),
+            rising=rising,
         )
-        for number, (since, until) in enumerate(itertools.pairwise(bounds))
+        for (since, rising), until in zip(begins, ends, strict=True)
     ]
-
-
-def _rate_at(samples: Sequence[ClusterSample], time: float) -> float:
-    return next((sample.rate for sample in samples if sample.time >= time), samples[0].rate)
 
 
 def _step(

@@ -143,7 +143,7 @@ def _settling(values: NDArray[np.float64]) -> int:
 
 def _cooperating(figures: PaperFigures, partitioners: int) -> None:
     """Measure partitioners, half of them on uniform keys and half on Zipf(1.5); one alone gets both (Figure 15)."""
-    rows = SLIDES_PER_WINDOW * SLIDE  # of each half, for two windows together
+    rows = SLIDES_PER_WINDOW * SLIDE  # of each half: 120 slides in all, of which the last 60 count
     uniform, skewed = zipf(0.0, rows, first_key=ZIPF_KEYS), zipf(1.5, rows)
     slides = [
         np.column_stack(halves).ravel() if partitioners == 1 else np.concatenate(halves)

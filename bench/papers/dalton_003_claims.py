@@ -47,7 +47,7 @@ def _over(figures: PaperFigures, *rivals: str, streams: Sequence[str]) -> Outcom
     ]
     more = sum(ratio >= 0.99 for ratio in ratios)
     return Outcome(
-        f"{spread(ratios)} times the pace, at least as high in {more} of {len(ratios)} runs",
+        f"{spread(ratios)} times the pace, at least 0.99 times in {more} of {len(ratios)} runs",
         share(ratio >= 0.99 for ratio in ratios),
     )
 
