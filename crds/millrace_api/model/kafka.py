@@ -84,7 +84,8 @@ class KafkaConnection(Model):
         return not self._addresses().isdisjoint(other._addresses())
 
     def _addresses(self) -> set[str]:
-        return {address.strip().lower() for address in self.bootstrap_servers.split(",")}
+        addresses = {address.strip().lower() for address in self.bootstrap_servers.split(",")}
+        return addresses - {""}  # after a comma at the end
 
 
 class KafkaOffsets(StrEnum):

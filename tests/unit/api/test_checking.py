@@ -222,9 +222,9 @@ def test_problems_have_the_line_of_the_file(tmp_path, text, line, replacement, e
     assert problems(tmp_path, changed(text, line, replacement)) == expected
 
 
-def from_kafka(sink, *, source="topicPattern: trips.*", letters=None, other=None):
+def from_kafka(sink, *, source="topicPattern: trips.*", servers="k1:9092, k2:9092", letters=None, other=None):
     """A query from a topic to a sink; ``letters`` is a dead-letter topic, ``other`` the topic of another source."""
-    lines = [f'      kafka: {{bootstrapServers: "k1:9092, k2:9092", {source}}}']
+    lines = [f'      kafka: {{bootstrapServers: "{servers}", {source}}}']
     if letters:
         lines.append(f"      corruptRecords: {{policy: deadLetter, topic: {letters}}}")
     if other:
@@ -264,6 +264,7 @@ def test_what_is_written_to_kafka_must_not_be_read_again(tmp_path, text, expecte
     [
         from_kafka("{kafka: {bootstrapServers: 'k1:9092', topic: by-cell}}", letters="bad", other="topic: rides"),
         from_kafka("{kafka: {bootstrapServers: 'k3:9092', topic: trips-by-cell}}"),
+        from_kafka("{kafka: {bootstrapServers: 'k3:9092,', topic: trips-by-cell}}", servers="k1:9092,"),
         from_kafka("{files: {path: trips}}"),
     ],
 )
