@@ -129,7 +129,7 @@ class _ScopeCheck:
                 yield self._problem(first, visible, f'there is no {what} "{first.name}"')
 
     def _problem(self, name: exp.Expr, known: Mapping[str, str], message: str) -> Problem:
-        otherwise = "" if known else "add FROM and the name of a source"
+        otherwise = "" if self._source_names() else "add FROM and the name of a source"
         return _at(self._text, name, message, suggest(name.name, dict.fromkeys(known.values()), otherwise))
 
     def _source_names(self) -> set[str]:
@@ -222,7 +222,7 @@ def _window_problems(
         hint = "add GROUP BY window(column, '10 minutes') to the SQL, or write emit: OnUpdate"
         yield Problem("emit OnWindowClose needs a window, and the SQL has none", hint)
     read = {table.name.lower() for scope in scopes for table in scope.find_all(exp.Table)} & set(tables)
-    if on_window_close and windows and not any(tables[name].watermark for name in read):
+    if on_window_close and windows and read and not any(tables[name].watermark for name in read):
         hint = "add watermark: {column: ..., delay: 30s} to the source, or write emit: OnUpdate"
         yield Problem(f"emit OnWindowClose needs a watermark, and {_listed(sorted(read))} has none", hint)
 

@@ -5,6 +5,8 @@ This is the only module that knows the dialect. A parsed query keeps the positio
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from sqlglot import exp, parse, parse_one
@@ -190,10 +192,9 @@ def parse_query(text: str) -> exp.Query:
         column = first["col"] - len(first["highlight"] or " ") + 1  # sqlglot counts to the end of the token
         raise MillraceError(_problem(text, first["line"], column, first["description"])) from None
     except TokenError as error:
-        raise MillraceError(Problem(f"the SQL does not parse: {error}")) from None
+        raise MillraceError(token_problem(text, error, "SQL")) from None
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
-        found = statements[0].key.upper() if len(statements) == 1 else f"{len(statements)} statements"
-        raise MillraceError(Problem(f"the SQL is {found}", "write one SELECT statement"))
+        raise MillraceError(Problem(f"the SQL is {_kind(statements)}", "write one SELECT statement"))
     _remove_comments(statements[0])
     return statements[0]
 
@@ -216,23 +217,45 @@ def _remove_comments(tree: exp.Expr) -> None:
         node.comments = None
 
 
+def _kind(statements: Sequence[exp.Expr]) -> str:
+    """Return what statements that are not one query are."""
+    if len(statements) != 1:
+        return f"{len(statements)} statements" if statements else "empty"
+    statement = statements[0]
+    return (statement.name if isinstance(statement, exp.Command) else statement.key).upper()
+
+
 def _problem(text: str, line: int, column: int, description: str) -> Problem:
     lines = text.splitlines()
     shown = lines[line - 1].rstrip() if 0 < line <= len(lines) else ""
     hint = "correct the SQL there"
     if description == _ALIAS_IN_GROUP_BY:
         hint = "move the alias to the SELECT list, as in SELECT window(at, '10 minutes') AS w ... GROUP BY w"
+    if description.startswith("Required keyword"):  # it names an attribute of one of sqlglot's classes
+        description = "an expression is missing"
+    description = description.partition(" but got <Token")[0]
     message = f"the SQL does not parse at line {line}, column {column}: {description} in {shown!r}"
     return Problem(message, hint, line=line)
 
 
-def problem_at(text: str, start: int | None, message: str, hint: str) -> Problem:
+def token_problem(text: str, error: TokenError, what: str) -> Problem:
+    """Return the problem of a text with a quote or comment that is not closed; ``what`` names the text."""
+    unclosed = re.fullmatch(r"Missing .+ from \d+:(\d+)", str(error.__cause__))
+    if unclosed is not None:  # sqlglot gives the line at the end of the text, and the position of the quote
+        hint = "close it, and double every quote inside it" if what == "SQL" else "close it"
+        return problem_at(text, int(unclosed[1]), "a quote is not closed", hint, what)
+    if isinstance(error.__cause__, IndexError) and "/*" in text:  # sqlglot reads beyond the end of the text
+        return problem_at(text, text.rfind("/*"), "a comment is not closed", "close it with */", what)
+    return Problem(f"the {what} does not parse: {error.__cause__ or error}", f"correct the {what}")
+
+
+def problem_at(text: str, start: int | None, message: str, hint: str, what: str = "SQL") -> Problem:
     """Return a problem at a position in the text; ``start`` counts characters from 0, None is the whole text."""
     if start is None:
-        return Problem(f"{message} in the SQL", hint)
+        return Problem(f"{message} in the {what}", hint)
     line = text.count("\n", 0, start) + 1
     column = start - text.rfind("\n", 0, start)
-    return Problem(f"{message} (line {line}, column {column} of the SQL)", hint, line=line)
+    return Problem(f"{message} (line {line}, column {column} of the {what})", hint, line=line)
 
 
 def start_of(node: exp.Expr) -> int | None:

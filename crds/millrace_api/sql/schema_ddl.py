@@ -81,9 +81,10 @@ class _Parser:
         self._text = text
         try:
             self._tokens = Spark().tokenize(text)
-        except TokenError:
-            hint = "write names and types, such as city STRING, fare DOUBLE"
-            raise MillraceError(Problem("the schema has a quote that is not closed", hint, line=1)) from None
+        except TokenError as error:
+            from millrace_api.sql.dialect import token_problem
+
+            raise MillraceError(token_problem(text, error, "schema")) from None
         self._at = 0
 
     def columns(self) -> tuple[Column, ...]:
@@ -111,6 +112,10 @@ class _Parser:
 
     def _type(self, column: str) -> str:
         token = self._token()
+        if token is not None and token.text == "-":
+            self._fail(
+                f'"-" stands after "{column}"', "write a name with a hyphen in backquotes, such as `user-id` STRING"
+            )
         if token is None or not token.text.replace("_", "a").isalnum():
             self._fail(f'"{column}" has no type', f"write a type after the name, such as {column} STRING")
         name = token.text.upper()
@@ -123,7 +128,7 @@ class _Parser:
         if name not in _SIMPLE:
             known = _OTHER_NAMES.get(name) or nearest(name, _TYPE_NAMES)
             hint = f"did you mean {known}?" if known else f"write one of {', '.join(dict.fromkeys(_SIMPLE.values()))}"
-            self._fail(f'"{token.text}" is not a type of Spark', hint)
+            self._fail(f'"{token.text}" is not a type that a schema can have', hint)
         self._at += 1
         return _SIMPLE[name]
 

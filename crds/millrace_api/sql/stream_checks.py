@@ -228,7 +228,8 @@ class _StreamCheck:
         """Check that an outer join has watermarks and a time range, which bound the wait for a match."""
         read = sorted(set(self._streams.values()))
         if not any(self._watermarks[source] for source in read):
-            message = f"a {name} of two streams needs watermarks, and {' and '.join(read)} have none"
+            have = "has" if len(read) == 1 else "have"
+            message = f"a {name} of two streams needs watermarks, and {' and '.join(read)} {have} none"
             hint = f"add watermark: {{column: ..., delay: 30s}} to the sources, and {_RANGE} to the condition"
             yield self._at(start, message, hint)
         elif all(isinstance(source, exp.Table) for source in sources) and self._only_keys(join):

@@ -62,7 +62,7 @@ class _Check:
         if source.watermark is not None:
             self._event_time((*at, "watermark", "column"), source.watermark.column, columns)
         if source.replay is not None:
-            self._event_time((*at, "replay", "timeColumn"), source.replay.time_column, columns)
+            self._event_time((*at, "replay", "timeColumn"), source.replay.time_column, columns, exact=True)
         return columns
 
     def _check_topics(self) -> None:
@@ -106,13 +106,13 @@ class _Check:
         if columns is None:
             return
         for index, group in enumerate(python.group_by):
-            column = self._column((*at, "groupBy", index), group, columns)
+            column = self._column((*at, "groupBy", index), group, columns, exact=True)
             if column is not None and not column.is_scalar:
                 message = f'"{group}" is {column.type}, which cannot be a key'
                 self._add((*at, "groupBy", index), message, "write a column of a scalar type")
         if python.window is None:
             return
-        self._event_time((*at, "window", "column"), python.window.column, columns)
+        self._event_time((*at, "window", "column"), python.window.column, columns, exact=True)
         watermark = self._spec.sources[name].watermark
         if (
             self._spec.emit is Emit.ON_WINDOW_CLOSE
@@ -164,18 +164,20 @@ class _Check:
         except MillraceError as error:
             self._add(("spec", "sink", sink.kind, "key"), error.problems[0].message, error.problems[0].hint)
 
-    def _event_time(self, at: Location, name: str, columns: tuple[Column, ...]) -> None:
-        column = self._column(at, name, columns)
+    def _event_time(self, at: Location, name: str, columns: tuple[Column, ...], *, exact: bool = False) -> None:
+        column = self._column(at, name, columns, exact=exact)
         if column is not None and not column.type.startswith("TIMESTAMP"):
             candidates = [c.name for c in columns if c.type.startswith("TIMESTAMP")]
             hint = f"write {' or '.join(candidates)}" if candidates else f"write {name} TIMESTAMP in the schema"
             self._add(at, f'"{name}" is {column.type}, not TIMESTAMP', hint)
 
-    def _column(self, at: Location, name: str, columns: tuple[Column, ...]) -> Column | None:
+    def _column(self, at: Location, name: str, columns: tuple[Column, ...], *, exact: bool) -> Column | None:
+        """Return the column of this name; ``exact`` if a name in another case, which Spark would find, is a problem."""
         known = {column.name.lower(): column for column in columns}
-        if name.lower() not in known:
+        found = known.get(name.lower())
+        if found is None or (exact and found.name != name):
             self._add(at, f'the schema has no column "{name}"', suggest(name, [column.name for column in columns]))
-        return known.get(name.lower())
+        return found
 
     def _add(self, at: Location, message: str, hint: str) -> None:
         file, line = ("", None) if self._document is None else (self._document.file, self._document.line(at))

@@ -24,6 +24,7 @@ _WORDINGS = {
     "int_from_float": ("{value} is not a whole number", "write a number such as 4"),
     "float_type": ("{value} is not a number", "write a number without quotes, such as 0.9"),
     "bool_type": ("{value} is not true or false", "write true or false, without quotes"),
+    "invalid_key": ("the name {value} is not text", "write it in quotes"),
     "dict_type": ("{value} is not a mapping", "write names and values below it"),
     "mapping_type": ("{value} is not a mapping", "write names and values below it"),
     "model_type": ("{value} is not a mapping", "write its fields below it"),

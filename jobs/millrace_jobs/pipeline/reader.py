@@ -216,7 +216,8 @@ def _rows(records: _Records, schema: pa.Schema, time_column: str | None) -> Iter
 
 
 def _control_row(schema: pa.Schema, content: dict[str, Any], values: dict[str, Any] | None = None) -> pa.RecordBatch:
-    arrays = [pa.array([(values or {}).get(field.name)], field.type) for field in schema]
+    known = {name.lower(): value for name, value in (values or {}).items()}  # as in Spark, the case does not count
+    arrays = [pa.array([known.get(field.name.lower())], field.type) for field in schema]
     return pa.RecordBatch.from_arrays([*arrays, pa.array([json.dumps(content)])], names=[*schema.names, CONTROL])
 
 

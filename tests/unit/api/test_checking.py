@@ -125,6 +125,50 @@ def test_sql_that_does_not_parse_has_its_line():
     assert "does not parse at line 2" in problem.message
 
 
+@pytest.mark.parametrize(
+    ("sql", "line", "expected"),
+    [
+        (
+            "SELECT cell\nFROM trips\nWHERE cell = 'x\n",
+            3,
+            "a quote is not closed (line 3, column 14 of the SQL); close it, and double every quote inside it",
+        ),
+        (
+            "SELECT `cell FROM trips",
+            1,
+            "a quote is not closed (line 1, column 8 of the SQL); close it, and double every quote inside it",
+        ),
+        (
+            "SELECT cell\nFROM trips /* all",
+            2,
+            "a comment is not closed (line 2, column 12 of the SQL); close it with */",
+        ),
+        (
+            "SELECT cell FROM trips WHERE",
+            1,
+            "the SQL does not parse at line 1, column 24: an expression is missing in 'SELECT cell FROM trips WHERE'; "
+            "correct the SQL there",
+        ),
+        (
+            "SELECT cell FROM",
+            1,
+            "the SQL does not parse at line 1, column 13: Expected table name in 'SELECT cell FROM'; "
+            "correct the SQL there",
+        ),
+        ("-- later", None, "the SQL is empty; write one SELECT statement"),
+        ("SHOW TABLES", None, "the SQL is SHOW; write one SELECT statement"),
+    ],
+)
+def test_sql_that_does_not_parse_is_explained_in_one_line(sql, line, expected):
+    [problem] = check_sql(sql, TABLES, on_window_close=False)
+    assert (problem.line, str(problem)) == (line, expected)
+
+
+def test_a_window_without_a_source_has_the_hint_to_add_one():
+    [problem] = check_sql("SELECT window(pickup, '1 minute') AS w", TABLES, on_window_close=True)
+    assert problem.hint == "add FROM and the name of a source"
+
+
 CLOSE = "\n  emit: OnWindowClose"
 
 
@@ -134,7 +178,7 @@ UNSOUND = [
         8,
         "      schema: cell STRNG, fare DOUBLE",
         [
-            '8: spec.sources.trips.schema: "STRNG" is not a type of Spark (line 1, column 6 of the schema); did you mean STRING?'
+            '8: spec.sources.trips.schema: "STRNG" is not a type that a schema can have (line 1, column 6 of the schema); did you mean STRING?'
         ],
     ),
     (
@@ -142,7 +186,7 @@ UNSOUND = [
         8,
         "      schema: |\n        cell STRING,\n        fare FLOT",
         [
-            '10: spec.sources.trips.schema: "FLOT" is not a type of Spark (line 2, column 6 of the schema); did you mean FLOAT?'
+            '10: spec.sources.trips.schema: "FLOT" is not a type that a schema can have (line 2, column 6 of the schema); did you mean FLOAT?'
         ],
     ),
     (
@@ -194,6 +238,24 @@ UNSOUND = [
         13,
         "      groupBy: [cel]",
         ['13: spec.query.python.groupBy[0]: the schema has no column "cel"; did you mean "cell"?'],
+    ),
+    (
+        PYTHON,
+        13,
+        "      groupBy: [Cell]",
+        ['13: spec.query.python.groupBy[0]: the schema has no column "Cell"; did you mean "cell"?'],
+    ),
+    (
+        PYTHON,
+        14,
+        "      window: {column: AT, size: 1m}",
+        ['14: spec.query.python.window.column: the schema has no column "AT"; did you mean "at"?'],
+    ),
+    (
+        MINIMAL,
+        7,
+        "      replay: {path: a.csv, format: csv, timeColumn: At}",
+        ['7: spec.sources.trips.replay.timeColumn: the schema has no column "At"; did you mean "at"?'],
     ),
     (
         PYTHON,

@@ -132,6 +132,11 @@ FIELD_MISTAKES = [
     ),
     (
         12,
+        "  12: 2s",
+        "12: spec[12]: the name 12 is not text; write it in quotes",
+    ),
+    (
+        12,
         "  scaling: {target: .nan}",
         "12: spec.scaling.target: nan is not a finite number; write an ordinary number",
     ),

@@ -44,25 +44,25 @@ def test_keywords_are_column_names():
         (
             "a STRNG",
             1,
-            '"STRNG" is not a type of Spark (line 1, column 3 of the schema)',
+            '"STRNG" is not a type that a schema can have (line 1, column 3 of the schema)',
             "did you mean STRING?",
         ),
         (
             "a INT,\n b FLOT",
             2,
-            '"FLOT" is not a type of Spark (line 2, column 4 of the schema)',
+            '"FLOT" is not a type that a schema can have (line 2, column 4 of the schema)',
             "did you mean FLOAT?",
         ),
         (
             "a text",
             1,
-            '"text" is not a type of Spark (line 1, column 3 of the schema)',
+            '"text" is not a type that a schema can have (line 1, column 3 of the schema)',
             "did you mean STRING?",
         ),
         (
             "a blob",
             1,
-            '"blob" is not a type of Spark (line 1, column 3 of the schema)',
+            '"blob" is not a type that a schema can have (line 1, column 3 of the schema)',
             "write one of BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, STRING, BINARY, DATE, TIMESTAMP, "
             "TIMESTAMP_NTZ",
         ),
@@ -123,10 +123,22 @@ def test_keywords_are_column_names():
         ("a ARRAY<INT", 1, '">" is missing (line 1, column 12 of the schema)', "close ARRAY with >"),
         ("a INT COMMENT", 1, "COMMENT has no text (line 1, column 14 of the schema)", "write COMMENT 'text'"),
         (
-            "a 'x",
+            "a INT,\nb STRING COMMENT 'x,\nc INT",
+            2,
+            "a quote is not closed (line 2, column 18 of the schema)",
+            "close it",
+        ),
+        (
+            "a INT,\nb INT /* not used\n",
+            2,
+            "a comment is not closed (line 2, column 7 of the schema)",
+            "close it with */",
+        ),
+        (
+            "user-id STRING",
             1,
-            "the schema has a quote that is not closed",
-            "write names and types, such as city STRING, fare DOUBLE",
+            '"-" stands after "user" (line 1, column 5 of the schema)',
+            "write a name with a hyphen in backquotes, such as `user-id` STRING",
         ),
     ],
 )

@@ -3,18 +3,22 @@
 import json
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from millrace_jobs.pipeline.reader import MillraceStreamReader, ReaderConfig
+from millrace_jobs.pipeline.reader import MillraceStreamReader, ReaderConfig, SourceTask
 from millrace_jobs.plan.control import Control, Pin, write_control
 
 PIN = Pin(1, "hash", 2, 2)
+BLOCKS = SimpleNamespace(role="blocks")
 AT_5 = {"source": "events", "position": {"row": 5}, "pin": PIN.to_json(), "waiting": 0}
 
 
 class Source:
     """Has so many rows, all of which are one slice."""
+
+    schema = pa.schema([("who", pa.string()), ("at", pa.timestamp("us", tz="UTC"))])
 
     def __init__(self, rows):
         self._rows = rows
@@ -39,12 +43,13 @@ def reader(tmp_path):
     offsets.mkdir(parents=True)
     (offsets / "0").write_text("v1\n" + json.dumps({"batchWatermarkMs": 0}) + "\n-", encoding="utf-8")
 
-    def make(rows, **control):
+    def make(rows, task=None, **control):
         file = tmp_path / "control.json"
         write_control(file, Control(PIN, **control))
-        task = SimpleNamespace(role="blocks")
         places = (file, tmp_path / "spark", tmp_path / "policies")
-        return MillraceStreamReader(ReaderConfig("events", Source(rows), task, None, *places, everything=True))
+        return MillraceStreamReader(
+            ReaderConfig("events", Source(rows), task or BLOCKS, None, *places, everything=True)
+        )
 
     return make
 
@@ -88,3 +93,10 @@ def test_a_source_without_a_record_ends_too(reader):
     end = latest(reader(0, closing_time=100), start)
     assert end["position"] == {"row": 0}
     assert [replica.closing_time for replica in reader(0).partitions(start, end)] == [100]
+
+
+def test_the_closing_time_is_in_the_column_of_the_watermark_whatever_the_case_of_its_name(reader):
+    closing = reader(5, SourceTask("rows", "AT"), closing_time=100)
+    (replica,) = closing.partitions(AT_5, latest(closing, AT_5))
+    *_, last = closing.read(replica)
+    assert last.column("at").cast(pa.int64()).to_pylist() == [100]
