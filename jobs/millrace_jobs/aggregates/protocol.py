@@ -84,7 +84,7 @@ def load_aggregator(path: str, options: Mapping[str, Any]) -> Aggregator:
     except Exception as error:
         hint = f"correct spec.query.python.options, or the class; {name} takes {inspect.signature(cls)}"
         raise _problem(f"{path!r} cannot be created: {_describe(error)}", hint) from error
-    missing = [name for name in _MEMBERS if not hasattr(aggregator, name)]
+    missing = [name for name in _MEMBERS if not _has(aggregator, name, path)]
     if missing:
         hint = "define them as millrace_jobs.aggregates.protocol.Aggregator says"
         raise _problem(f"{path!r} has no {', '.join(missing)}", hint)
@@ -94,12 +94,24 @@ def load_aggregator(path: str, options: Mapping[str, Any]) -> Aggregator:
     return loaded
 
 
+def _has(aggregator: object, name: str, path: str) -> bool:
+    """Return whether the aggregator has a member. Raises MillraceError if the member is a property that raises."""
+    try:
+        getattr(aggregator, name)
+    except Exception as error:
+        if isinstance(error, AttributeError) and inspect.getattr_static(aggregator, name, None) is None:
+            return False
+        raise _problem(f"{name} of {path!r} fails: {_describe(error)}", "correct the class") from error
+    return True
+
+
 def _describe(error: Exception) -> str:
-    """Describe what the user's code raised, and where."""
+    """Describe what the user's code raised and, unless it was the call itself that failed, where."""
     if isinstance(error, SyntaxError):
         return f"SyntaxError: {error}"
     place = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
+    where = "" if place.filename == __file__ else f" ({Path(place.filename).name}, line {place.lineno})"
+    return f"{type(error).__name__}: {error}{where}"
 
 
 def _problem(message: str, hint: str) -> MillraceError:

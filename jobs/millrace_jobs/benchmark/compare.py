@@ -172,4 +172,4 @@ def _make_folder(folder: Path) -> None:
         (folder / ".writable").unlink()
     except OSError as error:
         message = f"assignments cannot be written to {folder}: {error.strerror}"
-        raise MillraceError(Problem(message, "name another folder")) from None
+        raise MillraceError(Problem(message, "name another folder with --assignments")) from None

@@ -225,7 +225,7 @@ def cut(stream: Stream, spans: Spans) -> Slides:
 def _checked_count(slides: Slides) -> Slides:
     if len(slides.numbers) > _MOST_SLIDES:
         message = f"--slide cuts the input into {len(slides.numbers):,} slides"
-        raise MillraceError(Problem(message, f"write a longer one: at most {_MOST_SLIDES:,}"))
+        raise MillraceError(Problem(message, f"write a longer --slide: at most {_MOST_SLIDES:,} make up an input"))
     return slides
 
 

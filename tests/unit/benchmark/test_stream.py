@@ -214,7 +214,7 @@ def test_a_sparse_stream_has_only_the_slides_with_records():
 
 
 def test_too_many_slides():
-    with pytest.raises(MillraceError, match="--slide cuts the input into 100,001 slides; write a longer one"):
+    with pytest.raises(MillraceError, match="--slide cuts the input into 100,001 slides; write a longer --slide"):
         cut(stream(rows=100_001), spans(1, timed=False))
 
 
