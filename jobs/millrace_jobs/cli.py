@@ -1,4 +1,4 @@
-"""The command line: ``millrace run | validate | explain | bench | crd``, and the commands of other packages."""
+"""The command line: the commands that run, check and prepare queries, and those of other packages."""
 
 from __future__ import annotations
 

@@ -79,17 +79,17 @@ class Jvm:
         quiet: discard the output of the JVM and of Spark's Python processes instead of printing it.
 
     Raises:
-        MillraceError: Java is not installed.
+        MillraceError: Java is not installed, or ``JAVA_HOME`` or ``SPARK_HOME`` names a wrong folder.
     """
 
     def __init__(self, settings: Mapping[str, str], *, quiet: bool) -> None:
         _require_java()
+        home = spark_home()
         self._address: tuple[int, str] | None = None
         # Spark's JVM never ends if its folder is gone before it has written its port there.
         self.folder, lock = process_folder("millrace-jvm-")
         """Folder that only this user may enter; it is removed when this process ends."""
         atexit.register(self.remove_folder)
-        home = spark_home()
         early = {name: value for name, value in settings.items() if name.startswith(_STARTUP_PREFIXES)}
         # The archive fits only a class path that begins like its own, but Spark puts its settings folder first.
         if os.environ.get(_ARCHIVE):
@@ -184,7 +184,7 @@ def start(settings: Mapping[str, str], *, quiet: bool) -> Jvm:
     """Start the JVM of this process, or return the one already started: PySpark can use only one.
 
     Raises:
-        MillraceError: Java is not installed.
+        MillraceError: Java is not installed, or ``JAVA_HOME`` or ``SPARK_HOME`` names a wrong folder.
     """
     global _jvm
     if _jvm is None:
@@ -213,12 +213,20 @@ def abandon() -> None:
 
 
 def spark_home() -> Path:
-    """Return Spark's folder: ``SPARK_HOME`` if set, otherwise the PySpark package."""
-    named = os.environ.get("SPARK_HOME")
+    """Return Spark's folder: ``SPARK_HOME`` if set, otherwise the PySpark package.
+
+    Raises:
+        MillraceError: ``SPARK_HOME`` names a folder without Spark.
+    """
+    if named := os.environ.get("SPARK_HOME"):
+        if not Path(named, "bin", "spark-submit").is_file():
+            hint = "unset it to use the Spark that is installed with Millrace, or set it to a folder of Spark"
+            raise MillraceError(Problem(f"SPARK_HOME is {named}, which has no bin/spark-submit", hint))
+        return Path(named)
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None
-    return Path(named) if named else Path(spec.origin).parent
+    return Path(spec.origin).parent
 
 
 def _environment(home: Path, settings: Mapping[str, str]) -> dict[str, str]:
@@ -245,8 +253,12 @@ def _chooses_collector(home: Path, settings: Mapping[str, str]) -> bool:
 
 
 def _require_java() -> None:
+    """Raise MillraceError if Spark would find no Java; it looks on the PATH only if ``JAVA_HOME`` is not set."""
     home = os.environ.get("JAVA_HOME")
-    if shutil.which("java") is None and not (home and (Path(home) / "bin" / "java").exists()):
+    if home and not Path(home, "bin", "java").is_file():
+        hint = "set it to a folder of Java 17 or later, or unset it to use the Java on the PATH"
+        raise MillraceError(Problem(f"JAVA_HOME is {home}, which has no bin/java", hint))
+    if not home and shutil.which("java") is None:
         raise MillraceError(Problem("Java is not installed", "install Java 17 or later, or set JAVA_HOME to it"))
 
 

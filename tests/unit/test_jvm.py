@@ -219,6 +219,13 @@ def test_there_is_no_java(monkeypatch, tmp_path):
         Jvm({}, quiet=True)
 
 
+@pytest.mark.parametrize(("name", "lacks"), [("JAVA_HOME", "bin/java"), ("SPARK_HOME", "bin/spark-submit")])
+def test_a_home_that_names_a_wrong_folder_is_reported_by_its_name(monkeypatch, tmp_path, name, lacks):
+    monkeypatch.setenv(name, str(tmp_path))
+    with pytest.raises(MillraceError, match=f"^{name} is {tmp_path}, which has no {lacks}; .*unset it to use"):
+        Jvm({}, quiet=True)
+
+
 def test_files_beside_an_archive_that_the_environment_names_are_not_ours(tmp_path, monkeypatch):
     named = tmp_path / "spark-v2.jsa"
     (tmp_path / "spark-v1.jsa").touch()

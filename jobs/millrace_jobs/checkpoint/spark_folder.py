@@ -118,7 +118,12 @@ class SparkLog:
         raise damaged(path, "it is not as Spark wrote it")
 
     def _pin(self, batch: int) -> Pin | None:
-        return next((Pin.from_json(offset["pin"]) for offset in self._offsets(batch) if "pin" in offset), None)
+        stored = next((offset["pin"] for offset in self._offsets(batch) if "pin" in offset), None)
+        try:
+            return None if stored is None else Pin.from_json(stored)
+        except TypeError:  # not an object, or with other fields than those of a pin
+            why = "its pin does not have the fields that this version of Millrace writes"
+            raise damaged(self.spark / "offsets" / str(batch), why) from None
 
     def _offsets(self, batch: int) -> list[dict[str, Any]]:
         lines = self._lines("offsets", batch)

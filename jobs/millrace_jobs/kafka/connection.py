@@ -29,7 +29,10 @@ _CLIENT: Settings = {
 
 @dataclass(frozen=True)
 class _Secret:
-    """A reference to a secret: its name in messages (``what``), and the file or environment variable that holds it."""
+    """A reference to a secret: its name in messages (``what``), and the file or environment variable that holds it.
+
+    ``in_cluster`` is NAME/KEY of the Kubernetes Secret if the query names only that.
+    """
 
     what: str
     file: str | None
@@ -56,7 +59,7 @@ class _Secret:
             value = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
-            hint = "write the path of a file that holds it and nothing else"
+            hint = "write in file: the path of a file that holds it and nothing else"
             raise MillraceError(Problem(f"{self.what} cannot be read: {why}", hint, path)) from None
         if not value:
             raise MillraceError(Problem(f"{self.what} cannot be read: the file is empty", "write it there", path))

@@ -25,6 +25,7 @@ _UNREACHABLE = ("cannot be reached", "check bootstrapServers, and whether the br
 _SILENT = ("did not answer in time", "check bootstrapServers, and whether the brokers are healthy")
 _LOGIN = ("refused the login", "check sasl: its mechanism, username and password")
 _NO_TOPIC = ("does not know the topic", "create it, or correct its name")
+_NO_KEY_HINT = "a compacted topic takes only messages with a key: add a key, or write to another topic"
 _CLOCK_HINT = "check whether the clock of this machine is right: brokers refuse times far ahead of theirs"
 _FORBIDDEN = "does not let this user do that"
 
@@ -48,7 +49,8 @@ _MEANINGS: dict[int, tuple[str, str]] = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (_FORBIDDEN, "allow it to write with the transactional id"),
     KafkaError.UNKNOWN_TOPIC_OR_PART: _NO_TOPIC,
     KafkaError._UNKNOWN_TOPIC: _NO_TOPIC,
-    KafkaError.INVALID_RECORD: ("does not take the records", _CLOCK_HINT),
+    KafkaError.INVALID_RECORD: ("does not take the records", _NO_KEY_HINT),
+    KafkaError.INVALID_TIMESTAMP: ("does not take the records", _CLOCK_HINT),
     KafkaError._BAD_MSG: ("sent records that fail their checksum", "look for a disk or a network that corrupts data"),
     KafkaError._UNKNOWN_PARTITION: ("does not know the partition", "correct its number"),
 }

@@ -78,6 +78,8 @@ DAMAGES = [
     'v1\n{"batchWatermarkMs":\n{}',
     'v1\n{}\n{"source": "tri',
     'v1\n{}\n{"source": "trips"}',
+    'v1\n{}\n{"source": "trips", "position": {}, "pin": {"epoch": 1}}',
+    'v1\n{}\n{"source": "trips", "position": {}, "pin": 7}',
     "v1\n[]\n7",
     "\0" * 80,
 ]

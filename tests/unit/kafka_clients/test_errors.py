@@ -38,6 +38,11 @@ REFUSED = (
         (
             KafkaError(KafkaError.INVALID_RECORD),
             "Kafka at kafka:9092 does not take the records while looking for topic trips; "
+            "a compacted topic takes only messages with a key: add a key, or write to another topic",
+        ),
+        (
+            KafkaError(KafkaError.INVALID_TIMESTAMP),
+            "Kafka at kafka:9092 does not take the records while looking for topic trips; "
             "check whether the clock of this machine is right: brokers refuse times far ahead of theirs",
         ),
         (
