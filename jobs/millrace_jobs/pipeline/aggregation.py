@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlglot import exp
 
-from millrace_api.model.values import PositiveDuration
+from millrace_api.model.values import Duration, PositiveDuration
 from millrace_api.sql.dialect import StreamingSql, parse_expression, parse_query, to_sql
 from millrace_api.sql.groups import aggregates, group_expressions, is_aggregate, is_window, select_aliases
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, TypeOf, compile_aggregate, is_scalar
@@ -205,9 +205,10 @@ def _window(call: exp.Expr, timestamps: set[str]) -> Window:
     if not isinstance(column, exp.Column) or column.name.lower() not in timestamps:
         raise _NotRoutableError(f"its window is not on a TIMESTAMP column but on {to_sql(column)}")
     try:
-        micros = [PositiveDuration(item.name).microseconds for item in lengths]
+        micros = [PositiveDuration(item.name).microseconds for item in lengths[:2]]
+        micros += [Duration(item.name).microseconds for item in lengths[2:]]
     except ValueError as error:
-        raise _NotRoutableError(f"the length of its window is not a literal: {error}") from None
+        raise _NotRoutableError(f"a length of its window cannot be read: {error}") from None
     size, slide, start = [*micros, *(micros[0], 0)[len(micros) - 1 :]]
     return Window(column.name, size, slide, start)
 

@@ -286,7 +286,12 @@ def test_group_by_takes_no_alias_as_it_does_not_to_spark(alias):
 def test_a_window_of_odd_length_is_spark_s(length):
     plan = compiled(f"SELECT count(*) FROM t GROUP BY window(at, {length})")
     assert isinstance(plan, Native)
-    assert plan.reason.startswith("the length of its window is not a literal: ")
+    assert plan.reason.startswith("a length of its window cannot be read: ")
+
+
+def test_a_window_may_start_at_zero():
+    plan = routed("SELECT count(*) FROM t GROUP BY window(at, '10 minutes', '5 minutes', '0 seconds')")
+    assert plan.window == Window("at", 10 * MINUTE, 5 * MINUTE, 0)
 
 
 def test_of_several_sources_none_is_routed():
