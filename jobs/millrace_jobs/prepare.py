@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs import jvm
 
@@ -22,7 +23,7 @@ def prepare(report: Callable[[str], None]) -> None:
         report: receives each line of progress.
 
     Raises:
-        MillraceError: Java is not installed, or a query does not run.
+        MillraceError: Java is not installed, a query does not run, or the archive cannot be written.
     """
     with tempfile.TemporaryDirectory(prefix="millrace-prepare-") as name:
         folder = Path(name)
@@ -35,7 +36,7 @@ def prepare(report: Callable[[str], None]) -> None:
         if classes is None:
             report("this user has no home folder for an archive of Spark's classes: runs start without it")
             return
-        if classes.exists():
+        if _is_written(classes):
             report(f"Spark's classes are in {classes}")
             return
         report("running small queries to see which classes Spark uses")
@@ -56,12 +57,25 @@ def _compile_kernels(stream: Path) -> None:
     compare(ComparisonRequest(stream, ["word", "number"], None, 4, 2, "1000", "500", "all", 0, None, 6))
 
 
+def _is_written(classes: Path) -> bool:
+    """Return whether the archive exists; if not, create its folder, and ensure that this user can write there."""
+    try:
+        if classes.exists():
+            return True
+        classes.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=classes.parent).close()
+    except OSError as error:
+        message = f"the archive of Spark's classes {classes} cannot be written: {error.strerror}"
+        hint = "let this user write there, or set XDG_CACHE_HOME to another folder; queries also run without it"
+        raise MillraceError(Problem(message, hint)) from None
+    return False
+
+
 def _write_class_archive(classes: Path, folder: Path) -> bool:
     """Run queries in a JVM that writes the archive when it ends; return whether it did.
 
     The JVM writes to a temporary name, which is then renamed.
     """
-    classes.parent.mkdir(parents=True, exist_ok=True)
     partial = classes.with_suffix(f".{os.getpid()}")
     process = jvm.start({"spark.driver.extraJavaOptions": f'"-XX:ArchiveClassesAtExit={partial}"'}, quiet=True)
     from millrace_jobs.run.job import Job

@@ -253,6 +253,7 @@ def _closing_windows(groups: tuple[Group, ...], names: list[str], spec: Spec) ->
 def _require_retractable(query: CompiledQuery, spec: Spec) -> None:
     """Reject HAVING in Spark's own plan, which keeps no record of the rows that were admitted before."""
     if isinstance(query.execution, Native) and filters_groups(parse_query(query.execution.sql)):
-        message = f"a table cannot take back rows that HAVING no longer admits, since {query.execution.reason}"
+        why = f"because the query is not routed: {query.execution.reason}"
+        message = f"a table cannot take back rows that HAVING no longer admits, {why}"
         hint = "leave HAVING to the readers of the table, or write emit: OnWindowClose"
         raise MillraceError(Problem(message, hint, field="spec.query.sql"))

@@ -75,6 +75,8 @@ def _merge_steps(query: CompiledQuery, routed: Routed, spec: Spec) -> list[str]:
         state = "state for ever"
     elif watermark is None:
         state = "state for ever, as the source has no watermark"
+    elif watermark.column.lower() != routed.window.column.lower():
+        state = f"state for ever, as the watermark is on {watermark.column} and the window on {routed.window.column}"
     else:
         state = f"state until the watermark, {watermark.delay} behind, passes the window"
     window = f", {routed.window.per_record} windows of {_seconds(routed.window.size)} per pane" if routed.window else ""

@@ -107,12 +107,12 @@ def pin_of(plan: Plan) -> Pin:
     The spec's bounds are not checked: they bind the author of plans, and may have changed since this run began.
 
     Raises:
-        MillraceError: the plan cannot be followed, because this version lacks the algorithm or one of its parameters.
+        MillraceError: the plan cannot be followed, because it has shares, or a parameter is unknown or invalid.
     """
     if plan.shares is not None:
         raise MillraceError(Problem("no algorithm of this version supports shares", "leave shares out", field="shares"))
     try:
         parameters = job_parameters(plan.algorithm.value, plan.parameters)
     except ValueError as error:
-        raise MillraceError(Problem(str(error), field="algorithm")) from None
+        raise MillraceError(Problem(str(error), field="parameters")) from None
     return Pin(plan.epoch, plan.algorithm.value, plan.replicas, plan.parallelism, parameters)

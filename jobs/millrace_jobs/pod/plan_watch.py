@@ -50,6 +50,7 @@ class PlanWatch:
         self._newest = first
         self._unread: Plan | None = first
         self._invalid: MillraceError | None = None
+        self._refused: str | None = None  # the text of the invalid plan that is in the ConfigMap
         self._lock = threading.Lock()
         self._stopped = threading.Event()
 
@@ -114,15 +115,17 @@ class PlanWatch:
     def _adopt(self, found: V1ConfigMap) -> None:
         """Adopt a plan of a later epoch; report an unreadable one once, and keep the last good plan."""
         text = (found.data or {}).get(PLAN_KEY)
-        if text is None:
+        if text is None or text == self._refused:  # every acknowledgement and every new watch brings it again
             return
         try:
             plan = Plan.from_json(text)
         except ValidationError as error:
+            self._refused = text
             why = f"{PLAN_KEY} of the ConfigMap {self._name} is not a plan: {error.errors()[0]['msg']}"
             with self._lock:
                 self._invalid = MillraceError(Problem(why, "leave it to the operator to write it"))
             return
+        self._refused = None
         with self._lock:
             if plan.epoch > self._newest.epoch:
                 self._newest = self._unread = plan
