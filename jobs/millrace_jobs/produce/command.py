@@ -19,7 +19,7 @@ def produce(
     format: Annotated[str | None, typer.Option(help="json (default), csv, or raw: the lines of a file.")] = None,
     partitions: Annotated[int | None, typer.Option(help="Create the topic if it is missing.", min=1)] = None,
     input: Annotated[Path | None, typer.Option(help="File to send: .csv with a header, .json lines, .parquet.")] = None,
-    schema: Annotated[str | None, typer.Option(help="Columns of the file, as in a query; else inferred.")] = None,
+    schema: Annotated[str | None, typer.Option(help="Columns of the file; else the query's, or inferred.")] = None,
     header: Annotated[bool, typer.Option(help="Whether a csv file has a header.")] = True,
     delimiter: Annotated[str, typer.Option(help="Separator of the columns of a csv file.")] = ",",
     generate: Annotated[str | None, typer.Option(help="Records to generate: rate, bid, auction or person.")] = None,
@@ -37,8 +37,8 @@ def produce(
 ) -> None:
     """Fill a Kafka topic from a file or a generator; Ctrl-C ends it once every message sent is confirmed.
 
-    With the YAML file of a query, the topic, its cluster with logins, and the format are those of the query's Kafka
-    source. Without --rate, a second of event time has a thousand generated records.
+    With the YAML file of a query, the topic, its cluster with logins, the format and the columns are those of the
+    query's Kafka source. Without --rate, a second of event time has a thousand generated records.
     """
     from millrace_jobs.produce.job import ProduceRequest, run
 

@@ -29,7 +29,7 @@ _SETTINGS = {
     "sticky.partitioning.linger.ms": 0,  # messages without a key are spread one by one, evenly
     "queue.buffering.max.messages": _MOST_MESSAGES,
     "queue.buffering.max.kbytes": _MOST_KBYTES,
-    "message.max.bytes": _MOST_KBYTES << 10,  # the topic's limit applies; one above the queue's waits forever
+    "message.max.bytes": _MOST_KBYTES << 10,  # the topic has its own limit; a message larger than the queue never fits
 }
 _BATCH_BYTES = 1 << 20
 """Minimum limit that an error message suggests: room for any batch of small messages."""

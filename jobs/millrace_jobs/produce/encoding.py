@@ -12,6 +12,7 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from fastavro.validation import ValidationError, validate
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sources.formats.avro_schemas import read_avro_schema
@@ -176,7 +177,11 @@ def _avro(schema: fastavro.types.Schema, record: dict[str, object]) -> bytes:
     target = io.BytesIO()
     try:
         fastavro.schemaless_writer(target, schema, record)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        message = f"record {record} does not fit avro.writerSchema: {error}"
-        raise MillraceError(Problem(message, "correct the writer schema, or the schema of the input")) from None
-    return target.getvalue()
+        validate(record, schema)  # the writer makes false of a NULL boolean, and ignores the range of an int
+        return target.getvalue()
+    except ValidationError as error:
+        why = ", ".join(map(str, error.errors))
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        why = str(error)
+    message = f"record {record} does not fit avro.writerSchema: {why}"
+    raise MillraceError(Problem(message, "correct the writer schema, or the schema of the input"))

@@ -21,7 +21,14 @@ from millrace_api.sql.schema_ddl import parse_schema
 from millrace_jobs.sources.base import Rejected
 from millrace_jobs.sources.formats.column_types import TIMESTAMP, arrow_schema
 from millrace_jobs.sources.formats.decoding import BadRecord
-from millrace_jobs.sources.formats.file_formats import FORMATS_BY_SUFFIX, blocks, file_format, first_byte, open_text
+from millrace_jobs.sources.formats.file_formats import (
+    FORMATS_BY_SUFFIX,
+    blocks,
+    check_delimiter,
+    file_format,
+    first_byte,
+    open_text,
+)
 from millrace_jobs.sources.formats.messages import RAW
 from millrace_jobs.sources.generated import GeneratedRows, GeneratedSource, RateSource
 from millrace_jobs.sources.nexmark import NexmarkSource, share
@@ -89,6 +96,16 @@ def _refuse(path: str, bad: BadRecord) -> None:
 _SAMPLE = 1 << 20
 """Bytes of a text file from which its types are inferred."""
 _TEXT_LIKE = (pa.types.is_null, pa.types.is_time, pa.types.is_large_string, pa.types.is_string_view)
+_BINARY_LIKE = (pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
+_READABLE = (
+    pa.types.is_boolean,
+    pa.types.is_signed_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_date,
+    pa.types.is_string,
+    pa.types.is_binary,
+)
 _HINT = "give its columns with --schema"
 
 
@@ -96,6 +113,8 @@ def _inferred_schema(path: str, format: str, *, header: bool, delimiter: str) ->
     """Return the schema of a Parquet file, or infer it from the first megabyte of a CSV or JSON file."""
     if format == "csv" and not header:
         raise MillraceError(Problem("a csv file without a header does not name its columns", _HINT, path))
+    if format == "csv":
+        check_delimiter(delimiter)
     try:
         if format == "parquet":
             found = pq.read_schema(path)
@@ -124,7 +143,9 @@ def _type(field: pa.Field, path: str) -> pa.DataType:
         return TIMESTAMP
     if any(check(kind) for check in _TEXT_LIKE):
         return pa.string()
-    if pa.types.is_nested(kind) or pa.types.is_duration(kind) or pa.types.is_unsigned_integer(kind):
+    if any(check(kind) for check in _BINARY_LIKE):
+        return pa.binary()
+    if not any(check(kind) for check in _READABLE):
         raise MillraceError(Problem(f"column {field.name} is of type {kind}, which no source can read", _HINT, path))
     return kind
 

@@ -189,3 +189,21 @@ def test_what_is_no_avro_schema_of_a_record_is_refused(schema):
 def test_a_record_that_does_not_fit_the_avro_schema_is_refused():
     with pytest.raises(MillraceError, match=r"record .*None.* does not fit avro.writerSchema"):
         avro_encoder(AVRO)(batch([(None, EPOCH, 1.0)], RIDES))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "kind", "value"),
+    [
+        ("boolean", pa.bool_(), None),
+        ("int", pa.int64(), 2**31),
+        ("long", pa.float64(), 1.5),
+        ("long", pa.float64(), float("inf")),
+    ],
+)
+def test_a_value_that_avro_cannot_hold_is_refused_and_not_changed(wanted, kind, value):
+    schema = {"type": "record", "name": "ride", "fields": [{"name": "x", "type": wanted}]}
+    encode = avro_encoder(json.dumps(schema))
+    with pytest.raises(
+        MillraceError, match=r"record .* does not fit avro\.writerSchema: .*; correct the writer schema"
+    ):
+        encode(pa.record_batch({"x": pa.array([value], kind)}))

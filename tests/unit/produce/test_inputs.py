@@ -54,6 +54,15 @@ def test_a_parquet_file_as_it_is(tmp_path):
     assert rows(opened(tmp_path / "some.parquet")) == [(1, datetime(2024, 5, 1, tzinfo=UTC), "x"), (2, None, "y")]
 
 
+def test_binary_columns_of_every_layout_can_be_sent(tmp_path):
+    kinds = {"large": pa.large_binary(), "fixed": pa.binary(2), "plain": pa.binary()}
+    table = pa.table({name: pa.array([b"ab", None], kind) for name, kind in kinds.items()})
+    pq.write_table(table, tmp_path / "some.parquet")
+    source = opened(tmp_path / "some.parquet")
+    assert set(source.schema.types) == {pa.binary()}
+    assert rows(source) == [(b"ab",) * 3, (None,) * 3]
+
+
 def test_declared_columns_come_before_how_they_look(tmp_path):
     file = written(tmp_path, "rides.csv", "id|at\n007|1714557600\n")
     source = opened(file, "id STRING, at TIMESTAMP", delimiter="|", timestamp_format="seconds")
@@ -94,6 +103,14 @@ def test_what_cannot_be_sent_is_said_before_anything_is(tmp_path, name, text, op
     with pytest.raises(MillraceError) as error:
         opened(written(tmp_path, name, text), **options)
     assert str(error.value).startswith(f"{tmp_path / name}: {said}"), error.value
+
+
+@pytest.mark.parametrize("delimiter", ["", ";;", "\\t", "é", '"'])
+def test_a_delimiter_is_one_character_of_ascii(tmp_path, delimiter):
+    file = written(tmp_path, "a.csv", CSV)
+    for ddl in (None, "city STRING"):
+        with pytest.raises(MillraceError, match=r"delimiter .* cannot be used; write one character such as"):
+            opened(file, ddl, delimiter=delimiter)
 
 
 def test_declared_columns_do_not_help_a_broken_parquet_file(tmp_path):

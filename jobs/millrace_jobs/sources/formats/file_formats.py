@@ -65,15 +65,20 @@ def file_format(
         hint = f"write one of {', '.join(TIMESTAMP_FORMATS)}"
         raise MillraceError(Problem(f"timestampFormat {timestamp_format!r} is unknown", hint))
     if name == "csv":
-        if len(delimiter.encode()) != 1 or delimiter in '"\\\r\n':
-            hint = "write one character such as , or |"
-            raise MillraceError(Problem(f"delimiter {delimiter!r} cannot be used", hint))
+        check_delimiter(delimiter)
         return _TextFormat(schema, timestamp_format, header, delimiter)
     if name == "json":
         return _TextFormat(schema, timestamp_format)
     if name == "parquet":
         return _ParquetFormat(schema, timestamp_format)
     raise MillraceError(Problem(f"format {name!r} is unknown", "write csv, json or parquet"))
+
+
+def check_delimiter(delimiter: str) -> None:
+    """Raise MillraceError unless ``delimiter`` can separate the columns of a CSV file."""
+    if len(delimiter.encode()) != 1 or delimiter in '"\\\r\n':
+        hint = "write one character such as , or |"
+        raise MillraceError(Problem(f"delimiter {delimiter!r} cannot be used", hint))
 
 
 @dataclass(frozen=True)
