@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,8 +45,8 @@ _SETTINGS = {
     "spark.log.level": "ERROR",
 }
 
-_MAX_SOCKET_FOLDER = 61
-"""Longest path, in characters, of a folder for sockets: Spark appends 43, and some systems allow 104 in all."""
+_MAX_SOCKET_FOLDER = 59
+"""Longest path, in bytes, of a folder for sockets: Spark appends 43, and Java allows 102 in all on some systems."""
 
 TASK_ATTEMPTS = 4
 """Attempts per task, as on a cluster: a killed Python worker then fails a task, not the batch."""
@@ -76,7 +77,7 @@ def local_session(
         "spark.local.dir": str(workspace),
     }
     folder = str(jvm.start(settings, quiet=quiet).folder)
-    if len(folder) <= _MAX_SOCKET_FOLDER:
+    if len(os.fsencode(folder)) <= _MAX_SOCKET_FOLDER:
         # Python workers do not authenticate connections, so the sockets need a folder that only this user may enter.
         own["spark.python.unix.domain.socket.dir"] = folder
     return _session(name, state_partitions, own | dict(settings), workspace, quiet=quiet)

@@ -92,7 +92,7 @@ def test_validate_notes_an_interval_that_no_batch_can_keep(project: Project, mil
     assert result.status == 0
     note, verdict = result.out.splitlines()
     assert note.startswith(f"note: {short}:")
-    assert "spec.batchInterval: '200ms' is shorter than any batch takes on two cores" in note
+    assert "spec.batchInterval: '200ms' is shorter than the 0.4 s of the smallest routed batch" in note
     assert verdict == "1 file without a problem"
     assert "note" not in millrace("validate", project.query(SQL, name="longer", batchInterval="400ms")).out
 

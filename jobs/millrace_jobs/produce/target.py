@@ -42,8 +42,8 @@ def named_target(topic: str | None, servers: str | None, format: str) -> Produce
     Raises:
         MillraceError: the topic or the servers are missing, or the format is unknown.
     """
-    if topic is None or servers is None:
-        missing = "--topic" if topic is None else "--bootstrap-servers"
+    if not topic or not servers:  # an option may be empty: --topic "$TOPIC" with a variable that is not set
+        missing = "--bootstrap-servers" if topic else "--topic"
         hint = "write both, or name the YAML file of a query that reads the topic"
         raise MillraceError(Problem(f"{missing} is missing", hint))
     if format not in ("json", "csv", "raw"):
@@ -64,9 +64,13 @@ def query_target(file: Path, query: str | None, source: str | None, topic: str |
         for name, spec in each.spec.sources.items()
         if spec.kafka is not None and source in (None, name)
     }
-    if len(found) != 1:
-        what = f"the sources {', '.join(found)}" if found else f"no kafka source {source or ''}".rstrip()
-        raise MillraceError(Problem(f"the file has {what}", "choose one with --query and --source", str(file)))
+    if not found:
+        what = f"no Kafka source {source}" if source is not None else "no Kafka source"
+        hint = "write another --source or --query, or write --topic and --bootstrap-servers instead of the file"
+        raise MillraceError(Problem(f"the file has {what}", hint, str(file)))
+    if len(found) > 1:
+        message = f"the file has the Kafka sources {', '.join(found)}"
+        raise MillraceError(Problem(message, "choose one with --query and --source", str(file)))
     (spec,) = found.values()
     assert spec.kafka is not None
     return ProduceTarget(

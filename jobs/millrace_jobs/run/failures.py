@@ -36,6 +36,8 @@ _INSTALLED = tuple(sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdli
 
 _DEBUG = "run with --debug to see where"
 
+_DRIVER_HEAP = "spec.driver.memory (for millrace run, spark.driver.memory in spec.sparkConf)"
+
 _KNOWN = (
     (
         "No space left on device",
@@ -45,7 +47,8 @@ _KNOWN = (
     (
         "Java heap space",
         "Spark ran out of memory",
-        "raise spec.driver.memory, or make batches smaller",
+        f"raise {_DRIVER_HEAP} and spec.executors.memory, or write a lower maxRecordsPerBatch or maxFilesPerBatch for "
+        "the source",
     ),
     (
         "Multiple streaming queries are concurrently using",
@@ -55,7 +58,7 @@ _KNOWN = (
     (
         "spark.driver.maxResultSize",
         "a batch brings more results to the driver than spark.driver.maxResultSize allows",
-        'raise it, such as spec.sparkConf: {spark.driver.maxResultSize: "4g"}, and spec.driver.memory by as much, then '
+        f'raise it, such as spec.sparkConf: {{spark.driver.maxResultSize: "4g"}}, and {_DRIVER_HEAP} by as much, then '
         "run the same command again: nothing is lost; results of a files sink do not go through the driver",
     ),
     ("STATE_SCHEMA", "the checkpoint's state has another layout", f"choose {ANOTHER_CHECKPOINT}"),

@@ -156,9 +156,8 @@ class Job:
         """Put together the run loop and what watches it, and serve metrics and probes."""
         plans = self._plans()
         auto = plans if isinstance(plans, AutoPlans) else None
-        health = Health(
-            max(600.0, 20 * self.query.spec.batch_interval.seconds)
-        )  # the first batch of a backlog takes long
+        # the first batch of a backlog takes long
+        health = Health(max(600.0, 20 * self.query.spec.batch_interval.seconds))
         self._observer = Observer(self._display, JobMetrics(self.query.name), health, self.platform, auto)
         registry = self._observer.metrics.registry
         server = HttpServer(registry, health.liveness, health.readiness, self.platform.host, self.metrics_port)

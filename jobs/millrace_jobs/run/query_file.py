@@ -84,8 +84,9 @@ def warnings_about(path: Path) -> list[Problem]:
     found = []
     for query in load_queries(path):
         if query.spec.batch_interval.seconds < SHORTEST_SECONDS:
-            message = f"'{query.spec.batch_interval}' is shorter than any batch takes on two cores, 0.3 s to 0.4 s"
-            hint = "W will stay above 1; write 400ms or more, unless nothing scales by W"
+            interval = query.spec.batch_interval
+            message = f"'{interval}' is shorter than the {SHORTEST_SECONDS:g} s of the smallest routed batch"
+            hint = "W may stay above 1; write 400ms or more, unless nothing scales by W"
             found += locate([Problem(message, hint, field="spec.batchInterval")], path, query.name)
     return found
 

@@ -173,9 +173,9 @@ class BatchTime:
 class AlgorithmCosts:
     """Costs of the stages, in seconds of one core.
 
-    ``combine``, ``merge`` and ``slice_record`` are as in ``Prior``; the others are per record. ``route`` has the
-    algorithms that were measured. ``own`` is what each partitioner alone takes, and ``route_base`` is what routing
-    takes besides it.
+    ``combine``, ``merge`` and ``slice_record`` are as in ``Prior``; ``route``, ``own`` and ``route_base`` are per
+    record. ``route`` has the algorithms that were measured. ``own`` is what each partitioner alone takes, and
+    ``route_base`` is what routing takes besides it.
     """
 
     combine: _Floats

@@ -48,7 +48,7 @@ SOONEST, LATEST = 2, 16
 """Smallest and largest number of batches between evaluations.
 
 Evaluations are frequent after a change and when batches become slow. The number of batches between them then doubles
-each time there is nothing to gain.
+each time there is nothing to gain. The first evaluation of a plan needs one measured batch only.
 """
 
 RESTART_SECONDS, HORIZON = 2.0, 1000

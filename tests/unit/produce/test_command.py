@@ -63,6 +63,8 @@ NAMED = ("--topic", "rides", *SERVERS)
     [
         ((), "--topic is missing; write both, or name the YAML file"),
         (("--topic", "rides"), "--bootstrap-servers is missing"),
+        (("--topic", "", *SERVERS), "--topic is missing"),
+        (("--topic", "rides", "--bootstrap-servers", ""), "--bootstrap-servers is missing"),
         (NAMED, "exactly one of --input and --generate is needed"),
         ((*NAMED, "--input", "rides.csv", "--generate", "rate"), "exactly one of --input and --generate is needed"),
         ((*NAMED, "--input", "none.csv"), "none.csv: there is no such file"),
@@ -80,10 +82,10 @@ NAMED = ("--topic", "rides", *SERVERS)
         ((*NAMED, "--generate", "rate", "--drift", "5"), "--drift 5 is not a duration longer than zero; write a whole"),
         ((*NAMED, "--generate", "rate", "--duration", "0s"), "--duration 0s is not a duration longer than zero"),
         ((*NAMED, "--generate", "rate", "--start", "noon"), "--start noon is not a time; write it as 2026-01-31T12"),
-        (("query.yaml", "--generate", "rate"), "query.yaml: the file has the sources rides.rides, rides.zones, rides."),
+        (("query.yaml", "--generate", "rate"), "query.yaml: the file has the Kafka sources rides.rides, rides.zones,"),
         (
             ("query.yaml", "--source", "plain"),
-            "query.yaml: the file has no kafka source plain; choose one with --query",
+            "query.yaml: the file has no Kafka source plain; write another --source",
         ),
         (("query.yaml", "--query", "other"), "query.yaml: the file has no query other; write one of rides"),
         (
