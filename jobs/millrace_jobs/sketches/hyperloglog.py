@@ -8,7 +8,8 @@ collisions of 32-bit hashes is left out.
 Paper 000 says that a register depends on the left-most zero of the bits that select it. This module follows the work
 that the paper cites: a register depends on the left-most one of the other bits.
 
-Several sketches are stored side by side, one per worker. Results are frozen, like those of ``mixing``.
+Several sketches are stored side by side, one per worker. Results must never change, like those of ``mixing``: a batch
+that is repeated after an upgrade must be routed the same way again.
 """
 
 from __future__ import annotations

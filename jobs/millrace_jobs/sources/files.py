@@ -80,10 +80,10 @@ class FilesSource(Source):
         self._log_directory = log_directory
         self._complete = False
         self._clock = clock
-        if self._path.exists() and not os.access(self._path, os.R_OK):
-            raise MillraceError(
-                Problem(f"source {name}: no permission to read this path", "let this user read it", path)
-            )
+        with self._named_errors():
+            if self._path.exists() and not os.access(self._path, os.R_OK):
+                message = f"source {name}: no permission to read this path"
+                raise MillraceError(Problem(message, "let this user read it", path))
         log = FileLog(log_directory)  # only for this check: another process plans the batches
         if not log.count and not self._path.is_dir() and not self._has_files():
             hint = "write a file, a folder or a glob pattern"

@@ -41,8 +41,13 @@ class RowRange:
 
 
 def require_file(name: str, path: str) -> None:
-    """Raise MillraceError if the file that a source replays does not exist."""
-    if not Path(path).is_file():
+    """Raise MillraceError if the file that a source replays does not exist, or is in a folder closed to this user."""
+    try:
+        exists = Path(path).is_file()
+    except OSError as error:
+        message = f"source {name}: cannot look for the file: {error.strerror or error}"
+        raise MillraceError(Problem(message, "let this user read the folder", path)) from None
+    if not exists:
         hint = "write the path of one csv, json or parquet file"
         raise MillraceError(Problem(f"source {name}: there is no such file", hint, path))
 

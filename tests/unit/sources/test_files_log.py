@@ -14,6 +14,7 @@ from millrace_api.model.status import FailureClass
 from millrace_jobs.sources import source_factory as opening
 from millrace_jobs.sources.files import FilesSource
 from millrace_jobs.sources.formats.column_types import arrow_schema
+from millrace_jobs.sources.replay import require_file
 from record_tables import all_rows, no_file_above, rows_of
 
 SCHEMA = arrow_schema([("n", "INT")])
@@ -220,6 +221,24 @@ def test_a_full_disk_leaves_the_log_as_it_was(tmp_path):
     assert sorted(numbers(source, source.initial(), end)) == [1, 2]
     again = open_source(tmp_path)
     assert numbers(again, source.initial(), end) == numbers(source, source.initial(), end)
+
+
+def test_a_file_in_a_folder_that_is_closed_to_this_user_is_refused_in_a_sentence(tmp_path, monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    monkeypatch.setattr(Path, "is_file", refuse)
+    with pytest.raises(MillraceError, match=r"x\.csv: source s: cannot list the files: Permission denied; let this"):
+        FilesSource("s", "closed/x.csv", "csv", SCHEMA, str(tmp_path))
+    with pytest.raises(MillraceError, match=r"x\.csv: source s: cannot look for the file: Permission denied; let this"):
+        require_file("s", "closed/x.csv")
+
+
+def test_a_bad_header_after_blank_lines_is_located_on_its_own_line(tmp_path):
+    (tmp_path / "a.csv").write_text("\n\nm\n1\n")
+    with pytest.raises(MillraceError, match=r"a\.csv:3: the header has no column"):
+        FilesSource("s", str(tmp_path / "a.csv"), "csv", SCHEMA, str(tmp_path / "log")).check()
 
 
 def test_impossible_options():

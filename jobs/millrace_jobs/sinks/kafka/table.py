@@ -59,7 +59,7 @@ class TableSink(KafkaSink):
             raise self._topic.problem(message, "allow it to describe the topic's configs")
         if not settings.compacted:
             message = f"topic {self._topic.name} is not compacted: as a table it would lose rows, and grow for ever"
-            raise self._topic.problem(message, self._topic.alter_command("cleanup.policy=compact"))
+            raise self._topic.problem(message, f"change that: {self._topic.alter_command('cleanup.policy=compact')}")
         return settings
 
     def _write(self, fetched: pa.Table, batch: ResultBatch) -> int:

@@ -137,9 +137,10 @@ def _arrow_type(schema: Any) -> pa.DataType:
     if kind == "map":
         return pa.map_(pa.string(), _arrow_type(schema["values"]))
     if logical == "decimal" and kind in ("bytes", "fixed"):
-        if schema["precision"] > MAX_PRECISION:
-            raise ValueError(f"a decimal of {schema['precision']} digits")
-        return pa.decimal128(schema["precision"], schema.get("scale", 0))
+        precision = schema.get("precision")
+        if not precision or precision > MAX_PRECISION:
+            raise ValueError(f"a decimal of {precision} digits" if precision else "a decimal without a precision")
+        return pa.decimal128(precision, schema.get("scale", 0))
     return _LOGICAL.get((kind, logical)) or _arrow_type(kind)
 
 

@@ -110,6 +110,7 @@ def stored_type(declared: pa.DataType, timestamp_format: str) -> pa.DataType:
 def to_declared(column: pa.Array, declared: pa.Field, timestamp_format: str) -> pa.Array:
     """Cast ``column`` to the declared type. Raises ValueError with the column's name if a value does not fit."""
     try:
+        column = _plain(column)
         if declared.type == TIMESTAMP:
             return _timestamps(column, timestamp_format)
         if column.type == declared.type:
@@ -123,13 +124,24 @@ def to_declared(column: pa.Array, declared: pa.Field, timestamp_format: str) -> 
         raise ValueError(f"column {declared.name} ({spark_type(declared.type)}): {error}") from None
 
 
+def _plain(column: pa.Array) -> pa.Array:
+    """Return a column without a dictionary, and text as Arrow's ``string``: writers of Parquet choose other layouts."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type):
+        return column.cast(pa.string())
+    return column
+
+
 def _timestamps(column: pa.Array, timestamp_format: str) -> pa.Array:
     if pa.types.is_timestamp(column.type):
         # Spark has microseconds only, and pandas writes nanoseconds by default.
         return _within_range(pc.cast(column, options=pc.CastOptions(TIMESTAMP, allow_time_truncate=True)), "")
     if timestamp_format == "iso":
         if not pa.types.is_string(column.type):
-            raise ValueError(f"{column.type} is not ISO 8601 text; set timestampFormat to the unit of the numbers")
+            is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+            hint = "; set timestampFormat to the unit of the numbers" if is_number else ""
+            raise ValueError(f"{column.type} is not ISO 8601 text{hint}")
         return _within_range(_from_iso(column), "")
     factor = _MICROSECONDS[timestamp_format]
     if pa.types.is_integer(column.type):

@@ -121,9 +121,9 @@ class _TextFormat:
             return JsonParser(self.schema, self.timestamp_format), first
         columns = self.schema.names
         if self.header:
-            line, first = _first_line(stream, path, first)
+            line, first, number = _first_line(stream, path, first)
             if line:
-                columns = header_columns(line, self.schema, self.delimiter, path)
+                columns = header_columns(line, self.schema, self.delimiter, path, number)
         return CsvParser(self.schema, columns, self.delimiter, self.timestamp_format), first
 
 
@@ -191,13 +191,13 @@ def _is_compressed(path: str) -> bool:
     return path.endswith(".gz")
 
 
-def _first_line(stream: IO[bytes], path: str, begin: int) -> tuple[bytes, int]:
-    """Return the first line from ``begin`` on that is not blank, and where the next line begins."""
+def _first_line(stream: IO[bytes], path: str, begin: int) -> tuple[bytes, int, int]:
+    """Return the first line from ``begin`` on that is not blank, where the next line begins, and the line's number."""
     stream.seek(begin)
-    while line := _line(stream, path):
-        if not line.isspace():
-            break
-    return line, stream.tell()
+    number = 1
+    while (line := _line(stream, path)).isspace():
+        number += 1
+    return line, stream.tell(), number
 
 
 def _count_lines(path: str, begin: int, end: int) -> int:

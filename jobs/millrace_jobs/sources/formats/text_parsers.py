@@ -80,20 +80,28 @@ class CsvParser:
         return message
 
 
-def header_columns(line: bytes, schema: pa.Schema, delimiter: str, path: str) -> list[str]:
-    """Return the column names in a header line. Raises MillraceError unless it has each schema column exactly once."""
+def header_columns(line: bytes, schema: pa.Schema, delimiter: str, path: str, number: int = 1) -> list[str]:
+    """Return the column names in a header line, which is the line ``number`` of its file.
+
+    Raises:
+        MillraceError: the line is not CSV in UTF-8, or does not have each column of the schema exactly once.
+    """
     try:
         names = next(csv.reader([line.decode().rstrip("\r\n")], delimiter=delimiter))
     except UnicodeDecodeError as error:
-        raise MillraceError(Problem(f"the header is not UTF-8: {error.reason}", "", path, 1)) from None
+        raise MillraceError(Problem(f"the header is not UTF-8: {error.reason}", "", path, number)) from None
+    except csv.Error as error:
+        reason = "it has a carriage return inside the line" if b"\r" in line.rstrip(b"\r\n") else str(error)
+        hint = "end each line with LF or CRLF"
+        raise MillraceError(Problem(f"the header is not a line of CSV: {reason}", hint, path, number)) from None
     missing = [name for name in schema.names if name not in names]
     repeated = [name for name in schema.names if names.count(name) > 1]
     if missing:
         message = f"the header has no column {', '.join(missing)}; it has {', '.join(names)}"
-        raise MillraceError(Problem(message, "correct the schema or the delimiter, or set header: false", path, 1))
+        raise MillraceError(Problem(message, "correct the schema or the delimiter, or set header: false", path, number))
     if repeated:
         message = f"the header has the column {', '.join(repeated)} more than once"
-        raise MillraceError(Problem(message, "name the column once", path, 1))
+        raise MillraceError(Problem(message, "name the column once", path, number))
     return names
 
 

@@ -186,6 +186,7 @@ def test_a_text_that_is_no_record_schema_is_refused(text, message):
         ('"null"', "null"),
         ('["null", "Trip"]', "of type Trip, which contains itself"),
         ('{"type": "bytes", "logicalType": "decimal", "precision": 50}', "a decimal of 50 digits"),
+        ('{"type": "bytes", "logicalType": "decimal"}', "a decimal without a precision"),
         ('{"type": "array", "items": ["int", "null", "long"]}', "a union of int, long"),
     ],
 )

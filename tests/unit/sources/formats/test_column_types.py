@@ -1,8 +1,10 @@
+from datetime import UTC, datetime
+
 import pyarrow as pa
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.sources.formats.column_types import arrow_schema, spark_type
+from millrace_jobs.sources.formats.column_types import TIMESTAMP, arrow_schema, spark_type, to_declared
 
 TYPES = {
     "STRING": pa.string(),
@@ -46,3 +48,24 @@ def test_every_column_that_cannot_be_is_named_at_once():
     assert [message.split()[1] for message in messages] == ["a", "b", "c", "d"]
     assert "'ARRAY<INT>'" in messages[0]
     assert "twice" in messages[1]
+
+
+LAYOUTS = {
+    "large": lambda text: pa.array([text], pa.large_string()),
+    "view": lambda text: pa.array([text], pa.string_view()),
+    "dictionary": lambda text: pa.array([text]).dictionary_encode(),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_text_in_any_layout_of_arrow_is_converted_alike(layout):
+    column = LAYOUTS[layout]
+    assert to_declared(column("QUJD"), pa.field("a", pa.binary()), "iso").to_pylist() == [b"ABC"]
+    times = to_declared(column("2024-01-02"), pa.field("a", TIMESTAMP), "iso")
+    assert times.to_pylist() == [datetime(2024, 1, 2, tzinfo=UTC)]
+
+
+@pytest.mark.parametrize(("kind", "hint"), [(pa.int64(), "int64.*set timestampFormat"), (pa.date32(), "8601 text$")])
+def test_a_column_that_is_no_iso_text_is_named_with_a_hint_that_can_be_followed(kind, hint):
+    with pytest.raises(ValueError, match=hint):
+        to_declared(pa.array([1], kind), pa.field("a", TIMESTAMP), "iso")

@@ -175,3 +175,5 @@ def test_a_header_without_a_column_names_file_and_columns():
         header_columns(b"b,d\n", schema, ",", "f.csv")
     with pytest.raises(MillraceError, match=r"^f\.csv:1: the header has the column b more than once"):
         header_columns(b"a,b,c,b\n", schema, ",", "f.csv")
+    with pytest.raises(MillraceError, match=r"^f\.csv:3: the header is not a line of CSV: it has a carriage return"):
+        header_columns(b"a,b,c\r1,2,3\r", schema, ",", "f.csv", 3)
