@@ -170,19 +170,21 @@ def _column(names: list[str], wanted: str | None, position: int, path: str) -> s
     if wanted is not None and wanted in names:
         return wanted
     what = f"column {wanted}" if wanted else "second column"
-    hint = "name one of these" if wanted else "write a header with a column of times and one of rates"
-    raise MillraceError(Problem(f"the rate trace has no {what}; it has {', '.join(names)}", hint, path, 1))
+    found = f"it has {', '.join(names)}" if names else "its first line is empty"
+    hint = "name one of these" if wanted and names else "write a header with a column of times and one of rates"
+    raise MillraceError(Problem(f"the rate trace has no {what}; {found}", hint, path, 1))
 
 
 def _time(text: str | None, path: str, line: int) -> float:
+    text = text or ""  # None in a line with fewer columns than the header
     try:
-        seconds = float(text or "")
+        seconds = float(text)
         if math.isfinite(seconds):
             return seconds
     except ValueError:
         pass  # not a number, so a date
     try:
-        moment = datetime.fromisoformat(text or "")
+        moment = datetime.fromisoformat(text)
     except ValueError:
         hint = "write seconds or an ISO 8601 timestamp"
         raise MillraceError(Problem(f"{text!r} is not a time", hint, path, line)) from None
@@ -190,8 +192,9 @@ def _time(text: str | None, path: str, line: int) -> float:
 
 
 def _rate(text: str | None, path: str, line: int) -> float:
+    text = text or ""  # None in a line with fewer columns than the header
     try:
-        rate = float(text or "")
+        rate = float(text)
     except ValueError:
         rate = math.nan
     if not (math.isfinite(rate) and rate >= 0):

@@ -84,14 +84,14 @@ def test_traces_of_several_forms(tmp_path, text, options):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "trace.csv:1: the rate trace has no second column; it has "),
+        ("", "trace.csv:1: the rate trace has no second column; its first line is empty; write a header with a"),
         ("a,b\n1,2\n", "trace.csv:1: the rate trace has no column rate; it has a, b"),
         ("t,rate\n", "trace.csv: the rate trace has no rate above 0"),
         ("t,rate\n1,0\n", "trace.csv: the rate trace has no rate above 0"),
         ("t,rate\n1,2\nx,3\n", "trace.csv:3: 'x' is not a time"),
         ("t,rate\n1,2\n2,-1\n", "trace.csv:3: '-1' is not a rate"),
         ("t,rate\n1,2\n2,nan\n", "trace.csv:3: 'nan' is not a rate"),
-        ("t,rate\n1,2\n2\n", "trace.csv:3: None is not a rate"),
+        ("t,rate\n1,2\n2\n", "trace.csv:3: '' is not a rate"),
         ("t,rate\n1,2\n1,3\n", "trace.csv:3: the time does not advance"),
         ("t,rate\n1,2\n\n1,3\n", "trace.csv:4: the time does not advance"),
         ("t,rate\n1,2\n\n2,-1\n", "trace.csv:4: '-1' is not a rate"),

@@ -171,10 +171,10 @@ class RangeReader:
         topic, number = reading.part.partition
         try:
             low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=5.0)
-            now = f"; there are offsets {low} to {high} now"
+            now = f"; there are offsets {low} to {high - 1} now" if low < high else "; there are none now"
         except KafkaException:
             now = ""
-        offsets = f"offsets {reading.reached} to {reading.part.end}"
+        offsets = f"offsets {reading.reached} to {reading.part.end - 1}"
         said = f"source {self._source}: the records of topic {topic}, partition {number}, {offsets} are gone{now}"
         return MillraceError(Problem(said, RESTART_HINT))
 
