@@ -59,7 +59,7 @@ def _policies(given: str) -> list[str]:
     names = [name.strip() for name in given.split(",")]
     for name in names:
         if name not in POLICIES:
-            hint = suggest(name, tuple(POLICIES)) if name else "remove the comma"
+            hint = suggest(name, tuple(POLICIES)) if name or "," not in given else "remove the comma"
             raise MillraceError(Problem(f'--policy {given}: there is no policy "{name}"', hint))
     if len(set(names)) < len(names):
         raise MillraceError(Problem(f"--policy {given} names a policy twice", "name each once"))
@@ -146,7 +146,7 @@ def _service(found: RunFigures) -> tuple[str, ...]:
         f"{found.violations:.2%}",
         *(_seconds(value) for value in (found.latency_p50, found.latency_p95, found.latency_p99)),
         f"{found.late:.2%}",
-        f"{found.largest_backlog / 1e6:.1f} M",
+        _records(found.largest_backlog),
     )
 
 
@@ -162,6 +162,10 @@ def _cost(found: RunFigures) -> tuple[str, ...]:
         slowest if settled else "-",
         str(found.oscillations),
     )
+
+
+def _records(count: int) -> str:
+    return f"{count / 1e6:.1f} M" if count >= 1e6 else f"{count:,}"
 
 
 def _seconds(value: float) -> str:

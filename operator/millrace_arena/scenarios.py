@@ -118,7 +118,10 @@ def recorded(trace: Trace, setting: ScenarioSetting) -> Scenario:
 
 
 def busiest(trace: Trace, seconds: float) -> Trace:
-    """Return the part of a trace of the given length with the most records; a shorter trace is returned whole."""
+    """Return the part of the given length, from a point of the trace on, that has the most records.
+
+    A shorter trace is returned whole.
+    """
     if trace.duration <= seconds:
         return trace
     starts = trace.times[trace.times <= trace.duration - seconds]

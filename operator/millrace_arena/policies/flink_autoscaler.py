@@ -230,8 +230,8 @@ def _even(wanted: int, groups: int, high: int) -> int:
     """Return the parallelism near ``wanted`` that splits ``groups`` best.
 
     This is the next divisor of ``groups`` from ``wanted`` up to ``high``, but at most half of the groups unless
-    ``wanted`` is above that half. Without such a divisor it is the smallest parallelism with ``groups // wanted``
-    groups per task, rounded down, or one less if that splits the groups evenly.
+    ``wanted`` is above that half. Without such a divisor it is the smallest parallelism p for which ``groups // p`` is
+    still ``groups // wanted``, or one less if that splits the groups evenly.
     """
     top = min(groups if wanted > groups // 2 else groups // 2, high)
     divisor = next((tasks for tasks in range(wanted, top + 1) if groups % tasks == 0), None)

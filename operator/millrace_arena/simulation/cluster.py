@@ -23,7 +23,7 @@ class ClusterProfile:
         drain_slowdown: extra task time while executors drain, as a share.
         warm_up_seconds: extra time of the first stage on new executors (class loading, Python workers).
         lost_every: mean time until a pod is lost, seconds; a replacement is requested. None: never.
-        quota: most pods the namespace may have; further ones are not created. None: no limit.
+        quota: most pods of each kind that the namespace may have; further ones are not created. None: no limit.
     """
 
     start_seconds: float = 20.0
@@ -45,8 +45,8 @@ class _Event(Enum):
 class Fleet:
     """Pods of one kind on a simulated clock that starts at 0 and never goes back.
 
-    ``lost`` is the number of pods lost so far, without notice, and ``started`` the number of those that became ready so
-    far, not counting the initial ones.
+    ``lost`` is the number of pods lost so far, without notice. ``started`` is the number of pods that have become ready
+    so far, not counting the initial ones.
     """
 
     def __init__(self, profile: ClusterProfile, size: int, rng: np.random.Generator) -> None:

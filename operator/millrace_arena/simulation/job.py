@@ -103,7 +103,7 @@ class StageWork:
     per_partial: tuple[float, ...]
 
     def tasks(self, rows: float, partials: float) -> list[float]:
-        """Return the noise-free seconds of each task for a batch with ``rows`` records and ``partials`` results."""
+        """Return the noise-free seconds of each task, for ``rows`` records and ``partials`` partial results."""
         return [
             constant + rows * row + partials * partial
             for constant, row, partial in zip(self.constant, self.per_row, self.per_partial, strict=True)

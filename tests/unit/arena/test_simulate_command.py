@@ -42,6 +42,12 @@ def test_a_table(run):
     assert "cpu" in result.output
 
 
+def test_a_small_backlog_is_shown_in_records(run):
+    result = run(peak="1000", policy="cpu")
+    assert result.exit_code == 0
+    assert "0.0 M" not in result.output
+
+
 def test_json_and_a_picture(run, tmp_path):
     result = run(format="json", plot="out.svg", interval="5", max_executors="3", peak="1000", seed="4")
     assert result.exit_code == 0
@@ -79,6 +85,7 @@ def test_a_synthetic_load(run):
         ),
         ({"policy": "cpus"}, '--policy cpus: there is no policy "cpus"; did you mean "cpu"?'),
         ({"policy": "cpu,"}, '--policy cpu,: there is no policy ""; remove the comma'),
+        ({"policy": ""}, '--policy : there is no policy ""; write one of millrace, prompt'),
         ({"policy": "cpu,cpu"}, "--policy cpu,cpu names a policy twice; name each once"),
         ({"interval": "0"}, "--interval is 0; write 0.5 to 600 seconds"),
         ({"max_executors": "0"}, "--max-executors is 0; write a whole number from 1 to 32"),
