@@ -47,6 +47,7 @@ The others are numbers since 1970 in that unit.
 _MICROSECONDS = {"seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
 _EARLIEST = int(datetime(1, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
 _LATEST = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()) * 1_000_000 + 999_999
+_OUTSIDE = "outside the years 1 to 9999"
 
 
 def arrow_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
@@ -143,12 +144,20 @@ def _timestamps(column: pa.Array, timestamp_format: str) -> pa.Array:
             hint = "; set timestampFormat to the unit of the numbers" if is_number else ""
             raise ValueError(f"{column.type} is not ISO 8601 text{hint}")
         return _within_range(_from_iso(column), "")
-    factor = _MICROSECONDS[timestamp_format]
-    if pa.types.is_integer(column.type):
-        micros = pc.multiply_checked(column.cast(pa.int64()), factor)
-    else:
-        micros = pc.round(pc.multiply(column.cast(pa.float64()), float(factor))).cast(pa.int64())
-    return _within_range(micros, f" when read as {timestamp_format}").cast(TIMESTAMP)
+    read_as = f" when read as {timestamp_format}"
+    return _within_range(_micros(column, _MICROSECONDS[timestamp_format], read_as), read_as).cast(TIMESTAMP)
+
+
+def _micros(column: pa.Array, factor: int, read_as: str) -> pa.Array:
+    """Multiply numbers by ``factor`` to whole microseconds."""
+    is_whole = pa.types.is_integer(column.type)
+    numbers = column.cast(pa.int64() if is_whole else pa.float64())
+    try:
+        if is_whole:
+            return pc.multiply_checked(numbers, factor)
+        return pc.round(pc.multiply(numbers, float(factor))).cast(pa.int64())
+    except pa.ArrowInvalid:  # too large for 64 bits, infinite, or not a number
+        raise ValueError(f"{_OUTSIDE}{read_as}") from None
 
 
 def _from_iso(text: pa.Array) -> pa.Array:
@@ -183,7 +192,7 @@ def _within_range(micros: pa.Array, read_as: str) -> pa.Array:
     bounds = pc.min_max(micros.cast(pa.int64()))
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
     if low is not None and (low < _EARLIEST or high > _LATEST):
-        raise ValueError(f"outside the years 1 to 9999{read_as}")
+        raise ValueError(f"{_OUTSIDE}{read_as}")
     return micros
 
 

@@ -159,5 +159,10 @@ def _declared_batch(table: pa.Table, schema: pa.Schema, timestamp_format: str) -
 
 def _require_one_object(text: bytes) -> None:
     """Raise ValueError unless ``text`` is a single object, in which ``} n`` can only be inside a string."""
-    if not isinstance(json.loads(text), dict):
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        reason = "more than one JSON value" if error.msg == "Extra data" else f"invalid JSON: {error.msg}"
+        raise ValueError(reason) from None
+    if not isinstance(value, dict):
         raise ValueError("not a JSON object")

@@ -69,3 +69,10 @@ def test_text_in_any_layout_of_arrow_is_converted_alike(layout):
 def test_a_column_that_is_no_iso_text_is_named_with_a_hint_that_can_be_followed(kind, hint):
     with pytest.raises(ValueError, match=hint):
         to_declared(pa.array([1], kind), pa.field("a", TIMESTAMP), "iso")
+
+
+@pytest.mark.parametrize("unit", ["seconds", "milliseconds"])
+@pytest.mark.parametrize("column", [pa.array([1_700_000_000 * 10**9]), pa.array([1.7e18]), pa.array([float("inf")])])
+def test_a_time_in_a_much_smaller_unit_is_outside_the_years_of_a_timestamp(column, unit):
+    with pytest.raises(ValueError, match=f"outside the years 1 to 9999 when read as {unit}"):
+        to_declared(column, pa.field("a", TIMESTAMP), unit)

@@ -81,6 +81,7 @@ def test_absent_fields_are_null_and_others_are_ignored():
         ("7", "number where a JSON object is expected"),
         ('[{"a": 7}]', "array where a JSON object is expected"),
         ("null", "not a JSON object"),
+        ('{"a": 1} {"a": 2}', "more than one JSON value"),
         ('{"c": "yesterday"}', "column c (TIMESTAMP): 'yesterday' is not an ISO 8601 timestamp"),
         ('{"d": "a!"}', "column d (BINARY): "),
         (b'{"b": "\xff"}', "invalid UTF-8"),
