@@ -121,9 +121,10 @@ class Selector:
     def observe(self, batch: MeasuredBatch) -> Switch | None:
         """Take in a finished batch; return a switch if the next ones should run under another algorithm.
 
-        The first batch under a plan does not count, because processes start and kernels are compiled in it.
+        The first batch under a plan does not count, because processes start and kernels are compiled in it. Batches
+        without records are ignored, and so are batches of zero time, which occur after the clock was set back.
         """
-        if batch.algorithm != self.algorithm or not batch.rows:
+        if batch.algorithm != self.algorithm or not batch.rows or batch.seconds <= 0:
             return None
         if self._workers_replicas != (batch.workers, batch.replicas):
             self._workers_replicas = batch.workers, batch.replicas

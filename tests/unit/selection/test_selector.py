@@ -51,6 +51,16 @@ def test_it_comes_within_the_margin_of_the_best_wherever_it_starts(name, start):
     assert seconds[chosen.algorithm] <= 1.05 * min(seconds.values()), (chosen.algorithm, seconds)
 
 
+def test_batches_of_zero_time_are_ignored():
+    query, stream = SimulatedQuery(), zipf(ROWS, 6_000, 1.0)
+    chosen = selector(query, "hash", among=("hash",))
+    run(chosen, query, [stream], 4)
+    compared = len(chosen.outcomes)
+    timeless = replace(query.batch(4, "hash", stream), seconds=0.0)
+    assert [chosen.observe(timeless) for _ in range(40)] == [None] * 40
+    assert len(chosen.outcomes) == compared
+
+
 @pytest.mark.parametrize("slices", ["of the same code", "by Spark's own plan"])
 def test_its_predictions_come_true(slices):
     query = SimulatedQuery(slice_record=None if slices == "of the same code" else 2e-6)
