@@ -102,13 +102,16 @@ class _Simulation:
 
     def run(self) -> SimulatedRun:
         """Trigger like Spark's ``ProcessingTimeExecutor``: at multiples of the interval, at once after a late batch."""
-        interval = self._scenario.job.interval
         now = 0.0
         while now < self._duration:
             end = self._batch(now)
-            now = max(end, (math.floor(now / interval + 1e-9) + 1) * interval)
+            now = max(end, (self._trigger(now) + 1) * self._scenario.job.interval)
         self._catch_up(self._duration)
         return self._record()
+
+    def _trigger(self, now: float) -> int:
+        """Return the number of the last trigger until ``now``; multiples of the interval may be rounded down."""
+        return math.floor(now / self._scenario.job.interval + 1e-9)
 
     def _batch(self, planned: float) -> float:
         """Run the batch planned at ``planned`` and return its end time; infinity if it never ends."""
@@ -149,7 +152,7 @@ class _Simulation:
     def _process(self, now: float, stages: Sequence[StageWork], rows: int, partials: int) -> float:
         """Process a batch, with a failed attempt first if it fails, and return its end time."""
         self._work = 0.0
-        self._noise.next_batch(int(now / self._scenario.job.interval))
+        self._noise.next_batch(self._trigger(now))
         failing = self._noise.failing(len(stages))
         if failing:
             now = self._attempt(now, stages[:failing], rows, partials) + self._scenario.job.noise.retry_seconds

@@ -105,7 +105,13 @@ def remedy(flow: Flow, configuration: Configuration, name: str, offered: Mapping
         return Remedy(more, None)
     task_rate = load.arriving.records / configuration[name].tasks
     fetched = max(least_input_batch(operator, task_rate), load.arriving.batch_records)
-    return Remedy(more, (math.ceil(fetched), least_output_batch(operator, task_rate, fetched)))
+    return Remedy(more, (_whole(fetched), least_output_batch(operator, task_rate, fetched)))
+
+
+def _whole(records: float) -> int:
+    """Round a batch size up; a mean of equal batches is rounded to their size, from which a division may deviate."""
+    nearest = round(records)
+    return nearest if math.isclose(records, nearest, rel_tol=TOLERANCE) else math.ceil(records)
 
 
 def _lacking(operator: FlowOperator, tasks: int, rate: float, limits: Capacity) -> tuple[BottleneckKind, ...]:

@@ -207,5 +207,5 @@ def _queues(flow: Flow) -> Iterator[Mistake]:
             message = "has no consumers, so there is no queue to put records into"
             yield Mistake(name, ("emit_seconds",), message, no_queue)
         if flow.bandwidth is not None and not operator.record_bytes and not flow.is_sink(name):
-            hint = "write the mean size of an output record, or leave the bandwidth out"
-            yield Mistake(name, ("record_bytes",), "is required if the bandwidth is limited", hint)
+            hint = "write the mean size of an output record, or leave taskMegabitsPerSecond out"
+            yield Mistake(name, ("record_bytes",), "is required if taskMegabitsPerSecond is set", hint)

@@ -29,7 +29,13 @@ def _connection(value: Any) -> Any:
 
 
 _OperatorName = Annotated[
-    str, *text("[A-Za-z][A-Za-z0-9_.-]*", 63, "a name for an operator", "write letters, digits, '_', '.' and '-'")
+    str,
+    *text(
+        "[A-Za-z][A-Za-z0-9_.-]*",
+        63,
+        "a name for an operator",
+        "write at most 63 letters, digits, '_', '.' and '-', a letter first",
+    ),
 ]
 _Amount = Annotated[float, Field(strict=True, ge=0)]
 

@@ -10,6 +10,7 @@ from millrace_api.errors import MillraceError
 
 from .batching import Buffering, added_seconds, buffers
 from .bottleneck import Remedy, loads, remedy
+from .cost_model import exceeds
 from .flow import Configuration, Flow, Workload
 from .flow_file import FlowFile
 from .minimizer import UnattainableError, minimize
@@ -141,7 +142,7 @@ def _advice(file: FlowFile, name: str, input_batch: float, relief: Remedy) -> st
     if relief.batches:
         fetched, emitted = relief.batches
         larger = [f"input batches of {fetched} records (from {', '.join(file.flow.operators[name].inputs)})"]
-        larger = larger if fetched > input_batch else []
+        larger = larger if exceeds(fetched, input_batch) else []
         larger += [f"output batches of {emitted} records"] if emitted > file.configuration[name].batch else []
         ways.append(" and ".join(larger))
     if relief.tasks:

@@ -110,7 +110,8 @@ def _context(files: str, wanted: str | None, document: dict[str, object]) -> str
         hint = f"write --context {names[0]}" if names else "add one with kubectl config set-context"
         raise MillraceError(Problem(f"{files} has no current context", hint))
     if chosen not in names:
-        raise MillraceError(Problem(f'{files} has no context "{chosen}"', suggest(str(chosen), names)))
+        hint = suggest(str(chosen), names, "" if names else "add it with kubectl config set-context")
+        raise MillraceError(Problem(f'{files} has no context "{chosen}"', hint))
     return str(chosen)
 
 
@@ -179,10 +180,13 @@ def _unreachable(error: Exception) -> str:
         return f"cannot be reached: {' '.join(str(error).split())}"
     if isinstance(error, NameResolutionError):
         return "cannot be reached: its name cannot be resolved"
+    if isinstance(error, NewConnectionError):  # a kind of ConnectTimeoutError
+        cause = error.__cause__
+        if isinstance(cause, OSError) and cause.strerror and not isinstance(cause, ConnectionRefusedError):
+            return f"cannot be reached: {cause.strerror[:1].lower()}{cause.strerror[1:]}"
+        return "cannot be reached: the connection is refused"
     if isinstance(error, ConnectTimeoutError):
         return "cannot be reached: nothing answers"
-    if isinstance(error, NewConnectionError):
-        return "cannot be reached: the connection is refused"
     if isinstance(error, TimeoutError):
         return "does not answer in time"
     return f"ended the connection early ({type(error).__name__})"

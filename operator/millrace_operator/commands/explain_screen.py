@@ -39,8 +39,8 @@ def explain_query(cluster: Cluster, name: str) -> None:
         decision = TypeAdapter(Decision).validate_json(text)
     except ValidationError as error:
         wrong = error.errors()[0]
-        where = ".".join(map(str, wrong["loc"]))
-        problem = f"the ConfigMap {scaling_config_map(name)} cannot be parsed: decision.json: {where}: {wrong['msg']}"
+        where = ".".join(map(str, ("decision.json", *wrong["loc"])))
+        problem = f"the ConfigMap {scaling_config_map(name)} cannot be parsed: {where}: {wrong['msg']}"
         raise MillraceError(Problem(problem, "use the operator's version of millrace")) from None
     console().print(screen(name, decision, datetime.now(UTC)))
 

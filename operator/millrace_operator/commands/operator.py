@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import MillraceError, Problem, quote
 
 from ..telemetry.logs import LogFormat, configure
 
@@ -78,9 +78,11 @@ def operator(
     from ..metrics_source.settings import PrometheusSettings
 
     namespaces = tuple(dict.fromkeys(namespace or ()))
-    for name in (*namespaces, *filter(None, [lease_namespace])):
-        _check(name, "namespace", "analytics")
-    _check(lease_name, "Lease", "millrace-operator")
+    for name in namespaces:
+        _check(name, "--namespace", "namespace", "analytics")
+    if lease_namespace:
+        _check(lease_namespace, "--lease-namespace", "namespace", "analytics")
+    _check(lease_name, "--lease-name", "Lease", "millrace-operator")
     prometheus = None
     if prometheus_url is not None:
         try:
@@ -130,7 +132,7 @@ def _of_option(problem: Problem) -> Problem:
     return replace(problem, field=f"--prometheus-{problem.field.replace('_', '-')}")
 
 
-def _check(name: str, kind: str, example: str) -> None:
+def _check(name: str, option: str, kind: str, example: str) -> None:
     if not _NAME.fullmatch(name):
-        hint = f"write one name, such as {example}; patterns are not supported"
-        raise MillraceError(Problem(f"{name!r} is not a valid {kind} name", hint))
+        hint = f"write one name of lowercase letters, digits and '-', such as {example}; patterns are not supported"
+        raise MillraceError(Problem(f"{quote(name)} is not a valid {kind} name", hint, field=option))

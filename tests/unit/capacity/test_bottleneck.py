@@ -71,6 +71,14 @@ def test_what_relieves_a_queue():
     assert remedy(flow, configuration, "v", loads(flow, configuration, {"s": 1.0})) == Remedy(2, (20, 17))
 
 
+def test_a_present_batch_is_not_rounded_up_to_another_record():
+    flow = Flow([limited("s", None), FlowOperator("v", {"s": RANDOM}, 0.09, 0.09, 0.09), limited("t", None, ["v"])])
+    configuration = sizes(flow, s=(1, 61))
+    offered = loads(flow, configuration, {"s": 10.0})
+    assert offered["v"].arriving.batch_records > 61
+    assert remedy(flow, configuration, "v", offered) == Remedy(2, (61, 11))
+
+
 @settings(max_examples=150, deadline=None)
 @given(flows() | flows(connections=(HASH, BROADCAST), bandwidths=(None,)))
 def test_a_remedy_is_just_enough(flow):

@@ -160,6 +160,18 @@ def test_bottlenecks_and_what_would_help(model):
     assert rows(result.out)["match"][-1] == "input batches of 2 records (from orders, rules), or 5 tasks"
 
 
+def test_input_batches_that_are_large_enough_are_not_made_larger(model):
+    costs = "fetchNanoseconds: 9.0e+7, cpuNanoseconds: 9.0e+7, emitNanoseconds: 9.0e+7"
+    text = (
+        "operators:\n  s: {cpuNanoseconds: 0, batch: 61}\n"
+        f"  v: {{inputs: {{s: random}}, {costs}}}\n  t: {{inputs: {{v: random}}, cpuNanoseconds: 0}}"
+    )
+    # 10 / (10 / 61) is a little more than 61 in floating point
+    assert (
+        rows(model("bottleneck", "--rate", "10", text=text).out)["v"][-1] == "output batches of 11 records, or 2 tasks"
+    )
+
+
 def test_what_no_number_of_tasks_helps(model):
     options = "--rate", "orders=1", "--rate", "rules=1600"
     result = model("bottleneck", *options, text=TWO_SOURCES.replace("500000", "700000"))
@@ -230,13 +242,20 @@ def test_wrong_rates(model, rates, said):
             "taskMegabitsPerSecond: 10\noperators:\n  a:\n    cpuNanoseconds: 1\n    fetchNanoseconds: 5\n"
             "  b: {cpuNanoseconds: 1, inputs: {a: hash}}",
             [
-                "flow.yaml:3: operators.a.recordBytes: is required if the bandwidth is limited",
+                "flow.yaml:3: operators.a.recordBytes: is required if taskMegabitsPerSecond is set",
                 "flow.yaml:5: operators.a.fetchNanoseconds: a source has no queue to fetch from",
             ],
         ),
         (
             "operators:\n  'a b': {cpuNanoseconds: 1}",
             ['flow.yaml:2: operators.a b: "a b" is not a name for an operator'],
+        ),
+        (
+            "operators:\n  1st: {cpuNanoseconds: 1}",
+            [
+                'flow.yaml:2: operators.1st: "1st" is not a name for an operator; '
+                "write at most 63 letters, digits, '_', '.' and '-', a letter first"
+            ],
         ),
         ("x: [", ["flow.yaml:1: is not valid YAML"]),
         ("operators: {a: {cpuNanoseconds: 1}}\n---\nb: 1", ["flow.yaml:3: a flow is one document"]),

@@ -69,8 +69,8 @@ def test_numbers(field, value):
 def test_bandwidth():
     assert "0 bit/s is not a bandwidth" in refused(named("a"), bandwidth=0)[0]
     assert refused(named("a"), named("b", "a"), bandwidth=1.0) == [
-        "a.record_bytes: is required if the bandwidth is limited; "
-        "write the mean size of an output record, or leave the bandwidth out"
+        "a.record_bytes: is required if taskMegabitsPerSecond is set; "
+        "write the mean size of an output record, or leave taskMegabitsPerSecond out"
     ]
 
 

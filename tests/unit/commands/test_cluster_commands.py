@@ -73,8 +73,10 @@ def test_a_server_that_is_away(millrace, command):
 
 def test_bad_options_of_the_operator_are_named(millrace):
     millrace("operator", "--namespace", "team-*").assert_failed(
-        "'team-*' is not a valid namespace name", "patterns are not supported"
+        '--namespace: "team-*" is not a valid namespace name', "patterns are not supported"
     )
+    millrace("operator", "--lease-namespace", "A").assert_failed('--lease-namespace: "A" is not a valid namespace name')
+    millrace("operator", "--lease-name", "A_b").assert_failed('--lease-name: "A_b" is not a valid Lease name')
     millrace("operator", "--prometheus-url", "prometheus:9090").assert_failed(
         '--prometheus-url: "prometheus:9090" is not the URL of an HTTP server', "http://HOST:PORT"
     )
@@ -105,6 +107,11 @@ def test_a_broken_kubeconfig_is_named_and_not_quoted(millrace, changes):
     result = millrace("status")
     result.assert_failed("kubeconfig is not a usable kubeconfig")
     assert SECRET not in result.err
+
+
+def test_a_context_of_a_kubeconfig_without_contexts(millrace):
+    kubeconfig("http://127.0.0.1:1", contexts=[])
+    millrace("status", "--context", "lab").assert_failed('has no context "lab"; add it with kubectl config set-context')
 
 
 def test_no_current_context(millrace):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 import yaml
 from kubernetes.config import incluster_config
+from urllib3.connection import HTTPConnection
+from urllib3.exceptions import NewConnectionError
 
-from millrace_api.errors import MillraceError
-from millrace_operator.commands.connection import connect
+from millrace_api.errors import MillraceError, TransientError
+from millrace_operator.commands.connection import connect, user_errors
 from millrace_operator.kube.client import own_namespace
 
 KUBECONFIG = yaml.safe_dump(
@@ -98,3 +102,22 @@ def test_a_pod_knows_its_namespace(account):
     assert own_namespace() == "streams"
     (account / "namespace").unlink()
     assert own_namespace() is None
+
+
+@pytest.mark.parametrize(
+    ("cause", "said"),
+    [
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), "the connection is refused"),
+        (OSError(errno.EHOSTUNREACH, "No route to host"), "no route to host"),
+        (OSError(errno.ENETUNREACH, "Network is unreachable"), "network is unreachable"),
+    ],
+)
+def test_a_server_without_a_connection_is_reported_with_its_cause(home, cause, said):
+    file = home / "kubeconfig"
+    file.write_text(KUBECONFIG, encoding="utf-8")
+    cluster = connect(file, None, None)
+    failure = NewConnectionError(HTTPConnection("lab"), "failed")
+    failure.__cause__ = cause
+    expected = f"http://lab:1 of context lab cannot be reached: {said};"
+    with pytest.raises(TransientError, match=expected), user_errors(cluster, "list", "pods", None):
+        raise failure

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace_arena.simulation.cluster import ClusterProfile
-from millrace_arena.simulation.job import JobProfile, Noise
+from millrace_arena.simulation.job import BatchNoise, JobProfile, Noise
 from millrace_arena.simulation.keys import Keys, KeySchedule, always
 from millrace_arena.simulation.metrics import MetricsProfile
 from millrace_arena.simulation.run import simulate
@@ -48,6 +48,13 @@ def test_after_an_overrun_the_next_trigger_is_the_next_multiple():
     arrivals = rates((0, 0), (1, 0), (1, 100_000), (1.01, 100_000), (1.01, 0), (6, 0))
     started = [planned for planned, _, _ in times(run(scene(arrivals, job=job)))]
     assert started == pytest.approx([0, 1, 2, 3.3, 4, 5])
+
+
+def test_each_trigger_has_its_own_noise_with_any_interval(monkeypatch):
+    triggers = []
+    monkeypatch.setattr(BatchNoise, "next_batch", lambda noise, trigger: triggers.append(trigger))
+    run(scene(rates((0, 100), (21, 100)), job=replace(EASY, interval=0.7)))
+    assert triggers == list(range(1, 30))  # the first batch, at 0, has no records
 
 
 def test_the_admission_cap_leaves_the_rest_to_the_next_batch():
