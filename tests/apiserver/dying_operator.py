@@ -15,6 +15,7 @@ from kubernetes.client import ApiClient
 
 from millrace_jobs.cli import main  # noqa: F401 - the entry point, which uses the patched client
 from millrace_operator.handlers.operator import LEASE, canary_of
+from millrace_operator.leadership.shard import Shard
 
 _WHEN, _, _NUMBER = os.environ["MILLRACE_DIES"].partition(" ")
 _COUNT = itertools.count(1)
@@ -29,7 +30,7 @@ def _die() -> None:
 
 
 def _dying_call(self: ApiClient, method: str, url: str, *arguments: Any, **options: Any) -> Any:
-    if method not in _CHANGES or canary_of(LEASE) in url:
+    if method not in _CHANGES or canary_of(LEASE, Shard()) in url:
         return _call(self, method, url, *arguments, **options)
     with _LOCK:
         number = next(_COUNT)

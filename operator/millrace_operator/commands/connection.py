@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
-import yaml
 from kubernetes.client import ApiException, Configuration
 from kubernetes.config import ConfigException, incluster_config
 from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
@@ -30,7 +29,7 @@ from urllib3.exceptions import (
 
 from millrace_api.errors import MillraceError, Problem, TransientError, suggest
 
-from ..kube.client import JsonClient, own_namespace, server_message
+from ..kube.client import KUBECONFIG_ERRORS, JsonClient, own_namespace, server_message
 
 TIMEOUT = (5.0, 15.0)
 """Timeouts in seconds: to connect, and to receive the answer."""
@@ -96,8 +95,7 @@ def _load(files: str, context: str | None, configuration: Configuration) -> tupl
         loader = KubeConfigLoader(found, active_context=chosen, config_base_path=None)  # type: ignore[no-untyped-call]
         loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
         return chosen, loader.current_context["context"].get("namespace")
-    except (ConfigException, yaml.YAMLError, OSError, TypeError, AttributeError, LookupError, ValueError) as error:
-        # the library's message may quote whole user entries, tokens included, so it is not repeated
+    except KUBECONFIG_ERRORS as error:
         problem = f"{files} is not a usable kubeconfig: {type(error).__name__}"
         raise MillraceError(Problem(problem, "check it with kubectl config view")) from None
 

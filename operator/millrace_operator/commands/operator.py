@@ -17,7 +17,9 @@ from ..telemetry.logs import LogFormat, configure
 if TYPE_CHECKING:
     from ..handlers.operator import OperatorOptions
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_LEASE = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+"""Names of Leases, which begin with a letter, since the canaries named after them are StreamQueries."""
 
 
 def operator(
@@ -79,10 +81,12 @@ def operator(
 
     namespaces = tuple(dict.fromkeys(namespace or ()))
     for name in namespaces:
-        _check(name, "--namespace", "namespace", "analytics")
+        _check_namespace(name, "--namespace")
     if lease_namespace:
-        _check(lease_namespace, "--lease-namespace", "namespace", "analytics")
-    _check(lease_name, "--lease-name", "Lease", "millrace-operator")
+        _check_namespace(lease_namespace, "--lease-namespace")
+    if not _LEASE.fullmatch(lease_name):
+        hint = "write lowercase letters, digits and '-', a letter first and no '-' last, such as millrace-operator"
+        raise MillraceError(Problem(f"{quote(lease_name)} is not a valid Lease name", hint, field="--lease-name"))
     prometheus = None
     if prometheus_url is not None:
         try:
@@ -132,7 +136,7 @@ def _of_option(problem: Problem) -> Problem:
     return replace(problem, field=f"--prometheus-{problem.field.replace('_', '-')}")
 
 
-def _check(name: str, option: str, kind: str, example: str) -> None:
-    if not _NAME.fullmatch(name):
-        hint = f"write one name of lowercase letters, digits and '-', such as {example}; patterns are not supported"
-        raise MillraceError(Problem(f"{quote(name)} is not a valid {kind} name", hint, field=option))
+def _check_namespace(name: str, option: str) -> None:
+    if not _NAMESPACE.fullmatch(name):
+        hint = "write one name of lowercase letters, digits and '-', such as analytics; patterns are not supported"
+        raise MillraceError(Problem(f"{quote(name)} is not a valid namespace name", hint, field=option))

@@ -10,6 +10,7 @@ import threading
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 from millrace_support.http_server import HttpServer, ProbeResult
@@ -32,6 +33,9 @@ from .objects import OwnedObjects
 
 LEASE = "millrace-operator"
 """Default name of the Lease; each shard has its own Lease."""
+
+_LONGEST_NAME = 45
+"""Maximum length of a StreamQuery's name: see ``millrace_api.model.values.ObjectName``."""
 
 _LOST_STATUS = 1
 """Exit status of an operator that has lost the lease; Kubernetes restarts it as a standby."""
@@ -85,7 +89,7 @@ class Operator:
             self._reconciler.queue,
             self._shard.owns,
         )
-        name = self._shard.name(canary_of(options.lease_name))
+        name = canary_of(options.lease_name, self._shard)
         self._canary = Canary(
             name, {namespace: CanaryApi(client, namespace, name) for namespace in options.namespaces or (home,)}
         )
@@ -162,9 +166,16 @@ class Operator:
         return ProbeResult(True, "ok")
 
 
-def canary_of(lease: str) -> str:
-    """Return the canaries' base name for a Lease, by default ``millrace-canary``; each shard has its own."""
-    return f"{lease.removesuffix('-operator')}-canary"
+def canary_of(lease: str, shard: Shard) -> str:
+    """Return the name of the canaries for a Lease, by default ``millrace-canary``; each shard has its own.
+
+    Queries must have shorter names than Leases, so a hash replaces the end of a name that is too long.
+    """
+    name = shard.name(f"{lease.removesuffix('-operator')}-canary")
+    if len(name) <= _LONGEST_NAME:
+        return name
+    digest = sha256(name.encode()).hexdigest()[:8]
+    return f"{name[: _LONGEST_NAME - len(digest) - 1].rstrip('-')}-{digest}"
 
 
 def _exit_at_once() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
+import yaml
 from kubernetes import config
 from kubernetes.client import ApiClient, ApiException, Configuration
 from kubernetes.config import incluster_config
@@ -40,6 +41,17 @@ APPLY = "application/apply-patch+yaml"
 
 MERGE = "application/merge-patch+json"
 """Content type of a merge patch, which changes the named fields only."""
+
+KUBECONFIG_ERRORS = (
+    config.ConfigException,
+    yaml.YAMLError,
+    OSError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    ValueError,
+)
+"""Errors of the library for a broken kubeconfig. Their texts may quote whole user entries, so do not repeat them."""
 
 _CHANGES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _PATH = re.compile(
@@ -204,20 +216,17 @@ def load_configuration() -> None:
     """Use the pod's service account or else the kubeconfig, like kopf.
 
     Raises:
-        MillraceError: neither exists.
+        MillraceError: neither exists, or the kubeconfig is broken.
     """
     try:
         config.load_incluster_config()  # type: ignore[no-untyped-call]
     except config.ConfigException:
         try:
             config.load_kube_config()  # type: ignore[no-untyped-call]
-        except config.ConfigException as error:
-            raise MillraceError(
-                Problem(
-                    f"there is neither a pod's service account nor a kubeconfig: {error}",
-                    "set KUBECONFIG to the file that names the cluster",
-                )
-            ) from None
+        except KUBECONFIG_ERRORS as error:
+            problem = f"there is neither a pod's service account nor a usable kubeconfig: {type(error).__name__}"
+            hint = "set KUBECONFIG to the file that names the cluster, and check it with kubectl config view"
+            raise MillraceError(Problem(problem, hint)) from None
 
 
 def resource_of(url: str) -> str:

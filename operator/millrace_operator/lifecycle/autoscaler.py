@@ -17,7 +17,7 @@ from ..metrics_source.client import PrometheusError
 from ..scaling.decision.decision import Decision, Reason
 from ..scaling.decision.scaler import Scaler
 from ..scaling.observation import Answer
-from ..telemetry.logs import about
+from ..telemetry.logs import about, in_short
 from ..telemetry.metrics import OperatorMetrics
 from .observe import ObservedQuery, QueryKey
 from .reconcile import Objects, Reconciler
@@ -164,16 +164,17 @@ class Autoscaler:
             change=decision.plan if decision.changed else None,
             epoch=plan.epoch,
             load=None if missing else state.load,
-            conditions=scaling_conditions(spec, state.last, metrics, observed.generation, now),
+            conditions=scaling_conditions(spec, state.last, metrics, observed.generation, now, paused=situation.paused),
         )
 
     def _last_scaling(self, last: LastScaling | None, decision: Decision, spec: Spec) -> LastScaling | None:
         """Return the status entry of this decision if it deserves one, otherwise the last entry with its outcome."""
         if spec.scaling.mode is ScalingMode.OFF:
             return last
-        if last is not None and last.observed is None and decision.prediction_error:
+        known = with_outcome(last, decision)
+        if known is not last and decision.prediction_error is not None:
             self._metrics.predicted(decision.prediction_error)
-        return last_scaling_of(decision, last) or with_outcome(last, decision)
+        return last_scaling_of(decision, last) or known
 
     def _answer(self, key: QueryKey, now: float, ready: int) -> tuple[Answer | None, tuple[MetricsReason, str] | None]:
         """Return the newest metrics of a query, or None and the reason."""
@@ -209,4 +210,4 @@ class Autoscaler:
             with about(key):
                 self.check(key)
         except Exception as error:  # one failing query must not stop the checks of the others
-            log.warning("the scaling check failed: %s", error)
+            log.warning("the scaling check failed: %s", in_short(error))

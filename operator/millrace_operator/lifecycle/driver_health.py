@@ -61,11 +61,12 @@ def waiting_for(pod: Manifest | None) -> str:
 
 @dataclass(frozen=True)
 class RestartPolicy:
-    """When a driver is started again after failures in a row of one class.
+    """When a driver is started again after failures in a row, by the class of the last one.
 
     Kubernetes handles the first failure: it restarts the container at once. After the second one, the operator pauses
     for ``first`` seconds. The pause doubles with each further failure, up to ``longest`` seconds. The driver is given
-    up after ``max_failures``. None means no limit: the query is not at fault, and the cause may pass.
+    up after ``max_failures`` in a row of this class. None means no limit: the query is not at fault, and the cause may
+    pass.
     """
 
     max_failures: int | None
@@ -77,7 +78,7 @@ class RestartPolicy:
         return 0.0 if failures < 2 else min(self.first * 2.0 ** min(failures - 2, 30), self.longest)
 
     def gives_up(self, failures: int) -> bool:
-        """Return whether the driver is given up after this many failures in a row."""
+        """Return whether the driver is given up after this many failures in a row of one class."""
         return self.max_failures is not None and failures >= self.max_failures
 
 

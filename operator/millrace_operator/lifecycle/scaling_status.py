@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from millrace_api.model.deployment import ScalingMode
 from millrace_api.model.status import Condition, ConditionType, LastScaling, ObservedLoad, PlanShape
-from millrace_api.model.streamquery import Spec
+from millrace_api.model.streamquery import Annotation, Spec
 
 from ..scaling.decision.decision import Decision, Reason
 from ..scaling.decision.settings import Guard
@@ -100,13 +100,20 @@ def is_missing(decision: Decision) -> bool:
 
 
 def scaling_conditions(
-    spec: Spec, decision: Decision | None, metrics: tuple[MetricsReason, str], generation: int, now: datetime
+    spec: Spec,
+    decision: Decision | None,
+    metrics: tuple[MetricsReason, str],
+    generation: int,
+    now: datetime,
+    *,
+    paused: bool,
 ) -> tuple[Condition, ...]:
     """Return the three scaling conditions; ``decision`` is the last one based on an answer."""
     available = metrics[0] is MetricsReason.AVAILABLE
-    active, why = _activity(spec, decision, available=available)
+    sentence = "" if decision is None else shortened(decision.sentence)
+    active, why = _activity(spec, decision, sentence, available=available, paused=paused)
     shortage = _shortage(decision)
-    capacity = (shortage is not None, shortage or CapacityReason.SUFFICIENT, why if shortage else "")
+    capacity = (shortage is not None, shortage or CapacityReason.SUFFICIENT, sentence if shortage else "")
     return (
         condition(ConditionType.METRICS_AVAILABLE, available, *metrics, generation, now),
         condition(ConditionType.AT_CAPACITY, *capacity, generation, now),
@@ -168,14 +175,16 @@ def _is_notable(before: ObservedLoad | None, now: ObservedLoad | None) -> bool:
     return difference >= NOTABLE or bool(now.lag) != bool(before.lag)
 
 
-def _activity(spec: Spec, decision: Decision | None, *, available: bool) -> tuple[ActiveReason, str]:
-    sentence = "" if decision is None else shortened(decision.sentence)
+def _activity(
+    spec: Spec, decision: Decision | None, sentence: str, *, available: bool, paused: bool
+) -> tuple[ActiveReason, str]:
     if spec.scaling.mode is ScalingMode.OFF:
         return ActiveReason.OFF, "spec.scaling.mode is Off"
     if not available:
         return ActiveReason.NO_METRICS, "nothing is scaled without metrics"
-    if decision is not None and decision.guard is Guard.PAUSED:
-        return ActiveReason.PAUSED, sentence
+    if paused:
+        held = decision is not None and decision.guard is Guard.PAUSED
+        return ActiveReason.PAUSED, sentence if held else f"the annotation {Annotation.PAUSED} is set"
     return (ActiveReason.ACTIVE if spec.scaling.mode is ScalingMode.ACTIVE else ActiveReason.ADVISE), sentence
 
 

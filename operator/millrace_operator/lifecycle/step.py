@@ -91,7 +91,10 @@ def next_step(
     target = target_of(observed, query, now)
     if observed.is_set(Annotation.PAUSED):
         paused = (ProgressingReason.PAUSED, f"the annotation {Annotation.PAUSED} is set: nothing is changed")
-        return Step(status_of(observed, target, now, progress=paused), requeue_at=target.failed.retry_time)
+        if scaling is not None and scaling.change is not None:
+            scaling = replace(scaling, last_scaling=None)  # decided before the pause, so it may not have been applied
+        status = status_of(observed, target, now, progress=paused, scaling=scaling)
+        return Step(status, requeue_at=target.failed.retry_time)
     if _must_drain(observed, target):
         return _drain(observed, target, image, now)
     return _apply(observed, target, image, now, scaling)

@@ -76,7 +76,10 @@ def test_bad_options_of_the_operator_are_named(millrace):
         '--namespace: "team-*" is not a valid namespace name', "patterns are not supported"
     )
     millrace("operator", "--lease-namespace", "A").assert_failed('--lease-namespace: "A" is not a valid namespace name')
-    millrace("operator", "--lease-name", "A_b").assert_failed('--lease-name: "A_b" is not a valid Lease name')
+    for name in ("A_b", "1st"):
+        millrace("operator", "--lease-name", name).assert_failed(
+            f'--lease-name: "{name}" is not a valid Lease name', "a letter first"
+        )
     millrace("operator", "--prometheus-url", "prometheus:9090").assert_failed(
         '--prometheus-url: "prometheus:9090" is not the URL of an HTTP server', "http://HOST:PORT"
     )

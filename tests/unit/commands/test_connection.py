@@ -6,13 +6,13 @@ import errno
 
 import pytest
 import yaml
-from kubernetes.config import incluster_config
+from kubernetes.config import incluster_config, kube_config
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import NewConnectionError
 
 from millrace_api.errors import MillraceError, TransientError
 from millrace_operator.commands.connection import connect, user_errors
-from millrace_operator.kube.client import own_namespace
+from millrace_operator.kube.client import load_configuration, own_namespace
 
 KUBECONFIG = yaml.safe_dump(
     {
@@ -96,6 +96,17 @@ def test_a_pod_without_a_token_is_told_so(account):
 def test_elsewhere_there_has_to_be_a_kubeconfig():
     with pytest.raises(MillraceError, match=r"there is no kubeconfig .*/\.kube/config; write --kubeconfig FILE"):
         connect(None, None, None)
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("text", ["foo: [", "just text", "", KUBECONFIG.replace("cluster: lab", "cluster: secret")])
+def test_an_operator_needs_a_usable_kubeconfig_or_a_service_account(home, monkeypatch, text):
+    file = home / "kubeconfig"
+    file.write_text(text, encoding="utf-8")
+    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(file))
+    with pytest.raises(MillraceError, match=r"nor a usable kubeconfig: .*set KUBECONFIG") as failure:
+        load_configuration()
+    assert "secret" not in str(failure.value)
 
 
 def test_a_pod_knows_its_namespace(account):

@@ -1,10 +1,14 @@
 """A watch is dead when it shows none of several touches in a row that the API server has taken."""
 
 import pytest
+from pydantic import TypeAdapter
 
 from millrace_api.model.streamquery import CANARY_LABEL
+from millrace_api.model.values import ObjectName
 from millrace_operator.handlers import canary as canaries
 from millrace_operator.handlers.canary import MISSED, TOUCHED, Canary, Staleness, is_canary
+from millrace_operator.handlers.operator import canary_of
+from millrace_operator.leadership.shard import Shard
 
 
 def touch(staleness, stamp):
@@ -139,3 +143,16 @@ def test_a_standby_whose_watch_shows_touches_asks_nothing(standby, monkeypatch):
 def test_a_canary_is_known_by_its_label():
     assert is_canary({"metadata": {"labels": {CANARY_LABEL: "true"}}})
     assert not is_canary({"metadata": {}})
+
+
+def test_canaries_are_named_after_the_lease_and_the_shard():
+    assert canary_of("millrace-operator", Shard()) == "millrace-canary"
+    assert canary_of("cabs", Shard(2, 5)) == "cabs-canary-2-of-5"
+
+
+def test_a_canary_of_a_lease_with_a_long_name_is_a_valid_query():
+    leases = [f"{'a' * 44}{end}-operator" for end in "bc"]
+    names = {canary_of(lease, shard) for lease in leases for shard in (Shard(), Shard(1, 12), Shard(12, 12))}
+    assert len(names) == 6
+    for name in names:
+        TypeAdapter(ObjectName).validate_python(name)

@@ -6,13 +6,16 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from kubernetes.client import ApiException
 
 from millrace_arena.comparison import MillracePolicy
 from millrace_arena.scenarios import ScenarioSetting, synthetic
 from millrace_arena.simulation.run import simulate
 from millrace_operator.lifecycle.autoscaler import Autoscaler
+from millrace_operator.lifecycle.scaling_status import last_scaling_of
 from millrace_operator.metrics_source.client import PrometheusError
-from millrace_operator.scaling.decision.decision import Situation
+from millrace_operator.scaling.decision.changes import Change, ChangeOutcome
+from millrace_operator.scaling.decision.decision import Decision, Inputs, Reason, Situation
 from millrace_operator.scaling.shape import Shape
 from millrace_operator.telemetry.metrics import OperatorMetrics
 from unit.api.documents import MINIMAL, changed
@@ -210,6 +213,55 @@ def test_a_paused_query_is_not_scaled():
     policy.cluster.settle()
     run = simulate(SCENARIO, policy, seed=3)
     assert all(each.after.executors <= each.before.executors for each in run.rescales)
+
+
+def test_a_query_that_is_paused_altogether_says_so_and_shows_its_load():
+    policy = Operated()
+    assert policy.cluster.status.load is None
+    policy.cluster.put(document(), annotations={"millrace.io/paused": "true"})
+    policy.cluster.settle()
+    short = replace(SCENARIO, trace=SCENARIO.trace.between(0, 60))
+    assert simulate(short, policy, seed=3).rescales == ()
+    active = policy.cluster.condition("ScalingActive")
+    assert (active.status, active.reason) == ("False", "Paused")
+    assert "paused" in active.message
+    assert policy.cluster.condition("Progressing").reason == "Paused"
+    assert policy.cluster.status.load.input_rate > 0
+
+
+def test_a_prediction_is_judged_once_and_only_for_the_change_that_it_was_about():
+    policy = Operated()
+    spec = policy.cluster.reconciler.query_of(KEY, policy.cluster.reconciler.observations.of(KEY)).spec
+    first, second, third = Shape(2, 8, 1), Shape(3, 12, 1), Shape(4, 16, 1)
+    last = last_scaling_of(Decision(0.0, second, third, Reason.SCALE_OUT), None)
+
+    def judged(before, after):
+        """The observed W of ``last`` when the outcome of a change is known, and how many errors were recorded."""
+        outcome = ChangeOutcome(Change(0.0, before, after, 1.0, None), without=2.0, predicted=1.0, observed=1.2)
+        inputs = Inputs(2.0, 0.6, 0.6, 0.6, 100.0, None, 0.0, 100.0, None)
+        entry = policy.autoscaler._last_scaling(
+            last, Decision(60.0, third, third, Reason.STABLE, inputs=inputs, outcome=outcome), spec
+        )
+        value = policy.autoscaler._metrics.registry.get_sample_value
+        return entry, value("millrace_operator_prediction_error_ratio_count")
+
+    assert judged(first, second) == (last, 0)
+    last, count = judged(second, third)
+    assert (last.observed, count) == (0.6, 1)
+    assert judged(second, third) == (last, 1)
+
+
+def test_a_failed_check_is_logged_on_one_line(caplog):
+    policy = Operated()
+
+    def refuse(key):
+        raise ApiException(status=403, reason="Forbidden")
+
+    policy.autoscaler.check = refuse
+    policy.autoscaler._work_on(KEY)
+    (line,) = [record.getMessage() for record in caplog.records if "check failed" in record.getMessage()]
+    assert "\n" not in line
+    assert "403" in line
 
 
 def test_without_prometheus_it_says_so():
