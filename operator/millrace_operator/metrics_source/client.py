@@ -106,7 +106,10 @@ class Prometheus:
             while piece := response.read1(_PIECE):
                 body += piece
                 if len(body) > MAX_ANSWER:
-                    raise self._error(f"gave an answer of more than {MAX_ANSWER >> 20} MiB", "ask for less at a time")
+                    raise self._error(
+                        f"gave an answer of more than {MAX_ANSWER >> 20} MiB",
+                        "check that the URL is that of a Prometheus",
+                    )
                 if clock.monotonic() > deadline:
                     hint = "check its load, and the network to it"
                     raise self._error(f"did not end its answer within {self._seconds:g} s", hint)

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from millrace_api.model.streamquery import EXECUTOR
+
 from ..scaling.answers import MAX_AGE
 from ..scaling.observation import Answer
 from .client import Prometheus
@@ -97,7 +99,7 @@ def _busy_core_seconds(prometheus: Prometheus, namespace: str, query: str, time:
     matchers = [
         equal("__name__", "container_cpu_usage_seconds_total"),
         equal("namespace", namespace),
-        equal("container", "executor"),  # Spark's name for it
+        equal("container", EXECUTOR),
         like("pod", re.escape(f"{query}-") + "[0-9a-f]{6}-exec-[0-9]+"),
     ]
     found = prometheus.instant(raw_samples(matchers, MAX_AGE), time)

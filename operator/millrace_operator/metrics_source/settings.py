@@ -68,7 +68,9 @@ class PrometheusSettings:
     def _login(self) -> list[Problem]:
         problems = []
         if (self.user is None) != (self.password_file is None):
-            problems.append(Problem("user and password_file belong together", "give both or none", field="user"))
+            problems.append(
+                Problem("a user name and a password file belong together", "give both or neither", field="user")
+            )
         if self.user is not None and (not self.user or ":" in self.user):
             problems.append(Problem(f'"{self.user}" is not a user name', "give one without a colon", field="user"))
         if self.token_file is not None and (self.user is not None or self.password_file is not None):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from millrace_api.errors import Problem
+from millrace_api.errors import Problem, quote
 from millrace_api.model.deployment import CheckpointSpec
 from millrace_api.model.streamquery import StreamQuery
 
@@ -102,12 +102,52 @@ def _template_problems(field: str, template: Mapping[str, Any]) -> Iterator[Prob
     if unknown:
         hint = "leave it out, or write it below spec if it is a field of the pod"
         yield Problem(f'a pod template has metadata and spec, not "{unknown[0]}"', hint, field=field)
-    spec = template.get("spec") or {}
-    if not isinstance(spec, Mapping):
-        yield Problem("the spec of a pod template is a mapping", "write its fields below it", field=f"{field}.spec")
-        return
-    for place, value in _forbidden(spec):
+    for place, message, hint in _malformed(template):
+        yield Problem(message, hint, field=f"{field}.{place}")
+    spec = template.get("spec")
+    for place, value in _forbidden(spec if isinstance(spec, Mapping) else {}):
         yield Problem(f"may not be {_shown(value)}", _HINT, field=f"{field}.spec.{place}")
+
+
+def _malformed(template: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield places in a pod template whose values have the wrong type, each with a message and a hint.
+
+    The operator itself reads or extends these values, so the API server cannot be left to reject them. A null would
+    remove what the operator sets there.
+    """
+    metadata, spec = template.get("metadata", {}), template.get("spec", {})
+    yield from _not_a_mapping("metadata", metadata)
+    if isinstance(metadata, Mapping):
+        yield from _not_a_mapping("metadata.labels", metadata.get("labels", {}))
+    yield from _not_a_mapping("spec", spec)
+    if not isinstance(spec, Mapping):
+        return
+    yield from _not_a_mapping("spec.securityContext", spec.get("securityContext"), nullable=True)
+    for kind, entries in (("containers", spec.get("containers", [])), ("initContainers", spec.get("initContainers"))):
+        if not isinstance(entries, list) and (entries is not None or kind == "containers"):
+            yield f"spec.{kind}", f"{_quoted(entries)} is not a list", "write a list of containers, each with its name"
+        for number, container in enumerate(entries if isinstance(entries, list) else ()):
+            yield from _malformed_container(f"spec.{kind}[{number}]", container)
+
+
+def _malformed_container(at: str, container: object) -> Iterator[tuple[str, str, str]]:
+    yield from _not_a_mapping(at, container)
+    if isinstance(container, Mapping):
+        resources = container.get("resources")
+        yield from _not_a_mapping(f"{at}.securityContext", container.get("securityContext"), nullable=True)
+        yield from _not_a_mapping(f"{at}.resources", resources, nullable=True)
+        if isinstance(resources, Mapping):
+            for name in ("limits", "requests"):
+                yield from _not_a_mapping(f"{at}.resources.{name}", resources.get(name), nullable=True)
+
+
+def _not_a_mapping(place: str, value: object, *, nullable: bool = False) -> Iterator[tuple[str, str, str]]:
+    if not isinstance(value, Mapping) and not (nullable and value is None):
+        yield place, f"{_quoted(value)} is not a mapping", "write its fields below it, or leave it out"
+
+
+def _quoted(value: object) -> str:
+    return "null" if value is None else quote(value)
 
 
 def _forbidden(spec: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -85,7 +85,7 @@ def test_bad_options_of_the_operator_are_named(millrace):
     )
     millrace(
         "operator", "--prometheus-url", "http://prometheus", "--prometheus-password-file", "password"
-    ).assert_failed("--prometheus-user: user and password_file belong together")
+    ).assert_failed("--prometheus-user: a user name and a password file belong together")
 
 
 def test_an_unknown_context(millrace):

@@ -122,6 +122,42 @@ def test_what_the_restricted_level_forbids_is_refused(role, spec, place):
     assert place in str(problem)
 
 
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ({"metadata": None}, "metadata: null is not a mapping; write its fields below it, or leave it out"),
+        ({"metadata": {"labels": "team"}}, 'metadata.labels: "team" is not a mapping'),
+        ({"spec": None}, "spec: null is not a mapping"),
+        ({"spec": []}, "spec: [] is not a mapping"),
+        ({"spec": {"securityContext": "none"}}, 'spec.securityContext: "none" is not a mapping'),
+        (
+            {"spec": {"containers": {"name": "driver"}}},
+            "spec.containers: {'name': 'driver'} is not a list; write a list of containers, each with its name",
+        ),
+        ({"spec": {"containers": None}}, "spec.containers: null is not a list"),
+        ({"spec": {"containers": ["driver"]}}, 'spec.containers[0]: "driver" is not a mapping'),
+        ({"spec": {"initContainers": [None]}}, "spec.initContainers[0]: null is not a mapping"),
+        ({"spec": container(securityContext=5)}, "spec.containers[0].securityContext: 5 is not a mapping"),
+        ({"spec": container(resources="2g")}, 'spec.containers[0].resources: "2g" is not a mapping'),
+        (
+            {"spec": container(resources={"limits": "2g"})},
+            'spec.containers[0].resources.limits: "2g" is not a mapping',
+        ),
+    ],
+)
+@pytest.mark.parametrize("role", ["driver", "executors"])
+def test_a_template_with_values_of_the_wrong_type_is_refused(role, template, said):
+    document = yaml.safe_load(SMALLEST)
+    document["spec"][role] = {"podTemplate": template}
+    (problem,) = problems(StreamQuery.model_validate(document, by_name=False))
+    assert str(problem).startswith(f"spec.{role}.podTemplate.{said}")
+
+
+def test_a_template_may_leave_optional_values_empty():
+    spec = container(securityContext=None, resources={"limits": None}) | {"initContainers": None}
+    assert problems(with_template(spec | {"securityContext": None})) == []
+
+
 def test_a_template_has_metadata_and_spec_only():
     document = yaml.safe_load(SMALLEST)
     document["spec"]["driver"] = {"podTemplate": {"containers": []}}

@@ -162,7 +162,7 @@ class Shortage:
 
 
 STARTUP_SECONDS = 30.0
-"""Seconds until requested executors are assumed to be ready, before any start has been observed."""
+"""Seconds until requested executors are assumed to be ready, before two startups have been observed."""
 
 FORGET_SECONDS, MOST_DOUBLINGS = 900.0, 4
 """Seconds for which a step that did not help is not retried, and how often they may double if it fails again."""

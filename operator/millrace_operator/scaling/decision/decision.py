@@ -108,7 +108,7 @@ class Decision:
         inputs: the numbers; None without an answer.
         present, chosen: forecasts for the plan before and for the best plan, whether or not it is adopted.
         ruled_out: other plans, and why each was ruled out.
-        outcome: the outcome of the last change; None before it is known.
+        outcome: the outcome of the last change whose effect is known; None before the first.
         sentence: the decision in one plain sentence.
     """
 
@@ -134,7 +134,7 @@ class Decision:
 
     @property
     def prediction_error(self) -> float | None:
-        """Predicted minus observed batch time after the last change, as a share of the observed."""
+        """Predicted minus observed batch time after the change of ``outcome``, as a share of the observed."""
         return self.outcome.error if self.outcome is not None else None
 
 

@@ -70,13 +70,13 @@ def limits(settings: Settings, bounds: Bounds, memory: ChangeMemory, situation: 
 
 def _most(bounds: Bounds, memory: ChangeMemory, situation: Situation) -> Iterator[Limit]:
     high, shortage = bounds.executors.high, memory.shortage
-    yield Limit(Guard.BOUNDS, high, f"at most {high} executors are allowed")
+    yield Limit(Guard.BOUNDS, high, f"the maximum is {counted(high)}")
     if situation.executors_quota is not None:
         quota = situation.executors_quota
-        yield Limit(Guard.QUOTA, quota, f"the quota allows {quota} executors")
+        yield Limit(Guard.QUOTA, quota, f"the quota allows {counted(quota)}")
     if shortage is not None and situation.now < shortage.until:
         wait = shortage.until - situation.now
-        why = f"the cluster had room for {shortage.executors} executors; more are requested again in {wait:.0f} s"
+        why = f"the cluster had room for {counted(shortage.executors)}; more are requested again in {wait:.0f} s"
         yield Limit(Guard.CLUSTER, shortage.executors, why)
     if situation.scale_out_paused:
         yield Limit(Guard.SCALE_OUT_PAUSED, situation.plan.executors, "scaling out is paused")
@@ -84,16 +84,21 @@ def _most(bounds: Bounds, memory: ChangeMemory, situation: Situation) -> Iterato
 
 def _least(bounds: Bounds, memory: ChangeMemory, situation: Situation, rate: float) -> Iterator[Limit]:
     low, present = bounds.executors.low, situation.plan.executors
-    yield Limit(Guard.BOUNDS, low, f"at least {low} executors must stay")
+    yield Limit(Guard.BOUNDS, low, f"the minimum is {counted(low)}")
     fewest = min(math.ceil(present / 4), *memory.tried(situation.now))
     why = "one step releases at most three in four executors, unless batches have run on fewer"
     yield Limit(Guard.SCALE_IN_LIMITED, fewest, why)
     too_few = memory.too_few_for(rate, situation.now)
     if too_few is not None:
-        why = f"{too_few.executors} executors were too few at {too_few.rate:,.0f} records/s"
+        why = f"{counted(too_few.executors)} did not suffice at {too_few.rate:,.0f} records/s"
         yield Limit(Guard.FLAPPING, too_few.executors + 1, why)
     if situation.scale_in_paused:
         yield Limit(Guard.SCALE_IN_PAUSED, present, "scaling in is paused")
+
+
+def counted(executors: int) -> str:
+    """Return a number of executors with its noun: ``1 executor``, ``2 executors``."""
+    return f"{executors} executor{'' if executors == 1 else 's'}"
 
 
 def held(decision: Decision, settings: Settings, situation: Situation) -> Decision:
