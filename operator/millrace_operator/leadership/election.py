@@ -108,7 +108,7 @@ class Election:
         return held and replace(held, holder="", seconds=1, acquired=None)  # the API server rejects 0 seconds
 
     def read(self, record: Record | None, now: float) -> None:
-        """Note a record that was read, or None if there is none; ``now`` is when the answer arrived."""
+        """Note the record that was read, None without a Lease; ``now`` is when the answer arrived."""
         if record != self._record:
             self._vanished_seconds = self._record.seconds if self._record and not record else 0
             self._record, self._changed = record, now

@@ -63,7 +63,7 @@ class ObservedQuery:
 
     @cached_property
     def status(self) -> Status:
-        """Last reported status; empty if there is none or this version cannot read it."""
+        """Last reported status; empty before the first, and if this version cannot read it."""
         try:
             return Status.model_validate(self.body.get("status") or {}, by_name=False)
         except ValidationError:
@@ -71,7 +71,7 @@ class ObservedQuery:
 
     @cached_property
     def plan(self) -> Plan | None:
-        """Plan that the driver follows; None if there is none yet or it cannot be read."""
+        """Plan that the driver follows; None before the first, and if it cannot be read."""
         return _readable(lambda: Plan.from_json(self._config_map(self.owner.plan)["data"][PLAN_KEY]))
 
     @cached_property
@@ -87,7 +87,7 @@ class ObservedQuery:
 
     @cached_property
     def healthy(self) -> tuple[str, Spec] | None:
-        """Revision and spec under which the driver was last healthy; None if there is none yet."""
+        """Revision and spec under which the driver was last healthy; None before it ever was."""
         saved = self._config_map(self.owner.healthy)
         return _readable(
             lambda: (
@@ -98,7 +98,7 @@ class ObservedQuery:
 
     @property
     def scaling_state(self) -> Manifest:
-        """ConfigMap with the saved scaling state; empty if there is none."""
+        """ConfigMap with the saved scaling state; empty before the first save."""
         return self._config_map(self.owner.scaling)
 
     @property
@@ -148,7 +148,7 @@ class ObservedQuery:
         ]
 
     def _config_map(self, name: str) -> Manifest:
-        """Return a ConfigMap owned by this query, not by an earlier one of the same name; empty if there is none."""
+        """Return a ConfigMap of this query, not of an earlier one of the same name; empty if it does not exist."""
         found = self.objects.get(("ConfigMap", name), {})
         owners = found.get("metadata", {}).get("ownerReferences") or ()
         return found if any(each.get("uid") == self.owner.uid for each in owners) else {}

@@ -53,7 +53,6 @@ def spark_defaults(query: StreamQuery, owner: Owner, image: str, executor: Manif
     """
     executors = query.spec.executors
     resources = executor["spec"]["containers"][0].get("resources", {})
-    limit = resources.get("limits", {}).get("cpu")
     settings = {
         "spark.app.name": owner.name,
         "spark.master": "k8s://https://kubernetes.default.svc",
@@ -94,7 +93,7 @@ def spark_defaults(query: StreamQuery, owner: Owner, image: str, executor: Manif
         "spark.cleaner.periodicGC.interval": "5min",
         "spark.executor.syncLogLevel.enabled": "true",
     }
-    if limit is not None:
+    if (limit := resources.get("limits", {}).get("cpu")) is not None:
         settings["spark.kubernetes.executor.limit.cores"] = limit
     return "".join(f"{name} {_escaped(value)}\n" for name, value in settings.items())
 

@@ -46,9 +46,9 @@ _SEVERE = 1.0  # W above which batches count even during the grace period
 class Zones:
     """The zone of a job, judged by its last batches; docs/autoscaling.md explains the rules.
 
-    One observation within the window may disagree, and at least two have to agree. An observation of several batches
-    counts as that many batches of the mean W. After a change of the plan or of the executors, the window restarts, and
-    for ``grace`` batches only W above 1 counts.
+    At least two observations have to agree. One within the window may disagree, but then three have to agree. An
+    observation of several batches counts as that many batches of the mean W. After a change of the plan or of the
+    executors, the window restarts, and for ``grace`` batches only W above 1 counts.
     """
 
     def __init__(self, target: float = 0.9, step: float = 0.1, window: int = 6, grace: int = 6) -> None:

@@ -51,14 +51,14 @@ CONTRACT = (
     OperatorMetric(
         "millrace_operator_api_requests_total",
         "counter",
-        "Requests to the API server, other than watches. verb is the HTTP method; resource is the plural, with a "
-        "subresource behind a slash; code is the HTTP status, or none where there was no answer.",
+        "Requests to the API server, other than kopf's; a watch counts once, when it opens. verb is the HTTP method; "
+        "resource is the plural, with a subresource after a slash; code is the HTTP status, or none without an answer.",
         ("verb", "resource", "code"),
     ),
     OperatorMetric(
         "millrace_operator_api_request_seconds",
         "histogram",
-        "Time that such a request took.",
+        "Time until such a request was answered.",
         ("verb", "resource"),
         _SECONDS,
     ),

@@ -12,7 +12,7 @@ from ..shape import Bounds, Range, Shape
 from ..zones import LoadDriver, Zone, Zones
 from .changes import LOWER, Change, ChangeOutcome
 from .decision import Decision, Inputs, Reason, Situation
-from .guards import Limits
+from .guards import Limits, counted
 from .search import ALIKE, Mask, Need, Search, predicted
 from .settings import Guard, Settings
 
@@ -222,7 +222,8 @@ def make_do(case: Case) -> Decision:
     search = _more(case, Range(ready, ready))
     best = search.proportional(search.executors == ready)
     missing = case.situation.plan.executors - case.situation.executors_ready
-    detail = f"{missing} executors are still not ready after {case.settings.patience:.0f} s"
+    are = "is" if missing == 1 else "are"
+    detail = f"{counted(missing)} {are} still not ready after {case.settings.patience:.0f} s"
     return _explained(case.move(search.shapes[best], Guard.CLUSTER, detail), case, search, best)
 
 
