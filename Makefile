@@ -2,7 +2,7 @@
 
 BIN := .venv/bin
 UV ?= uv
-TESTS := spark services kafka units
+TESTS := spark cluster services kafka units
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
@@ -59,10 +59,11 @@ test: setup  ## Run every test that this machine can run, and say what was skipp
 	exit $$status
 
 tests-of-spark: FOLDERS = tests/spark --numprocesses=$(WORKERS) --dist=worksteal
-tests-of-services: FOLDERS = tests/apiserver tests/cluster tests/prometheus
+tests-of-cluster: FOLDERS = tests/cluster
+tests-of-services: FOLDERS = tests/apiserver tests/prometheus
 tests-of-kafka: FOLDERS = tests/kafka
 tests-of-units: FOLDERS = tests/unit --numprocesses=$(WORKERS) --dist=worksteal
-tests-of-services tests-of-kafka tests-of-units: lab-for-tests
+tests-of-cluster tests-of-services tests-of-kafka tests-of-units: lab-for-tests
 $(addprefix tests-of-,$(TESTS)):
 	@tools/timed "$@" $(BIN)/pytest $(FOLDERS) --junitxml=out/tests/$(@:tests-of-%=%).xml
 
