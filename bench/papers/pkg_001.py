@@ -24,7 +24,7 @@ SLIDE = 10_000
 CHOICES = ("SH", "FLD", "PK-2", "PK-5", "cAM-2")
 """Compared algorithms. In one window over the whole stream, cAM-2 is the paper's static PoTC.
 
-Static PoTC has two choices and keeps the first one.
+Static PoTC sends the first message of a key to the less loaded of two workers, and all later ones to the same worker.
 """
 
 

@@ -89,7 +89,10 @@ class BadRecordHandler:
         return self
 
     def reject(self, file: str, bad: BadRecord) -> None:
-        """Leave out one record of ``file``. Raises MillraceError under the policy ``fail``, or if the disk is full."""
+        """Leave out one record of ``file``.
+
+        Raises MillraceError under the policy ``fail``, or if the dead letter cannot be written.
+        """
         if self._policy == "fail":
             message = f"source {self._source} cannot decode {quoted(bad.text)}: {bad.reason}"
             raise MillraceError(Problem(message, FIX_HINT, file, bad.line))

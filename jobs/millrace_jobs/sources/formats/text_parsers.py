@@ -122,7 +122,8 @@ class JsonParser:
         """Return all records of ``text``. Raises ValueError if any of them is bad."""
         text.decode()  # Arrow accepts strings that are not UTF-8
         if _STARTS_WITH_NULL.match(text) or _TWO_VALUES.search(text):
-            # Arrow reads a bare null as an empty record, or crashes on it (apache/arrow#47409).
+            # Arrow reads a bare null as an empty record, or crashes on it (apache/arrow#47409). Several lines always
+            # fail here, even if all are good: ``decode`` then bisects them, and a good line passes alone.
             _require_one_object(text)
         read_options = pa.json.ReadOptions(use_threads=False, block_size=len(text) + 1)
         table = pa.json.read_json(pa.BufferReader(text), read_options, self._options)
@@ -158,7 +159,7 @@ def _declared_batch(table: pa.Table, schema: pa.Schema, timestamp_format: str) -
 
 
 def _require_one_object(text: bytes) -> None:
-    """Raise ValueError unless ``text`` is a single object, in which ``} n`` can only be inside a string."""
+    """Raise ValueError unless ``text`` is a single JSON object."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:

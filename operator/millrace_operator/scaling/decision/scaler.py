@@ -98,6 +98,7 @@ class Scaler:
         return outcome
 
     def _case(self, seen: Observation, situation: Situation) -> Case:
+        """Record the forecast and the required rate, once per observation; return what the decision depends on."""
         settings, memory, demand, now = self.settings, self._memory, self._demand, situation.now
         outlook = self._zones.forecast(memory.startup + (settings.grace + settings.window) * seen.interval)
         coming = demand.level if outlook is None else demand.level + (outlook.value - demand.level) * CONTINUES
