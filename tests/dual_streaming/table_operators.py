@@ -1,0 +1,48 @@
+"""Operators on tables (definitions 71 to 73)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from .streams import Key, Record
+from .tables import EvolvingTable, Table
+
+
+def map_values(table: EvolvingTable, function: Callable[[Record], Any]) -> EvolvingTable:
+    """Return the table with the function's values; None drops a record (definition 71)."""
+    return _by_version(
+        table, lambda version: {key: value for key, each in version.items() if (value := function(each)) is not None}
+    )
+
+
+def keep(table: EvolvingTable, predicate: Callable[[Record], bool]) -> EvolvingTable:
+    """Return the records for which a predicate holds (``filter``, definition 72)."""
+    return map_values(table, lambda record: record.v if predicate(record) else None)
+
+
+def aggregate(
+    table: EvolvingTable, group: Callable[[Record], Hashable], function: Callable[[list[Record]], Any]
+) -> EvolvingTable:
+    """Return the aggregates of the groups of each version (definition 73)."""
+
+    def of_version(version: Table) -> dict[Key, Any]:
+        groups: dict[Key, list[Record]] = {}
+        for record in version.values():
+            groups.setdefault(group(record), []).append(record)
+        return {key: function(members) for key, members in groups.items()}
+
+    return _by_version(table, of_version)
+
+
+def _by_version(table: EvolvingTable, operator: Callable[[Table], dict[Key, Any]]) -> EvolvingTable:
+    """Return the table whose versions are those of another one after an operator, with the keys that it changes."""
+    result = EvolvingTable()
+    before: dict[Key, Any] = {}
+    for time in table.times:
+        now = operator(table.at(time))
+        for key in sorted({*before, *now}, key=repr):
+            if before.get(key) != now.get(key):
+                result.update(Record(time, key, now.get(key)))
+        before = now
+    return result
