@@ -31,8 +31,6 @@ class EvolvingTable:
             other._modified,
         )
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
         return "\n".join(f"T[{time}] K={self.modified(time)} {self.values(time)}" for time in self.times)
 
