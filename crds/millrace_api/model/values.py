@@ -132,16 +132,20 @@ def text(pattern: str, max_length: int, what: str, hint: str) -> tuple[AfterVali
     return AfterValidator(check), WithJsonSchema(schema)
 
 
+OBJECT_NAME_LENGTH = 45
+"""Maximum length of a query's name: it leaves room for the suffixes of the objects made from the query, which may have
+63 characters in Kubernetes."""
+
 ObjectName = Annotated[
     str,
     *text(
         "[a-z]([-a-z0-9]*[a-z0-9])?",
-        45,
+        OBJECT_NAME_LENGTH,
         "a name for a StreamQuery",
-        "write at most 45 lower-case letters, digits and '-', a letter first and no '-' last",
+        f"write at most {OBJECT_NAME_LENGTH} lower-case letters, digits and '-', a letter first and no '-' last",
     ),
 ]
-"""45 characters leave room for the suffixes of the objects made from a query (63 is Kubernetes' limit)."""
+"""The name of a query."""
 
 SOURCE_NAME = "[a-z_][a-z0-9_]*"
 SourceName = Annotated[

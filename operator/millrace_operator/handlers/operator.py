@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
+from millrace_api.model.values import OBJECT_NAME_LENGTH
 from millrace_support.http_server import HttpServer, ProbeResult
 
 from ..kube.client import Client, load_configuration, own_namespace
@@ -33,9 +34,6 @@ from .objects import OwnedObjects
 
 LEASE = "millrace-operator"
 """Default name of the Lease; each shard has its own Lease."""
-
-_LONGEST_NAME = 45
-"""Maximum length of a StreamQuery's name: see ``millrace_api.model.values.ObjectName``."""
 
 _LOST_STATUS = 1
 """Exit status of an operator that has lost the lease; Kubernetes restarts it as a standby."""
@@ -172,10 +170,10 @@ def canary_of(lease: str, shard: Shard) -> str:
     Queries must have shorter names than Leases, so a hash replaces the end of a name that is too long.
     """
     name = shard.name(f"{lease.removesuffix('-operator')}-canary")
-    if len(name) <= _LONGEST_NAME:
+    if len(name) <= OBJECT_NAME_LENGTH:
         return name
     digest = sha256(name.encode()).hexdigest()[:8]
-    return f"{name[: _LONGEST_NAME - len(digest) - 1].rstrip('-')}-{digest}"
+    return f"{name[: OBJECT_NAME_LENGTH - len(digest) - 1].rstrip('-')}-{digest}"
 
 
 def _exit_at_once() -> None:
