@@ -1,0 +1,84 @@
+"""Changes: the one representation of streams and evolving tables that all operators of this package read and write.
+
+A *row* of an evolving table has values and a period of event time, ``[FROM, TO)``, in which the table has it (the
+versions of definition 56: version t of the table is the set of rows whose period contains t). A record of a stream is a
+row whose period is one instant (definition 53). A *change* is a row with a weight: 1 adds the row, -1 removes it. The
+changes of a batch are an Arrow table of values and the three columns below; their order has no meaning. A table is the
+sum of its changes, so a changelog and a table convert into each other without loss (section 5.1).
+
+An update of a table that has key k with value v since time a, to value w at time t, is three changes: the row v in
+``[a, FOREVER)`` is removed; v in ``[a, t)`` and w in ``[t, FOREVER)`` are added. A delete adds only v in ``[a, t)``. An
+update that arrives out of order splits an older period in the same way, which corrects every later version at once
+(definition 66, algorithm 5).
+
+Operators that need only the latest version of their inputs give all rows the period ``[BEGINNING, FOREVER)``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+FROM: Final = "millrace_from"
+"""Column with the first instant of a row's period, in microseconds since 1970."""
+
+TO: Final = "millrace_to"
+"""Column with the first instant after a row's period, in microseconds since 1970."""
+
+WEIGHT: Final = "millrace_weight"
+"""Column with 1 for a row that is added, and -1 for one that is removed; the sum of several changes may be larger."""
+
+BEGINNING: Final = -(1 << 63)
+"""Start of a period that has none."""
+
+FOREVER: Final = (1 << 63) - 1
+"""End of a period that has none."""
+
+CHANGE: Final = pa.schema([(FROM, pa.int64()), (TO, pa.int64()), (WEIGHT, pa.int64())])
+"""The columns that every table of changes has after its values."""
+
+
+def changes_of(values: pa.Schema) -> pa.Schema:
+    """Return the schema of changes of rows with these values."""
+    return pa.schema([*values, *CHANGE])
+
+
+def values_of(changes: pa.Schema) -> pa.Schema:
+    """Return the schema of the values of changes."""
+    return pa.schema([field for field in changes if field.name not in CHANGE.names])
+
+
+def periods(rows: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the starts and ends of the rows' periods, each of shape ``(rows,)``."""
+    return rows.column(FROM).to_numpy(), rows.column(TO).to_numpy()
+
+
+def with_changes(
+    values: pa.Table, starts: NDArray[np.int64], ends: NDArray[np.int64], weights: NDArray[np.int64]
+) -> pa.Table:
+    """Return changes of rows with these values; the arrays have shape ``(rows,)``."""
+    arrays = [pa.array(column, pa.int64()) for column in (starts, ends, weights)]
+    return pa.Table.from_arrays([*values.columns, *arrays], schema=changes_of(values.schema))
+
+
+def negated(changes: pa.Table) -> pa.Table:
+    """Return the changes that undo the given ones."""
+    position = changes.schema.get_field_index(WEIGHT)
+    return changes.set_column(position, changes.schema.field(position), pc.negate(changes.column(WEIGHT)))
+
+
+def net(changes: pa.Table) -> pa.Table:
+    """Return the changes with equal rows summed up, and without rows whose weights cancel each other out.
+
+    Values must be of types that can be compared (no lists, structs or maps).
+    """
+    if changes.num_rows < 2:
+        return changes
+    names = [name for name in changes.schema.names if name != WEIGHT]
+    summed = changes.group_by(names, use_threads=False).aggregate([(WEIGHT, "sum")])
+    summed = summed.rename_columns([*names, WEIGHT]).select(changes.schema.names)
+    return summed.filter(pc.not_equal(summed.column(WEIGHT), 0)).cast(changes.schema)

@@ -1,0 +1,75 @@
+"""The interface of operators on changes, and of the state that they keep.
+
+Rows are cut into *buckets* by the hash of an operator's key, so that rows with one key are in one bucket. An operator
+processes one bucket at a time, with the state of that bucket alone. In Spark, a bucket is a grouping key of a
+``transformWithState`` (``pipeline.table_stages``); in tests, it is a dictionary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+
+class BucketStore(Protocol):
+    """The state of one operator in one bucket: small Arrow tables by name.
+
+    What an operator puts is the state for the next batch, if this batch is committed.
+    """
+
+    def get(self, name: str, schema: pa.Schema) -> pa.Table | None:
+        """Return the table with this name, which was put with this schema, or None."""
+        ...
+
+    def put(self, name: str, rows: pa.Table) -> None:
+        """Store a table, and replace the one that had this name."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Remove a table, if there is one with this name."""
+        ...
+
+
+@dataclass
+class Outcome:
+    """What an operator made of a batch in one bucket.
+
+    ``changes`` are the changes of the operator's result. ``late`` counts the input rows that came after the watermark
+    and were ignored. ``wake`` is the earliest watermark, in microseconds since 1970, at which the operator has something
+    to do in this bucket even without input; None if there is none.
+    """
+
+    changes: list[pa.Table] = field(default_factory=list)
+    late: int = 0
+    wake: int | None = None
+
+
+class TableOperator(Protocol):
+    """An operator on changes; it has no state of its own besides its ``BucketStore``.
+
+    ``inputs`` are the schemas of the changes that it reads, ``output`` that of the changes it makes.
+    """
+
+    @property
+    def inputs(self) -> tuple[pa.Schema, ...]:
+        """Schema of the changes of each input."""
+        ...
+
+    @property
+    def output(self) -> pa.Schema:
+        """Schema of the changes of the result."""
+        ...
+
+    def process(self, store: BucketStore, changes: Sequence[pa.Table], watermark: int) -> Outcome:
+        """Apply the changes of a batch to a bucket, and then the watermark.
+
+        Args:
+            store: state of the bucket.
+            changes: one table for each input, possibly without rows; rows that were removed have been added before.
+            watermark: in microseconds since 1970, or ``changes.BEGINNING`` without one: no row will come any more that
+                begins or ends a period before it, except those in ``changes``.
+        """
+        ...
