@@ -11,7 +11,7 @@ An update of a table that has key k with value v since time a, to value w at tim
 update that arrives out of order splits an older period in the same way, which corrects every later version at once
 (definition 66, algorithm 5).
 
-Operators that need only the latest version of their inputs give all rows the period ``[BEGINNING, FOREVER)``.
+An operator that needs only the latest version of a table holds no other, and its rows' periods end at ``FOREVER``.
 """
 
 from __future__ import annotations
@@ -63,6 +63,13 @@ def with_changes(
     """Return changes of rows with these values; the arrays have shape ``(rows,)``."""
     arrays = [pa.array(column, pa.int64()) for column in (starts, ends, weights)]
     return pa.Table.from_arrays([*values.columns, *arrays], schema=changes_of(values.schema))
+
+
+def changed_periods(
+    rows: pa.Table, starts: NDArray[np.int64], ends: NDArray[np.int64], weights: NDArray[np.int64]
+) -> pa.Table:
+    """Return changes of the same rows with other periods and weights; the arrays have shape ``(rows,)``."""
+    return with_changes(rows.select(values_of(rows.schema).names), starts, ends, weights)
 
 
 def negated(changes: pa.Table) -> pa.Table:

@@ -38,8 +38,8 @@ class Outcome:
     """What an operator made of a batch in one bucket.
 
     ``changes`` are the changes of the operator's result. ``late`` counts the input rows that came after the watermark
-    and were ignored. ``wake`` is the earliest watermark, in microseconds since 1970, at which the operator has something
-    to do in this bucket even without input; None if there is none.
+    and were ignored. ``wake`` is the earliest watermark, in microseconds since 1970, at which the operator has to
+    process this bucket even without input; None if there is none.
     """
 
     changes: list[pa.Table] = field(default_factory=list)

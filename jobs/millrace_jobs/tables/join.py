@@ -1,0 +1,267 @@
+"""The join of two inputs by key and period: of streams, of a stream and a table, and of tables.
+
+All joins are one operator, because they differ only in the periods by which rows match:
+
+- *stream-stream* (definition 67): a record matches those of the other stream in a band of event time around it;
+- *stream-table* (definitions 68 and 69): a record matches the version of the table that is valid at its event time. The
+  print looks up ``r.k``, which a record does not have; the join attribute is meant;
+- *table-table* (definition 74): two rows match in the versions that have both.
+
+With L and R as held before a batch, and dL and dR as the changes of the batch, the changes of an inner join are
+dL x (R + dR) + L x dR. Results without a partner are computed for the rows that the batch can affect, before and after
+it, and the difference is emitted. Results are therefore right for input in any order: a result without a partner is
+emitted at once, and replaced when a partner comes (definition 70), and a late update of a table corrects the results of
+earlier records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from millrace_jobs.tables.changes import (
+    BEGINNING,
+    FOREVER,
+    WEIGHT,
+    changes_of,
+    net,
+    periods,
+    values_of,
+    with_changes,
+)
+from millrace_jobs.tables.join_side import JoinInput, JoinSide
+from millrace_jobs.tables.matching import KeyedPeriods, key_codes, overlapping, uncovered, unmatched
+from millrace_jobs.tables.operator import BucketStore, Outcome
+
+
+@dataclass(frozen=True)
+class TemporalJoin:
+    """The join of two inputs by key and period; an operator on changes.
+
+    ``versions``: tables are joined version by version; otherwise the join of two tables has only the latest version.
+    ``final``: a result is emitted once it cannot change any more. Results of two records are final at once; those
+    without a partner, and those with a row of a table, once the watermark has passed. It is not for two tables.
+    """
+
+    left: JoinInput
+    right: JoinInput
+    versions: bool
+    final: bool = False
+
+    def __post_init__(self) -> None:
+        """Check that the inputs can be joined."""
+        if self.has_stream and any(each.is_table and each.preserved for each in (self.left, self.right)):
+            raise ValueError("rows of a table do not trigger results in a join with a stream, so it cannot keep them")
+        if self.final and self.left.is_table and self.right.is_table:
+            raise ValueError("results of a join of two tables have no end at which they are final")
+
+    @property
+    def has_stream(self) -> bool:
+        """Whether an input is a stream."""
+        return not (self.left.is_table and self.right.is_table)
+
+    @property
+    def has_table(self) -> bool:
+        """Whether an input is a table."""
+        return self.left.is_table or self.right.is_table
+
+    @property
+    def inputs(self) -> tuple[pa.Schema, ...]:
+        """Schemas of the two inputs."""
+        return changes_of(self.left.values), changes_of(self.right.values)
+
+    @property
+    def output(self) -> pa.Schema:
+        """The values of the left and then the right input, without the columns of matching periods."""
+        return changes_of(pa.schema([*self.left.results, *self.right.results]))
+
+    def process(self, store: BucketStore, changes: Sequence[pa.Table], watermark: int) -> Outcome:
+        """Apply the changes of a batch to a bucket, and then the watermark; see ``TableOperator``."""
+        sides = (self._side(self.left, store, "left"), self._side(self.right, store, "right"))
+        return _Batch(self, sides, watermark).run(changes)
+
+    def _side(self, side: JoinInput, store: BucketStore, name: str) -> JoinSide:
+        later = self.final and not side.is_table and (self.has_table or side.preserved)
+        return JoinSide(side, store, name, versions=self.versions or self.has_stream, emits_later=later)
+
+
+@dataclass
+class _Rows:
+    """Rows of one side with what matching needs."""
+
+    side: JoinSide
+    table: pa.Table
+    keyed: KeyedPeriods
+
+    def filter(self, mask: NDArray[np.bool_]) -> _Rows:
+        """Return the rows where the mask is true."""
+        keyed = KeyedPeriods(self.keyed.keys[mask], self.keyed.starts[mask], self.keyed.ends[mask])
+        return _Rows(self.side, self.table.filter(pa.array(mask)), keyed)
+
+    def __add__(self, other: _Rows) -> _Rows:
+        """Return the rows of both."""
+        pairs = ((getattr(self.keyed, name), getattr(other.keyed, name)) for name in ("keys", "starts", "ends"))
+        keyed = KeyedPeriods(*(np.concatenate(pair) for pair in pairs))
+        return _Rows(self.side, pa.concat_tables([self.table, other.table]), keyed)
+
+
+class _Batch:
+    """One batch of a join in one bucket."""
+
+    def __init__(self, join: TemporalJoin, sides: tuple[JoinSide, JoinSide], watermark: int) -> None:
+        self._join = join
+        self._left, self._right = sides
+        self._watermark = watermark
+        self._is_deferred = join.final and join.has_table
+
+    def run(self, changes: Sequence[pa.Table]) -> Outcome:
+        """Process the batch."""
+        outcome = Outcome()
+        left, right = self._left, self._right
+        outcome.late = left.take(changes[0], self._watermark) + right.take(changes[1], self._watermark)
+        made: list[pa.Table] = []
+        if not self._is_deferred and (left.new.num_rows or right.new.num_rows):
+            made += self._updates()
+        if self._join.final:
+            made += self._finals(left, right)
+            made += self._finals(right, left)
+        outcome.changes = [each for each in made if each.num_rows]
+        limits = (self._limit(left, right), self._limit(right, left))
+        for side, limit in zip((left, right), limits, strict=True):
+            side.apply(limit)
+        wakes = [self._next_wake(side, other) for side, other in ((left, right), (right, left))]
+        outcome.wake = min((wake for wake in wakes if wake is not None), default=None)
+        for side in (left, right):
+            side.save()
+        return outcome
+
+    def _updates(self) -> Iterator[pa.Table]:
+        """Yield the changes of the result that follow from the changes of the inputs."""
+        left, right, eager = self._left, self._right, not self._join.final
+        keeps_left, keeps_right = eager and self._join.left.preserved, eager and self._join.right.preserved
+        left_near, right_near = left.relevant((right, right.new)), right.relevant((left, left.new))
+        # whether a row held is alone depends on all rows near it, not only on the changes
+        left_held = left.relevant((right, right.new), (right, right_near)) if keeps_right else left_near
+        right_held = right.relevant((left, left.new), (left, left_near)) if keeps_left else right_near
+        left_after, right_after = _after(left_held, left.new), _after(right_held, right.new)
+        rows = self._keyed(
+            (left, left.new), (left, left_held), (left, left_after if keeps_right else left_after.slice(0, 0)),
+            (right, right.new), (right, right_held), (right, right_after),
+        )  # fmt: skip
+        yield from self._pairs(rows[0], rows[5])
+        yield from self._pairs(rows[1], rows[3])
+        if keeps_left:
+            yield self._lonely_changes(new=rows[0], held=rows[1], others=rows[3:6])
+        if keeps_right:
+            yield self._lonely_changes(new=rows[3], held=rows[4], others=rows[0:3])
+
+    def _keyed(self, *tables: tuple[JoinSide, pa.Table]) -> tuple[_Rows, ...]:
+        codes = key_codes([table for _, table in tables], [side.side.keys for side, _ in tables])
+        return tuple(
+            _Rows(side, table, KeyedPeriods(keys, *side.periods(table)))
+            for (side, table), keys in zip(tables, codes, strict=True)
+        )
+
+    def _pairs(self, left: _Rows, right: _Rows) -> Iterator[pa.Table]:
+        """Yield the results of the rows that match."""
+        rows, partners = overlapping(left.keyed, right.keyed)
+        if len(rows):
+            yield self._results(left.table.take(pa.array(rows)), right.table.take(pa.array(partners)))
+
+    def _results(self, left: pa.Table, right: pa.Table) -> pa.Table:
+        """Return the results of matching rows, which are in the same places of both tables."""
+        (left_from, left_to), (right_from, right_to) = periods(left), periods(right)
+        if self._join.left.is_table and self._join.right.is_table:
+            starts, ends = np.maximum(left_from, right_from), np.minimum(left_to, right_to)
+        elif self._join.right.is_table:
+            starts, ends = left_from, left_to
+        elif self._join.left.is_table:
+            starts, ends = right_from, right_to
+        else:
+            starts = np.maximum(left_from, right_from)
+            ends = starts + 1
+        weights = left.column(WEIGHT).to_numpy() * right.column(WEIGHT).to_numpy()
+        values = [*_values(self._left, left), *_values(self._right, right)]
+        return with_changes(pa.Table.from_arrays(values, schema=values_of(self._join.output)), starts, ends, weights)
+
+    def _lonely_changes(self, new: _Rows, held: _Rows, others: tuple[_Rows, ...]) -> pa.Table:
+        """Return the changes of one side's results without a partner; others: new, held before, held after."""
+        other_new, before, after = others
+        hit = np.zeros(held.table.num_rows, dtype=bool)
+        hit[overlapping(held.keyed, other_new.keyed)[0]] = True
+        affected = held.filter(hit)
+        changes = [self._lonely(affected, before, sign=-1), self._lonely(affected + new, after, sign=1)]
+        return net(pa.concat_tables(changes))
+
+    def _lonely(self, rows: _Rows, others: _Rows, *, sign: int) -> pa.Table:
+        """Return the results of rows without a partner among the others, as changes with the given sign."""
+        rows = rows.filter(rows.keyed.ends > rows.keyed.starts)
+        if rows.side.side.is_table and self._join.versions:
+            indices, starts, ends = uncovered(rows.keyed, others.keyed)
+            found = rows.table.take(pa.array(indices))
+        else:
+            found = rows.table.take(pa.array(unmatched(rows.table.num_rows, overlapping(rows.keyed, others.keyed)[0])))
+            starts, ends = periods(found)
+        nulls = {side: [pa.nulls(found.num_rows, field.type) for field in side.side.results]
+                 for side in (self._left, self._right)}  # fmt: skip
+        values = [
+            *(_values(self._left, found) if rows.side is self._left else nulls[self._left]),
+            *(_values(self._right, found) if rows.side is self._right else nulls[self._right]),
+        ]
+        table = pa.Table.from_arrays(values, schema=values_of(self._join.output))
+        return with_changes(table, starts, ends, sign * found.column(WEIGHT).to_numpy())
+
+    def _finals(self, side: JoinSide, other: JoinSide) -> Iterator[pa.Table]:
+        """Yield the results of a side's records that can no longer change."""
+        if not side.emits_later:
+            return
+        until = self._reached(other)
+        due = pa.concat_tables([side.held.ended(side.settled, until), side.new_ended(until)])
+        side.settled = max(side.settled, until)
+        if not due.num_rows:
+            return
+        near = _after(other.relevant((side, due)), other.new)
+        rows, partners = self._keyed((side, due), (other, near))
+        if self._is_deferred:
+            yield from self._pairs(rows, partners) if side is self._left else self._pairs(partners, rows)
+        if side.side.preserved:
+            yield self._lonely(rows, partners, sign=1)
+
+    def _reached(self, other: JoinSide) -> int:
+        """Return the time before which no further row of the other side can match."""
+        return BEGINNING if self._watermark == BEGINNING else self._watermark - other.side.reach
+
+    def _limit(self, side: JoinSide, other: JoinSide) -> int:
+        """Return the time by which a side's rows must end to be removed.
+
+        No row to come matches them, and no row of the other side needs them: neither for a result that is still to be
+        emitted, nor because a row to come makes it look again whether it is alone.
+        """
+        reached = self._reached(other)
+        if other.emits_later:
+            return min(reached, other.first_start(after=other.settled))
+        if other.side.preserved and not other.side.is_table and not self._join.final:
+            return min(reached, other.first_start(after=self._reached(side)))
+        return reached
+
+    def _next_wake(self, side: JoinSide, other: JoinSide) -> int | None:
+        """Return the watermark at which records of a side are due or no longer needed; None if it has none."""
+        if side.side.is_table:
+            return None  # slots are cleared of old versions whenever they are written
+        due = side.held.first_end(after=side.settled) if side.emits_later else side.held.next_removal
+        return None if due == FOREVER else max(due + other.side.reach, self._watermark + 1)
+
+
+def _after(held: pa.Table, new: pa.Table) -> pa.Table:
+    """Return the rows held once the changes are applied."""
+    after = pa.concat_tables([held, new])
+    return net(after) if (new.column(WEIGHT).to_numpy() < 0).any() else after
+
+
+def _values(side: JoinSide, rows: pa.Table) -> list[pa.ChunkedArray]:
+    """Return the columns of one side's rows in the result."""
+    return [rows.column(field.name) for field in side.side.results]

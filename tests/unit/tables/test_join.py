@@ -1,0 +1,143 @@
+"""The join of changes against the reference interpreter, for any disorder within the grace and any cut into batches."""
+
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from change_tables import Replay, changes, disordered
+from dual_streaming.joins import Band, JoinType, of_stream_and_table, of_streams, of_tables
+from dual_streaming.streams import Record, facts
+from dual_streaming.tables import EvolvingTable
+from millrace_jobs.tables.changes import FOREVER, changes_of
+from millrace_jobs.tables.join import TemporalJoin
+from millrace_jobs.tables.join_side import MATCH_FROM, MATCH_TO, Contents, JoinInput
+
+GRACE, BAND = 4, 2
+KEYS = st.sampled_from([*"AB", None])
+BY_KEY = Band(lambda record: record.v[0], lambda record: record.v[0], BAND)
+
+
+def values(prefix, *, banded=False):
+    match = [pa.field(MATCH_FROM, pa.int64()), pa.field(MATCH_TO, pa.int64())] if banded else []
+    return pa.schema([pa.field(f"{prefix}k", pa.string()), pa.field(f"{prefix}v", pa.int64()), *match])
+
+
+def side(prefix, contents, *, banded=False, **options):
+    return JoinInput(values(prefix, banded=banded), (f"{prefix}k",), contents, **options)
+
+
+def records(events, which, *, banded=False):
+    """Rows of the events of one side, each ``(time, side, key, value)``."""
+    match = lambda t: (t - BAND, t + BAND + 1) if banded else ()  # noqa: E731
+    rows = [(key, value, *match(t), t, t + 1, 1) for t, at, key, value in events if at == which]
+    return changes(changes_of(values(which, banded=banded)), rows)
+
+
+def upserts(events, which):
+    return changes(
+        changes_of(values(which)),
+        [(key, value, t, FOREVER, -1 if value is None else 1) for t, at, key, value in events if at == which],
+    )
+
+
+def numbered(batches):
+    """Give every record a value of its own, so that results tell which records they join."""
+    number = iter(range(10**6))
+    return [([(t, at, key, next(number)) for t, at, key in events], watermark) for events, watermark in batches]
+
+
+STREAMS = disordered(st.tuples(st.integers(0, 12), st.sampled_from("lr"), KEYS), GRACE).map(numbered)
+JOINS = [JoinType.INNER, JoinType.LEFT, JoinType.RIGHT, JoinType.FULL]
+
+
+def stream_of(batches, which):
+    events = sorted((e for each, _ in batches for e in each if e[1] == which), key=lambda e: e[0])
+    return facts((t, (key, value)) for t, _, key, value in events)
+
+
+def expected_results(results):
+    none = (None, None)
+    return Counter((*(one or none), *(other or none), t, t + 1) for _, t, _, (one, other) in results)
+
+
+@pytest.mark.parametrize("final", [False, True])
+@pytest.mark.parametrize("join_type", JOINS)
+@given(batches=STREAMS)
+def test_a_join_of_two_streams_is_definition_67(join_type, final, batches):
+    left = side("l", Contents.RECORDS, banded=True, preserved=join_type.of_left, reach=BAND)
+    right = side("r", Contents.RECORDS, preserved=join_type.of_right)
+    replay = Replay(TemporalJoin(left, right, versions=False, final=final))
+    for events, watermark in batches:
+        replay.batch([records(events, "l", banded=True), records(events, "r")], watermark)
+        assert not (final and any(weight < 0 for _, weight in replay.emitted)), "a final result was taken back"
+    replay.end()
+    assert replay.late == 0
+    assert replay.rows == expected_results(
+        of_streams(stream_of(batches, "l"), stream_of(batches, "r"), BY_KEY, join_type)
+    )
+    assert not [name for name in replay.store.blobs if name[-1].isdigit()], "the state has rows left"
+
+
+TABLE_EVENTS = st.tuples(
+    st.integers(0, 12), st.sampled_from("lr"), st.sampled_from("AB"), st.none() | st.integers(0, 3)
+)
+
+
+def evolving(batches, which, *, primary=lambda key, value: key):
+    """The table of the upserts of one side, in the order of arrival."""
+    updates = [e for each, _ in batches for e in each if e[1] == which]
+    return EvolvingTable(Record(t, key, None if value is None else (key, value)) for t, _, key, value in updates)
+
+
+@pytest.mark.parametrize("final", [False, True])
+@pytest.mark.parametrize("join_type", [JoinType.INNER, JoinType.LEFT])
+@given(batches=disordered(TABLE_EVENTS, GRACE))
+def test_a_join_of_a_stream_and_a_table_is_definitions_68_and_69(join_type, final, batches):
+    left = side("l", Contents.RECORDS, preserved=join_type.of_left)
+    right = side("r", Contents.TABLE, upserted=True)
+    replay = Replay(TemporalJoin(left, right, versions=True, final=final))
+    for events, watermark in batches:
+        replay.batch([records(events, "l"), upserts(events, "r")], watermark)
+        assert not (final and any(weight < 0 for _, weight in replay.emitted)), "a final result was taken back"
+    replay.end()
+    joined = of_stream_and_table(stream_of(batches, "l"), evolving(batches, "r"), lambda record: record.v[0], join_type)
+    assert replay.rows == expected_results(joined)
+
+
+def versions_of(rows, times):
+    """The rows of each version, from rows with periods."""
+    return {t: Counter({row[:-2]: weight for row, weight in rows.items() if row[-2] <= t < row[-1]}) for t in times}
+
+
+@pytest.mark.parametrize("join_type", JOINS)
+@given(batches=disordered(TABLE_EVENTS, GRACE))
+def test_a_join_of_two_tables_is_definition_74_in_every_version(join_type, batches):
+    left = side("l", Contents.TABLE, upserted=True, preserved=join_type.of_left)
+    right = side("r", Contents.TABLE, upserted=True, preserved=join_type.of_right)
+    replay = Replay(TemporalJoin(left, right, versions=True))
+    for events, watermark in batches:
+        replay.batch([upserts(events, "l"), upserts(events, "r")], watermark)
+    table = of_tables(evolving(batches, "l"), evolving(batches, "r"), [lambda r: r.k] * 2, join_type)
+    none = (None, None)
+    reference = {
+        t: Counter((*(record.v[0] or none), *(record.v[1] or none)) for record in table.at(t).values())
+        for t in range(14)
+    }
+    assert versions_of(replay.rows, range(14)) == reference
+
+
+@pytest.mark.parametrize("join_type", JOINS)
+@given(batches=disordered(TABLE_EVENTS, GRACE))
+def test_the_latest_version_of_a_join_of_two_tables(join_type, batches):
+    left = side("l", Contents.TABLE, upserted=True, preserved=join_type.of_left)
+    right = side("r", Contents.TABLE, upserted=True, preserved=join_type.of_right)
+    replay = Replay(TemporalJoin(left, right, versions=False))
+    for events, watermark in batches:
+        replay.batch([upserts(events, "l"), upserts(events, "r")], watermark)
+    table = of_tables(evolving(batches, "l"), evolving(batches, "r"), [lambda r: r.k] * 2, join_type)
+    none = (None, None)
+    latest = Counter((*(record.v[0] or none), *(record.v[1] or none)) for record in table.latest.values())
+    assert Counter({row[:-2]: weight for row, weight in replay.rows.items()}) == latest
