@@ -136,6 +136,14 @@ class Watermark(Model):
     delay: Duration = Field(description="How long after the latest event time records still count.", examples=["30s"])
 
 
+class TableSpec(Model):
+    """A table: each record sets the row of its key from its event time on."""
+
+    keys: tuple[ColumnName, ...] = Field(
+        min_length=1, max_length=32, description="Primary key of the table.", examples=[["symbol"]]
+    )
+
+
 class TimestampFormat(StrEnum):
     """How a TIMESTAMP is written in text: ISO 8601, or a number since 1970-01-01 UTC."""
 
@@ -238,6 +246,13 @@ class SourceSpec(Model):
             lambda s: (s.avro is not None) == (s.format is RecordFormat.AVRO),
         ),
         Rule(
+            "a table needs a watermark, whose column is the time from which a record is the row of its key",
+            "add watermark: {column: ..., delay: 0s}",
+            ("table",),
+            "!has(self.table) || has(self.watermark)",
+            lambda s: s.table is None or s.watermark is not None,
+        ),
+        Rule(
             "a dead-letter topic needs a kafka source",
             "write corruptRecords.path instead",
             ("corrupt_records",),
@@ -267,6 +282,9 @@ class SourceSpec(Model):
     )
     avro: Avro | None = Field(default=None, description="Schema of the messages, for format avro.")
     watermark: Watermark | None = Field(default=None, description="Event time and how late records may be.")
+    table: TableSpec | None = Field(
+        default=None, description="Read the source as a table of the latest row of each key, not as a stream."
+    )
     timestamp_format: TimestampFormat = Field(
         default=TimestampFormat.ISO, description="How TIMESTAMP columns are written in text formats."
     )

@@ -17,10 +17,14 @@ from millrace_api.sql.stream_checks import stream_problems
 
 @dataclass(frozen=True)
 class SourceTable:
-    """A source as the checks see it: its columns (None if unknown), and its watermark column (None without one)."""
+    """A source as the checks see it: its columns (None if unknown), and its watermark column (None without one).
+
+    ``keys`` is the primary key of a source that is read as a table.
+    """
 
     columns: tuple[Column, ...] | None
     watermark: str | None = None
+    keys: tuple[str, ...] = ()
 
 
 def check_sql(
@@ -60,7 +64,8 @@ def check_sql(
         problems.append(Problem("the SQL reads none of the sources", f"write FROM {' or '.join(tables)}"))
     if as_stream:
         watermarks = {name: table.watermark for name, table in tables.items()}
-        problems += stream_problems(text, query, scopes, watermarks, on_window_close=on_window_close)
+        keyed = [name for name, table in tables.items() if table.keys]
+        problems += stream_problems(text, query, scopes, watermarks, tables=keyed, on_window_close=on_window_close)
     return list(dict.fromkeys(problems))
 
 
@@ -218,11 +223,12 @@ def _window_problems(
                 continue
             for name, table in _tables_with(column, scope, tables):
                 yield from _window_column_problems(text, column, name, table, on_window_close)
-    if on_window_close and not windows:
+    joins = any(scope.find(exp.Join) for scope in scopes)
+    if on_window_close and not windows and not joins:
         hint = "add GROUP BY window(column, '10 minutes') to the SQL, or write emit: OnUpdate"
-        yield Problem("emit OnWindowClose needs a window, and the SQL has none", hint)
+        yield Problem("emit OnWindowClose needs a window or a join, and the SQL has none", hint)
     read = {table.name.lower() for scope in scopes for table in scope.find_all(exp.Table)} & set(tables)
-    if on_window_close and windows and read and not any(tables[name].watermark for name in read):
+    if on_window_close and (windows or joins) and read and not any(tables[name].watermark for name in read):
         hint = "add watermark: {column: ..., delay: 30s} to the source, or write emit: OnUpdate"
         yield Problem(f"emit OnWindowClose needs a watermark, and {_listed(sorted(read))} has none", hint)
 

@@ -6,7 +6,7 @@ Spark's own check of its plan, which runs in ``millrace explain`` and at every s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
@@ -15,6 +15,7 @@ from sqlglot.tokenizer_core import TokenType
 from millrace_api.errors import Problem
 from millrace_api.sql.dialect import Keywords, problem_at, start_of
 from millrace_api.sql.groups import aggregates, is_aggregate
+from millrace_api.sql.join_bounds import unbounded
 
 _TOP_N = "for the top N of a key or window write a Python aggregator, as in examples/02-top-destinations.yaml"
 _RANGE = "AND b.at BETWEEN a.at AND a.at + INTERVAL 1 MINUTE"
@@ -34,6 +35,7 @@ def stream_problems(
     scopes: Iterable[Scope],
     watermarks: Mapping[str, str | None],
     *,
+    tables: Collection[str] = (),
     on_window_close: bool,
 ) -> list[Problem]:
     """Return everything in the query that cannot run as a stream.
@@ -42,9 +44,10 @@ def stream_problems(
         text: SQL text; the problems have their positions in it.
         query, scopes: parsed query, and the scopes of all its SELECTs.
         watermarks: watermark column of each source, or None; source names are in lower case.
+        tables: the sources that are read as tables.
         on_window_close: whether results are emitted once, when their window closes.
     """
-    check = _StreamCheck(text, query, list(scopes), watermarks, on_window_close)
+    check = _StreamCheck(text, query, list(scopes), watermarks, tables, on_window_close)
     return check.problems()
 
 
@@ -55,12 +58,14 @@ class _StreamCheck:
         query: exp.Query,
         scopes: list[Scope],
         watermarks: Mapping[str, str | None],
+        tables: Collection[str],
         on_window_close: bool,
     ) -> None:
         self._text = text
         self._query = query
         self._scopes = scopes
         self._watermarks = watermarks
+        self._tables = tables
         self._keywords = Keywords(text)
         self._updates = not on_window_close and aggregates(query)
         self._streams: dict[int, str] = {}
@@ -190,6 +195,8 @@ class _StreamCheck:
         left = self._reads(clause)
         for join in select.args.get("joins") or ():
             right = self._reads(join.this) and not isinstance(join.this, exp.Lateral)
+            if self._reads_tables(select):
+                continue  # ``table_query`` in the job says what is wrong with such a join
             name = " ".join(part for part in (join.side, join.kind, "JOIN") if part)
             start = self._keywords.before(join.this, TokenType.JOIN)
             if left and right:
@@ -198,6 +205,9 @@ class _StreamCheck:
                 message = f"a {name} needs all records to know which rows have no match, and a stream has no end"
                 yield self._at(start, message, "write JOIN, or keep the rows of the stream instead")
             left = left or right
+
+    def _reads_tables(self, select: exp.Select) -> bool:
+        return any(table.name.lower() in self._tables for table in select.find_all(exp.Table))
 
     def _check_join(
         self, start: int | None, name: str, scope: Scope, select: exp.Select, join: exp.Join
@@ -221,6 +231,12 @@ class _StreamCheck:
             yield self._at(start, message, "write emit: OnWindowClose, and group by a window")
         elif join.side or join.kind == "SEMI":
             yield from self._check_outer_join(start, name, sources, join)
+        else:
+            reason = unbounded(scope, select, join, self._watermarks)
+            if reason is not None:
+                message = f"a {name} of two streams would keep its records for ever: it has {reason}"
+                hint = f"add {_RANGE} to the condition, or read one of them as a table: table: {{keys: [...]}}"
+                yield self._at(start, message, hint)
 
     def _check_outer_join(
         self, start: int | None, name: str, sources: Sequence[exp.Expr | Scope], join: exp.Join

@@ -61,6 +61,12 @@ class _Check:
             return None
         if source.watermark is not None:
             self._event_time((*at, "watermark", "column"), source.watermark.column, columns)
+        if source.table is not None:
+            for index, key in enumerate(source.table.keys):
+                column = self._column((*at, "table", "keys", index), key, columns, exact=True)
+                if column is not None and not column.is_scalar:
+                    message = f'"{key}" is {column.type}, which cannot be a key'
+                    self._add((*at, "table", "keys", index), message, "write a column of a scalar type")
         if source.replay is not None:
             self._event_time((*at, "replay", "timeColumn"), source.replay.time_column, columns, exact=True)
         return columns
@@ -126,7 +132,11 @@ class _Check:
         from millrace_api.sql.checks import SourceTable, check_sql  # loads sqlglot, only needed with SQL
 
         tables = {
-            name: SourceTable(schemas[name], source.watermark.column if source.watermark else None)
+            name: SourceTable(
+                schemas[name],
+                source.watermark.column if source.watermark else None,
+                source.table.keys if source.table else (),
+            )
             for name, source in self._spec.sources.items()
         }
         close = self._spec.emit is Emit.ON_WINDOW_CLOSE

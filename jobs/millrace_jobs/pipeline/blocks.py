@@ -84,12 +84,17 @@ def shuffle_keys(n: int) -> NDArray[np.int32]:
     begin = 0
     while (found < 0).any():
         candidates = np.arange(begin, begin + 16 * n, dtype=np.int32)
-        partitions = _murmur3(candidates).astype(np.int64) % n
+        partitions = partitions_of(candidates, n)
         known, first = np.unique(partitions, return_index=True)
         new = found[known] < 0
         found[known[new]] = candidates[first[new]]
         begin += 16 * n
     return found
+
+
+def partitions_of(values: NDArray[np.int32], n: int) -> NDArray[np.int64]:
+    """Return the partition, of ``n``, in which Spark's hash partitioning places each INT; shape ``(values,)``."""
+    return _murmur3(values).astype(np.int64) % n
 
 
 def _murmur3(values: NDArray[np.int32]) -> NDArray[np.int32]:

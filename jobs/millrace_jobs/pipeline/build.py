@@ -40,9 +40,13 @@ from millrace_jobs.pipeline.merge import (
 from millrace_jobs.pipeline.projection import KEEP, ArrowProjection, SparkProjection
 from millrace_jobs.pipeline.reader import ReaderConfig, SourceTask, data_source
 from millrace_jobs.pipeline.route import CONTROL, Router, SparkRouteTask
+from millrace_jobs.pipeline.table_build import build_tables
+from millrace_jobs.pipeline.table_relations import TableQuery
 from millrace_jobs.sinks.base import ResultKeys, WindowColumn
 from millrace_jobs.sinks.kafka.messages import require_json
 from millrace_jobs.sources.base import Source
+from millrace_jobs.tables.changes import WEIGHT
+from millrace_jobs.tables.join_side import Contents
 from millrace_jobs.windows import AT
 
 
@@ -68,6 +72,8 @@ def build(query: CompiledQuery, spec: Spec, context: RunContext, *, routed: bool
         for name in spec.sources:
             records(name, spec, context).createOrReplaceTempView(name)
         return context.spark.sql(execution.sql)
+    if isinstance(execution, TableQuery):
+        return _table_results(execution, query, spec, context)
     partials = _routed_partials(execution, spec, context) if routed else _native_partials(execution, spec, context)
     if isinstance(execution.reduction, PythonReduction):
         on_close, closes = spec.emit is Emit.ON_WINDOW_CLOSE, _closing_watermark(execution, spec) is not None
@@ -79,19 +85,39 @@ def build(query: CompiledQuery, spec: Spec, context: RunContext, *, routed: bool
     return finish(merged, execution.aggregation, query.result, retracts=retracts(query, spec))
 
 
+def _table_results(tables: TableQuery, query: CompiledQuery, spec: Spec, context: RunContext) -> DataFrame:
+    """Return the results of the operators on tables; their weights, where rows can be taken back."""
+    streams = [name for name, source in spec.sources.items() if source.table is None]
+    timed = {name for name in streams or spec.sources if spec.sources[name].watermark is not None}
+    names = {name.lower(): name for name in spec.sources}
+
+    def read(source: str) -> DataFrame:
+        return records(names[source], spec, context, has_watermark=names[source] in timed)
+
+    changes = build_tables(tables, read, context.spark, has_watermark=bool(timed))
+    columns = [
+        F.col(item).cast(field.dataType).alias(field.name)
+        for item, field in zip(tables.items, query.result, strict=True)
+    ]
+    if retracts(query, spec):
+        columns.append(F.col(WEIGHT))
+    return changes.select(*columns)
+
+
 def is_per_record(query: CompiledQuery, context: RunContext, *, routed: bool) -> bool:
     """Whether Spark's own operators process single records, rather than what Millrace has made of many."""
     execution = query.execution
-    if isinstance(execution, Native):
+    if isinstance(execution, Native | TableQuery):
         return True
     if routed:
         return isinstance(_router(execution, context).project, SparkProjection)
     return execution.aggregation is not None
 
 
-def records(name: str, spec: Spec, context: RunContext) -> DataFrame:
-    """Return a source as a table with its watermark; its control rows are observed and dropped."""
-    return observe_notes(_rows(name, spec, context), name, CONTROL, _watermark(spec, name))
+def records(name: str, spec: Spec, context: RunContext, *, has_watermark: bool = True) -> DataFrame:
+    """Return a source as a table with its watermark, if wanted; its control rows are observed and dropped."""
+    watermark = _watermark(spec, name) if has_watermark else None
+    return observe_notes(_rows(name, spec, context), name, CONTROL, watermark)
 
 
 def _rows(name: str, spec: Spec, context: RunContext) -> DataFrame:
@@ -182,6 +208,8 @@ def _read(name: str, task: SourceTask, schema: pa.Schema, context: RunContext) -
 
 def output_mode(query: CompiledQuery, spec: Spec) -> Literal["update", "append"]:
     """Return the Spark output mode that matches when the results of a query are emitted."""
+    if isinstance(query.execution, TableQuery):
+        return "append"  # of changes
     return "update" if spec.emit is Emit.ON_UPDATE and query.aggregates else "append"
 
 
@@ -232,6 +260,8 @@ def result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
 def retracts(query: CompiledQuery, spec: Spec) -> bool:
     """Whether HAVING marks the rows that it does not admit, for a table to retract, instead of dropping them."""
     routed = query.execution
+    if isinstance(routed, TableQuery):
+        return routed.contents is not Contents.RECORDS
     having = isinstance(routed, Routed) and routed.aggregation is not None and routed.aggregation.having
     return bool(having) and _updates_table(spec)
 

@@ -19,6 +19,8 @@ from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.aggregates.reducing import ColumnarReduction, PartColumn, ReducerFactory
 from millrace_jobs.pipeline.aggregation import Aggregation, Native, compile_sql, has_groups, longest_window
 from millrace_jobs.pipeline.projection import Projection
+from millrace_jobs.pipeline.table_compile import compile_tables, needs_tables
+from millrace_jobs.pipeline.table_relations import TableQuery
 from millrace_jobs.windows import AT, Window
 
 _ERROR_CLASS = re.compile(r"^\[[A-Z0-9_.]+\] ")
@@ -53,16 +55,21 @@ class Routed:
 
 @dataclass(frozen=True)
 class CompiledQuery:
-    """A query ready to be built, either ``Routed`` or ``Native``.
+    """A query ready to be built: ``Routed``, by the operators on tables, or ``Native``.
 
     ``result`` is the schema of its results. ``aggregates`` is whether it has groups. ``longest_window`` is in
     microseconds, 0 without a window.
     """
 
-    execution: Routed | Native
+    execution: Routed | Native | TableQuery
     result: StructType
     aggregates: bool
     longest_window: int
+
+    @property
+    def waits(self) -> bool:
+        """Whether results wait for the watermark, even if every change is to be emitted."""
+        return isinstance(self.execution, TableQuery) and self.execution.final
 
 
 def compile_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Schema]) -> CompiledQuery:
@@ -76,14 +83,18 @@ def compile_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Sche
     if spec.query.python is not None:
         return _compile_python(spec.query.python, schemas)
     assert spec.query.sql is not None
-    return _compile_sql(spark, spec.query.sql, schemas)
+    return _compile_sql(spark, spec, spec.query.sql, schemas)
 
 
-def _compile_sql(spark: SparkSession, sql: str, schemas: Mapping[str, pa.Schema]) -> CompiledQuery:
+def _compile_sql(spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[str, pa.Schema]) -> CompiledQuery:
     try:
         result = spark.sql(sql).schema
     except (AnalysisException, ParseException) as error:
         raise MillraceError(sql_problem(error)) from None
+    if needs_tables(spec, sql):
+        execution = compile_tables(spec, sql, schemas)
+        longest = execution.longest if isinstance(execution, TableQuery) else longest_window(sql)
+        return CompiledQuery(execution, result, has_groups(sql), longest)
     types: dict[str, str] = {}
 
     def type_of(expression: str) -> str:
@@ -93,8 +104,8 @@ def _compile_sql(spark: SparkSession, sql: str, schemas: Mapping[str, pa.Schema]
         return types[expression]
 
     compiled = compile_sql(sql, schemas, type_of)
-    execution = compiled if isinstance(compiled, Native) else _routed(spark, compiled)
-    return CompiledQuery(execution, result, has_groups(sql), longest_window(sql))
+    routed = compiled if isinstance(compiled, Native) else _routed(spark, compiled)
+    return CompiledQuery(routed, result, has_groups(sql), longest_window(sql))
 
 
 def sql_problem(error: AnalysisException | ParseException) -> Problem:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.compile import CompiledQuery, Routed
 from millrace_jobs.pipeline.expressions.compiler import compile_projection
+from millrace_jobs.pipeline.table_relations import Join, Relation, Selection, TableQuery, Upserted
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.sources.base import Source
 
@@ -14,6 +17,8 @@ from millrace_jobs.sources.base import Source
 def explain(query: CompiledQuery, spec: Spec, sources: dict[str, Source], pin: Pin) -> str:
     """Return the text of ``millrace explain``."""
     routed = query.execution
+    if isinstance(routed, TableQuery):
+        return f"runs by operators on tables\n\n{_drawing(list(_table_steps(routed, spec)))}"
     if isinstance(routed, Native):
         why = f"runs natively, by Spark's own plan: {routed.reason}"
         return f"{why}\n\n{_drawing(_native_steps(spec))}"
@@ -30,6 +35,29 @@ def explain(query: CompiledQuery, spec: Spec, sources: dict[str, Source], pin: P
     evaluated = compile_projection(routed.projection, sources[routed.source].schema)
     steps = [*_source_steps(routed, spec, pin, evaluated), *steps, *_merge_steps(query, routed, spec)]
     return f"{why}\n\n{_drawing(steps)}"
+
+
+def _table_steps(tables: TableQuery, spec: Spec) -> Iterator[str]:
+    """Yield the steps of a query by operators on tables; see ``docs/tables.md``."""
+    yield from (f"source   {name} ({source.kind})" for name, source in spec.sources.items())
+    yield from _relation_steps(tables.relation)
+    when = "when final" if tables.final else "every change"
+    yield f"emit     {when} -> {spec.sink.kind}"
+
+
+def _relation_steps(relation: Relation) -> Iterator[str]:
+    if isinstance(relation, Join):
+        yield from _relation_steps(relation.left)
+        yield from _relation_steps(relation.right)
+        keys = " AND ".join(f"{one} = {other}" for one, other in zip(*relation.keys.values(), strict=True))
+        within = "" if relation.match is None else f", state for {_seconds(relation.match.longest)} of event time"
+        yield f"join     {relation.type} on {keys}{within}"
+    elif isinstance(relation, Upserted):
+        yield f"table    {relation.input.source} by {', '.join(relation.input.keys)}"
+    elif isinstance(relation, Selection):
+        yield from _relation_steps(relation.input)
+        if relation.where:
+            yield f"filter   {relation.where}"
 
 
 def _native_steps(spec: Spec) -> list[str]:

@@ -17,13 +17,20 @@ from sqlglot.errors import SqlglotError
 from millrace_api.sql.dialect import parse_expression, parse_query, to_sql
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.pipeline.aggregation import Native
-from millrace_jobs.pipeline.compile import STATE_BUCKETS, CompiledQuery, Routed
+from millrace_jobs.pipeline.compile import STATE_BUCKETS, CompiledQuery
+from millrace_jobs.pipeline.table_relations import TableQuery
+from millrace_jobs.pipeline.table_stages import BUCKETS
+from millrace_jobs.tables.state import SLOTS
 
 _PLAIN = frozenset({"expressions", "from", "from_", "where", "group", "having", "kind", "operation_modifiers"})
 """Clauses of a SELECT that aggregates records of one source and keeps no other state."""
 
 _NATIVE = frozenset({"text", "GROUP BY"})
 """Entries that mark the state layout of a native query: it has one of them, and a routed query's has neither."""
+
+
+_STAGES = "operators on tables"
+"""Entry of the state layout of a query by operators on tables."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,9 @@ def outline(sql: str, columns: AbstractSet[str]) -> Outline:
 def layout(query: CompiledQuery) -> dict[str, Any]:
     """Return how a compiled query lays out its state, as plain values that can be stored and compared."""
     routed = query.execution
-    if not isinstance(routed, Routed):
+    if isinstance(routed, TableQuery):
+        return {_STAGES: repr(routed.relation), "buckets": BUCKETS, "slots": SLOTS}
+    if isinstance(routed, Native):
         return dict(outline(routed.sql, frozenset()).state)
     reduction = routed.reduction
     window = [routed.window.size, routed.window.slide, routed.window.offset] if routed.window else None
@@ -86,7 +95,7 @@ def continue_from(query: CompiledQuery, sql: str | None, before: Mapping[str, An
     A query that was not routable can become so with a new version, or when it is written differently. Neither kind of
     plan can read the state of the other.
     """
-    if sql is None or not before or not isinstance(query.execution, Routed) or not _NATIVE.intersection(before):
+    if sql is None or not before or isinstance(query.execution, Native) or not _NATIVE.intersection(before):
         return query
     return replace(query, execution=Native(sql, "the state in its checkpoint was built by Spark's own plan"))
 

@@ -22,9 +22,8 @@ from millrace_api.model.status import FailureClass
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_jobs import jvm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
-from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.build import RunContext, build, is_per_record, output_mode
-from millrace_jobs.pipeline.compile import CompiledQuery, sql_problem
+from millrace_jobs.pipeline.compile import CompiledQuery, Routed, sql_problem
 from millrace_jobs.pipeline.progress import BatchReport, batch_report
 from millrace_jobs.plan.plan_source import PlanSource
 from millrace_jobs.run.failures import Restarts, attributed_to, class_of_text, explain_failure, jvm_gone, known_cause
@@ -131,7 +130,7 @@ class QueryRun:
             self.checkpoint.policies,
             self.workspace / "control.json",
             self.watcher,
-            routable=not isinstance(self.query.execution, Native),
+            routable=isinstance(self.query.execution, Routed),
             once=self.once,
         )
 
@@ -151,7 +150,7 @@ class QueryRun:
             self._steering.follow_plan()
             while not self._draining and not self._stream_with_restarts(closing_time=None):
                 pass
-            if self.spec.emit is Emit.ON_WINDOW_CLOSE:
+            if self.spec.emit is Emit.ON_WINDOW_CLOSE or self.query.waits:
                 while not self._draining and not self._close_windows():
                     pass
             return "drained" if self._draining else "finished"

@@ -13,6 +13,9 @@ from millrace_jobs.tables.operator import BucketStore
 from millrace_jobs.tables.state import Periods, Segments, Slots, slots_of
 from millrace_jobs.tables.upserts import changes_from_upserts
 
+HIDDEN = "millrace_"
+"""Prefix of value columns that a join reads and that are not in its result."""
+
 MATCH_FROM = "millrace_match_from"
 """Value column with the start of the period by which a record matches, in microseconds since 1970."""
 
@@ -61,7 +64,7 @@ class JoinInput:
     @property
     def results(self) -> list[pa.Field]:
         """The columns of this input in the result; in a result without a partner they are NULL."""
-        return [field.with_nullable(True) for field in self.values if field.name not in (MATCH_FROM, MATCH_TO)]
+        return [field.with_nullable(True) for field in self.values if not field.name.startswith(HIDDEN)]
 
     def matching_periods(self, rows: pa.Table, *, versions: bool) -> Periods:
         """Return the periods by which rows match, without ``versions`` those of the latest rows of tables."""

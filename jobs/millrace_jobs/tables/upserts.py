@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from millrace_jobs.tables.changes import FOREVER, FROM, TO, WEIGHT, changed_periods, negated, net
+from millrace_jobs.tables.changes import FOREVER, FROM, TO, WEIGHT, changed_periods, changes_of, negated, net, periods
 from millrace_jobs.tables.matching import Integers, key_codes
+from millrace_jobs.tables.operator import BucketStore, Outcome
+from millrace_jobs.tables.state import Slots, slots_of
 
 
 def changes_from_upserts(upserts: pa.Table, held: pa.Table, keys: Sequence[str], *, versions: bool) -> pa.Table:
@@ -50,3 +53,38 @@ def _held_after(rows: pa.Table, codes: Integers, held: int, *, versions: bool) -
     stops[:-1] = np.where(codes[1:] == codes[:-1], starts[1:], FOREVER)
     stops = np.where(deletes[order], starts, stops)
     return changed_periods(rows.take(pa.array(order)), starts, stops, np.ones(len(codes), dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class UpsertedTable:
+    """A table made from upserts; an operator on changes, for tables that other operators do not read by primary key.
+
+    ``keys`` is the primary key. ``versions``: the table has all versions that are not older than the watermark.
+    """
+
+    values: pa.Schema
+    keys: tuple[str, ...]
+    versions: bool
+
+    @property
+    def inputs(self) -> tuple[pa.Schema, ...]:
+        """Schema of the upserts."""
+        return (changes_of(self.values),)
+
+    @property
+    def output(self) -> pa.Schema:
+        """Schema of the changes."""
+        return changes_of(self.values)
+
+    def process(self, store: BucketStore, changes: Sequence[pa.Table], watermark: int) -> Outcome:
+        """Apply the upserts of a batch to a bucket; see ``TableOperator``."""
+        (upserts,) = changes
+        if not upserts.num_rows:
+            return Outcome()
+        held = Slots(store, "rows", self.output, periods)
+        near = held.of_keys(np.unique(slots_of(upserts, self.keys)).tolist())
+        made = changes_from_upserts(upserts, near, self.keys, versions=self.versions)
+        held.apply(made, slots_of(made, self.keys), watermark)
+        held.save()
+        starts, ends = periods(made)
+        return Outcome([made.filter(pa.array(ends > starts))])

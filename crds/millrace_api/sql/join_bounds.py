@@ -1,0 +1,56 @@
+"""Whether the records of a join of two streams can ever be removed from its state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlglot import exp
+from sqlglot.optimizer.scope import Scope
+
+from millrace_api.sql.dialect import to_sql
+from millrace_api.sql.join_conditions import Side, conjuncts, take_apart
+
+
+def unbounded(scope: Scope, select: exp.Select, join: exp.Join, times: Mapping[str, str | None]) -> str | None:
+    """Return why the state of a join of two sources would grow without bound, or None if it is bounded or unknown.
+
+    Args:
+        scope: scope of the SELECT.
+        select: the SELECT.
+        join: the join.
+        times: the event-time column of each source, or None; source names are in lower case.
+    """
+    own = join.this.alias_or_name.lower()
+    read = {alias.lower(): source for alias, (_, source) in scope.selected_sources.items()}
+    sources = {alias: source for alias, source in read.items() if isinstance(source, exp.Table)}
+    if join.args.get("using") or join.method or len(sources) < len(read):
+        return None
+
+    def side_of(expression: exp.Expr) -> Side | None:
+        qualifiers = {column.table.lower() for column in expression.find_all(exp.Column)}
+        if not qualifiers or not qualifiers <= sources.keys():
+            return None
+        if qualifiers == {own}:
+            return "right"
+        return None if own in qualifiers else "left"
+
+    def lag_of(expression: exp.Expr) -> int | None:
+        if not isinstance(expression, exp.Column) or expression.table.lower() not in sources:
+            return None
+        time = times.get(sources[expression.table.lower()].name.lower())
+        return 0 if time is not None and expression.name.lower() == time.lower() else None
+
+    parts = conjuncts(join.args.get("on"))
+    if not join.side:
+        where = select.args.get("where")
+        parts = parts + conjuncts(where.this if where else None)
+    if any(not column.table for part in parts for column in part.find_all(exp.Column)):
+        return None  # only Spark knows whose column it is
+    found = take_apart(parts, side_of, lag_of).range
+    if found is None:
+        return "no range of event time"
+    if found.lower is None or found.upper is None:
+        return f"a range of event time with no {'lower' if found.lower is None else 'upper'} end"
+    if found.reach is None:
+        return f"a range of event time that begins at {to_sql(found.lower.expression)}, which is not event time"
+    return None

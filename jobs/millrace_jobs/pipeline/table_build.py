@@ -1,0 +1,174 @@
+"""Construction of a table query's streaming DataFrame: each relation as the changes of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import DataType
+from sqlglot import exp
+
+from millrace_api.sql.dialect import parse_expression
+from millrace_api.sql.join_conditions import Side
+from millrace_jobs.pipeline.table_relations import Join, Relation, Scan, Selection, TableQuery, Upserted, contents_of
+from millrace_jobs.pipeline.table_stages import run_stage
+from millrace_jobs.tables.changes import BEGINNING, CHANGE, FOREVER, FROM, TO, WEIGHT, values_of
+from millrace_jobs.tables.join import TemporalJoin
+from millrace_jobs.tables.join_side import HIDDEN, MATCH_FROM, MATCH_TO, JoinInput
+from millrace_jobs.tables.operator import TableOperator
+from millrace_jobs.tables.upserts import UpsertedTable
+
+_SIDES: tuple[Side, Side] = ("left", "right")
+
+
+def build_tables(
+    query: TableQuery, read: Callable[[str], DataFrame], spark: SparkSession, *, has_watermark: bool
+) -> DataFrame:
+    """Return the changes of a query's result: the columns ``query.items`` and those of ``changes.CHANGE``.
+
+    Args:
+        query: the query.
+        read: returns the records of a source.
+        spark: the session, which determines the number of state partitions.
+        has_watermark: whether a source has a watermark that counts.
+    """
+    return _Build(query, read, spark, has_watermark).rows(query.relation, frozenset(query.items))
+
+
+@dataclass(frozen=True)
+class _Build:
+    query: TableQuery
+    read: Callable[[str], DataFrame]
+    spark: SparkSession
+    has_watermark: bool
+
+    def rows(self, relation: Relation, needed: frozenset[str]) -> DataFrame:
+        """Return the changes of a relation with the columns that are needed."""
+        if isinstance(relation, Scan):
+            return self._scan(relation, needed)
+        if isinstance(relation, Upserted):
+            return self._upserted(relation, needed)
+        if isinstance(relation, Selection):
+            return self._selection(relation, needed)
+        return self._join(relation, needed)
+
+    def _scan(self, scan: Scan, needed: frozenset[str]) -> DataFrame:
+        needed |= {*scan.keys, *_columns([scan.where])}
+        micros = f"unix_micros(CAST({scan.time} AS TIMESTAMP))"
+        # event time is read even if nothing needs it: no filter may be pushed below the watermark
+        named = self.read(scan.source).selectExpr(*(f"`{column}` AS {internal}" for column, internal in scan.columns))
+        kept = [internal for _, internal in scan.columns if internal in needed]
+        if not scan.keys:
+            start = f"coalesce({micros}, {BEGINNING + 1}L)"
+            return named.selectExpr(*kept, f"{start} AS {FROM}", f"{start} + 1L AS {TO}", f"1L AS {WEIGHT}")
+        weight = f"CASE WHEN {scan.where} THEN 1L ELSE -1L END" if scan.where else "1L"
+        keyed = named.where(" AND ".join(f"{column} IS NOT NULL" for column in (*scan.keys, scan.time)))
+        return keyed.selectExpr(*kept, f"{micros} AS {FROM}", f"{FOREVER}L AS {TO}", f"{weight} AS {WEIGHT}")
+
+    def _upserted(self, relation: Upserted, needed: frozenset[str]) -> DataFrame:
+        keys = relation.input.keys
+        rows = self.rows(relation.input, needed | set(keys))
+        operator = UpsertedTable(_values(rows), keys, versions=self._versions)
+        return self._stage(operator, [rows], [keys])
+
+    def _selection(self, selection: Selection, needed: frozenset[str]) -> DataFrame:
+        items = [(sql, name) for sql, name in selection.items if name in needed]
+        below = frozenset(_columns([selection.where, *(sql for sql, _ in items)]))
+        rows = self.rows(selection.input, below if selection.items else needed | below)
+        if selection.where:
+            rows = rows.where(selection.where)
+        if not selection.items:
+            return rows
+        return rows.selectExpr(*(f"{sql} AS {name}" for sql, name in items), *CHANGE.names)
+
+    def _join(self, join: Join, needed: frozenset[str]) -> DataFrame:
+        periods = join.match.periods if join.match is not None else {}
+        read = {side: _columns([*join.keys[side], *periods.get(side, ())]) for side in _SIDES}
+        wanted = needed.union(*read.values())
+        rows = {side: self.rows(getattr(join, side), wanted) for side in _SIDES}
+        # a row keeps the columns that its keys and periods are made of only if something else needs them
+        rows = {side: self._keyed(rows[side], join, side, needed) for side in _SIDES}
+        rows = self._with_common_types(rows, len(join.keys["left"]))
+        operator = TemporalJoin(
+            self._input(join, "left", rows["left"]),
+            self._input(join, "right", rows["right"]),
+            versions=self._versions,
+            final=self.query.final,
+        )
+        keys = [operator.left.keys, operator.right.keys]
+        return self._stage(operator, [rows["left"], rows["right"]], keys)
+
+    def _keyed(self, rows: DataFrame, join: Join, side: Side, needed: frozenset[str]) -> DataFrame:
+        """Return one side's rows with their keys and matching periods; without rows that cannot be in the result."""
+        columns = [f"{sql} AS {name}" for sql, name in zip(join.keys[side], _key_names(join, side), strict=True)]
+        if join.match is not None:
+            start, end = join.match.periods[side]
+            columns += [f"{start} AS {MATCH_FROM}", f"{end} AS {MATCH_TO}"]
+        kept = [name for name in rows.columns if name in needed or name in CHANGE.names]
+        keyed = rows.selectExpr(*columns, *kept)
+        if _preserved(join, side):
+            return keyed.fillna(BEGINNING + 1, [MATCH_FROM, MATCH_TO]) if join.match is not None else keyed
+        return keyed.dropna(subset=[name for name in keyed.columns if name.startswith(HIDDEN)])
+
+    def _with_common_types(self, rows: dict[Side, DataFrame], keys: int) -> dict[Side, DataFrame]:
+        """Return both sides with keys of the same types, as Spark compares them."""
+        for number in range(keys):
+            name = f"{HIDDEN}key{number}"
+            one, other = (rows[side].schema[name].dataType for side in _SIDES)
+            if one != other:
+                common = self._common_type(one, other)
+                rows = {side: each.withColumn(name, F.col(name).cast(common)) for side, each in rows.items()}
+        return rows
+
+    def _common_type(self, one: DataType, other: DataType) -> DataType:
+        nulls = (f"CAST(NULL AS {kind.simpleString()})" for kind in (one, other))
+        return self.spark.sql(f"SELECT coalesce({', '.join(nulls)})").schema[0].dataType
+
+    def _input(self, join: Join, side: Side, rows: DataFrame) -> JoinInput:
+        relation = getattr(join, side)
+        return JoinInput(
+            _values(rows),
+            _key_names(join, side),
+            contents_of(relation, final=self.query.final),
+            upserted=isinstance(relation, Scan) and bool(relation.keys),
+            preserved=_preserved(join, side),
+            reach=join.match.reach[side] if join.match is not None else 0,
+            checked=not _is_source(relation),
+        )
+
+    def _stage(self, operator: TableOperator, inputs: list[DataFrame], keys: Sequence[Sequence[str]]) -> DataFrame:
+        partitions = int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1)
+        return run_stage(operator, inputs, keys, partitions, has_watermark=self.has_watermark)
+
+    @property
+    def _versions(self) -> bool:
+        """Whether tables keep their versions: a join with a stream looks them up by event time."""
+        return self.query.has_streams
+
+
+def _is_source(relation: Relation) -> bool:
+    """Whether a relation's rows come from a source, without an operator between that has removed late ones."""
+    return isinstance(relation, Scan) or (isinstance(relation, Selection) and _is_source(relation.input))
+
+
+def _preserved(join: Join, side: Side) -> bool:
+    return join.type in (side, "full")
+
+
+def _key_names(join: Join, side: Side) -> tuple[str, ...]:
+    return tuple(f"{HIDDEN}key{number}" for number in range(len(join.keys[side])))
+
+
+def _values(rows: DataFrame) -> pa.Schema:
+    """Return the values' schema of rows with changes; every column can be NULL."""
+    schema = to_arrow_schema(rows.schema, timezone="UTC")
+    return pa.schema([field.with_nullable(True) for field in values_of(schema)])
+
+
+def _columns(texts: Iterable[str]) -> set[str]:
+    """Return the internal columns in SQL texts."""
+    return {column.name for text in texts if text for column in parse_expression(text).find_all(exp.Column)}

@@ -1,0 +1,54 @@
+"""The decision whether a query is run by the operators on tables, and the refusal of what no plan can run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.deployment import Algorithm
+from millrace_api.model.sources import SourceSpec
+from millrace_api.model.streamquery import Emit, Spec
+from millrace_api.sql.dialect import parse_query
+from millrace_jobs.pipeline.aggregation import Native
+from millrace_jobs.pipeline.table_query import InputTraits, NotATableQueryError, translate
+from millrace_jobs.pipeline.table_relations import TableQuery
+from millrace_jobs.tables.join_side import Contents
+
+
+def needs_tables(spec: Spec, sql: str) -> bool:
+    """Whether a query joins its sources, or reads one of them as a table."""
+    return _reads_tables(spec) or parse_query(sql).find(exp.Join) is not None
+
+
+def compile_tables(spec: Spec, sql: str, schemas: Mapping[str, pa.Schema]) -> TableQuery | Native:
+    """Translate a query to operators on tables; a query of streams alone that they do not run stays with Spark.
+
+    Raises:
+        MillraceError: the query reads a table, or its results change, and this cannot be done.
+    """
+    if spec.partitioner.algorithm is Algorithm.NATIVE and not _reads_tables(spec):
+        return Native(sql, "the algorithm is native")
+    sources = {name.lower(): _traits(spec.sources[name], schema) for name, schema in schemas.items()}
+    try:
+        query = translate(sql, sources, final=spec.emit is Emit.ON_WINDOW_CLOSE or spec.sink.table is None)
+    except NotATableQueryError as reason:
+        if not _reads_tables(spec):
+            return Native(sql, str(reason))
+        hint = "leave that out, or read the source as a stream, without table"
+        raise MillraceError(Problem(f"the query reads a table, and {reason}", hint, field="spec.query.sql")) from None
+    if query.contents is Contents.TABLE and spec.sink.table is None:
+        message = f"the rows of the result change, which {spec.sink.kind} cannot show"
+        raise MillraceError(Problem(message, "write the results to sink.table", field="spec.sink"))
+    return query
+
+
+def _traits(source: SourceSpec, schema: pa.Schema) -> InputTraits:
+    time = source.watermark.column if source.watermark is not None else None
+    return InputTraits(tuple(schema.names), time, source.table.keys if source.table is not None else ())
+
+
+def _reads_tables(spec: Spec) -> bool:
+    return any(source.table is not None for source in spec.sources.values())

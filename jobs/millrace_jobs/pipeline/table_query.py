@@ -1,0 +1,356 @@
+"""Translation of SQL with joins and tables to a tree of relations, which ``table_build`` turns into Spark stages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from millrace_api.sql.dialect import parse_query, to_sql
+from millrace_api.sql.groups import aggregates
+from millrace_api.sql.join_conditions import Bound, JoinCondition, Side, TimeRange, conjuncts, take_apart
+from millrace_jobs.pipeline.table_relations import (
+    Join,
+    JoinType,
+    Match,
+    Relation,
+    Scan,
+    Selection,
+    TableQuery,
+    Upserted,
+    contents_of,
+)
+from millrace_jobs.tables.join_side import Contents
+
+
+class NotATableQueryError(Exception):
+    """Error that carries the reason a query cannot be run by the operators on tables."""
+
+
+@dataclass(frozen=True)
+class InputTraits:
+    """What the translation has to know of a source: columns, event-time column, and the primary key of a table."""
+
+    columns: tuple[str, ...]
+    time: str | None
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Name:
+    """A column of a relation: the table it is found under in the query, its name there, and its internal name."""
+
+    table: str
+    column: str
+    internal: str
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A relation with what the query may name in it.
+
+    ``times`` are the internal names of event-time columns, each with how far, in microseconds, it may be behind the
+    event time of its row. ``keys`` is the primary key of a table, as internal names.
+    """
+
+    relation: Relation
+    names: tuple[Name, ...]
+    contents: Contents
+    times: Mapping[str, int] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
+
+
+def translate(sql: str, sources: Mapping[str, InputTraits], *, final: bool) -> TableQuery:
+    """Translate the SQL of a query that Spark has accepted.
+
+    Args:
+        sql: one SELECT.
+        sources: the sources by name, in lower case.
+        final: whether only results that can no longer change are emitted.
+
+    Raises:
+        NotATableQueryError: the query has something that these operators do not do.
+    """
+    query = parse_query(sql)
+    translation = _Translation(sources, final)
+    scope = translation.select(query)
+    items = tuple(name.internal for name in scope.names)
+    return TableQuery(scope.relation, items, scope.contents, final, translation.longest, translation.has_streams)
+
+
+class _Translation:
+    def __init__(self, sources: Mapping[str, InputTraits], final: bool) -> None:
+        self._sources = sources
+        self._final = final
+        self._columns = 0
+        self.longest = 0
+        self.has_streams = False
+
+    def select(self, query: exp.Query) -> Scope:
+        """Return the scope of a SELECT's result."""
+        select = _plain_select(query)
+        clause = select.args["from_"]
+        scope = self._read(clause.this)
+        wheres = conjuncts(select.args["where"].this if select.args.get("where") else None)
+        for join in select.args.get("joins") or ():
+            scope, wheres = self._join(scope, join, wheres)
+        if aggregates(select):
+            raise NotATableQueryError("it aggregates")
+        return self._selected(scope, select, wheres)
+
+    def _internal(self) -> str:
+        self._columns += 1
+        return f"c{self._columns}"
+
+    def _read(self, table: exp.Expr) -> Scope:
+        """Return the scope of a table or a subquery in FROM."""
+        alias = table.alias_or_name.lower()
+        if isinstance(table, exp.Subquery):
+            inner = self.select(table.this)
+            return replace(inner, names=tuple(Name(alias, name.column, name.internal) for name in inner.names))
+        source = self._sources.get(table.name.lower()) if isinstance(table, exp.Table) else None
+        if source is None or any(value for part, value in table.args.items() if part not in ("this", "alias")):
+            raise NotATableQueryError(f"it reads from {to_sql(table)}")
+        if source.time is None:
+            kind = "a table" if source.keys else "a stream"
+            raise NotATableQueryError(f"{table.name} is {kind} without a watermark, whose column is the event time")
+        names = tuple(Name(alias, column.lower(), self._internal()) for column in source.columns)
+        internal = {name.column: name.internal for name in names}
+        columns = tuple((column, internal[column.lower()]) for column in source.columns)
+        time, keys = internal[source.time.lower()], tuple(internal[key.lower()] for key in source.keys)
+        scan = Scan(table.name.lower(), columns, time, keys)
+        if keys:
+            return Scope(scan, names, Contents.TABLE, {}, keys)
+        self.has_streams = True
+        return Scope(scan, names, Contents.RECORDS, {time: 0})
+
+    def _join(self, left: Scope, join: exp.Join, wheres: list[exp.Expr]) -> tuple[Scope, list[exp.Expr]]:
+        """Return the scope of a join, and the conditions of WHERE that are left over."""
+        kind = _join_type(join)
+        right = self._read(join.this)
+        both = Scopes(left, right)
+        parts = conjuncts(join.args.get("on"))
+        if kind == "inner":  # ON and WHERE mean the same
+            here = [part for part in wheres if both.knows(part)]
+            wheres = [part for part in wheres if part not in here]
+            parts += here
+        condition = take_apart([both.resolved(part) for part in parts], both.side_of, both.lag_of)
+        if not condition.keys:
+            raise NotATableQueryError(f"its {kind.upper()} JOIN has no key: write ON a.key = b.key")
+        if kind != "inner" and condition.others:
+            text = to_sql(condition.others[0])
+            raise NotATableQueryError(f"its {kind.upper()} JOIN compares columns of both sides: {text}")
+        scope = self._joined(both, kind, condition)
+        if condition.others:
+            where = " AND ".join(f"({to_sql(part)})" for part in condition.others)
+            scope = replace(scope, relation=Selection(scope.relation, where))
+        return scope, wheres
+
+    def _joined(self, both: Scopes, kind: JoinType, condition: JoinCondition) -> Scope:
+        preserved: dict[Side, bool] = {"left": kind in ("left", "full"), "right": kind in ("right", "full")}
+        keys: dict[Side, list[str]] = {"left": [], "right": []}
+        for pair in condition.keys:
+            for side, expression in zip(keys, pair, strict=True):
+                keys[side].append(to_sql(expression))
+        inputs: dict[Side, Scope] = {"left": both.left, "right": both.right}
+        for side, parts in condition.one_sided.items():
+            where = " AND ".join(f"({to_sql(part)})" for part in parts)
+            if where and preserved[side]:  # such a row stays in the result, without a partner
+                keys[side][0] = f"CASE WHEN {where} THEN {keys[side][0]} END"
+            elif where:
+                inputs[side] = replace(inputs[side], relation=_filtered(inputs[side].relation, where))
+        both = Scopes(inputs["left"], inputs["right"])
+        match = self._match(both, condition.range) if both.are_streams else None
+        if not both.are_streams and condition.range is not None:
+            raise NotATableQueryError("it compares event time with a column of a table, which has versions instead")
+        relation = Join(
+            _as_input(both.left, keys["left"]), _as_input(both.right, keys["right"]), kind,
+            {side: tuple(texts) for side, texts in keys.items()}, match,
+        )  # fmt: skip
+        contents = contents_of(relation, final=self._final)
+        times = dict(_times(both, match, condition.range, preserved))
+        primary = (*both.left.keys, *both.right.keys) if contents is Contents.TABLE else ()
+        return Scope(relation, (*both.left.names, *both.right.names), contents, times, primary)
+
+    def _match(self, both: Scopes, found: TimeRange | None) -> Match:
+        """Return the matching periods of two streams, from the range of event time in their condition."""
+        if found is None or found.lower is None or found.upper is None:
+            missing = "range" if found is None else "lower end" if found.lower is None else "upper end"
+            raise NotATableQueryError(
+                f"its join of two streams has no {missing} of event time, so their records would be kept for ever"
+            )
+        if found.reach is None:
+            begin = to_sql(found.lower.expression)
+            raise NotATableQueryError(f"the range of event time in its join begins at {begin}, which is not event time")
+        ranged: Side = "left" if found.point == "right" else "right"
+        time = _micros(to_sql(found.time))
+        periods = {
+            found.point: (time, f"{time} + 1L"),
+            ranged: (_end(found.lower, open_end=1), _end(found.upper, open_end=0, closed_end=1)),
+        }
+        longest = found.reach + found.lag + (found.span or 0)
+        self.longest += longest
+        return Match(periods, {found.point: found.lag, ranged: found.reach}, longest)
+
+    def _selected(self, scope: Scope, select: exp.Select, wheres: Sequence[exp.Expr]) -> Scope:
+        """Return the scope of the SELECT list over the rows that pass WHERE."""
+        both = Scopes(scope)
+        where = " AND ".join(f"({to_sql(both.resolved(part))})" for part in wheres)
+        names, items, times = [], [], {}
+        for item in _unstarred(select.expressions, scope.names):
+            internal = self._internal()
+            resolved = both.resolved(item.unalias())
+            names.append(Name("", item.alias_or_name.lower(), internal))
+            items.append((to_sql(resolved), internal))
+            if isinstance(resolved, exp.Column) and resolved.name in scope.times:
+                times[internal] = scope.times[resolved.name]
+        relation = Selection(_as_table(scope), where, tuple(items))
+        renamed = dict(items)
+        keys = tuple(renamed.get(key, "") for key in scope.keys)
+        return Scope(relation, tuple(names), scope.contents, times, keys if all(keys) else ())
+
+
+class Scopes:
+    """One or two relations whose columns an expression may name."""
+
+    def __init__(self, left: Scope, right: Scope | None = None) -> None:
+        self.left = left
+        self.right = right if right is not None else replace(left, names=())
+        self._sides: dict[str, Side] = {name.internal: "left" for name in self.left.names}
+        self._sides |= {name.internal: "right" for name in self.right.names}
+
+    @property
+    def are_streams(self) -> bool:
+        """Whether none of the relations is a table."""
+        return Contents.TABLE not in (self.left.contents, self.right.contents)
+
+    def knows(self, expression: exp.Expr) -> bool:
+        """Whether all columns of an expression are columns of these relations."""
+        return all(self._found(column) is not None for column in expression.find_all(exp.Column))
+
+    def resolved(self, expression: exp.Expr) -> exp.Expr:
+        """Return an expression over internal columns."""
+
+        def replaced(node: exp.Expr) -> exp.Expr:
+            if not isinstance(node, exp.Column):
+                return node
+            found = self._found(node)
+            if found is None:
+                raise NotATableQueryError(f"it reads {to_sql(node)}, which is a column of none of its tables")
+            internal, fields = found
+            result: exp.Expr = exp.column(internal)
+            for each in fields:
+                result = exp.Dot(this=result, expression=each.copy())
+            return result
+
+        return expression.copy().transform(replaced)
+
+    def side_of(self, expression: exp.Expr) -> Side | None:
+        """Return the side that all columns of a resolved expression belong to."""
+        sides = {self._sides[column.name] for column in expression.find_all(exp.Column)}
+        return sides.pop() if len(sides) == 1 else None
+
+    def lag_of(self, expression: exp.Expr) -> int | None:
+        """Return how far a resolved column may be behind the event time of its row; None if it is not event time."""
+        if not isinstance(expression, exp.Column):
+            return None
+        return {**self.left.times, **self.right.times}.get(expression.name)
+
+    def _found(self, column: exp.Column) -> tuple[str, list[exp.Expr]] | None:
+        """Return the internal name of a column, and the fields that are read from it."""
+        parts = list(column.parts)
+        names = [*self.left.names, *self.right.names]
+        first = parts[0].name.lower()
+        if len(parts) > 1:
+            for name in names:
+                if name.table == first and name.column == parts[1].name.lower():
+                    return name.internal, parts[2:]
+        for name in names:
+            if name.column == first:
+                return name.internal, parts[1:]
+        return None
+
+
+def _plain_select(query: exp.Query) -> exp.Select:
+    if not isinstance(query, exp.Select):
+        raise NotATableQueryError(f"it is a {query.key.upper()}, not one SELECT")
+    clauses = {"with_": "a WITH clause", "laterals": "a LATERAL VIEW", "distinct": "SELECT DISTINCT",
+               "order": "ORDER BY", "limit": "LIMIT", "offset": "OFFSET", "qualify": "QUALIFY", "pivots": "PIVOT",
+               "sort": "SORT BY", "cluster": "CLUSTER BY", "windows": "a WINDOW clause"}  # fmt: skip
+    for clause, name in clauses.items():
+        if query.args.get(clause):
+            raise NotATableQueryError(f"it has {name}")
+    if query.args.get("from_") is None:
+        raise NotATableQueryError("it has no FROM")
+    if query.find(exp.Window):
+        raise NotATableQueryError("it has an OVER clause")
+    return query
+
+
+def _join_type(join: exp.Join) -> JoinType:
+    side, kind = join.side.upper(), join.kind.upper()
+    if join.args.get("using") or join.method:
+        raise NotATableQueryError("its JOIN has USING or NATURAL: write ON a.key = b.key")
+    if kind not in ("", "INNER", "OUTER", "CROSS") or isinstance(join.this, exp.Lateral):
+        raise NotATableQueryError(f"it has a {f'{side} {kind}'.strip()} JOIN")
+    types: dict[str, JoinType] = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
+    return types[side]
+
+
+def _filtered(relation: Relation, where: str) -> Relation:
+    """Return the rows of a join's input that pass a filter."""
+    if isinstance(relation, Scan) and relation.keys:
+        return replace(relation, where=f"{relation.where} AND {where}" if relation.where else where)
+    return Selection(relation, where)
+
+
+def _as_table(scope: Scope) -> Relation:
+    """Return the relation with the changes of its rows; upserts cannot be filtered before they are a table."""
+    return Upserted(scope.relation) if isinstance(scope.relation, Scan) and scope.keys else scope.relation
+
+
+def _as_input(scope: Scope, keys: Sequence[str]) -> Relation:
+    """Return the relation as a join reads it: upserts only where the key of the join is the table's own."""
+    own = isinstance(scope.relation, Scan) and sorted(keys) == sorted(scope.relation.keys)
+    return scope.relation if own else _as_table(scope)
+
+
+def _times(
+    both: Scopes, match: Match | None, found: TimeRange | None, preserved: Mapping[Side, bool]
+) -> Iterator[tuple[str, int]]:
+    """Yield the event-time columns of a join's result; the time of a result of two streams is the later one."""
+    sides: tuple[tuple[Side, Scope, Side], ...] = (("left", both.left, "right"), ("right", both.right, "left"))
+    for side, scope, other in sides:
+        if preserved[other] or scope.contents is Contents.TABLE:
+            continue  # the column is NULL in results of the other side alone
+        if match is None or found is None:
+            yield from scope.times.items()
+            continue
+        behind = match.reach[other] if side == found.point else found.span
+        if behind is not None:
+            yield from ((name, lag + behind) for name, lag in scope.times.items())
+
+
+def _unstarred(items: Iterable[exp.Expr], names: Sequence[Name]) -> Iterator[exp.Expr]:
+    """Yield the items of a SELECT list, with the columns that a star stands for."""
+    for item in items:
+        if not item.is_star:
+            yield item
+            continue
+        table = item.table.lower() if isinstance(item, exp.Column) else ""
+        if isinstance(item, exp.Star) and (item.args.get("except_") or item.args.get("replace")):
+            raise NotATableQueryError(f"it selects {to_sql(item)}")
+        for name in names:
+            if table in ("", name.table):
+                yield exp.column(name.column, table=name.table or None)
+
+
+def _micros(sql: str) -> str:
+    return f"unix_micros(CAST({sql} AS TIMESTAMP))"
+
+
+def _end(bound: Bound, *, open_end: int, closed_end: int = 0) -> str:
+    """Return the SQL of an end of a period, which contains its start but not its end."""
+    offset = bound.offset + (closed_end if bound.inclusive else open_end)
+    return f"{_micros(to_sql(bound.expression))} + {offset}L"

@@ -1,0 +1,101 @@
+"""Relations: a query with joins and tables as a tree, between its SQL and the stages that compute it.
+
+All SQL in the tree is over *internal* columns, whose names are unique in the query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from millrace_api.sql.join_conditions import Side
+from millrace_jobs.tables.join_side import Contents
+
+JoinType = Literal["inner", "left", "right", "full"]
+
+
+@dataclass(frozen=True)
+class Scan:
+    """The records of a source, or the upserts of a table."""
+
+    source: str
+    columns: tuple[tuple[str, str], ...]
+    """Columns of the source, each with its internal name."""
+    time: str
+    keys: tuple[str, ...]
+    where: str = ""
+    """Filter of a table: an upsert that does not pass deletes its key."""
+
+
+@dataclass(frozen=True)
+class Upserted:
+    """The table of a ``Scan`` of upserts, for an operator that does not read upserts itself."""
+
+    input: Scan
+
+
+@dataclass(frozen=True)
+class Match:
+    """The SQL of the periods, in microseconds, by which the records of two streams match.
+
+    ``reach`` is how far each side's period can begin before the event time of its record.
+    """
+
+    periods: Mapping[Side, tuple[str, str]]
+    reach: Mapping[Side, int]
+    longest: int
+
+
+@dataclass(frozen=True)
+class Join:
+    """A join; ``keys`` are the SQL of the keys of each side, NULL for records that cannot have a partner."""
+
+    left: Relation
+    right: Relation
+    type: JoinType
+    keys: Mapping[Side, tuple[str, ...]]
+    match: Match | None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The rows that pass a filter, with items of a SELECT list as internal columns; all columns without items."""
+
+    input: Relation
+    where: str
+    items: tuple[tuple[str, str], ...] = ()
+
+
+Relation = Scan | Upserted | Join | Selection
+
+
+@dataclass(frozen=True)
+class TableQuery:
+    """A query by operators on tables: its relation, whose columns are ``items``, the internal names of the result.
+
+    ``final``: only results that can no longer change are emitted. ``longest`` is how long, in microseconds, a result
+    can wait for the watermark after the event time of its records. ``has_streams``: not all inputs are tables.
+    """
+
+    relation: Relation
+    items: tuple[str, ...]
+    contents: Contents
+    final: bool
+    longest: int
+    has_streams: bool
+
+
+def contents_of(relation: Relation, *, final: bool) -> Contents:
+    """Return what the rows of a relation are."""
+    if isinstance(relation, Scan):
+        return Contents.TABLE if relation.keys else Contents.RECORDS
+    if isinstance(relation, Upserted):
+        return Contents.TABLE
+    if isinstance(relation, Selection):
+        return contents_of(relation.input, final=final)
+    sides = [contents_of(side, final=final) for side in (relation.left, relation.right)]
+    if sides == [Contents.TABLE, Contents.TABLE]:
+        return Contents.TABLE
+    changes = Contents.RESULTS in sides or Contents.TABLE in sides or relation.type != "inner"
+    return Contents.RESULTS if changes and not final else Contents.RECORDS

@@ -1,0 +1,228 @@
+"""Operators on tables as stages of a Spark plan: rows in buckets -> shuffle -> ``transformWithState`` -> rows.
+
+A bucket's rows travel as few Arrow blocks, and its state is a map of Arrow tables by name, so that neither side handles
+single rows. The buckets are grouping keys that Spark's hash partitioning spreads evenly over the tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame, Row
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+
+from millrace_jobs.partitioners.key_hashes import hash_columns
+from millrace_jobs.pipeline.blocks import partitions_of
+from millrace_jobs.tables.changes import BEGINNING
+from millrace_jobs.tables.operator import TableOperator
+
+BUCKETS = 16
+"""Least number of buckets of a stage; part of the state's layout."""
+
+MAX_ROWS = 1 << 16
+"""Maximum number of rows in one block."""
+
+_BUCKET, _INPUT, _BLOCK = "bucket", "input", "block"
+_BLOCKS = pa.schema([(_BUCKET, pa.int32()), (_INPUT, pa.int32()), (_BLOCK, pa.binary())])
+
+
+@lru_cache(maxsize=8)
+def bucket_keys(partitions: int) -> NDArray[np.int32]:
+    """Return the grouping keys of the buckets, of which Spark places equally many in each partition."""
+    each = -(-BUCKETS // partitions)
+    candidates = np.arange(64 * each * partitions, dtype=np.int32)
+    places = partitions_of(candidates, partitions)
+    order = np.argsort(places, kind="stable")
+    starts = np.searchsorted(places[order], np.arange(partitions))
+    keys: NDArray[np.int32] = candidates[order[(starts[:, np.newaxis] + np.arange(each)).ravel()]]
+    return keys
+
+
+@dataclass(frozen=True)
+class InBuckets:
+    """Function that cuts rows into blocks, one for each bucket.
+
+    Args:
+        schema: schema of the rows.
+        keys: the columns by which rows are cut.
+        number: number of the input that the rows are for.
+        partitions: number of state partitions.
+    """
+
+    schema: pa.Schema
+    keys: tuple[str, ...]
+    number: int
+    partitions: int
+
+    def __call__(self, stream: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the blocks of every batch."""
+        names = bucket_keys(self.partitions)
+        for batch in stream:
+            if batch.num_rows:
+                yield self._cut(batch.cast(self.schema), names)
+
+    def _cut(self, batch: pa.RecordBatch, names: NDArray[np.int32]) -> pa.RecordBatch:
+        hashes = hash_columns([batch.column(name) for name in self.keys], batch.num_rows)
+        buckets = ((hashes & np.uint64(0xFFFFFFFF)) % np.uint64(len(names))).astype(np.uint16)
+        order = np.argsort(buckets, kind="stable")
+        counts = np.bincount(buckets, minlength=len(names))
+        busy = np.flatnonzero(counts)
+        ends = np.cumsum(counts)[busy]
+        batch = batch.take(pa.array(order))
+        blocks = [batch.slice(end - count, count).serialize().to_pybytes()
+                  for end, count in zip(ends.tolist(), counts[busy].tolist(), strict=True)]  # fmt: skip
+        numbers = np.full(len(busy), self.number, dtype=np.int32)
+        columns = [pa.array(names[busy]), pa.array(numbers), pa.array(blocks, pa.binary())]
+        return pa.RecordBatch.from_arrays(columns, schema=_BLOCKS)
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """Function that turns blocks into rows."""
+
+    schema: pa.Schema
+
+    def __call__(self, stream: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of every block."""
+        for batch in stream:
+            for block in batch.column(_BLOCK):
+                yield pa.ipc.read_record_batch(block.as_buffer(), self.schema)
+
+
+def run_stage(
+    operator: TableOperator,
+    inputs: Sequence[DataFrame],
+    keys: Sequence[Sequence[str]],
+    partitions: int,
+    *,
+    has_watermark: bool,
+) -> DataFrame:
+    """Return the changes that an operator makes of its inputs, as rows with its output's columns.
+
+    Args:
+        operator: the operator.
+        inputs: rows with the columns of the operator's inputs, in any order.
+        keys: for each input, the columns that bring rows together; the n-th ones have the same type.
+        partitions: number of state partitions.
+        has_watermark: whether an input has a watermark.
+    """
+    blocks = [
+        rows.select(*schema.names).mapInArrow(
+            InBuckets(schema, tuple(key), number, partitions), from_arrow_schema(_BLOCKS)
+        )
+        for number, (rows, schema, key) in enumerate(zip(inputs, operator.inputs, keys, strict=True))
+    ]
+    processed = (
+        reduce(DataFrame.union, blocks)
+        .groupBy(_BUCKET)
+        .transformWithState(
+            TableStage(operator),
+            StructType([StructField(_BLOCK, BinaryType())]),
+            outputMode="append",
+            timeMode="eventTime" if has_watermark else "none",
+        )
+    )
+    return processed.mapInArrow(Unpacked(operator.output), from_arrow_schema(operator.output))
+
+
+class TableStage(StatefulProcessor):
+    """Stateful processor that runs an operator in the buckets of one task."""
+
+    def __init__(self, operator: TableOperator) -> None:
+        self._operator = operator
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Declare the state; called by Spark."""
+        self._handle = handle
+        name, block = StructType([StructField("name", StringType())]), StructType([StructField(_BLOCK, BinaryType())])
+        self._tables = handle.getMapState("tables", name, block)
+        self._wake = handle.getValueState("wake", StructType([StructField("milliseconds", LongType())]))
+
+    def handleInputRows(  # noqa: N802
+        self,
+        key: Any,
+        rows: Iterator[Any],
+        timerValues: TimerValues,  # noqa: N803
+    ) -> Iterator[Row]:
+        """Process the blocks of a batch; called by Spark."""
+        batches: list[list[pa.RecordBatch]] = [[] for _ in self._operator.inputs]
+        for row in rows:
+            schema = self._operator.inputs[row[_INPUT]]
+            batches[row[_INPUT]].append(pa.ipc.read_record_batch(pa.py_buffer(row[_BLOCK]), schema))
+        changes = [pa.Table.from_batches(own, s) for own, s in zip(batches, self._operator.inputs, strict=True)]
+        return self._process(changes, timerValues)
+
+    def handleExpiredTimer(  # noqa: N802
+        self,
+        key: Any,
+        timerValues: TimerValues,  # noqa: N803
+        expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
+    ) -> Iterator[Row]:
+        """Process a watermark that the operator waited for; called by Spark."""
+        self._wake.clear()  # Spark has removed the timer
+        return self._process([schema.empty_table() for schema in self._operator.inputs], timerValues)
+
+    def close(self) -> None:
+        """Release nothing; called by Spark."""
+
+    def _process(self, changes: Sequence[pa.Table], timers: TimerValues) -> Iterator[Row]:
+        watermark = max(timers.getCurrentWatermarkInMs(), 0) * 1000 or BEGINNING
+        outcome = self._operator.process(_SparkStore(self._tables), changes, watermark)
+        self._wake_at(outcome.wake)
+        for table in outcome.changes:
+            for batch in table.combine_chunks().to_batches(max_chunksize=MAX_ROWS):
+                yield Row(block=batch.serialize().to_pybytes())
+
+    def _wake_at(self, watermark: int | None) -> None:
+        """Replace the timer of this bucket."""
+        held = self._wake.get()
+        before = held[0] if held else None
+        after = None if watermark is None else -(-watermark // 1000)
+        if before == after:
+            return
+        if before is not None:
+            self._handle.deleteTimer(before)
+        if after is None:
+            self._wake.clear()
+        else:
+            self._handle.registerTimer(after)
+            self._wake.update((after,))
+
+
+class _SparkStore:
+    """The state of one bucket in Spark's state store; a ``BucketStore``."""
+
+    def __init__(self, tables: Any) -> None:
+        self._tables = tables
+
+    def get(self, name: str, schema: pa.Schema) -> pa.Table | None:
+        """Return the table with this name, or None."""
+        held = self._tables.getValue((name,))
+        if held is None:
+            return None
+        return pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(bytes(held[0])), schema)])
+
+    def put(self, name: str, rows: pa.Table) -> None:
+        """Store a table."""
+        batches = rows.combine_chunks().to_batches()
+        batch = batches[0] if batches else pa.RecordBatch.from_arrays(
+            [pa.array([], field.type) for field in rows.schema], schema=rows.schema
+        )  # fmt: skip
+        self._tables.updateValue((name,), (batch.serialize().to_pybytes(),))
+
+    def remove(self, name: str) -> None:
+        """Remove a table."""
+        self._tables.removeKey((name,))
