@@ -53,10 +53,10 @@ RUNS: list[tuple[Setting, str]] = [
     ("update", "SELECT e.n FROM range(5) t RIGHT JOIN e ON e.n = t.id"),
     ("update", "SELECT e.n FROM e LEFT ANTI JOIN range(5) t ON e.n = t.id"),
     ("update", "SELECT e.n, l.m FROM e LEFT JOIN LATERAL (SELECT e.n + 1 AS m) l"),
-    ("update", "SELECT /*+ BROADCAST(x) */ x.n FROM e x JOIN c ON x.n <=> c.n"),
-    ("bare", "SELECT e.n FROM e, c WHERE e.n = c.n"),
-    ("update", "SELECT e.n FROM e JOIN c ON NOT e.n <> c.n"),
-    ("update", "SELECT e.who, count(*) AS k FROM e JOIN c ON e.n = c.n GROUP BY e.who"),
+    ("update", f"SELECT /*+ BROADCAST(x) */ x.n FROM e x JOIN c ON x.n <=> c.n AND {NEAR.replace('e.', 'x.')}"),
+    ("update", f"SELECT e.n FROM e, c WHERE e.n = c.n AND {NEAR}"),
+    ("update", f"SELECT e.n FROM e JOIN c ON NOT e.n <> c.n AND {NEAR}"),
+    ("update", f"SELECT e.who, count(*) AS k FROM e JOIN c ON e.n = c.n AND {NEAR} GROUP BY e.who"),
     ("update", "SELECT who, count(*) AS k FROM e GROUP BY who UNION ALL SELECT who, count(*) FROM c GROUP BY who"),
     ("update", "SELECT session_window(at, '30 seconds') AS s FROM e"),
     ("close", "SELECT session_window.start AS s, count(*) AS k FROM e GROUP BY session_window(at, '30 seconds')"),
@@ -146,3 +146,13 @@ ONLY_SPARK = [
     Refused("SELECT * FROM (SELECT who, n FROM e) PIVOT (sum(n) FOR who IN ('a', 'b'))", "", "global watermark", ""),
 ]
 """Queries that only Spark's own check of its plan refuses."""
+
+
+UNBOUNDED = [
+    ("SELECT e.n FROM e JOIN c ON e.n = c.n", "line 1, column 19", "no range of event time"),
+    ("SELECT e.n FROM e, c WHERE e.n = c.n", "line 1, column 20", "no range of event time"),
+    ("SELECT e.n FROM e JOIN c ON e.n = c.n AND c.at >= e.at", "line 1, column 19", "with no upper end"),
+    ("SELECT e.n FROM e JOIN c ON e.n = c.n AND c.at < e.at", "line 1, column 19", "with no lower end"),
+    ("SELECT count(*) AS k FROM e JOIN c ON e.n = c.n GROUP BY e.who", "line 1, column 29", "no range of event time"),
+]
+"""SQL that Spark runs, with a state that grows for ever: its place, and what is said of it."""

@@ -234,7 +234,7 @@ class _StreamCheck:
         else:
             reason = unbounded(scope, select, join, self._watermarks)
             if reason is not None:
-                message = f"a {name} of two streams would keep its records for ever: it has {reason}"
+                message = f"a join of two streams would keep its records for ever: it has {reason}"
                 hint = f"add {_RANGE} to the condition, or read one of them as a table: table: {{keys: [...]}}"
                 yield self._at(start, message, hint)
 

@@ -63,7 +63,7 @@ _FIELDS = {
         spec.sources.*.kafka.startingOffsets spec.sources.*.kafka.startingTimestamp
         spec.sources.*.kafka.endingOffsets spec.sources.*.kafka.endingTimestamp
     """,
-    SpecChange.STATE: "spec.sources.*.watermark.column spec.query.python",
+    SpecChange.STATE: "spec.sources.*.watermark.column spec.sources.*.table spec.query.python",
     SpecChange.SCHEMA: "spec.sources.*.schema",
     SpecChange.SQL: "spec.query.sql",
     SpecChange.EMIT: "spec.emit",

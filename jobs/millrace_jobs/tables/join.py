@@ -35,7 +35,7 @@ from millrace_jobs.tables.changes import (
 )
 from millrace_jobs.tables.join_side import JoinInput, JoinSide
 from millrace_jobs.tables.matching import KeyedPeriods, key_codes, overlapping, uncovered, unmatched
-from millrace_jobs.tables.operator import BucketStore, Outcome
+from millrace_jobs.tables.operator import BucketStore, OperatorResult
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class TemporalJoin:
         """The values of the left and then the right input, without the columns of matching periods."""
         return changes_of(pa.schema([*self.left.results, *self.right.results]))
 
-    def process(self, store: BucketStore, changes: Sequence[pa.Table], watermark: int) -> Outcome:
+    def process(self, store: BucketStore, changes: Sequence[pa.Table], watermark: int) -> OperatorResult:
         """Apply the changes of a batch to a bucket, and then the watermark; see ``TableOperator``."""
         sides = (self._side(self.left, store, "left"), self._side(self.right, store, "right"))
         return _Batch(self, sides, watermark).run(changes)
@@ -118,9 +118,9 @@ class _Batch:
         self._watermark = watermark
         self._is_deferred = join.final and join.has_table
 
-    def run(self, changes: Sequence[pa.Table]) -> Outcome:
+    def run(self, changes: Sequence[pa.Table]) -> OperatorResult:
         """Process the batch."""
-        outcome = Outcome()
+        outcome = OperatorResult()
         left, right = self._left, self._right
         outcome.late = left.take(changes[0], self._watermark) + right.take(changes[1], self._watermark)
         made: list[pa.Table] = []

@@ -34,7 +34,7 @@ class BucketStore(Protocol):
 
 
 @dataclass
-class Outcome:
+class OperatorResult:
     """What an operator made of a batch in one bucket.
 
     ``changes`` are the changes of the operator's result. ``late`` counts the input rows that came after the watermark
@@ -63,7 +63,7 @@ class TableOperator(Protocol):
         """Schema of the changes of the result."""
         ...
 
-    def process(self, store: BucketStore, changes: Sequence[pa.Table], watermark: int) -> Outcome:
+    def process(self, store: BucketStore, changes: Sequence[pa.Table], watermark: int) -> OperatorResult:
         """Apply the changes of a batch to a bucket, and then the watermark.
 
         Args:

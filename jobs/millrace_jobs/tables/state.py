@@ -20,7 +20,7 @@ from millrace_jobs.tables.matching import Integers
 from millrace_jobs.tables.operator import BucketStore
 
 SEGMENT_ROWS = 16_384
-"""Number of rows from which a new segment is begun."""
+"""Number of rows from which rows go to a new segment."""
 
 SLOTS = 64
 """Number of slots in a bucket; part of the state's layout."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from millrace_jobs.tables.changes import FOREVER, FROM, TO, WEIGHT, changed_periods, changes_of, negated, net, periods
 from millrace_jobs.tables.matching import Integers, key_codes
-from millrace_jobs.tables.operator import BucketStore, Outcome
+from millrace_jobs.tables.operator import BucketStore, OperatorResult
 from millrace_jobs.tables.state import Slots, slots_of
 
 
@@ -76,15 +76,15 @@ class UpsertedTable:
         """Schema of the changes."""
         return changes_of(self.values)
 
-    def process(self, store: BucketStore, changes: Sequence[pa.Table], watermark: int) -> Outcome:
+    def process(self, store: BucketStore, changes: Sequence[pa.Table], watermark: int) -> OperatorResult:
         """Apply the upserts of a batch to a bucket; see ``TableOperator``."""
         (upserts,) = changes
         if not upserts.num_rows:
-            return Outcome()
+            return OperatorResult()
         held = Slots(store, "rows", self.output, periods)
         near = held.of_keys(np.unique(slots_of(upserts, self.keys)).tolist())
         made = changes_from_upserts(upserts, near, self.keys, versions=self.versions)
         held.apply(made, slots_of(made, self.keys), watermark)
         held.save()
         starts, ends = periods(made)
-        return Outcome([made.filter(pa.array(ends > starts))])
+        return OperatorResult([made.filter(pa.array(ends > starts))])

@@ -70,7 +70,7 @@ def test_sound_sql_has_no_problems(sql):
             "write one of medallion, cell, fare, pickup, tags, info",
         ),
         (
-            "SELECT z.boro FROM trips t JOIN zones z ON t.cell = z.cell",
+            "SELECT z.boro FROM trips t JOIN zones z USING (cell)",
             '"z" has no column "boro" (line 1, column 10 of the SQL); did you mean "borough"?',
         ),
         (
@@ -220,7 +220,7 @@ UNSOUND = [
         11,
         "  sink: {console: {}}" + CLOSE,
         [
-            "12: spec.emit: emit OnWindowClose needs a window, and the SQL has none; "
+            "12: spec.emit: emit OnWindowClose needs a window or a join, and the SQL has none; "
             "add GROUP BY window(column, '10 minutes') to the SQL, or write emit: OnUpdate"
         ],
     ),

@@ -4,7 +4,7 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_api.sql.checks import SourceTable, check_sql
 from millrace_api.sql.schema_ddl import parse_schema
 from millrace_api.validation.checking import check_query
-from stream_queries import COLUMNS, ONLY_SPARK, REFUSED, RUNS
+from stream_queries import COLUMNS, ONLY_SPARK, REFUSED, RUNS, UNBOUNDED
 
 
 def check(sql, setting):
@@ -25,6 +25,20 @@ def test_what_spark_refuses_as_a_stream_has_a_place_and_a_remedy(query):
     assert query.at in fitting[0].message
     assert query.hint in fitting[0].hint
     assert f"line {fitting[0].line}," in query.at
+
+
+@pytest.mark.parametrize(("sql", "at", "said"), UNBOUNDED)
+def test_a_join_that_would_keep_its_records_for_ever_is_refused(sql, at, said):
+    [problem] = check(sql, "update")
+    assert at in problem.message
+    assert said in problem.message
+    assert "table: {keys: [...]}" in problem.hint
+
+
+def test_a_join_with_a_table_needs_no_range_of_event_time():
+    columns = parse_schema(COLUMNS)
+    tables = {"e": SourceTable(columns, "at"), "c": SourceTable(columns, "at", ("n",))}
+    assert check_sql("SELECT e.n FROM e JOIN c ON e.n = c.n", tables, on_window_close=False) == []
 
 
 def test_sql_has_to_read_a_source():
