@@ -1,64 +1,10 @@
 """Joins of streams and tables by their own operators give the results that DuckDB has for the whole input."""
 
-from __future__ import annotations
-
-from collections import Counter
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
-
-import duckdb
 import pytest
 
-from .cli import Project
+from .joined import NEAR, duckdb_rows, run
 
 pytestmark = pytest.mark.spark
-
-_BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
-_EVENTS = [(_BEGIN + timedelta(seconds=7 * i), f"user {i * i % 11}", i) for i in range(200)]
-_CLICKS = [(at + timedelta(seconds=n % 5), who, n * 10) for at, who, n in _EVENTS if n % 3]
-_PRICES = [(_BEGIN + timedelta(seconds=40 * i), f"user {i % 9}", i) for i in range(40)]
-
-NEAR = "c.at BETWEEN e.at - INTERVAL 20 SECONDS AND e.at + INTERVAL 1 MINUTE"
-
-
-def as_csv(head: str, records: list[tuple[datetime, str, int]]) -> str:
-    return head + "\n" + "".join(f"{at:%Y-%m-%dT%H:%M:%SZ},{who},{n}\n" for at, who, n in records)
-
-
-def run(tmp_path: Path, sql: str, *, files_per_batch: int = 1, **spec: Any) -> tuple[Project, Counter[tuple[str, ...]]]:
-    """Run the query over its inputs, each of which comes in five files; and return its results without ``_batch_id``."""
-    project = Project(tmp_path)
-    sources = {}
-    for name, records in (("events", _EVENTS), ("clicks", _CLICKS), ("prices", _PRICES)):
-        (tmp_path / name).mkdir()
-        each = -(-len(records) // 5)
-        for part in range(5):
-            text = as_csv("at,who,n", records[part * each : (part + 1) * each])
-            (tmp_path / name / f"{part}.csv").write_text(text, encoding="utf-8")
-        if name in sql:
-            sources[name] = {
-                "files": {"path": name, "format": "csv", "maxFilesPerBatch": files_per_batch},
-                "schema": "at TIMESTAMP, who STRING, n INT",
-                "watermark": {"column": "at", "delay": "6 minutes" if name == "prices" or "prices" in sql else "10s"},
-            }
-    if "prices" in sources:
-        sources["prices"]["table"] = {"keys": ["who"]}
-    result = project.millrace("run", project.query(sql, sources=sources, **spec), "--once")
-    assert (result.status, result.err) == (0, ""), result
-    rows = project.results()
-    if "emit" not in spec:
-        rows = Counter(row[:-1] for row in rows.elements())
-    return project, rows
-
-
-def duckdb_rows(project: Project, sql: str) -> Counter[tuple[str, ...]]:
-    with duckdb.connect() as connection:
-        for table in ("events", "clicks", "prices"):
-            files = project.folder / table / "*.csv"
-            connection.execute(f"CREATE TABLE {table} AS SELECT * FROM read_csv('{files}')")
-        rows = connection.execute(sql).fetchall()
-    return Counter(tuple("" if value is None else str(value) for value in row) for row in rows)
 
 
 @pytest.mark.parametrize(

@@ -99,9 +99,14 @@ def _table_results(tables: TableQuery, query: CompiledQuery, spec: Spec, context
         F.col(item).cast(field.dataType).alias(field.name)
         for item, field in zip(tables.items, query.result, strict=True)
     ]
-    if retracts(query, spec):
+    if _is_weighted(tables):
         columns.append(F.col(WEIGHT))
     return changes.select(*columns)
+
+
+def _is_weighted(tables: TableQuery) -> bool:
+    """Whether results can be taken back, so that the sink has to know their weights."""
+    return tables.contents is not Contents.RECORDS
 
 
 def is_per_record(query: CompiledQuery, context: RunContext, *, routed: bool) -> bool:
@@ -250,6 +255,8 @@ def result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
     names = query.result.names
     groups = result_groups(spec)
     columns = row_key(spec.sink, names, None if groups is None else [group.known_by(names) for group in groups])
+    if isinstance(query.execution, TableQuery):
+        return ResultKeys(columns, weighted=_is_weighted(query.execution))
     if columns is None or not _updates_table(spec):
         return ResultKeys(columns)
     _require_retractable(query, spec)
@@ -260,8 +267,6 @@ def result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
 def retracts(query: CompiledQuery, spec: Spec) -> bool:
     """Whether HAVING marks the rows that it does not admit, for a table to retract, instead of dropping them."""
     routed = query.execution
-    if isinstance(routed, TableQuery):
-        return routed.contents is not Contents.RECORDS
     having = isinstance(routed, Routed) and routed.aggregation is not None and routed.aggregation.having
     return bool(having) and _updates_table(spec)
 

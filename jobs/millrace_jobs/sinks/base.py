@@ -75,12 +75,13 @@ class ResultKeys:
 
     ``columns`` are the result columns of the key. They are empty if all results are one row, and None if rows have no
     key. ``window`` is set if rows expire: every update is emitted, and a watermark expires windows. ``retracts`` is
-    true if the results have the column ADMITTED.
+    true if the results have the column ADMITTED, and ``weighted`` if they are changes with the column WEIGHT.
     """
 
     columns: tuple[str, ...] | None = None
     window: WindowColumn | None = None
     retracts: bool = False
+    weighted: bool = False
 
 
 class Sink(Protocol):

@@ -18,12 +18,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 from pyspark.sql.types import ArrayType, DataType, MapType, NumericType, StringType, StructType
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sinks.base import ADMITTED, TIMES_AS_TEXT, ResultKeys, WindowColumn
+from millrace_jobs.tables.changes import WEIGHT, net
 
 NO_END = (1 << 63) - 1
 """Window end of a row that does not expire."""
@@ -36,13 +38,34 @@ _FORMATS = {"ignoreNullFields": "false", "timeZone": "UTC", **TIMES_AS_TEXT}
 
 def encoded(results: DataFrame, keys: ResultKeys) -> DataFrame:
     """Return the results as the columns ``key``, ``value`` and ``end`` (see ``Row``)."""
-    columns = [name for name in results.columns if name != ADMITTED]
+    columns = [name for name in results.columns if name not in (ADMITTED, WEIGHT)]
     value = _json(columns)
     if keys.retracts:
         value = F.when(F.col(ADMITTED), value)
     key = F.lit(None).cast("string") if keys.columns is None else _json(keys.columns)
     end = window_end(keys.window) if keys.window is not None else F.lit(NO_END)
-    return results.select(key.alias("key"), value.alias("value"), end.alias("end"))
+    weight = [F.col(WEIGHT)] if keys.weighted else []
+    return results.select(key.alias("key"), value.alias("value"), end.alias("end"), *weight)
+
+
+def netted(fetched: pa.Table) -> pa.Table:
+    """Return what a batch of changes leaves of the rows of ``encoded``: one for each key, without a value if removed.
+
+    Raises:
+        ValueError: two rows have the same key; the text is the key.
+    """
+    net_rows = net(fetched)
+    added = net_rows.filter(pc.greater(net_rows.column(WEIGHT), 0)).drop_columns([WEIGHT])
+    counts = added.group_by("key").aggregate([([], "count_all")])
+    twice = counts.filter(pc.greater(counts.column("count_all"), 1))
+    if twice.num_rows:
+        raise ValueError(twice.column("key")[0].as_py())
+    removed = net_rows.filter(pc.less(net_rows.column(WEIGHT), 0)).drop_columns([WEIGHT])
+    removed = removed.filter(pc.invert(pc.is_in(removed.column("key"), value_set=added.column("key").combine_chunks())))
+    deleted = removed.group_by("key").aggregate([("end", "max")]).rename_columns(["key", "end"])
+    values = pa.nulls(deleted.num_rows, pa.string())
+    tombstones = pa.table([deleted.column("key"), values, deleted.column("end")], schema=added.schema)
+    return pa.concat_tables([added, tombstones])
 
 
 def fetched_rows(fetched: pa.Table) -> Iterator[Row]:

@@ -21,10 +21,11 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
+from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.kafka.cluster import KafkaCluster, Partition
 from millrace_jobs.kafka.errors import PATIENCE, is_transient, kafka_problem
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, WindowColumn
-from millrace_jobs.sinks.kafka.messages import NO_END, Row, fetched_rows
+from millrace_jobs.sinks.kafka.messages import NO_END, Row, fetched_rows, netted
 from millrace_jobs.sinks.kafka.sink import KafkaSink
 from millrace_jobs.sinks.kafka.topic import TargetTopic, TopicSettings
 from millrace_jobs.sinks.kafka.transactions import KeyValue
@@ -63,12 +64,23 @@ class TableSink(KafkaSink):
         return settings
 
     def _write(self, fetched: pa.Table, batch: ResultBatch) -> int:
+        if self._keys.weighted:
+            fetched = self._netted(fetched)
         if not self._rows_expire:
             return super()._write(fetched, batch)
         changes: Changes = {}
         self._transactions.write(batch, table_messages(fetched_rows(fetched), self._live, changes, batch.watermark))
         self._live.apply(changes)
         return sum(value.is_valid for value in fetched.column("value")) if self._keys.retracts else fetched.num_rows
+
+    def _netted(self, fetched: pa.Table) -> pa.Table:
+        """Return what a batch of changes leaves of the rows that it touches."""
+        try:
+            return netted(fetched)
+        except ValueError as error:
+            message = f"two rows of the result have the key {error}, so one of them would be lost"
+            hint = "write a key that identifies the rows of the result"
+            raise MillraceError(Problem(message, hint, field="spec.sink.table.key")) from None
 
 
 def table_messages(rows: Iterator[Row], live: LiveRows, changes: Changes, watermark: int) -> Iterator[KeyValue]:

@@ -1,0 +1,63 @@
+"""Joins whose results change, as tables in a topic: each batch leaves there what DuckDB has in the end."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from spark.joined import NEAR, duckdb_rows, joining
+
+from .topics import committed, rows
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+STREAMS = f"SELECT e.n, e.who, c.n AS m FROM events e {{join}} clicks c ON e.who = c.who AND {NEAR} AND c.n > 300"
+VERSIONS = "SELECT e.n, e.who, p.n AS price FROM events e {join} prices p ON p.who = e.who"
+LATEST = """
+    SELECT coalesce(p.who, q.who) AS user, p.n AS price, q.n AS plan FROM prices p {join} plans q ON p.who = q.who"""
+NEWEST = "SELECT who, max_by(n, {table}.at) AS n FROM {table} GROUP BY who"
+
+
+def duckdb_version(sql, join):
+    """The same query for DuckDB, which has no tables with versions."""
+    if "plans" in sql:
+        newest = {table: NEWEST.format(table=table) for table in ("prices", "plans")}
+        return sql.replace("FROM prices p", f"FROM ({newest['prices']}) p").replace(
+            f"{join} plans q", f"{join} ({newest['plans']}) q"
+        )
+    if "prices" in sql:
+        return sql.replace(join, f"ASOF {join}").replace("ON p.who = e.who", "ON p.who = e.who AND e.at >= p.at")
+    return sql
+
+
+@pytest.mark.parametrize(
+    ("question", "join", "key", "is_updated"),
+    [
+        (STREAMS, "JOIN", ["n", "m"], False),
+        (STREAMS, "LEFT JOIN", ["n", "m"], True),
+        (STREAMS, "FULL JOIN", ["n", "m"], True),
+        (VERSIONS, "JOIN", ["n"], True),
+        (VERSIONS, "LEFT JOIN", ["n"], True),
+        (LATEST, "JOIN", ["user"], True),
+        (LATEST, "LEFT JOIN", ["user"], True),
+        (LATEST, "FULL JOIN", ["user"], True),
+    ],
+)
+def test_the_table_of_a_join(broker, make_topic, tmp_path, question, join, key, is_updated):
+    topic = make_topic(2, cleanup_policy="compact")
+    sql = question.format(join=join)
+    sink = {"table": {"bootstrapServers": broker.bootstrap, "topic": topic, "key": key}}
+    project, file = joining(tmp_path, sql, sink=sink)
+    result = project.millrace("run", file, "--once")
+    assert (result.status, result.err) == (0, ""), result
+    messages = committed(broker, topic)
+    table = Counter(tuple("" if v is None else str(v) for v in row.values()) for row in rows(broker, topic))
+    assert table == duckdb_rows(project, duckdb_version(sql, join))
+    changed = Counter(message.key for message in messages)
+    assert (max(changed.values()) > 1 or any(m.value is None for m in messages)) == is_updated
+    for number in {int(message.headers["millrace-batch"]) for message in messages}:
+        of_batch = [m.key for m in messages if int(m.headers["millrace-batch"]) == number]
+        assert len(of_batch) == len(set(of_batch)), "a batch wrote a key twice"
+        assert all(set(json.loads(each)) == set(key) for each in of_batch)
