@@ -18,6 +18,7 @@ from rich.console import Console
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.produce.command import produce
+from millrace_support.lookup_options import After, AnswerFormat, Keys, Limit, Prefix, WindowStart
 
 if TYPE_CHECKING:
     from millrace_api.model.streamquery import StreamQuery
@@ -71,6 +72,9 @@ def run(
     plan: Annotated[Path | None, typer.Option(help="Plan file to follow while the query runs.")] = None,
     query: QueryName = None,
     metrics_port: Annotated[int, typer.Option(help="Port on 127.0.0.1 for /metrics; 0 is any free one.")] = 0,
+    lookups_port: Annotated[
+        int, typer.Option(help="Port on 127.0.0.1 for look-ups in a result table; 0 is any free one.")
+    ] = 0,
     grace: Grace = GRACE,
     debug: Debug = False,
 ) -> None:
@@ -82,7 +86,7 @@ def run(
         from millrace_jobs.run.job import Job
         from millrace_jobs.run.platform import OneProcess
 
-        return Job(chosen, OneProcess(plan), once, metrics_port, debug, file)
+        return Job(chosen, OneProcess(plan), once, metrics_port, lookups_port, debug, file)
 
     _run(job, grace)
 
@@ -93,6 +97,7 @@ def driver(
     plan: Annotated[Path, typer.Option(help="Path at which the ConfigMap with the plan is mounted.")],
     plan_config_map: Annotated[str, typer.Option(help="Name of that ConfigMap.")],
     metrics_port: Annotated[int, typer.Option(help="Port of /metrics, /healthz and /readyz.")] = 8080,
+    lookups_port: Annotated[int, typer.Option(help="Port on 127.0.0.1 for look-ups.")] = 8081,
     grace: Grace = GRACE,
 ) -> None:
     """Run a query as the driver of this pod; only the pods that the operator creates need this command."""
@@ -103,7 +108,8 @@ def driver(
         from millrace_jobs.pod.driver_pod import DriverPod
         from millrace_jobs.run.job import Job
 
-        return Job(chosen, DriverPod(plan_config_map, plan), metrics_port=metrics_port, debug=True, file=file)
+        platform = DriverPod(plan_config_map, plan)
+        return Job(chosen, platform, False, metrics_port, lookups_port, debug=True, file=file)
 
     _run(job, grace)
 
@@ -147,6 +153,30 @@ def explain(
 
     with Job(chosen, OneProcess(plan), debug=debug, file=file) as job:
         typer.echo(job.explain())
+
+
+@app.command()
+def get(
+    target: Annotated[str, typer.Argument(help="YAML file with a StreamQuery, or a URL.", show_default=False)],
+    keys: Keys = None,
+    prefix: Prefix = False,
+    window: WindowStart = None,
+    limit: Limit = None,
+    after: After = None,
+    format: AnswerFormat = "table",
+    query: QueryName = None,
+) -> None:
+    """Look up rows of a running query's result table, as of a committed batch; exit with status 1 if a KEY has none."""
+    from millrace_jobs.run.lookups import table_url
+    from millrace_jobs.run.query_file import query_of
+    from millrace_support.lookups import Lookup, look_up_at, show_answer
+
+    lookup = Lookup(keys or (), prefix, window, limit, after)
+    chosen = None if target.startswith("http://") else query_of(Path(target), query)
+    url = target if chosen is None else table_url(chosen, Path(target))
+    answer = look_up_at(url, lookup, None if chosen is None else chosen.name)
+    if not show_answer(answer, lookup, as_json=format == "json"):
+        raise typer.Exit(1)
 
 
 @app.command("prepare")

@@ -24,6 +24,7 @@ from millrace_api.sql.dialect import parse_query
 from millrace_api.sql.groups import Group, filters_groups
 from millrace_api.validation.results import result_groups, row_key
 from millrace_jobs.aggregates.python_reducing import PythonReduction
+from millrace_jobs.lookups.keys import KeyColumn
 from millrace_jobs.pipeline import blocks
 from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.combine import REPORT, Combiner
@@ -262,6 +263,21 @@ def result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
     _require_retractable(query, spec)
     windows = (window for window in _closing_windows(groups or (), names, spec) if window.name in columns)
     return ResultKeys(columns, next(windows, None), retracts(query, spec))
+
+
+def lookup_columns(query: CompiledQuery, keys: ResultKeys, spec: Spec) -> tuple[KeyColumn, ...]:
+    """Return the key columns of a result table with their types, and which of them identify a window."""
+    names = query.result.names
+    windows = {
+        names[column.position]: (column.part, group.size)
+        for group in result_groups(spec) or ()
+        if group.size
+        for column in group.columns
+    }
+    return tuple(
+        KeyColumn(name, query.result[name].dataType.simpleString(), *windows.get(name, (None, 0)))
+        for name in keys.columns or ()
+    )
 
 
 def retracts(query: CompiledQuery, spec: Spec) -> bool:

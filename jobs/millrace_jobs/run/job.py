@@ -26,7 +26,7 @@ from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.disk import cache_folder
 from millrace_jobs.display.display import Outcome, display_for
 from millrace_jobs.pipeline.aggregation import Native
-from millrace_jobs.pipeline.build import check_streaming, result_keys
+from millrace_jobs.pipeline.build import check_streaming, lookup_columns, result_keys
 from millrace_jobs.pipeline.compile import CompiledQuery, Routed, compile_query
 from millrace_jobs.pipeline.explain import explain
 from millrace_jobs.pipeline.state_layout import continue_from, layout
@@ -34,6 +34,7 @@ from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan, PlanSource, partitioner_problem, pin_of
 from millrace_jobs.run.auto import AutoPlans, first_algorithm
 from millrace_jobs.run.failures import attributed_to
+from millrace_jobs.run.lookups import TableLookups
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.run.metrics import JobMetrics
 from millrace_jobs.run.observer import Health, Observer
@@ -68,12 +69,14 @@ class Job:
     platform: Platform = field(default_factory=OneProcess)
     once: bool = False
     metrics_port: int = 0
+    lookups_port: int = 0
     debug: bool = False
     file: Path | None = None
     console: Console = field(default_factory=Console)
     stop_requested: bool = False
     _stack: ExitStack = field(default_factory=ExitStack)
     _run: QueryRun | None = None
+    _lookups: TableLookups | None = None
 
     def __enter__(self) -> Self:
         if self.file is not None:
@@ -165,6 +168,8 @@ class Job:
         self._stack.callback(server.close)
         root = self._checkpoint.root
         facts = {"metrics": f"{server.url}/metrics", "checkpoint": str(root), "results": self._sink.place}
+        if self._lookups is not None:
+            facts["lookups"] = self._lookups.listen(root)
         self._run = QueryRun(
             spark=self._spark,
             name=self.query.name,
@@ -251,7 +256,12 @@ class Job:
         self._check_result_types()
         self._checkpoint.record_layout(layout(self._compiled))
         keys = result_keys(self._compiled, self.query.spec)
-        sink = open_sink(self.query, keys, self._checkpoint.id, self._display.table)
+        if self.query.spec.sink.table is not None:
+            columns = lookup_columns(self._compiled, keys, self.query.spec)
+            self._lookups = TableLookups(self._workspace, self.query.name, columns, self.lookups_port)
+            self._stack.callback(self._lookups.close)
+        view = None if self._lookups is None else self._lookups.view
+        sink = open_sink(self.query, keys, self._checkpoint.id, self._display.table, view)
         self._close_at_end(sink)
         self._checkpoint.require_lease()  # ``prepare`` fences other drivers, and one may hold the lease by now
         with attributed_to(FailureClass.SINK):

@@ -11,6 +11,7 @@ from millrace_jobs.sinks.console import ConsoleSink, ShowTable
 from millrace_jobs.sinks.files import FilesSink, require_folder
 from millrace_jobs.sinks.kafka.sink import KafkaSink
 from millrace_jobs.sinks.kafka.table import TableSink
+from millrace_jobs.sinks.kafka.table_view import TableView
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 
 
@@ -24,7 +25,9 @@ def check_sink(spec: Spec) -> None:
         require_folder(Path(spec.sink.files.path))
 
 
-def open_sink(query: StreamQuery, keys: ResultKeys, checkpoint_id: str, show: ShowTable) -> Sink:
+def open_sink(
+    query: StreamQuery, keys: ResultKeys, checkpoint_id: str, show: ShowTable, view: TableView | None = None
+) -> Sink:
     """Return the sink of a query; it writes nothing and contacts no server before its ``prepare``.
 
     Args:
@@ -32,6 +35,7 @@ def open_sink(query: StreamQuery, keys: ResultKeys, checkpoint_id: str, show: Sh
         keys: the key of its result rows.
         checkpoint_id: id of the checkpoint that the query runs on; a run on another checkpoint is another writer.
         show: shows a table in the terminal.
+        view: the view that a result table keeps for look-ups; other sinks have none.
     """
     sink = query.spec.sink
     if sink.files is not None:
@@ -42,5 +46,6 @@ def open_sink(query: StreamQuery, keys: ResultKeys, checkpoint_id: str, show: Sh
     spec = sink.kafka or sink.table
     assert spec is not None
     topic = TargetTopic(spec.topic, Connection.of(spec), f"spec.sink.{sink.kind}.topic")
-    made = TableSink if sink.table is not None else KafkaSink
-    return made(topic, keys, query.name, checkpoint_id)
+    if sink.table is not None:
+        return TableSink(topic, keys, query.name, checkpoint_id, view)
+    return KafkaSink(topic, keys, query.name, checkpoint_id)

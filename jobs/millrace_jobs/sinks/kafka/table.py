@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -27,6 +27,7 @@ from millrace_jobs.kafka.errors import PATIENCE, is_transient, kafka_problem
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, WindowColumn
 from millrace_jobs.sinks.kafka.messages import NO_END, Row, fetched_rows, netted
 from millrace_jobs.sinks.kafka.sink import KafkaSink
+from millrace_jobs.sinks.kafka.table_view import TableView
 from millrace_jobs.sinks.kafka.topic import TargetTopic, TopicSettings
 from millrace_jobs.sinks.kafka.transactions import KeyValue
 
@@ -39,15 +40,26 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class TableSink(KafkaSink):
     """A sink that upserts rows by key, and retracts rows by tombstones."""
 
-    def __init__(self, topic: TargetTopic, keys: ResultKeys, query: str, checkpoint_id: str) -> None:
+    def __init__(
+        self, topic: TargetTopic, keys: ResultKeys, query: str, checkpoint_id: str, view: TableView | None = None
+    ) -> None:
         super().__init__(topic, keys, query, checkpoint_id)
         self._live = LiveRows()
+        self._view = view
 
     def prepare(self, last: LastBatch) -> None:
-        """Take over the topic's transactions, and read which rows the table has."""
+        """Take over the topic's transactions, read which rows the table has, and have the view built from them."""
         super().prepare(last)
+        if self._view is not None:
+            self._view.rebuild(self._topic, self._transactions.id, self._transactions.last)
         if self._rows_expire:
             self._live = read_live_rows(self._topic, self._transactions.id, self._keys.window)
+
+    def close(self) -> None:
+        """Close the view and the producer."""
+        if self._view is not None:
+            self._view.close()
+        super().close()
 
     @property
     def _rows_expire(self) -> bool:
@@ -67,10 +79,13 @@ class TableSink(KafkaSink):
         if self._keys.weighted:
             fetched = self._netted(fetched)
         if not self._rows_expire:
-            return super()._write(fetched, batch)
+            written = super()._write(fetched, batch)
+            self._show(batch, fetched, ())
+            return written
         changes: Changes = {}
         self._transactions.write(batch, table_messages(fetched_rows(fetched), self._live, changes, batch.watermark))
         self._live.apply(changes)
+        self._show(batch, fetched, [key for key, end in changes.items() if end is None])
         return sum(value.is_valid for value in fetched.column("value")) if self._keys.retracts else fetched.num_rows
 
     def _netted(self, fetched: pa.Table) -> pa.Table:
@@ -81,6 +96,11 @@ class TableSink(KafkaSink):
             message = f"two rows of the result have the key {error}, so one of them would be lost"
             hint = "write a key that identifies the rows of the result"
             raise MillraceError(Problem(message, hint, field="spec.sink.table.key")) from None
+
+    def _show(self, batch: ResultBatch, fetched: pa.Table, removed: Sequence[str]) -> None:
+        """Hand over a batch that has been committed to the view."""
+        if self._view is not None:
+            self._view.offer(batch.number, fetched.select(["key", "value"]), removed)
 
 
 def table_messages(rows: Iterator[Row], live: LiveRows, changes: Changes, watermark: int) -> Iterator[KeyValue]:

@@ -97,6 +97,11 @@ class BatchTransactions:
         """Return whether a batch is in the topic."""
         return batch < self._next
 
+    @property
+    def last(self) -> int | None:
+        """The last batch in the topic; None if there is none."""
+        return self._next - 1 if self._next else None
+
     def write(self, batch: ResultBatch, messages: Iterable[KeyValue]) -> None:
         """Write the messages of a batch and its number in one transaction.
 

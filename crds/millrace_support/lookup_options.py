@@ -1,0 +1,28 @@
+"""Arguments and options of ``millrace get``, which the jobs package has for files and the operator's for a cluster.
+
+It imports only what the command line has loaded already.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+Keys = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY]...",
+        help="Keys: the text of the key column; for several columns a,b or a JSON array. Without KEY, the first rows.",
+        show_default=False,
+    ),
+]
+Prefix = Annotated[
+    bool, typer.Option("--prefix", help="Show all rows whose first key columns are KEY; its last text may end with *.")
+]
+WindowStart = Annotated[
+    str | None, typer.Option("--window", help="Start of the window; KEY then has only the other key columns.")
+]
+Limit = Annotated[int | None, typer.Option(help="Most rows of a page, up to 1000; by default 100.", show_default=False)]
+After = Annotated[str | None, typer.Option(help="Continue after the page that ended with this.")]
+AnswerFormat = Annotated[Literal["table", "json"], typer.Option(help="table, or json.")]

@@ -1,0 +1,187 @@
+"""The client of look-ups, for ``millrace get``: the request, the answer of a driver, and how it is shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+from typing import Any, Self
+from urllib.parse import urlencode, urlsplit
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from millrace_api.errors import MillraceError, Problem, TransientError
+
+TIMEOUT = 15.0
+"""Seconds to connect, and to wait for each part of an answer."""
+
+_LONGEST_ANSWER = 16 << 20
+_WIDE = 160
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """What is looked up: rows by ``keys``; or, if there are none or ``prefix`` is true, a page of rows in key order."""
+
+    keys: Sequence[str] = ()
+    prefix: bool = False
+    window: str | None = None
+    limit: int | None = None
+    after: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check that the options go together. Raises MillraceError."""
+        if self.prefix and len(self.keys) != 1:
+            raise MillraceError(Problem(f"--prefix takes one KEY, not {len(self.keys)}", "look prefixes up in turn"))
+
+    @property
+    def is_page(self) -> bool:
+        """Whether the rows are those of a page, not one for each key."""
+        return self.prefix or not (self.keys or self.window)
+
+    @property
+    def parameters(self) -> str:
+        """The query part of the URL."""
+        named = {"window": self.window, "limit": self.limit, "after": self.after}
+        given = [(name, str(value)) for name, value in named.items() if value is not None]
+        return urlencode([*(("prefix" if self.prefix else "key", key) for key in self.keys), *given])
+
+
+class Numeral(str):
+    """The text of a number in an answer."""
+
+
+@dataclass(frozen=True)
+class TableAnswer:
+    """Rows of a table at one batch, which is None before the first; ``next`` is the cursor of the next page.
+
+    ``text`` is the answer as the driver gave it.
+    """
+
+    text: str
+    query: str
+    batch: int | None
+    rows: Sequence[Mapping[str, Any] | None]
+    next: str | None
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Parse an answer. Numbers stay text, so that none of their digits is lost. Raises ValueError or KeyError."""
+        found = json.loads(text, parse_float=Numeral, parse_int=Numeral)
+        batch = None if found["batch"] is None else int(found["batch"])
+        return cls(text, found["query"], batch, found["rows"], found["next"])
+
+
+def look_up_at(url: str, lookup: Lookup, query: str | None = None) -> TableAnswer:
+    """Look rows up at the URL that a run shows; with ``query``, check that it is this query which answers.
+
+    Raises:
+        MillraceError: the URL is none, nothing answers there, or the request is refused.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if host is None or port is None or parts.scheme != "http":
+        raise MillraceError(Problem(f"{url} is no URL of look-ups", "write it as http://127.0.0.1:PORT/table"))
+    connection = HTTPConnection(host, port, timeout=TIMEOUT)
+    try:
+        answer = look_up(connection, lookup, f"{host}:{port}")
+    finally:
+        connection.close()
+    if query is not None and answer.query != query:
+        problem = f"{query} does not run on this machine: {answer.query} answers at {host}:{port}, where it ran last"
+        raise MillraceError(Problem(problem, "start it with millrace run"))
+    return answer
+
+
+def look_up(connection: HTTPConnection, lookup: Lookup, place: str) -> TableAnswer:
+    """Look rows up over a connection to a driver; ``place`` names the driver in messages.
+
+    Raises:
+        TransientError: the driver does not answer, or has no rows yet.
+        MillraceError: the request is refused.
+    """
+    try:
+        connection.request("GET", f"/table?{lookup.parameters}", headers={"Host": "localhost"})
+        response = connection.getresponse()
+        body = response.read(_LONGEST_ANSWER)
+    except (OSError, HTTPException) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        problem = f"no look-ups are answered at {place}: {reason[:1].lower()}{reason[1:]}"
+        raise TransientError(Problem(problem, "check that the query runs, and that its sink is a table")) from None
+    try:
+        text = body.decode()
+        if response.status == HTTPStatus.OK:
+            return TableAnswer.of(text)
+        refusal = Problem(str(json.loads(text)["error"]))
+    except (ValueError, KeyError, TypeError):
+        problem = f"the answer at {place} is not that of a driver: HTTP status {response.status}"
+        raise MillraceError(Problem(problem, "check the URL")) from None
+    if response.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        raise TransientError(refusal)
+    raise MillraceError(refusal)
+
+
+def show_answer(answer: TableAnswer, lookup: Lookup, *, as_json: bool) -> bool:
+    """Print an answer as a table or as JSON; return whether every key has a row."""
+    missing = [] if lookup.is_page else _missing(answer, lookup)
+    if as_json:
+        print(answer.text, end="")
+        return not missing
+    console = Console(highlight=False, emoji=False)
+    if not console.is_terminal:
+        console.width = _WIDE
+    rows = [row for row in answer.rows if row is not None]
+    if rows:
+        console.print(_table(rows))
+    batch = "before its first batch" if answer.batch is None else f"as of batch {answer.batch}"
+    count = "1 row" if len(rows) == 1 else f"{len(rows):,} rows"
+    console.print(Text(f"{count} of {answer.query} {batch}"))
+    for key in missing:
+        console.print(Text(f"no row has the key {_printable(key)}"))
+    if answer.next is not None:
+        console.print(Text(f"there are more rows: --after {_printable(answer.next)}", overflow="fold"))
+    return not missing
+
+
+def _missing(answer: TableAnswer, lookup: Lookup) -> list[str]:
+    asked = lookup.keys or [str(lookup.window)]
+    return [key for key, row in zip(asked, answer.rows, strict=True) if row is None]
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    names = list(rows[0])
+    for name in names:
+        table.add_column(Text(_printable(name)), overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_cell(row.get(name))) for name in names))
+    return table
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    return _printable(value if isinstance(value, str) else _json(value))
+
+
+def _json(value: Any) -> str:
+    match value:
+        case Numeral():
+            return str(value)
+        case list():
+            return f"[{', '.join(map(_json, value))}]"
+        case dict():
+            return "{" + ", ".join(f"{_json(name)}: {_json(each)}" for name, each in value.items()) + "}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _printable(text: str) -> str:
+    """Return a text on one line with control characters escaped, so that rows cannot control the terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -1,0 +1,222 @@
+"""The server of look-ups: a process that reads a store and answers ``GET /table`` with JSON.
+
+    python -m millrace_jobs.lookups.server FOLDER PORT    # started by the driver, see ``process``
+
+It listens on 127.0.0.1 only, so that nothing but this machine, or this pod, reaches it. A browser there reaches it too,
+hence it answers only requests to a local host name (against DNS rebinding). It takes GET without a body, keeps
+connections open, and limits their number, their silence, and the sizes of requests and answers.
+
+The parameters are those of ``lookups.requests``. What the server cannot see in the store is what its standard input
+says, one JSON object a line (``Notice``); it ends when that input ends, which is when the driver does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from millrace_jobs.lookups.keys import BadRequestError, KeyColumn
+from millrace_jobs.lookups.requests import UnavailableError, answer, parse_request
+from millrace_jobs.lookups.store import TableReader
+
+HOST = "127.0.0.1"
+MAX_CONNECTIONS = 64
+"""Connections that are served at the same time; further ones get 503."""
+
+MAX_HEAD = 1 << 16
+"""Longest request line with headers, in bytes."""
+
+SILENCE_SECONDS = 30.0
+"""Seconds after which a connection without a whole request is closed."""
+
+NICENESS = 10
+"""Priority below that of the driver and its tasks: where they need all cores, look-ups wait, not the batch."""
+
+_LOCAL_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
+_SWEEP_SECONDS = 1.0
+
+
+class LookupServer:
+    """The connections of a server, and what it answers them from."""
+
+    def __init__(self, reader: TableReader, query: str, columns: list[KeyColumn]) -> None:
+        self.connections: set[ClientConnection] = set()
+        self.notice = ""
+        """Why there are no look-ups at present; empty if there are."""
+        self._reader = reader
+        self._query = query
+        self._columns = columns
+
+    def respond(self, method: str, target: str, host: str) -> tuple[HTTPStatus, bytes]:
+        """Return status and JSON body of the answer to a request."""
+        try:
+            if method != "GET":
+                return _refusal(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is allowed: look-ups change nothing")
+            if not _is_local(host):
+                text = f"the host {host[:80]!r} is not local: write 127.0.0.1 or localhost in the URL"
+                return _refusal(HTTPStatus.MISDIRECTED_REQUEST, text)
+            url = urlsplit(target)
+            if url.path != "/table":
+                return _refusal(HTTPStatus.NOT_FOUND, f"there is no {url.path[:80]!r}: the rows are at /table")
+            if self.notice:
+                raise UnavailableError(self.notice)
+            request = parse_request(url.query, self._columns)
+            return HTTPStatus.OK, answer(request, self._reader, self._query, self._columns)
+        except UnavailableError as error:
+            return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        except (BadRequestError, ValueError) as error:
+            return _refusal(HTTPStatus.BAD_REQUEST, str(error))
+        except Exception as error:  # a bug must not take the connections of other clients with it
+            print(f"look-up failed: {error!r}", file=sys.stderr, flush=True)
+            return _refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the look-up failed: the driver's log has the reason")
+
+    async def serve(self, port: int, ready: Callable[[int], None]) -> None:
+        """Listen and answer for ever; ``ready`` is called with the port."""
+        loop = asyncio.get_running_loop()
+        listening = await loop.create_server(lambda: ClientConnection(self, loop.time), HOST, port, reuse_address=True)
+        ready(listening.sockets[0].getsockname()[1])
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            for connection in list(self.connections):
+                connection.close_if_silent(loop.time())
+
+
+class ClientConnection(asyncio.Protocol):
+    """One client; requests that arrive together are answered in their order."""
+
+    def __init__(self, server: LookupServer, clock: Callable[[], float]) -> None:
+        self._server = server
+        self._clock = clock
+        self._received = b""
+        self._since = clock()
+        self._writable = True
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Admit the client, or turn it away if there are too many."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if len(self._server.connections) >= MAX_CONNECTIONS:
+            self._send(*_refusal(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections: try again"), keep=False)
+            return
+        self._server.connections.add(self)
+
+    def connection_lost(self, _: Exception | None) -> None:
+        """Forget the client."""
+        self._server.connections.discard(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Answer the requests that are complete."""
+        self._received += data
+        self._answer_received()
+
+    def pause_writing(self) -> None:
+        """Answer nothing while the client does not read what it has asked for."""
+        self._writable = False
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Answer again."""
+        self._writable = True
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+            self._answer_received()
+
+    def close_if_silent(self, now: float) -> None:
+        """Close a connection that has sent no whole request, or has read no answer, for too long."""
+        if now - self._since > SILENCE_SECONDS and self._transport is not None:
+            self._transport.abort()
+
+    def _answer_received(self) -> None:
+        assert self._transport is not None
+        while self._writable and not self._transport.is_closing():
+            head, separator, rest = self._received.partition(b"\r\n\r\n")
+            if len(head) > MAX_HEAD:
+                text = f"a request has at most {MAX_HEAD} bytes: ask for fewer keys at a time"
+                self._send(*_refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, text), keep=False)
+            elif separator:
+                self._received = rest
+                self._since = self._clock()
+                self._answer(head)
+            else:
+                return
+
+    def _answer(self, head: bytes) -> None:
+        line, *fields = head.decode("latin-1").split("\r\n")
+        method, _, rest = line.partition(" ")
+        target, _, version = rest.rpartition(" ")
+        headers = {name.strip().lower(): value.strip() for name, _, value in (field.partition(":") for field in fields)}
+        if version not in ("HTTP/1.1", "HTTP/1.0") or not target.startswith("/"):
+            refusal = _refusal(HTTPStatus.BAD_REQUEST, "this is not a request of HTTP/1.1")
+            self._send(*refusal, keep=False)
+            return
+        if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
+            refusal = _refusal(HTTPStatus.BAD_REQUEST, "a request has no body: write parameters in the URL")
+            self._send(*refusal, keep=False)
+            return
+        closing = headers.get("connection", "").lower()
+        keep = closing != "close" and (version == "HTTP/1.1" or closing == "keep-alive")
+        self._send(*self._server.respond(method, target, headers.get("host", "")), keep=keep, head=method == "HEAD")
+
+    def _send(self, status: HTTPStatus, body: bytes, *, keep: bool, head: bool = False) -> None:
+        assert self._transport is not None
+        extra = "Allow: GET\r\n" if status is HTTPStatus.METHOD_NOT_ALLOWED else ""
+        extra += "Retry-After: 1\r\n" if status is HTTPStatus.SERVICE_UNAVAILABLE else ""
+        extra += "" if keep else "Connection: close\r\n"
+        start = (
+            f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\n"
+            f"Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nContent-Length: {len(body)}\r\n{extra}\r\n"
+        )
+        self._transport.write(start.encode() + (b"" if head else body))
+        if not keep:
+            self._transport.close()
+
+
+def _refusal(status: HTTPStatus, text: str) -> tuple[HTTPStatus, bytes]:
+    return status, json.dumps({"error": text}).encode() + b"\n"
+
+
+def _is_local(host: str) -> bool:
+    with suppress(ValueError):
+        return urlsplit(f"//{host}").hostname in _LOCAL_NAMES
+    return False
+
+
+def _follow_driver(server: LookupServer) -> None:
+    """Take over the driver's notices; end with the driver."""
+    for line in sys.stdin:
+        server.notice = json.loads(line)["notice"]
+    os._exit(0)
+
+
+def main() -> None:
+    """Serve the store in a folder until standard input ends; its first line describes the table."""
+    folder, port = Path(sys.argv[1]), int(sys.argv[2])
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)  # the driver decides when look-ups end: after its last batch
+    with suppress(OSError):
+        os.nice(NICENESS)
+    about = json.loads(sys.stdin.readline())
+    columns = [KeyColumn(**column) for column in about["columns"]]
+    server = LookupServer(TableReader.open(folder), about["query"], columns)
+    server.notice = about["notice"]
+    threading.Thread(target=_follow_driver, args=(server,), daemon=True).start()
+    try:
+        asyncio.run(server.serve(port, lambda taken: print(json.dumps({"port": taken}), flush=True)))
+    except OSError as error:
+        print(json.dumps({"error": os.strerror(error.errno or 0)}), flush=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""The look-ups of a run: the view of its result table, the process that serves it, and where other commands find that.
+
+A run on this machine writes the URL into the file ``lookups.json`` of its checkpoint, for ``millrace get FILE``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.streamquery import StreamQuery
+from millrace_jobs.checkpoint.checkpoint import checkpoint_root
+from millrace_jobs.lookups.keys import KeyColumn
+from millrace_jobs.lookups.process import LookupProcess
+from millrace_jobs.lookups.store import TableStore
+from millrace_jobs.sinks.kafka.table_view import TableView
+
+_FILE = "lookups.json"
+
+
+class TableLookups:
+    """A view and its process, started when this object is made; the process starts while the run goes on.
+
+    Args:
+        folder: a folder on a local disk that has to exist; the rows are in a new folder there.
+        query: name of the query.
+        columns: columns of the table's key.
+        port: port to listen on; 0 takes a free one.
+    """
+
+    def __init__(self, folder: Path, query: str, columns: Sequence[KeyColumn], port: int) -> None:
+        rows = folder / "table"
+        rows.mkdir()
+        store = TableStore(rows)
+        self._process = LookupProcess(rows, query, columns, port)
+        self._file: Path | None = None
+        self.view = TableView(store, self._process.notify)
+
+    def listen(self, checkpoint: Path) -> str:
+        """Wait until look-ups are answered, and return their URL.
+
+        Raises:
+            MillraceError: the port is taken.
+        """
+        self._process.wait()
+        self._file = checkpoint / _FILE
+        with suppress(OSError):  # the URL is also shown, and a full disk is reported where it matters
+            self._file.write_text(json.dumps(self._content()), encoding="utf-8")
+        return self._process.url
+
+    def close(self) -> None:
+        """End the process and the view; a second call does nothing."""
+        self._process.close()
+        self.view.close()
+        with suppress(OSError, ValueError):
+            if self._file is not None and json.loads(self._file.read_text(encoding="utf-8")) == self._content():
+                self._file.unlink()
+        self._file = None
+
+    def _content(self) -> dict[str, object]:
+        return {"url": self._process.url, "pid": os.getpid()}
+
+
+def table_url(query: StreamQuery, file: Path) -> str:
+    """Return the URL of the look-ups of a query that runs on this machine.
+
+    Raises:
+        MillraceError: the query has no table, or does not run here.
+    """
+    require_table(query)
+    place = checkpoint_root(query) / _FILE
+    try:
+        return str(json.loads(place.read_text(encoding="utf-8"))["url"])
+    except (OSError, ValueError, KeyError, TypeError):
+        hint = f"start it with millrace run {file}, or write the URL that its run shows as lookups"
+        raise MillraceError(Problem(f"{query.name} does not run on this machine: there is no {place}", hint)) from None
+
+
+def require_table(query: StreamQuery) -> None:
+    """Check that results of a query can be looked up. Raises MillraceError if its sink is no table."""
+    if query.spec.sink.table is None:
+        kind = query.spec.sink.kind
+        message = f"{query.name} has no result table to look rows up in: its results go to the sink {kind}"
+        hint = "write spec.sink.table: {bootstrapServers: ..., topic: ...} with a compacted topic"
+        raise MillraceError(Problem(message, hint, field=f"spec.sink.{kind}"))
