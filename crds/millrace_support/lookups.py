@@ -159,7 +159,8 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     names = list(rows[0])
     for name in names:
-        table.add_column(Text(_printable(name)), overflow="fold")
+        is_number = all(isinstance(row.get(name), Numeral | None) for row in rows)
+        table.add_column(Text(_printable(name)), overflow="fold", justify="right" if is_number else "left")
     for row in rows:
         table.add_row(*(Text(_cell(row.get(name))) for name in names))
     return table

@@ -168,13 +168,18 @@ def get(
 ) -> None:
     """Look up rows of a running query's result table, as of a committed batch; exit with status 1 if a KEY has none."""
     from millrace_jobs.run.lookups import table_url
-    from millrace_jobs.run.query_file import query_of
+    from millrace_jobs.run.query_file import errors_located_in, query_of
     from millrace_support.lookups import Lookup, look_up_at, show_answer
 
     lookup = Lookup(keys or (), prefix, window, limit, after)
-    chosen = None if target.startswith("http://") else query_of(Path(target), query)
-    url = target if chosen is None else table_url(chosen, Path(target))
-    answer = look_up_at(url, lookup, None if chosen is None else chosen.name)
+    if target.startswith("http://"):
+        answer = look_up_at(target, lookup)
+    else:
+        file = Path(target)
+        chosen = query_of(file, query)
+        with errors_located_in(file, chosen.name):
+            url = table_url(chosen, file)
+        answer = look_up_at(url, lookup, chosen.name)
     if not show_answer(answer, lookup, as_json=format == "json"):
         raise typer.Exit(1)
 

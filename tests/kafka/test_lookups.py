@@ -128,9 +128,10 @@ def test_a_driver_that_dies_between_topic_and_view_has_the_batch_when_it_is_back
     def die(*_: object) -> None:
         raise Killed
 
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(TableView, "offer", die)
+    monkeypatch.setattr(TableView, "offer", die)
+    with pytest.raises(Killed):
         first.write(1, {"a": 2, "b": None, "c": 2})
+    monkeypatch.undo()
     assert first.seen() == (0, {"a": 1, "b": 1})  # it says that it is at batch 0, and it is
     second = start(1, 0)
     assert second.wait_for(1) == {"a": 2, "c": 2}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import typer
 
 from ..capacity import commands as model
-from . import explain, operator, queries
+from . import explain, get, operator, queries
 
 
 def add_to(app: typer.Typer) -> None:
@@ -16,6 +16,7 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(model.app, name="model")
     app.command()(operator.operator)
     explain.extend_explain(app)
+    get.extend_get(app)
     for command in (
         queries.status,
         queries.top,

@@ -46,19 +46,19 @@ def _either(of_file: Callable[..., None]) -> Callable[..., None]:
         """
         on_cluster = {"--namespace": namespace, "--context": context, "--kubeconfig": kubeconfig}
         if is_file(target):
-            _refuse(target, "is a file", on_cluster)
+            refuse_options(target, "is a file", on_cluster)
             of_file(Path(target), plan=plan, query=query, debug=debug)
             return
         from .explain_screen import explain_query
 
-        _refuse(target, "is the name of a query on the cluster", {"--plan": plan, "--query": query})
+        refuse_options(target, "is the name of a query on the cluster", {"--plan": plan, "--query": query})
         explain_query(connected(namespace, context, kubeconfig), target)
 
     return explain
 
 
-def _refuse(target: str, what: str, options: Mapping[str, object]) -> None:
-    """Reject options that do not apply to this kind of target."""
+def refuse_options(target: str, what: str, options: Mapping[str, object]) -> None:
+    """Reject options that do not apply to this kind of target. Raises MillraceError."""
     given = [name for name, value in options.items() if value is not None]
     if given:
         hint = f"leave out {' and '.join(given)}"

@@ -13,6 +13,9 @@ Manifest = dict[str, Any]
 RPC_PORT, BLOCK_PORT, METRICS_PORT = 7078, 7079, 8080
 """Ports of the driver for executors and Prometheus; executors use the block port too."""
 
+LOOKUPS_PORT = 8081
+"""Port of the driver for look-ups, on its pod's loopback interface only: no Service and no policy has it."""
+
 
 def scaling_config_map(query: str) -> str:
     """Return the name of the ConfigMap with a query's last scaling decision and learned state."""

@@ -27,7 +27,7 @@ class Bank:
 
     def __init__(self, folder, seed):
         self.chance = random.Random(seed)
-        self.states = [{name: 100 for name in ACCOUNTS}]
+        self.states = [dict.fromkeys(ACCOUNTS, 100)]
         self.store = filled(folder, dict(row(*each) for each in self.states[0].items()))
 
     def transfer(self):
