@@ -6,8 +6,6 @@ forward ports of the pod may read the table, and no other pod can.
 
 from __future__ import annotations
 
-import ast
-import re
 import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -22,8 +20,6 @@ from millrace_support.lookups import TIMEOUT, Lookup, TableAnswer, look_up
 from ..resources.names import LOOKUPS_PORT, Owner
 from .connection import Cluster, MissingError, user_errors
 from .user_queries import UserQueries
-
-_HANDSHAKE = re.compile(r"Handshake status (\d+) (.*?)(?: -\+-\+- .* -\+-\+- (b(?:'.*'|\".*\")))?", re.DOTALL)
 
 
 def look_up_in_pod(cluster: Cluster, name: str, lookup: Lookup) -> TableAnswer:
@@ -65,10 +61,8 @@ def _connected(cluster: Cluster, namespace: str, pod: str) -> Iterator[HTTPConne
 
 
 def _with_status(error: ApiException) -> ApiException:
-    """Return the error of a failed upgrade with the status and body that the library has only as text."""
-    found = _HANDSHAKE.fullmatch(str(error.reason))
-    if found is None:
-        return ApiException(status=503, reason=str(error.reason))
-    answer = ApiException(status=int(found[1]), reason=found[2])
-    answer.body = ast.literal_eval(found[3]).decode(errors="replace") if found[3] else ""
+    """Return the error of a failed upgrade with the status and body of the answer, which only its context has."""
+    refusal = error.__context__
+    answer = ApiException(status=getattr(refusal, "status_code", 503), reason=str(error.reason).partition(" -+-+-")[0])
+    answer.body = (getattr(refusal, "resp_body", None) or b"").decode(errors="replace")
     return answer

@@ -25,6 +25,7 @@ COMMANDS = [
     ["restart", "q"],
     ["scale", "q", "--executors", "2"],
     ["logs", "q"],
+    ["get", "q", "a"],
     ["top"],
 ]
 SECRET = "a-token-nobody-may-see"

@@ -1,0 +1,34 @@
+"""``millrace get`` for the name of a query: what is refused before a port is forwarded."""
+
+import pytest
+
+from millrace_api.errors import MillraceError
+from millrace_operator.commands import pod_lookups
+from millrace_operator.commands.query_view import QueryView
+from millrace_support.lookups import Lookup
+
+from .test_cluster_commands import millrace  # noqa: F401
+
+
+def test_a_query_without_a_table(monkeypatch):
+    body = {"metadata": {"name": "trips", "namespace": "a", "uid": "1"}, "spec": {"sink": {"console": {}}}}
+    monkeypatch.setattr(pod_lookups.UserQueries, "get", lambda *_: QueryView(body))
+    with pytest.raises(MillraceError) as refused:
+        pod_lookups.look_up_in_pod(None, "trips", Lookup())
+    assert str(refused.value) == (
+        "trips has no result table to look rows up in: its results go to the sink console; "
+        "write spec.sink.table: {bootstrapServers: ..., topic: ...} with a compacted topic"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("trips", "--query", "q"), "trips is the name of a query on the cluster, to which --query does not apply"),
+        (("trips.yaml", "-n", "a"), "trips.yaml is a file, to which --namespace does not apply"),
+        (("http://127.0.0.1:1/table", "-n", "a"), "is a URL, to which --namespace does not apply"),
+        (("trips", "--prefix"), "--prefix takes one KEY, not 0"),
+    ],
+)
+def test_options_that_do_not_apply(millrace, arguments, said):  # noqa: F811
+    millrace("get", *arguments).assert_failed(said)
