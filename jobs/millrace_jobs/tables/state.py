@@ -175,8 +175,8 @@ class Slots(_Pieces):
             self._put(number, rows.filter(pa.array(self._periods(rows)[1] > limit)))
 
 
-def slots_of(rows: pa.Table, keys: Sequence[str]) -> NDArray[np.int64]:
+def slots_of(rows: pa.Table, keys: Sequence[str], slots: int = SLOTS) -> NDArray[np.int64]:
     """Return the slot of each row by its key, shape ``(rows,)``; rows with equal keys have the same slot."""
     hashes = hash_columns([rows.column(name) for name in keys], rows.num_rows)
     # the lower half of the hash has chosen the bucket
-    return ((hashes >> np.uint64(32)) % np.uint64(SLOTS)).astype(np.int64)
+    return ((hashes >> np.uint64(32)) % np.uint64(slots)).astype(np.int64)

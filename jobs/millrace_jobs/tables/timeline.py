@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from .changes import FOREVER
+from millrace_jobs.tables.changes import FOREVER
 
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]

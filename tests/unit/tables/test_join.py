@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from change_tables import Replay, changes, disordered
+from change_tables import Replay, changes_from, disordered
 from dual_streaming.joins import Band, JoinType, of_stream_and_table, of_streams, of_tables
 from dual_streaming.streams import Record, facts
 from dual_streaming.tables import EvolvingTable
@@ -33,14 +33,12 @@ def records(events, which, *, banded=False):
     """Rows of the events of one side, each ``(time, side, key, value)``."""
     match = lambda t: (t - BAND, t + BAND + 1) if banded else ()  # noqa: E731
     rows = [(key, value, *match(t), t, t + 1, 1) for t, at, key, value in events if at == which]
-    return changes(changes_of(values(which, banded=banded)), rows)
+    return changes_from(rows, changes_of(values(which, banded=banded)))
 
 
 def upserts(events, which):
-    return changes(
-        changes_of(values(which)),
-        [(key, value, t, FOREVER, -1 if value is None else 1) for t, at, key, value in events if at == which],
-    )
+    rows = [(key, value, t, FOREVER, -1 if value is None else 1) for t, at, key, value in events if at == which]
+    return changes_from(rows, changes_of(values(which)))
 
 
 def numbered(batches):
@@ -78,7 +76,7 @@ def test_a_join_of_two_streams_is_definition_67(join_type, final, batches):
     assert replay.rows == expected_results(
         of_streams(stream_of(batches, "l"), stream_of(batches, "r"), BY_KEY, join_type)
     )
-    assert not [name for name in replay.store.blobs if name[-1].isdigit()], "the state has rows left"
+    assert not [name for name in replay.store.tables if name[-1].isdigit()], "the state has rows left"
 
 
 TABLE_EVENTS = st.tuples(

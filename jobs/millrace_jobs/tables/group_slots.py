@@ -12,10 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from millrace_jobs.partitioners.key_hashes import hash_columns
-
-from .changes import FOREVER
-from .operator import BucketStore
+from millrace_jobs.tables.changes import FOREVER
+from millrace_jobs.tables.operator import BucketStore
 
 Integers = NDArray[np.int64]
 
@@ -23,13 +21,7 @@ _INDEX: Final = "index"
 _INDEX_COLUMNS: Final = pa.schema([("slot", pa.int64()), ("deadline", pa.int64()), ("rows", pa.int64())])
 
 
-def slot_numbers(keys: list[pa.Array], rows: int, slots: int) -> Integers:
-    """Return the slot of each row; the low bits of the hash, by which buckets are chosen, do not decide."""
-    hashes = hash_columns(keys, rows)
-    return ((hashes >> np.uint64(32)) % np.uint64(slots)).astype(np.int64)
-
-
-class Slots:
+class GroupSlots:
     """The slots of a table with one schema; slots without rows have no table."""
 
     def __init__(self, store: BucketStore, schema: pa.Schema, slots: int) -> None:
